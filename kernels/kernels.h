@@ -1,0 +1,227 @@
+/*
+ * kernels: tensor operations behind one table. Two implementations: host (OpenBLAS and SIMD, fp32
+ * arithmetic on fp32, bf16 or fp16 storage; the specification) and cuda, a module found at run
+ * time. Knows nothing of layers, drives or optimizers.
+ *
+ * A *device* owns one block of memory of fixed size, its arena; callers place everything in it at
+ * offsets of their own and pass pointers. A *queue* runs operations in order; on the host an
+ * operation has run when the call returns, on a GPU it has been enqueued. Order between queues is
+ * made with *events*. All matrices are row-major; ld is in elements.
+ *
+ * Threads: a queue belongs to one thread at a time; different queues may be used at the same time.
+ * Determinism: the same arguments, thread count and instruction set give the same bits; no
+ * operation's result depends on another queue or on addresses.
+ *
+ * Errors: -errno with zinf_error(); -EINVAL for shapes that do not fit each other.
+ */
+#ifndef ZINF_KERNELS_H
+#define ZINF_KERNELS_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct zinf_device;
+struct zinf_queue;
+struct zinf_event;
+
+/* Dropout by counter: element e of the tensor is kept iff uniform(philox(counter = {e/4 low, e/4
+ * high, step, site}, key = seed)[e % 4]) >= p, and kept values are scaled by 1/(1-p). e counts
+ * from the start of the whole step's batch: element_first is that of this call's first element,
+ * so micro-batching, placement and rank never change the mask. p = 0: off. */
+struct zinf_dropout {
+    float p;
+    uint64_t seed;
+    uint32_t step;
+    uint32_t site; /* which layer and which place in it; unique in the model */
+    uint64_t element_first;
+};
+
+/* C[m][n] = op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op is transpose if trans_. */
+struct zinf_matmul {
+    int64_t m, n, k;
+    const void *a, *b;
+    void *c;
+    enum zinf_dtype a_dtype, b_dtype, c_dtype;
+    bool trans_a, trans_b;
+    int64_t lda, ldb, ldc;
+    float beta;       /* 0 (C need not be initialised) or 1 */
+    const void *bias; /* [n] in b_dtype, or NULL; with beta 0 only */
+};
+
+enum zinf_norm_kind {
+    ZINF_NORM_LAYER, /* y = (x - mean) * rstd * w + b, biased variance; Ba et al., 1607.06450 */
+    ZINF_NORM_RMS,   /* y = x * rstd * w; Zhang & Sennrich, 1910.07467 */
+};
+struct zinf_norm {
+    enum zinf_norm_kind kind;
+    enum zinf_dtype dtype; /* of x, y, w, b, dy, dx */
+    int64_t rows, cols;
+    float eps;
+    const void *x, *w, *b;    /* [rows][cols], [cols], [cols] or NULL */
+    void *y;                  /* forward; backward ignores it */
+    float *mean, *rstd;       /* [rows]; written forward, read backward; mean unused for RMS */
+    /* backward only */
+    const void *dy;           /* [rows][cols] */
+    void *dx;                 /* [rows][cols]; dx = beta_dx * dx + gradient */
+    float beta_dx;            /* 0 or 1 */
+    float *dw, *db;           /* [cols] fp32, overwritten; db NULL if no b */
+};
+
+enum zinf_activation {
+    ZINF_ACTIVATION_GELU_TANH, /* gelu_new: 0.5x(1 + tanh(sqrt(2/pi)(x + 0.044715x^3))) */
+    ZINF_ACTIVATION_GELU_ERF,  /* 0.5x(1 + erf(x/sqrt 2)) */
+    ZINF_ACTIVATION_SILU,
+    ZINF_ACTIVATION_RELU,
+};
+
+/* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
+ * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. */
+struct zinf_attention {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_heads, n_kv_heads, head_dim;
+    bool causal;
+    float scale;               /* scores are scale * q.k */
+    struct zinf_dropout dropout; /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
+    const void *qkv;           /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
+    void *out;                 /* [batch*seq][n_heads head_dim]; read by backward */
+    float *lse;                /* [batch][n_heads][seq]: log-sum-exp of the scaled scores */
+    /* backward only */
+    const void *d_out;         /* as out */
+    void *d_qkv;               /* as qkv, overwritten */
+};
+
+/* x[i] = (accumulate ? x[i] : 0) + table[ids[i] - first] for rows i whose id is in [first,
+ * first + count); other rows are left as they are. Backward: d_table[ids[i] - first] += dx[i]. */
+struct zinf_embedding {
+    enum zinf_dtype dtype;
+    int64_t rows, cols;
+    const int32_t *ids; /* [rows] */
+    int64_t first, count;
+    bool accumulate;
+    const void *table;  /* [count][cols] */
+    void *x;            /* [rows][cols] */
+    /* backward only: rows are added in order of i */
+    const void *dx;     /* [rows][cols] */
+    float *d_table;     /* [count][cols] fp32, added to */
+};
+
+/* Softmax cross-entropy over tiles of the vocabulary. For each row an online (max, sum) and the
+ * target's logit are kept in stats; tiles in increasing order of first. A row with target < 0 is
+ * ignored: loss 0, gradient 0. */
+struct zinf_cross_entropy {
+    int64_t rows, cols, ld;   /* logits tile [rows][cols], fp32 */
+    int64_t first;            /* vocabulary id of column 0 */
+    const int32_t *targets;   /* [rows] */
+    float *logits;
+    float *max, *sum, *target_logit; /* [rows] each */
+    float *loss;              /* [rows]: finish writes log(sum) + max - target_logit */
+    float scale;              /* backward: logits become scale * (softmax - onehot) in place */
+};
+
+/* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
+struct zinf_residual {
+    enum zinf_dtype dtype;
+    int64_t n; /* elements */
+    const void *x, *r;
+    void *y;
+    struct zinf_dropout dropout;
+};
+
+enum zinf_queue_kind {
+    ZINF_QUEUE_COMPUTE,
+    ZINF_QUEUE_TO_DEVICE,
+    ZINF_QUEUE_TO_HOST,
+};
+
+struct zinf_device_ops {
+    void (*destroy)(struct zinf_device *device);
+    int (*take_memory)(struct zinf_device *device, uint64_t bytes);
+
+    int (*queue_create)(struct zinf_device *device, enum zinf_queue_kind kind,
+                        struct zinf_queue **out);
+    void (*queue_destroy)(struct zinf_queue *queue);
+    /* Scratch in the device's arena for this queue's operations. */
+    void (*queue_set_workspace)(struct zinf_queue *queue, void *base, uint64_t bytes);
+    int (*queue_synchronize)(struct zinf_queue *queue); /* waits; returns a late error */
+    int (*event_create)(struct zinf_device *device, struct zinf_event **out);
+    void (*event_destroy)(struct zinf_event *event);
+    int (*event_record)(struct zinf_queue *queue, struct zinf_event *event);
+    int (*queue_wait)(struct zinf_queue *queue, struct zinf_event *event);
+    int (*event_synchronize)(struct zinf_event *event); /* the calling thread waits */
+
+    int (*copy_to_device)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+    int (*copy_to_host)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+    int (*copy)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+    int (*fill_zero)(struct zinf_queue *q, void *dst, uint64_t bytes);
+    int (*convert)(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
+                   enum zinf_dtype src_dtype, uint64_t n);
+    int (*add)(struct zinf_queue *q, float *dst, const float *src, uint64_t n); /* dst += src */
+
+    /* Workspace that one call needs, in bytes. */
+    uint64_t (*matmul_workspace)(struct zinf_device *device, const struct zinf_matmul *args);
+    uint64_t (*attention_workspace)(struct zinf_device *device, const struct zinf_attention *args);
+    uint64_t (*norm_workspace)(struct zinf_device *device, const struct zinf_norm *args);
+    uint64_t (*column_sum_workspace)(struct zinf_device *device, int64_t rows, int64_t cols);
+
+    int (*matmul)(struct zinf_queue *q, const struct zinf_matmul *args);
+    int (*norm_forward)(struct zinf_queue *q, const struct zinf_norm *args);
+    int (*norm_backward)(struct zinf_queue *q, const struct zinf_norm *args);
+    int (*attention_forward)(struct zinf_queue *q, const struct zinf_attention *args);
+    int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
+    int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
+                              enum zinf_dtype dtype, void *y, const void *x, uint64_t n);
+    /* dx = dy * f'(x); dx may be dy. y_out, if set, receives f(x) again (recomputation for free) */
+    int (*activation_backward)(struct zinf_queue *q, enum zinf_activation kind,
+                               enum zinf_dtype dtype, void *dx, const void *dy, const void *x,
+                               void *y_out, uint64_t n);
+    int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
+    /* y = dropout mask * r / (1-p); x is not used. */
+    int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);
+    /* sum[j] = sum over rows of x[i][j], fp32, overwritten: the gradient of a bias. */
+    int (*column_sum)(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
+                      int64_t rows, int64_t cols);
+    int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */
+    int (*cross_entropy_start)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+    int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+    int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+    int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+};
+
+enum zinf_device_kind {
+    ZINF_DEVICE_AUTO, /* cuda where its module and a driver are there, else host */
+    ZINF_DEVICE_HOST,
+    ZINF_DEVICE_CUDA,
+};
+struct zinf_device {
+    const struct zinf_device_ops *ops;
+    enum zinf_device_kind kind;
+    const char *name;        /* "host (avx512, 2 threads)", "NVIDIA ..." */
+    void *memory;            /* the arena, 2 MiB aligned; NULL until taken */
+    uint64_t memory_bytes;
+    uint64_t free_bytes;     /* what could be taken at create time */
+    bool host_addressable;   /* the CPU may read and write the arena itself */
+    bool needs_pinned;       /* copies want registered host memory */
+    int n_threads;
+};
+struct zinf_device_options {
+    enum zinf_device_kind kind;
+    int index;     /* GPU number */
+    int n_threads; /* host: OpenMP threads; 0: zinf_cpu_count() */
+};
+/* -ENODEV when CUDA was asked for and is not there: the message says what was looked for. */
+int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options);
+void zinf_device_destroy(struct zinf_device *device);
+/* Takes the arena: exactly bytes, once. */
+int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes);
+/* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
+const char *zinf_device_cuda_why_not(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

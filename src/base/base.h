@@ -1,0 +1,133 @@
+/*
+ * base: the ground floor. Errors, logging, number types, time, sizes, threads.
+ *
+ * Everything above stands on this header; it stands on nothing. A function that fails returns a
+ * negative errno value and leaves one sentence, readable by zinf_error() in the same thread, that
+ * names what failed and how to mend it. Libraries never exit, abort or print to standard output.
+ *
+ * Threads: every function here may be called from any thread.
+ */
+#ifndef ZINF_BASE_H
+#define ZINF_BASE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ZINF_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+#else
+#define ZINF_PRINTF(format_index, first)
+#endif
+
+/* ---- errors ---- */
+
+/* Stores the message for this thread and returns code (a negative errno value) unchanged. */
+int zinf_fail(int code, const char *format, ...) ZINF_PRINTF(2, 3);
+/* Puts "context: " before this thread's present message; returns code unchanged. */
+int zinf_fail_in(int code, const char *format, ...) ZINF_PRINTF(2, 3);
+/* The last message of this thread; never NULL, "" when nothing failed yet. Valid until the next
+ * failure in this thread. */
+const char *zinf_error(void);
+
+/* ---- logging: one line on standard error ---- */
+
+enum zinf_log_level {
+    ZINF_LOG_ERROR,
+    ZINF_LOG_WARN,
+    ZINF_LOG_INFO,
+    ZINF_LOG_DEBUG,
+};
+/* Default INFO; the environment variable ZINF_LOG=error|warn|info|debug sets it at first use. */
+void zinf_log_set_level(enum zinf_log_level level);
+/* A sink replaces standard error (a progress bar that must redraw itself). NULL restores it. */
+void zinf_log_set_sink(void (*sink)(enum zinf_log_level level, const char *line, void *arg),
+                       void *arg);
+void zinf_log(enum zinf_log_level level, const char *format, ...) ZINF_PRINTF(2, 3);
+/* As zinf_log, but a given key (a string literal) is said once per process. */
+void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)
+    ZINF_PRINTF(3, 4);
+
+/* ---- number types ---- */
+
+/* Storage type of parameters and activations; arithmetic on the host is always fp32. */
+enum zinf_dtype {
+    ZINF_DTYPE_F32,
+    ZINF_DTYPE_BF16,
+    ZINF_DTYPE_F16,
+    ZINF_DTYPE_COUNT,
+};
+size_t zinf_dtype_bytes(enum zinf_dtype dtype);
+const char *zinf_dtype_name(enum zinf_dtype dtype); /* "fp32", "bf16", "fp16" */
+/* Accepts fp32|float32|F32, bf16|bfloat16|BF16, fp16|float16|F16; -EINVAL otherwise. */
+int zinf_dtype_parse(const char *name, enum zinf_dtype *out);
+
+/* Round to nearest even; NaN becomes a quiet NaN; exact for values that fit. */
+static inline uint16_t zinf_bf16_from_f32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16) | 0x0040u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+static inline float zinf_bf16_to_f32(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+uint16_t zinf_f16_from_f32(float value);
+float zinf_f16_to_f32(uint16_t half);
+/* dst[i] = (dst_dtype)src[i] for n elements; the ranges may not overlap. Vectorised, one thread. */
+void zinf_convert(void *dst, enum zinf_dtype dst_dtype, const void *src, enum zinf_dtype src_dtype,
+                  size_t n);
+
+/* ---- CPU ---- */
+
+enum zinf_isa {
+    ZINF_ISA_SCALAR,
+    ZINF_ISA_AVX2,   /* with FMA and F16C */
+    ZINF_ISA_AVX512, /* F, BW, VL, DQ */
+};
+/* The best instruction set that was built, that the CPU has and that ZINF_CPU=scalar|avx2|avx512
+ * allows. Resolved once. */
+enum zinf_isa zinf_isa(void);
+const char *zinf_isa_name(enum zinf_isa isa);
+/* CPUs that this process may use: affinity mask and cgroup quota, at least 1. OMP_NUM_THREADS is
+ * not looked at: a launcher's OMP_NUM_THREADS=1 must not starve us. */
+int zinf_cpu_count(void);
+
+/* ---- time, sizes, small things ---- */
+
+uint64_t zinf_now_ns(void); /* monotonic */
+/* "4GiB", "4G" (= GiB), "500MB" (decimal), "1.5e9", "4096": bytes. -EINVAL otherwise. */
+int zinf_size_parse(const char *text, uint64_t *bytes);
+/* "3.21 GiB" into buffer (returned); 16 bytes are enough. */
+const char *zinf_size_format(char *buffer, size_t buffer_bytes, uint64_t bytes);
+
+static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) / alignment * alignment;
+}
+
+/* Reads a whole file of at most max_bytes into a NUL-terminated heap buffer (caller frees). */
+int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
+/* Writes to PATH.tmp, fsyncs and renames: the file appears whole or not at all. */
+int zinf_file_write_atomic(const char *path, const void *data, size_t bytes);
+/* mkdir -p with mode 0777 & ~umask. */
+int zinf_make_dirs(const char *path);
+/* "dir/name" on the heap, or NULL with an error set. Caller frees. */
+char *zinf_path_join(const char *dir, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

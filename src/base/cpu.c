@@ -1,0 +1,86 @@
+/* cpu: what this processor and this process may use. Compiled without ISA flags. */
+#include "build-config.h"
+#include "base/base.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static enum zinf_isa probe(void)
+{
+    enum zinf_isa best = ZINF_ISA_SCALAR;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#ifdef ZINF_HAVE_AVX2
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        best = ZINF_ISA_AVX2;
+#endif
+#ifdef ZINF_HAVE_AVX512
+    if (best == ZINF_ISA_AVX2 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+        best = ZINF_ISA_AVX512;
+#endif
+#endif
+    return best;
+}
+
+const char *zinf_isa_name(enum zinf_isa isa)
+{
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    return names[isa];
+}
+
+enum zinf_isa zinf_isa(void)
+{
+    static atomic_int resolved = -1;
+    int isa = atomic_load_explicit(&resolved, memory_order_relaxed);
+    if (isa >= 0)
+        return (enum zinf_isa)isa;
+    enum zinf_isa best = probe();
+    const char *wanted = getenv("ZINF_CPU");
+    if (wanted && *wanted) {
+        int found = -1;
+        for (int i = ZINF_ISA_SCALAR; i <= ZINF_ISA_AVX512; i++)
+            if (!strcmp(wanted, zinf_isa_name((enum zinf_isa)i)))
+                found = i;
+        if (found < 0 || found > (int)best)
+            zinf_log_once(ZINF_LOG_WARN, "isa", "ZINF_CPU=%s is %s here; using %s", wanted,
+                          found < 0 ? "unknown (scalar, avx2, avx512)" : "not available",
+                          zinf_isa_name(best));
+        else
+            best = (enum zinf_isa)found;
+    }
+    atomic_store_explicit(&resolved, (int)best, memory_order_relaxed);
+    return best;
+}
+
+/* CPUs that the cgroup's quota amounts to, rounded up; 0 without a quota. */
+static int cgroup_cpus(void)
+{
+    char text[64];
+    double quota, period;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
+    if (!file)
+        return 0;
+    int cpus = 0;
+    if (fgets(text, sizeof text, file) && sscanf(text, "%lf %lf", &quota, &period) == 2 &&
+        period > 0)
+        cpus = (int)((quota + period - 1) / period);
+    fclose(file);
+    return cpus;
+}
+
+int zinf_cpu_count(void)
+{
+    cpu_set_t set;
+    int cpus = 1;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        cpus = CPU_COUNT(&set);
+    int quota = cgroup_cpus();
+    if (quota > 0 && quota < cpus)
+        cpus = quota;
+    return cpus > 0 ? cpus : 1;
+}

@@ -1,0 +1,10 @@
+libcore_la_SOURCES += src/base/base.h src/base/memory.h src/base/random.h src/base/json.h \
+	src/base/error.c src/base/log.c src/base/dtype.c src/base/cpu.c src/base/file.c \
+	src/base/size.c src/base/memory.c src/base/random.c src/base/json.c
+INSTALLED_H += src/base/base.h src/base/memory.h src/base/random.h
+
+check_PROGRAMS += tests/base_test
+TESTS += tests/base_test
+tests_base_test_SOURCES = tests/base_test.c
+tests_base_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_base_test_LDADD = $(TEST_LDADD)

@@ -1,0 +1,242 @@
+/* memory: the ledger of planned bytes, and mappings of exactly that size. */
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct line {
+    char *name;
+    const char *hint;
+    uint64_t bytes;
+    enum zinf_memory_tier tier;
+    bool outside;
+};
+
+struct zinf_ledger {
+    struct line *lines;
+    size_t count, capacity;
+    uint64_t arena_bytes[ZINF_MEMORY_TIERS];
+};
+
+const char *zinf_memory_tier_name(enum zinf_memory_tier tier)
+{
+    static const char *const names[] = {"device", "host", "drive"};
+    return names[tier];
+}
+
+int zinf_ledger_create(struct zinf_ledger **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? 0 : zinf_fail(-ENOMEM, "no memory for the ledger");
+}
+
+void zinf_ledger_destroy(struct zinf_ledger *ledger)
+{
+    if (!ledger)
+        return;
+    for (size_t i = 0; i < ledger->count; i++)
+        free(ledger->lines[i].name);
+    free(ledger->lines);
+    free(ledger);
+}
+
+static int add_line(struct zinf_ledger *ledger, struct line line)
+{
+    if (ledger->count == ledger->capacity) {
+        size_t capacity = ledger->capacity ? 2 * ledger->capacity : 32;
+        struct line *lines = realloc(ledger->lines, capacity * sizeof *lines);
+        if (!lines)
+            return zinf_fail(-ENOMEM, "no memory for the ledger");
+        ledger->lines = lines;
+        ledger->capacity = capacity;
+    }
+    line.name = strdup(line.name);
+    if (!line.name)
+        return zinf_fail(-ENOMEM, "no memory for the ledger");
+    ledger->lines[ledger->count++] = line;
+    return 0;
+}
+
+int zinf_ledger_add(struct zinf_ledger *ledger, enum zinf_memory_tier tier, const char *name,
+                    const char *hint, uint64_t bytes, uint64_t *offset)
+{
+    struct line line = {(char *)name, hint, zinf_align_up(bytes, ZINF_MEMORY_ALIGN), tier, false};
+    int code = add_line(ledger, line);
+    if (code)
+        return code;
+    if (offset)
+        *offset = ledger->arena_bytes[tier];
+    ledger->arena_bytes[tier] += line.bytes;
+    return 0;
+}
+
+int zinf_ledger_add_outside(struct zinf_ledger *ledger, enum zinf_memory_tier tier,
+                            const char *name, const char *hint, uint64_t bytes)
+{
+    return add_line(ledger, (struct line){(char *)name, hint, bytes, tier, true});
+}
+
+uint64_t zinf_ledger_arena_bytes(const struct zinf_ledger *ledger, enum zinf_memory_tier tier)
+{
+    return ledger->arena_bytes[tier];
+}
+
+uint64_t zinf_ledger_total_bytes(const struct zinf_ledger *ledger, enum zinf_memory_tier tier)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < ledger->count; i++)
+        if (ledger->lines[i].tier == tier)
+            total += ledger->lines[i].bytes;
+    return total;
+}
+
+static bool over(const struct zinf_ledger *ledger, const uint64_t *budget, int tier)
+{
+    return budget && zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier) > budget[tier];
+}
+
+static void print_tier(const struct zinf_ledger *ledger, int tier, const uint64_t *budget,
+                       FILE *out)
+{
+    char size[16], limit[16];
+    uint64_t total = zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier);
+    if (!total)
+        return;
+    for (size_t i = 0; i < ledger->count; i++) {
+        const struct line *line = &ledger->lines[i];
+        if ((int)line->tier != tier || !line->bytes)
+            continue;
+        fprintf(out, "  %-7s %-42s %12s%s%s\n", zinf_memory_tier_name(line->tier), line->name,
+                zinf_size_format(size, sizeof size, line->bytes), line->hint ? "   " : "",
+                line->hint ? line->hint : "");
+    }
+    fprintf(out, "  %-7s %-42s %12s", zinf_memory_tier_name((enum zinf_memory_tier)tier), "total",
+            zinf_size_format(size, sizeof size, total));
+    if (budget && budget[tier] != UINT64_MAX)
+        fprintf(out, "   of %s%s", zinf_size_format(limit, sizeof limit, budget[tier]),
+                over(ledger, budget, tier) ? "  DOES NOT FIT" : "");
+    fputc('\n', out);
+}
+
+int zinf_ledger_print(const struct zinf_ledger *ledger, const uint64_t *budget, FILE *out)
+{
+    fprintf(out, "  %-7s %-42s %12s   %s\n", "tier", "what", "size", "changed by");
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++)
+        print_tier(ledger, tier, budget, out);
+    return ferror(out) ? zinf_fail(-EIO, "cannot print the ledger") : 0;
+}
+
+int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget)
+{
+    static const char *const keys[] = {
+        "zinf.device_memory (or --device-memory)",
+        "zinf.host_memory (or --host-memory)",
+        "the free space under nvme_path",
+    };
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
+        char *table = NULL, need[16], have[16];
+        size_t table_bytes = 0;
+        if (!over(ledger, budget, tier))
+            continue;
+        FILE *out = open_memstream(&table, &table_bytes);
+        if (!out)
+            return zinf_fail(-ENOMEM, "no memory for the ledger's table");
+        zinf_ledger_print(ledger, budget, out);
+        fclose(out);
+        zinf_fail(-ENOMEM,
+                  "the plan does not fit: %s memory needs %s of %s; raise %s, or shrink the lines "
+                  "below by the keys beside them\n%s",
+                  zinf_memory_tier_name((enum zinf_memory_tier)tier),
+                  zinf_size_format(need, sizeof need,
+                                   zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier)),
+                  zinf_size_format(have, sizeof have, budget[tier]), keys[tier], table);
+        free(table);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+#define HUGE_BYTES ((uint64_t)2 << 20)
+
+int zinf_arena_init(struct zinf_arena *arena, uint64_t bytes, const char *what)
+{
+    char size[16];
+    memset(arena, 0, sizeof *arena);
+    if (!bytes)
+        return 0;
+    /* One huge page more than asked, so that the start can be aligned; the slack is given back. */
+    uint64_t length = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+    char *raw = mmap(NULL, length + HUGE_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED)
+        return zinf_fail(-ENOMEM, "cannot map %s for %s: %s",
+                         zinf_size_format(size, sizeof size, length), what, strerror(errno));
+    char *start = (char *)zinf_align_up((uintptr_t)raw, HUGE_BYTES);
+    if (start > raw)
+        munmap(raw, (size_t)(start - raw));
+    munmap(start + length, (size_t)(raw + HUGE_BYTES - start));
+    madvise(start, length, MADV_HUGEPAGE); /* advice: a refusal costs speed only */
+    arena->base = start;
+    arena->bytes = length;
+    return 0;
+}
+
+void zinf_arena_fini(struct zinf_arena *arena)
+{
+    if (arena->base)
+        munmap(arena->base, arena->bytes);
+    memset(arena, 0, sizeof *arena);
+}
+
+static uint64_t field_of(const char *path, const char *field)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, field, strlen(field))) {
+            sscanf(line + strlen(field), " %llu", &kib);
+            break;
+        }
+    fclose(file);
+    return (uint64_t)kib << 10;
+}
+
+static uint64_t number_in(const char *path)
+{
+    unsigned long long value;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return UINT64_MAX;
+    int fields = fscanf(file, "%llu", &value); /* "max" gives no field: no limit */
+    fclose(file);
+    return fields == 1 ? value : UINT64_MAX;
+}
+
+uint64_t zinf_memory_available(void)
+{
+    uint64_t available = field_of("/proc/meminfo", "MemAvailable:");
+    if (!available)
+        available = UINT64_MAX;
+    /* cgroup v2 as seen from inside a container, where its own group is the root */
+    uint64_t limit = number_in("/sys/fs/cgroup/memory.max");
+    if (limit != UINT64_MAX) {
+        uint64_t used = number_in("/sys/fs/cgroup/memory.current");
+        uint64_t left = used < limit ? limit - used : 0;
+        if (left < available)
+            available = left;
+    }
+    return available;
+}
+
+uint64_t zinf_memory_resident(void)
+{
+    return field_of("/proc/self/status", "VmRSS:");
+}
+
+uint64_t zinf_memory_peak_resident(void)
+{
+    return field_of("/proc/self/status", "VmHWM:");
+}

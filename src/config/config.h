@@ -1,0 +1,156 @@
+/*
+ * config: DeepSpeed's JSON, as users have it, into one checked struct. Every value of the struct
+ * is resolved: defaults filled in, "auto" replaced, the batch triple completed; and each knows
+ * where it came from. Unknown keys are errors with path, line and the nearest known key; keys that
+ * are known and change nothing here are listed once; a key that asks for what zinf does not
+ * do is an error that says so. Knows nothing of models but the few numbers given to it.
+ *
+ * Ownership: a config is one heap object, freed with zinf_config_destroy. Read-only after
+ * zinf_config_load, any thread.
+ */
+#ifndef ZINF_CONFIG_H
+#define ZINF_CONFIG_H
+
+#include "base/base.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum zinf_place {
+    ZINF_PLACE_NONE, /* "none": on the device */
+    ZINF_PLACE_CPU,
+    ZINF_PLACE_NVME,
+};
+const char *zinf_place_name(enum zinf_place place);
+
+enum zinf_scheduler_kind {
+    ZINF_SCHEDULER_NONE, /* constant lr */
+    ZINF_SCHEDULER_WARMUP_LR,
+    ZINF_SCHEDULER_WARMUP_DECAY_LR,
+    ZINF_SCHEDULER_WARMUP_COSINE_LR,
+    ZINF_SCHEDULER_LR_RANGE_TEST,
+    ZINF_SCHEDULER_ONE_CYCLE,
+};
+
+struct zinf_config_optimizer {
+    char type[16]; /* "AdamW", "Adam", "Lion", "Adagrad", "SGD" as resolved */
+    double lr, beta1, beta2, eps, weight_decay, momentum;
+    bool bias_correction;
+    bool decoupled; /* AdamW, or Adam with adam_w_mode */
+};
+
+struct zinf_config_scheduler {
+    enum zinf_scheduler_kind kind;
+    double warmup_min_lr, warmup_max_lr;
+    int64_t warmup_num_steps, total_num_steps;
+    bool warmup_log; /* warmup_type log (default), else linear */
+    double warmup_min_ratio, cos_min_ratio;
+    double range_min_lr, range_step_rate;
+    int64_t range_step_size;
+    bool range_staircase;
+    double cycle_min_lr, cycle_max_lr, decay_lr_rate;
+    int64_t cycle_first_step_size, cycle_second_step_size;
+    int64_t cycle_first_stair_count, cycle_second_stair_count, decay_step_size;
+    bool cycle_momentum;
+    double cycle_min_mom, cycle_max_mom, decay_mom_rate;
+};
+
+struct zinf_config_fp16 {
+    bool enabled;
+    double loss_scale; /* 0: dynamic */
+    int64_t initial_scale_power, loss_scale_window, hysteresis, min_loss_scale;
+    bool consecutive_hysteresis;
+};
+
+#define ZINF_CONFIG_MAX_PATHS 16
+struct zinf_config_offload {
+    enum zinf_place device;
+    char *nvme_path[ZINF_CONFIG_MAX_PATHS]; /* one, or a list (zinf's extension: striped) */
+    int n_nvme_paths;
+    bool pin_memory;
+    int64_t buffer_count; /* hints, never fatal */
+    int64_t buffer_size, max_in_cpu; /* offload_param */
+    bool pipeline_read, pipeline_write; /* offload_optimizer */
+    double ratio;
+};
+
+struct zinf_config_aio {
+    int64_t block_size, queue_depth, n_threads;
+    bool single_submit, overlap_events;
+};
+
+struct zinf_config {
+    /* batch triple, complete: train_batch_size = micro_batch * accumulation * world_size */
+    int64_t train_batch_size, micro_batch, accumulation, world_size;
+    struct zinf_config_optimizer optimizer;
+    struct zinf_config_scheduler scheduler;
+    double gradient_clipping; /* 0: off */
+    struct zinf_config_fp16 fp16;
+    bool bf16;
+    bool bf16_check_overflow;
+    enum zinf_dtype dtype; /* fp16.enabled, bf16.enabled, else fp32 */
+
+    int64_t zero_stage;
+    int64_t sub_group_size;        /* elements */
+    int64_t prefetch_bucket_size;  /* elements; hint for look_ahead */
+    int64_t param_persistence_threshold; /* elements */
+    struct zinf_config_offload offload_param, offload_optimizer;
+    struct zinf_config_aio aio;
+
+    bool cpu_checkpointing; /* activation_checkpointing.cpu_checkpointing */
+    int64_t steps_per_print; /* 0: never */
+    bool wall_clock_breakdown;
+    bool csv_enabled;
+    char *csv_output_path, *csv_job_name;
+
+    /* "zinf": {...}: what DeepSpeed has no key for */
+    uint64_t device_memory, host_memory; /* bytes; 0: what is there */
+    int64_t look_ahead;  /* units fetched ahead; -1: the plan decides */
+    int64_t threads;     /* 0: what is there */
+    char *io_engine;     /* "auto", "uring", "threads" */
+    bool checksums;      /* of extents; default true */
+    enum zinf_place grad_device; /* default: as offload_optimizer.device */
+    double dropout;      /* < 0: as the model's configuration says; else replaces all three */
+    char *trace;         /* Chrome trace file, or NULL */
+    char *activation_checkpointing; /* "auto" (default), "always", "never" */
+
+    struct zinf_config_entries *entries; /* every known key: value, source (private) */
+};
+
+/* What the command line and the model know. A value < 0 (or NULL, 0 for sizes) is not given. */
+struct zinf_config_context {
+    int64_t world_size; /* >= 1; 0: 1 */
+    int64_t hidden_size;
+    /* command line: wins over the file; a conflict is said (logged at WARN, both values) */
+    int64_t micro_batch, accumulation;
+    double lr;
+    double dropout;
+    int64_t steps; /* total optimizer steps: total_num_steps "auto" */
+    int64_t threads;
+    uint64_t device_memory, host_memory;
+    const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
+    bool lenient;      /* unknown keys are warnings */
+};
+#define ZINF_CONFIG_CONTEXT_DEFAULT \
+    {.world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1, \
+     .dropout = -1, .steps = -1, .threads = -1}
+
+/* path NULL: no file, defaults and context alone (micro batch 1, AdamW lr 1e-3 when not given). */
+int zinf_config_load(struct zinf_config **out, const char *path,
+                     const struct zinf_config_context *context);
+/* The same from text; what names it in messages. */
+int zinf_config_parse(struct zinf_config **out, const char *text, size_t bytes, const char *what,
+                      const struct zinf_config_context *context);
+void zinf_config_destroy(struct zinf_config *config);
+/* Table: key, value, where it came from (file:line, command line, default, auto: rule). */
+int zinf_config_print(const struct zinf_config *config, FILE *out);
+/* config.resolved.json: a configuration that gives this config again, and "_sources". Atomic. */
+int zinf_config_write(const struct zinf_config *config, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

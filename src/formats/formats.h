@@ -1,0 +1,115 @@
+/*
+ * formats: files that others read and write: safetensors (single and sharded), Hugging Face model
+ * folders, token files. Knows names, dtypes, shapes and bytes, nothing of models.
+ *
+ * Every header is untrusted: lengths, offsets, overlaps, gaps, dtype sizes, duplicate names and
+ * counts are checked before anything is believed. Memory stays bounded by the header, never by the
+ * data. Writers write to a temporary name, fsync and rename: a file appears whole or not at all.
+ *
+ * Threads: an object belongs to one thread at a time; reading one reader's tensors from several
+ * threads is allowed (pread).
+ */
+#ifndef ZINF_FORMATS_H
+#define ZINF_FORMATS_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZINF_TENSOR_MAX_RANK 8
+
+/* dtypes of the file format; only the floating ones convert to zinf_dtype. */
+enum zinf_file_dtype {
+    ZINF_FILE_BOOL, ZINF_FILE_U8, ZINF_FILE_I8, ZINF_FILE_F8_E5M2, ZINF_FILE_F8_E4M3,
+    ZINF_FILE_I16, ZINF_FILE_U16, ZINF_FILE_F16, ZINF_FILE_BF16, ZINF_FILE_I32, ZINF_FILE_U32,
+    ZINF_FILE_F32, ZINF_FILE_F64, ZINF_FILE_I64, ZINF_FILE_U64,
+    ZINF_FILE_DTYPES,
+};
+const char *zinf_file_dtype_name(enum zinf_file_dtype dtype); /* "F32", "BF16", ... */
+size_t zinf_file_dtype_bytes(enum zinf_file_dtype dtype);
+/* 0 and *out for F32, BF16, F16; -ENOTSUP otherwise. */
+int zinf_file_dtype_to_dtype(enum zinf_file_dtype dtype, enum zinf_dtype *out);
+enum zinf_file_dtype zinf_file_dtype_from_dtype(enum zinf_dtype dtype);
+
+struct zinf_tensor_info {
+    const char *name; /* owned by the reader */
+    enum zinf_file_dtype dtype;
+    int rank;
+    uint64_t shape[ZINF_TENSOR_MAX_RANK];
+    uint64_t n_elems;
+    uint64_t bytes;
+    uint32_t file;      /* index of the shard in a folder, 0 for a single file */
+    uint64_t file_offset; /* absolute, of the first byte */
+};
+
+/* ---- reading ---- */
+
+struct zinf_tensors; /* the tensors of a .safetensors file, or of all shards of a folder */
+/* path: a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.
+ * A folder that has only pytorch_model.bin gets an error that says so and how to convert. */
+int zinf_tensors_open(struct zinf_tensors **out, const char *path);
+void zinf_tensors_close(struct zinf_tensors *tensors);
+uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
+const struct zinf_tensor_info *zinf_tensors_at(const struct zinf_tensors *tensors, uint64_t index);
+const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tensors,
+                                                 const char *name); /* NULL: none */
+const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
+/* "__metadata__" value of the first file, or NULL. */
+const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key);
+/* Reads elements [first, first + n) of a tensor as stored. */
+int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
+                      uint64_t first, uint64_t n, void *out);
+/* The same converted to fp32 (F32, BF16, F16, F64 only). */
+int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
+                          uint64_t first, uint64_t n, float *out);
+
+/* ---- writing: declare all tensors first, then stream the data in the same order ---- */
+
+struct zinf_tensors_writer;
+struct zinf_tensors_writer_options {
+    const char *path;        /* a folder (sharded as model-0000i-of-0000n) or a .safetensors file */
+    bool single_file;        /* path is the file */
+    uint64_t max_shard_bytes; /* folders; 0: 5e9 */
+};
+int zinf_tensors_writer_create(struct zinf_tensors_writer **out,
+                               const struct zinf_tensors_writer_options *options);
+int zinf_tensors_writer_declare(struct zinf_tensors_writer *writer, const char *name,
+                                enum zinf_file_dtype dtype, int rank, const uint64_t *shape);
+/* After the last declare: writes the header(s). */
+int zinf_tensors_writer_begin(struct zinf_tensors_writer *writer);
+/* Appends bytes of the tensors in the order of declaration; calls may cut anywhere. Data is
+ * written with bounded memory and does not stay in the page cache. */
+int zinf_tensors_writer_append(struct zinf_tensors_writer *writer, const void *data, uint64_t bytes);
+/* Checks that every byte was given, fsyncs, renames, writes the index file. */
+int zinf_tensors_writer_finish(struct zinf_tensors_writer *writer);
+/* Frees; before finish it removes what was written. NULL is allowed. */
+void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
+
+/* ---- folders ---- */
+
+/* Copies what belongs beside the weights (tokenizer files, vocab, merges, chat template,
+ * generation_config.json) from one model folder to another; absent files are skipped. */
+int zinf_folder_copy_companions(const char *from, const char *to);
+
+/* ---- token files ---- */
+
+enum zinf_token_format {
+    ZINF_TOKENS_LLMC,    /* llm.c .bin: 256 int32 header, magic 20240520, version 1; uint16 tokens
+                            (version 7 / magic 20240801: uint32) */
+    ZINF_TOKENS_RAW_U16, /* .bin without that magic */
+    ZINF_TOKENS_NPY,     /* one-dimensional integer array, little endian, C order */
+};
+struct zinf_token_file;
+int zinf_token_file_open(struct zinf_token_file **out, const char *path);
+void zinf_token_file_close(struct zinf_token_file *file);
+enum zinf_token_format zinf_token_file_format(const struct zinf_token_file *file);
+uint64_t zinf_token_file_count(const struct zinf_token_file *file);
+int zinf_token_file_read(const struct zinf_token_file *file, uint64_t first, uint64_t n,
+                         int32_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,91 @@
+/*
+ * text: from text to token ids and back, and from files of text or tokens to training windows.
+ * Stands on base alone; token files come in through a reader that the caller supplies.
+ *
+ * Threads: a tokenizer is read-only after it was opened and may be shared, but each encode uses
+ * scratch of its own. A data set belongs to one thread at a time.
+ */
+#ifndef ZINF_TEXT_H
+#define ZINF_TEXT_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- tokenizer ---- */
+
+struct zinf_tokenizer;
+/* folder: reads tokenizer.json if there (byte-level BPE; other kinds are refused by name), else
+ * vocab.json + merges.txt (also encoder.json + vocab.bpe), else the byte-level default: ids 0..255
+ * are the bytes, 256 is the end-of-text token. Opening checks that every merge's parts and result
+ * are in the vocabulary. */
+int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
+/* From the text of a tokenizer.json; what names it in messages. */
+int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
+                             const char *what);
+int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default */
+void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
+const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer); /* "bytes", "bpe" */
+uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer); /* largest id + 1 */
+int32_t zinf_tokenizer_end_of_text(const struct zinf_tokenizer *tokenizer); /* -1: none */
+/* A number that changes whenever the token ids of some text could change (for caches). */
+uint64_t zinf_tokenizer_fingerprint(const struct zinf_tokenizer *tokenizer);
+
+struct zinf_tokens {
+    int32_t *ids; /* heap */
+    size_t count, capacity;
+};
+void zinf_tokens_free(struct zinf_tokens *tokens);
+/* Appends the ids of text to tokens. Text that is not UTF-8 is encoded byte by byte where the
+ * byte-level alphabet allows. Special tokens written in the text become their ids, as in Hugging
+ * Face's encode(add_special_tokens=False). */
+int zinf_tokenizer_encode(const struct zinf_tokenizer *tokenizer, const char *text, size_t bytes,
+                          struct zinf_tokens *tokens);
+/* Heap string, NUL-terminated, of *bytes bytes; invalid UTF-8 becomes U+FFFD. Caller frees. */
+int zinf_tokenizer_decode(const struct zinf_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                          char **text, size_t *bytes);
+
+/* ---- data set ---- */
+
+/* Reader of a token file (formats/ has one); read returns 0 or -errno. */
+struct zinf_token_source {
+    uint64_t count;
+    int (*read)(void *handle, uint64_t first, uint64_t n, int32_t *out);
+    void (*close)(void *handle);
+    void *handle;
+};
+
+struct zinf_dataset;
+struct zinf_dataset_options {
+    const char *const *files;  /* .txt and anything unknown: text; .jsonl, .json: "text" fields */
+    int n_files;
+    const struct zinf_tokenizer *tokenizer;
+    /* Opens token files (.bin, .npy); NULL: they are refused. */
+    int (*open_token_file)(const char *path, struct zinf_token_source *out);
+    const char *cache_folder;  /* where token caches are kept; NULL: a private temporary file */
+    uint32_t seq_len;          /* T */
+    uint32_t vocab;            /* ids at or above this are an error naming file, position and id */
+    bool shuffle;
+    uint64_t seed;
+};
+/* Tokenises text and JSON once into a cache file keyed by file size, time and tokenizer. Documents
+ * of .jsonl/.json files are joined with the end-of-text token. Errors name the file: missing,
+ * empty, shorter than one window, not JSON (line), no "text" field, id outside the vocabulary. */
+int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options);
+void zinf_dataset_close(struct zinf_dataset *dataset);
+uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset);
+uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset); /* (n_tokens - 1) / T */
+/* Window i of the stream: inputs t[iT .. iT+T-1], targets t[iT+1 .. iT+T]. position counts windows
+ * since the start of training; epoch = position / n_windows; within an epoch the windows come in
+ * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */
+int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
+                        int32_t *targets);
+/* Reads ids [first, first + n) of the whole stream, unshuffled. */
+int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,198 @@
+/* base: numbers, sizes, random streams, JSON, the ledger. */
+#include "base/base.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void test_bf16_round_trip_and_ties(void)
+{
+    for (uint32_t half = 0; half < 65536; half++) {
+        float value = zinf_bf16_to_f32((uint16_t)half);
+        if (isnan(value))
+            CHECK(isnan(zinf_bf16_to_f32(zinf_bf16_from_f32(value))));
+        else
+            CHECKF(zinf_bf16_from_f32(value) == half, "bf16 %04x", half);
+    }
+    CHECK(zinf_bf16_from_f32(1.00390625f) == 0x3f80); /* half way: to even */
+    CHECK(zinf_bf16_from_f32(1.01171875f) == 0x3f82);
+}
+
+static void test_f16_against_compiler(void)
+{
+#ifdef __FLT16_MAX__
+    for (uint32_t half = 0; half < 65536; half++) {
+        uint16_t bits = (uint16_t)half;
+        _Float16 reference;
+        memcpy(&reference, &bits, 2);
+        float value = zinf_f16_to_f32(bits);
+        if (isnan((float)reference)) {
+            CHECK(isnan(value));
+            continue;
+        }
+        CHECKF(value == (float)reference, "f16 %04x", half);
+        CHECKF(zinf_f16_from_f32(value) == bits, "f16 %04x back", half);
+    }
+    uint32_t counter[4] = {0}, out[4];
+    for (int i = 0; i < 200000; i++) {
+        float value;
+        uint16_t bits;
+        counter[0] = (uint32_t)i;
+        zinf_philox(counter, 7, out);
+        memcpy(&value, out, 4);
+        if (i & 1) /* half of them in the range where rounding happens */
+            value = ldexpf((float)(int32_t)out[1], -31 - (int)(out[2] % 32)) * 65536.0f;
+        if (isnan(value))
+            continue;
+        _Float16 reference = (_Float16)value;
+        memcpy(&bits, &reference, 2);
+        CHECKF(zinf_f16_from_f32(value) == bits, "%a", (double)value);
+    }
+#else
+    SKIP("this compiler has no _Float16 to compare with");
+#endif
+}
+
+static void test_sizes(void)
+{
+    uint64_t bytes = 0;
+    char text[16];
+    CHECK(!zinf_size_parse("4GiB", &bytes) && bytes == 4ull << 30);
+    CHECK(!zinf_size_parse("4G", &bytes) && bytes == 4ull << 30);
+    CHECK(!zinf_size_parse("500 MB", &bytes) && bytes == 500000000);
+    CHECK(!zinf_size_parse("1.5e3", &bytes) && bytes == 1500);
+    CHECK(zinf_size_parse("-1", &bytes) == -EINVAL);
+    CHECK(zinf_size_parse("12 parsecs", &bytes) == -EINVAL);
+    CHECK(strstr(zinf_error(), "parsecs") != NULL);
+    CHECK(!strcmp(zinf_size_format(text, sizeof text, 3ull << 29), "1.50 GiB"));
+}
+
+static void test_philox_known_answer(void)
+{
+    /* Known answers of the Random123 distribution, kat_vectors, philox4x32 10. */
+    uint32_t out[4], zero[4] = {0};
+    uint32_t ones[4] = {~0u, ~0u, ~0u, ~0u};
+    zinf_philox(zero, 0, out);
+    CHECK(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c &&
+          out[3] == 0x9b00dbd8);
+    zinf_philox(ones, ~0ull, out);
+    CHECK(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 &&
+          out[3] == 0x6d5451fd);
+}
+
+static void test_normal_is_cut_free_and_normal(void)
+{
+    enum { N = 40001 };
+    float *whole = malloc(N * sizeof *whole), *cut = malloc(N * sizeof *cut);
+    double sum = 0, squares = 0;
+    zinf_normal_fill(whole, 3, N, 42, 5, 1.0f, 2.0f);
+    for (uint64_t i = 0, step = 1; i < N; i += step, step = step * 3 % 101 + 1)
+        zinf_normal_fill(cut + i, 3 + i, i + step > N ? N - i : step, 42, 5, 1.0f, 2.0f);
+    CHECK(!memcmp(whole, cut, N * sizeof *whole));
+    for (int i = 0; i < N; i++) {
+        sum += (double)whole[i];
+        squares += ((double)whole[i] - 1) * ((double)whole[i] - 1);
+    }
+    CHECK(fabs(sum / N - 1) < 0.05 && fabs(squares / N - 4) < 0.15);
+    free(whole);
+    free(cut);
+}
+
+static void test_permutation(void)
+{
+    for (uint64_t n = 1; n < 700; n += 37) {
+        unsigned char seen[700] = {0};
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t place = zinf_permute(i, n, 9);
+            CHECK(place < n && !seen[place]);
+            seen[place < n ? place : 0] = 1;
+        }
+    }
+    CHECK(zinf_permute(5, 600, 1) != 5 || zinf_permute(6, 600, 1) != 6);
+}
+
+static int parses(const char *text, unsigned flags)
+{
+    cJSON *value = NULL;
+    int code = zinf_json_parse(text, strlen(text), "test", flags, &value);
+    cJSON_Delete(value);
+    return !code;
+}
+
+static void test_json(void)
+{
+    CHECK(parses("{\"a\": [1, 2, {\"b\": null}]}", ZINF_JSON_STRICT));
+    CHECK(!parses("{\"a\": 1,}", ZINF_JSON_STRICT));
+    CHECK(parses("{\"a\": 1, /* x */ // y\n \"b\": [1,2,], # z\n}", ZINF_JSON_RELAXED));
+    CHECK(parses("{\"a\": \"// not a comment, \"}", ZINF_JSON_RELAXED));
+    CHECK(!parses("{\"a\": 1, \"a\": 2}", ZINF_JSON_STRICT));
+    CHECK(strstr(zinf_error(), "twice") != NULL);
+    CHECK(!parses("{\"a\": 1} x", ZINF_JSON_STRICT));
+    CHECK(!parses("{\"a\": \"\xff\"}", ZINF_JSON_STRICT));
+    CHECK(!parses("", ZINF_JSON_STRICT));
+    char deep[200];
+    memset(deep, '[', 100);
+    memset(deep + 100, ']', 99);
+    deep[199] = 0;
+    CHECK(!parses(deep, ZINF_JSON_STRICT));
+}
+
+static void test_json_members_and_lines(void)
+{
+    const char *text = "{\n \"a\": 5e8,\n \"z\": {\"a\": 1.5,\n  \"b\": \"x\"}\n}";
+    cJSON *value = NULL;
+    int64_t number = 0;
+    const char *string = NULL;
+    CHECK(!zinf_json_parse(text, strlen(text), "test", 0, &value));
+    CHECK(!zinf_json_int(value, "test", "a", &number) && number == 500000000);
+    const cJSON *inner = cJSON_GetObjectItem(value, "z");
+    CHECK(zinf_json_int(inner, "test", "a", &number) == -EINVAL);
+    CHECK(!zinf_json_string(inner, "test", "b", &string) && !strcmp(string, "x"));
+    CHECK(zinf_json_line_of(text, strlen(text), "a") == 2);
+    CHECK(zinf_json_line_of(text, strlen(text), "z.b") == 4);
+    CHECK(zinf_json_line_of(text, strlen(text), "z.c") == 0);
+    cJSON_Delete(value);
+}
+
+static void test_ledger(void)
+{
+    struct zinf_ledger *ledger;
+    uint64_t a = 1, b = 0, budget[ZINF_MEMORY_TIERS] = {1 << 20, UINT64_MAX, UINT64_MAX};
+    CHECK(!zinf_ledger_create(&ledger));
+    zinf_ledger_add(ledger, ZINF_MEMORY_DEVICE, "first", "key_a", 100, &a);
+    zinf_ledger_add(ledger, ZINF_MEMORY_DEVICE, "second", "key_b", 5000, &b);
+    CHECK(a == 0 && b == ZINF_MEMORY_ALIGN);
+    CHECK(zinf_ledger_arena_bytes(ledger, ZINF_MEMORY_DEVICE) == 3 * ZINF_MEMORY_ALIGN);
+    CHECK(!zinf_ledger_check(ledger, budget));
+    zinf_ledger_add(ledger, ZINF_MEMORY_DEVICE, "third", "key_c", 2 << 20, NULL);
+    CHECK(zinf_ledger_check(ledger, budget) == -ENOMEM);
+    CHECK(strstr(zinf_error(), "key_c") && strstr(zinf_error(), "zinf.device_memory"));
+    zinf_ledger_destroy(ledger);
+}
+
+static void test_errors_nest(void)
+{
+    zinf_fail(-EIO, "inner %d", 1);
+    CHECK(zinf_fail_in(-EIO, "outer") == -EIO);
+    CHECK(!strcmp(zinf_error(), "outer: inner 1"));
+    zinf_fail(-EIO, "again: %s", zinf_error());
+    CHECK(!strcmp(zinf_error(), "again: outer: inner 1"));
+}
+
+int main(void)
+{
+    TAP_RUN(test_bf16_round_trip_and_ties);
+    TAP_RUN(test_f16_against_compiler);
+    TAP_RUN(test_sizes);
+    TAP_RUN(test_philox_known_answer);
+    TAP_RUN(test_normal_is_cut_free_and_normal);
+    TAP_RUN(test_permutation);
+    TAP_RUN(test_json);
+    TAP_RUN(test_json_members_and_lines);
+    TAP_RUN(test_ledger);
+    TAP_RUN(test_errors_nest);
+    return tap_done();
+}
