@@ -13,8 +13,8 @@
 static int tap_count, tap_failures, tap_case_failures;
 static char tap_reason[256];
 
-__attribute__((format(printf, 3, 4), unused)) static void
-tap_check(int ok, const char *where, const char *format, ...)
+__attribute__((format(printf, 3, 4), unused)) static void tap_check(int ok, const char *where,
+                                                                    const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -35,10 +35,10 @@ tap_check(int ok, const char *where, const char *format, ...)
 #define CHECKF(condition, ...) tap_check(!!(condition), TAP_WHERE, __VA_ARGS__)
 
 /* Inside a case: mark it skipped and leave it. */
-#define SKIP(...) \
-    do { \
-        snprintf(tap_reason, sizeof tap_reason, __VA_ARGS__); \
-        return; \
+#define SKIP(...)                                                                                  \
+    do {                                                                                           \
+        snprintf(tap_reason, sizeof tap_reason, __VA_ARGS__);                                      \
+        return;                                                                                    \
     } while (0)
 
 __attribute__((unused)) static void tap_run(const char *name, void (*test)(void))

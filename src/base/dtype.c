@@ -21,8 +21,8 @@ int zinf_dtype_parse(const char *name, enum zinf_dtype *out)
         const char *name;
         enum zinf_dtype dtype;
     } table[] = {
-        {"fp32", ZINF_DTYPE_F32},  {"float32", ZINF_DTYPE_F32},   {"f32", ZINF_DTYPE_F32},
-        {"bf16", ZINF_DTYPE_BF16}, {"bfloat16", ZINF_DTYPE_BF16}, {"fp16", ZINF_DTYPE_F16},
+        {"fp32", ZINF_DTYPE_F32},    {"float32", ZINF_DTYPE_F32},   {"f32", ZINF_DTYPE_F32},
+        {"bf16", ZINF_DTYPE_BF16},   {"bfloat16", ZINF_DTYPE_BF16}, {"fp16", ZINF_DTYPE_F16},
         {"float16", ZINF_DTYPE_F16}, {"f16", ZINF_DTYPE_F16},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

@@ -58,8 +58,8 @@ int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_b
     }
     buffer = malloc((size_t)info.st_size + 1);
     if (!buffer) {
-        code = zinf_fail(-ENOMEM, "no memory to read %s (%lld bytes)", path,
-                         (long long)info.st_size);
+        code =
+            zinf_fail(-ENOMEM, "no memory to read %s (%lld bytes)", path, (long long)info.st_size);
         goto out;
     }
     code = read_all(fd, path, buffer, (size_t)info.st_size);

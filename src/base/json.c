@@ -80,8 +80,12 @@ static int check_utf8(const char *text, size_t bytes, const char *what)
 {
     const unsigned char *s = (const unsigned char *)text;
     for (size_t i = 0; i < bytes;) {
-        unsigned more = s[i] < 0x80 ? 0 : s[i] < 0xc2 ? 9 : s[i] < 0xe0 ? 1 : s[i] < 0xf0 ? 2
-                        : s[i] < 0xf5 ? 3 : 9;
+        unsigned more = s[i] < 0x80   ? 0
+                        : s[i] < 0xc2 ? 9
+                        : s[i] < 0xe0 ? 1
+                        : s[i] < 0xf0 ? 2
+                        : s[i] < 0xf5 ? 3
+                                      : 9;
         bool good = more <= 3 && i + more < bytes;
         for (unsigned j = 1; good && j <= more; j++)
             good = (s[i + j] & 0xc0) == 0x80;
@@ -110,8 +114,8 @@ static int check_depth(const char *text, size_t bytes, const char *what)
         else if (text[i] == '}' || text[i] == ']')
             depth--;
         if (depth > MAX_DEPTH)
-            return zinf_fail(-EINVAL, "%s: line %d: nested deeper than %d", what,
-                             line_at(text, i), MAX_DEPTH);
+            return zinf_fail(-EINVAL, "%s: line %d: nested deeper than %d", what, line_at(text, i),
+                             MAX_DEPTH);
         i++;
     }
     return 0;

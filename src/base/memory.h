@@ -32,7 +32,8 @@ void zinf_ledger_destroy(struct zinf_ledger *ledger);
  * NULL. name is copied, hint is borrowed (a literal). */
 int zinf_ledger_add(struct zinf_ledger *ledger, enum zinf_memory_tier tier, const char *name,
                     const char *hint, uint64_t bytes, uint64_t *offset);
-/* A line that is no part of an arena (the program itself, libraries' buffers): counted, no offset. */
+/* A line that is no part of an arena (the program itself, libraries' buffers): counted, no offset.
+ */
 int zinf_ledger_add_outside(struct zinf_ledger *ledger, enum zinf_memory_tier tier,
                             const char *name, const char *hint, uint64_t bytes);
 uint64_t zinf_ledger_arena_bytes(const struct zinf_ledger *ledger, enum zinf_memory_tier tier);

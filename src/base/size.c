@@ -20,9 +20,9 @@ int zinf_size_parse(const char *text, uint64_t *bytes)
         const char *suffix;
         double factor;
     } units[] = {
-        {"", 1},          {"b", 1},          {"k", 0x1p10},    {"kib", 0x1p10}, {"m", 0x1p20},
-        {"mib", 0x1p20},  {"g", 0x1p30},     {"gib", 0x1p30},  {"t", 0x1p40},   {"tib", 0x1p40},
-        {"kb", 1e3},      {"mb", 1e6},       {"gb", 1e9},      {"tb", 1e12},
+        {"", 1},         {"b", 1},      {"k", 0x1p10},   {"kib", 0x1p10}, {"m", 0x1p20},
+        {"mib", 0x1p20}, {"g", 0x1p30}, {"gib", 0x1p30}, {"t", 0x1p40},   {"tib", 0x1p40},
+        {"kb", 1e3},     {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12},
     };
     char *end;
     double value = strtod(text, &end);

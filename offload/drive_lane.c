@@ -1,0 +1,132 @@
+/*
+ * drive_lane: READ and WRITE. Operations are submitted in program order as soon as their waits are
+ * done, so several are under way and the drive's queue stays deep across them; each is done when
+ * its own request completes.
+ */
+#include "offload/executor.h"
+
+#include <stdlib.h>
+
+#define MAX_UNDER_WAY 16
+/* How long to look only at the drive while the next operation still waits for another lane. */
+#define LOOK_NS 200000u
+
+struct slot {
+    struct zinf_aio_request request;
+    uint32_t op;
+    bool used;
+};
+
+struct drive_lane {
+    struct zinf_executor *executor;
+    enum zinf_lane number;
+    struct zinf_aio_queue *queue;
+    struct slot slots[MAX_UNDER_WAY];
+    int under_way;
+};
+
+int drive_lane_create(struct drive_lane **out, struct zinf_executor *e, enum zinf_lane number)
+{
+    struct drive_lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return zinf_fail(-ENOMEM, "no memory for lane %s", zinf_lane_name(number));
+    lane->executor = e;
+    lane->number = number;
+    const struct zinf_aio_queue_options *options =
+        number == ZINF_LANE_READ ? &e->options.read_queue : &e->options.write_queue;
+    int code = zinf_aio_queue_create(&lane->queue, options);
+    if (!code && e->options.register_bytes)
+        code = zinf_aio_queue_register(lane->queue, e->options.register_base,
+                                       e->options.register_bytes);
+    if (code)
+        drive_lane_destroy(lane);
+    else
+        *out = lane;
+    return code;
+}
+
+void drive_lane_destroy(struct drive_lane *lane)
+{
+    if (!lane)
+        return;
+    zinf_aio_queue_destroy(lane->queue);
+    free(lane);
+}
+
+static struct slot *free_slot(struct drive_lane *lane)
+{
+    for (int i = 0; i < MAX_UNDER_WAY; i++)
+        if (!lane->slots[i].used)
+            return &lane->slots[i];
+    return NULL;
+}
+
+static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
+{
+    const struct zinf_op *o = &lane->executor->program->ops[op];
+    slot->op = op;
+    slot->request = (struct zinf_aio_request){
+        .op = lane->number == ZINF_LANE_READ ? ZINF_AIO_OP_READ : ZINF_AIO_OP_WRITE,
+        .store = lane->executor->options.store,
+        .extent = o->where.extent,
+        .offset = o->where.offset,
+        .bytes = o->where.bytes,
+        .memory = o->memory,
+        .user = slot,
+    };
+    int code = zinf_aio_submit(lane->queue, &slot->request);
+    if (!code) {
+        slot->used = true;
+        lane->under_way++;
+    }
+    return code;
+}
+
+/* Takes one finished request; false if there was none within timeout. */
+static bool reap(struct drive_lane *lane, uint64_t timeout_ns)
+{
+    struct zinf_aio_request *request = zinf_aio_reap(lane->queue, timeout_ns);
+    if (!request)
+        return false;
+    struct slot *slot = request->user;
+    slot->used = false;
+    lane->under_way--;
+    if (request->result < 0) {
+        const char *message = "the drive failed";
+        zinf_aio_queue_error(lane->queue, &message);
+        zinf_fail((int)request->result, "%s", message);
+        executor_fail(lane->executor, (int)request->result);
+        return true;
+    }
+    executor_done(lane->executor, slot->op, request->begin_ns, request->end_ns);
+    return true;
+}
+
+/* Starts operation op, reaping while it must wait. False: the run has failed. */
+static bool start(struct drive_lane *lane, uint32_t op)
+{
+    struct zinf_executor *e = lane->executor;
+    while (!executor_try(e, op, lane->under_way == 0)) {
+        if (executor_failed(e))
+            return false;
+        reap(lane, LOOK_NS);
+    }
+    struct slot *slot;
+    while (!(slot = free_slot(lane)))
+        reap(lane, UINT64_MAX);
+    int code = submit(lane, slot, op);
+    if (code)
+        executor_fail(e, code);
+    return !code;
+}
+
+void drive_lane_run(struct drive_lane *lane)
+{
+    const struct zinf_program *p = lane->executor->program;
+    bool good = true;
+    for (uint32_t i = 0; good && i < p->n_ops; i++)
+        if (p->ops[i].lane == lane->number)
+            good = start(lane, i);
+    while (lane->under_way)
+        reap(lane, UINT64_MAX);
+}

@@ -1,0 +1,234 @@
+/*
+ * executor: one thread a lane runs a program. An operation starts when it is first in its lane and
+ * all that it waits for is done. Drive lanes may have several operations under way at once; the
+ * others have one. The first failure stops every lane at its next operation.
+ */
+#include "offload/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
+{
+    for (uint32_t i = 0; i < op->n_waits; i++)
+        if (!e->done[e->program->waits[op->first_wait + i]])
+            return false;
+    return true;
+}
+
+bool executor_try(struct zinf_executor *e, uint32_t op, bool wait)
+{
+    const struct zinf_op *o = &e->program->ops[op];
+    pthread_mutex_lock(&e->lock);
+    while (wait && !e->failed && !ready(e, o))
+        pthread_cond_wait(&e->changed, &e->lock);
+    bool now = !e->failed && ready(e, o);
+    pthread_mutex_unlock(&e->lock);
+    return now;
+}
+
+bool executor_failed(struct zinf_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool failed = e->failed != 0;
+    pthread_mutex_unlock(&e->lock);
+    return failed;
+}
+
+void executor_fail(struct zinf_executor *e, int code)
+{
+    pthread_mutex_lock(&e->lock);
+    if (!e->failed) {
+        e->failed = code;
+        snprintf(e->message, sizeof e->message, "%s", zinf_error());
+    }
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns)
+{
+    const struct zinf_op *o = &e->program->ops[op];
+    char buffer[64];
+    pthread_mutex_lock(&e->lock);
+    e->done[op] = 1;
+    e->times.busy_seconds[o->lane] += (double)(end_ns - begin_ns) * 1e-9;
+    e->times.bytes[o->lane] += o->bytes;
+    e->times.n_ops[o->lane]++;
+    if (e->trace)
+        zinf_trace_record(e->trace, e->options.op_name(e->options.context, o, buffer), o->lane,
+                          begin_ns, end_ns, o->bytes);
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void run_lane(struct zinf_executor *e, enum zinf_lane lane)
+{
+    const struct zinf_program *p = e->program;
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        if (p->ops[i].lane != lane)
+            continue;
+        if (!executor_try(e, i, true))
+            return;
+        uint64_t begin = zinf_now_ns();
+        int code = e->options.run(e->options.context, &p->ops[i]);
+        if (code) {
+            executor_fail(e, code);
+            return;
+        }
+        executor_done(e, i, begin, zinf_now_ns());
+    }
+}
+
+static bool is_drive_lane(enum zinf_lane lane)
+{
+    return lane == ZINF_LANE_READ || lane == ZINF_LANE_WRITE;
+}
+
+/* Next program, or NULL to end. Called with nothing locked. */
+static bool next_program(struct zinf_executor *e, uint64_t *generation)
+{
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop && e->generation == *generation)
+        pthread_cond_wait(&e->changed, &e->lock);
+    *generation = e->generation;
+    bool go = !e->stop;
+    pthread_mutex_unlock(&e->lock);
+    return go;
+}
+
+static void lane_arrived(struct zinf_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->lanes_running--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void *lane_thread(void *argument)
+{
+    struct lane *lane = argument;
+    struct zinf_executor *e = lane->executor;
+    uint64_t generation = 0;
+    struct drive_lane *drive = NULL;
+    if (is_drive_lane(lane->number)) {
+        /* A ring may only be used by the thread that made it. */
+        int code = drive_lane_create(&drive, e, lane->number);
+        if (code)
+            executor_fail(e, code);
+    }
+    lane_arrived(e);
+    while (next_program(e, &generation)) {
+        if (drive)
+            drive_lane_run(drive);
+        else
+            run_lane(e, lane->number);
+        lane_arrived(e);
+    }
+    drive_lane_destroy(drive);
+    return NULL;
+}
+
+/* Waits until every lane has arrived; returns the failure, if any, in this thread. */
+static int join_lanes(struct zinf_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->lanes_running)
+        pthread_cond_wait(&e->changed, &e->lock);
+    int code = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    return code ? zinf_fail(code, "%s", e->message) : 0;
+}
+
+int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *program)
+{
+    if (e->failed)
+        return zinf_fail(e->failed, "%s", e->message);
+    if (program->n_ops > e->done_capacity) {
+        uint8_t *done = realloc(e->done, program->n_ops);
+        if (!done)
+            return zinf_fail(-ENOMEM, "no memory for a program of %u operations", program->n_ops);
+        e->done = done;
+        e->done_capacity = program->n_ops;
+    }
+    if (program->n_ops)
+        memset(e->done, 0, program->n_ops);
+    uint64_t begin = zinf_now_ns();
+    pthread_mutex_lock(&e->lock);
+    e->program = program;
+    e->generation++;
+    e->lanes_running = e->n_lanes;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    int code = join_lanes(e);
+    e->times.wall_seconds += (double)(zinf_now_ns() - begin) * 1e-9;
+    return code;
+}
+
+void zinf_executor_take_times(struct zinf_executor *e, struct zinf_lane_times *out)
+{
+    *out = e->times;
+    memset(&e->times, 0, sizeof e->times);
+}
+
+static int start_lanes(struct zinf_executor *e)
+{
+    for (int number = 0; number < ZINF_LANES; number++) {
+        if ((is_drive_lane((enum zinf_lane)number) && !e->options.store) ||
+            number == ZINF_LANE_NET) /* one rank has no collectives */
+            continue;
+        struct lane *lane = &e->lanes[e->n_lanes];
+        lane->executor = e;
+        lane->number = (enum zinf_lane)number;
+        pthread_mutex_lock(&e->lock);
+        e->lanes_running++;
+        pthread_mutex_unlock(&e->lock);
+        int error = pthread_create(&lane->thread, NULL, lane_thread, lane);
+        if (error) {
+            lane_arrived(e);
+            return zinf_fail(-error, "cannot start the thread of lane %s: %s",
+                             zinf_lane_name(lane->number), strerror(error));
+        }
+        e->n_lanes++;
+    }
+    return 0;
+}
+
+int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options)
+{
+    struct zinf_executor *e = calloc(1, sizeof *e);
+    if (!e)
+        return zinf_fail(-ENOMEM, "no memory for an executor");
+    e->options = *options;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
+    if (!code)
+        code = start_lanes(e);
+    int joined = join_lanes(e);
+    if (!code)
+        code = joined;
+    if (code)
+        zinf_executor_destroy(e);
+    else
+        *out = e;
+    return code;
+}
+
+void zinf_executor_destroy(struct zinf_executor *e)
+{
+    if (!e)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->stop = true;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    for (int i = 0; i < e->n_lanes; i++)
+        pthread_join(e->lanes[i].thread, NULL);
+    if (zinf_trace_close(e->trace))
+        zinf_log(ZINF_LOG_WARN, "%s", zinf_error());
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    free(e->done);
+    free(e);
+}

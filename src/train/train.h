@@ -1,0 +1,129 @@
+/*
+ * train: model layers + offload = a step program. The only place that knows both: it plans what
+ * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
+ * folders and tiers. Also the learning-rate schedules, loss scaling, evaluation and sampling.
+ *
+ * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
+ * after the plan was checked against the budgets; nothing large is allocated afterwards.
+ *
+ * Threads: a trainer is used by one thread; it owns its lanes' threads. Errors: -errno and a
+ * sentence; after a failed step the trainer can only be destroyed, which also removes its files
+ * under nvme_path.
+ */
+#ifndef ZINF_TRAIN_H
+#define ZINF_TRAIN_H
+
+#include "base/base.h"
+#include "config/config.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- learning rate: deepspeed-style schedules, stepped once per applied update ---- */
+
+/* lr (and, for OneCycle with cycle_momentum, beta1 and beta2) for the update after n_applied
+ * updates; base_lr is the optimizer's lr. Formulas: DeepSpeed's lr_schedules. */
+struct zinf_lr {
+    double lr;
+    double beta1, beta2; /* < 0: the optimizer's own */
+};
+struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *scheduler, double base_lr,
+                          uint64_t n_applied);
+
+/* ---- loss scaling: DeepSpeed's dynamic algorithm, exactly ---- */
+
+struct zinf_loss_scale {
+    double scale;
+    bool dynamic, consecutive;
+    int64_t window, hysteresis, hysteresis_left, min_scale;
+    int64_t iteration, last_overflow;
+};
+void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);
+/* After each step attempt. -ERANGE: overflow at the smallest scale; the run should stop. */
+int zinf_loss_scale_update(struct zinf_loss_scale *s, bool overflow);
+
+/* ---- trainer ---- */
+
+enum zinf_trainer_mode {
+    ZINF_TRAINER_TRAIN,     /* parameters, gradients, optimizer state */
+    ZINF_TRAINER_GRADIENTS, /* parameters and gradients: no update */
+    ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
+};
+struct zinf_trainer_options {
+    enum zinf_trainer_mode mode;
+    const char *model_path;           /* folder with config.json and weights */
+    bool init;                        /* weights from the family's initialisation, not from files */
+    uint64_t seed;                    /* of initialisation and dropout */
+    const struct zinf_config *config; /* borrowed */
+    int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    enum zinf_device_kind device;
+};
+struct zinf_trainer;
+int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);
+void zinf_trainer_destroy(struct zinf_trainer *trainer);
+
+const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *trainer);
+int64_t zinf_trainer_seq_len(const struct zinf_trainer *trainer);
+/* The ledger by tier with budgets, and one line on the choices of the plan. */
+int zinf_trainer_print_plan(const struct zinf_trainer *trainer, FILE *out);
+uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
+/* "" or the device's name. */
+const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
+
+struct zinf_step_result {
+    uint64_t step;      /* from 1: attempts, skipped ones included */
+    uint64_t n_applied; /* updates so far */
+    double loss;        /* mean over the step's tokens */
+    double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
+    double lr, loss_scale;
+    bool skipped; /* overflow: no update was made */
+    double seconds;
+    uint64_t tokens;
+    /* busy seconds by lane, and the lane that was busiest */
+    double lane_seconds[8];
+    uint64_t lane_bytes[8];
+    const char *bottleneck;
+};
+/* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */
+int zinf_trainer_step(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+                      struct zinf_step_result *result);
+/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
+int zinf_trainer_loss(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+                      int64_t n_windows, double *sum, uint64_t *count);
+/* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
+int zinf_trainer_gradients(struct zinf_trainer *trainer, const int32_t *inputs,
+                           const int32_t *targets, double *loss, double *grad_norm);
+/* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
+int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
+
+/* Writes folder/config.json and safetensors in the parameters' number type, streaming. */
+int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
+/* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
+int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
+
+/* A new model folder from a configuration (zinf init): streams, bounded memory. */
+int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
+                         const char *folder);
+
+/* ---- sampling ---- */
+
+struct zinf_sampler {
+    double temperature; /* 0: the most likely token */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
+    uint64_t seed;
+};
+/* Draws one id; draw n of a seed is a pure function of (seed, n). scratch: [vocab] of
+ * struct { float; int32 } = 8 * vocab bytes. */
+int32_t zinf_sample(const struct zinf_sampler *sampler, const float *logits, int64_t vocab,
+                    uint64_t draw, void *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

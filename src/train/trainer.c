@@ -1,0 +1,526 @@
+/* trainer: from options to a placed, loaded model with its programs; one step, one loss, one row.
+ */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Sub-groups on a drive are tiles of tens of MiB, whatever sub_group_size says: 4 Mi elements are
+ * 48 MiB of AdamW state. */
+#define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
+
+static enum zinf_tier tier_of(enum zinf_place place)
+{
+    static const enum zinf_tier tiers[] = {ZINF_TIER_DEVICE, ZINF_TIER_HOST, ZINF_TIER_DRIVE};
+    return tiers[place];
+}
+
+static int choose_tiers(struct zinf_trainer *t)
+{
+    const struct zinf_config *c = t->config;
+    t->param_tier = tier_of(c->offload_param.device);
+    t->state_tier = tier_of(c->offload_optimizer.device);
+    t->grad_tier = tier_of(c->grad_device);
+    if (t->options.mode != ZINF_TRAINER_TRAIN) {
+        t->state_tier = ZINF_TIER_HOST;
+        t->grad_tier = ZINF_TIER_HOST;
+    }
+    return 0;
+}
+
+static int choose_hyper(struct zinf_trainer *t)
+{
+    const struct zinf_config_optimizer *o = &t->config->optimizer;
+    static const struct {
+        const char *type;
+        enum zinf_optim_kind kind;
+    } kinds[] = {
+        {"AdamW", ZINF_OPTIM_ADAMW},     {"Adam", ZINF_OPTIM_ADAM}, {"Lion", ZINF_OPTIM_LION},
+        {"Adagrad", ZINF_OPTIM_ADAGRAD}, {"SGD", ZINF_OPTIM_SGD},
+    };
+    size_t i = 0, n = sizeof kinds / sizeof *kinds;
+    while (i < n && strcmp(kinds[i].type, o->type))
+        i++;
+    if (i == n)
+        return zinf_fail(-ENOTSUP,
+                         "optimizer.type \"%s\" is not supported; use AdamW, Adam, "
+                         "Lion, Adagrad or SGD",
+                         o->type);
+    t->hyper = (struct zinf_optim_hyper){
+        .kind = kinds[i].kind,
+        .lr = (float)o->lr,
+        .beta1 = (float)(kinds[i].kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
+        .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .weight_decay = (float)o->weight_decay,
+        .bias_correction = o->bias_correction,
+    };
+    if (t->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
+        t->hyper.kind = ZINF_OPTIM_ADAMW;
+    return 0;
+}
+
+static int open_model(struct zinf_trainer *t)
+{
+    int code = zinf_model_open(&t->model, t->options.model_path);
+    if (code)
+        return code;
+    t->spec = zinf_model_spec(t->model);
+    t->n_units = (uint32_t)zinf_model_n_units(t->model);
+    t->n_layers = (uint32_t)t->spec->n_layers;
+    t->dtype = t->config->dtype;
+    t->batch = t->config->micro_batch;
+    t->n_micro = t->options.mode == ZINF_TRAINER_TRAIN ? t->config->accumulation : 1;
+    t->seq = t->options.seq_len;
+    if (!t->seq)
+        t->seq = t->spec->context < 1024 ? t->spec->context : 1024;
+    if (t->seq < 1 || t->seq > t->spec->context)
+        return zinf_fail(-EINVAL,
+                         "--seq-len %lld: the model's context is %lld (n_positions in "
+                         "config.json)",
+                         (long long)t->seq, (long long)t->spec->context);
+    t->rows = (uint64_t)(t->batch * t->seq);
+    t->compute = (struct zinf_compute){
+        .spec = t->spec,
+        .dtype = t->dtype,
+        .batch = t->batch,
+        .seq = t->seq,
+        .train = t->options.mode == ZINF_TRAINER_TRAIN,
+        .seed = t->options.seed,
+    };
+    return 0;
+}
+
+static int lay_out(struct zinf_trainer *t)
+{
+    uint64_t *elems = calloc(t->n_units, sizeof *elems);
+    if (!elems)
+        return zinf_fail(-ENOMEM, "no memory for %u units", t->n_units);
+    for (uint32_t u = 0; u < t->n_units; u++)
+        elems[u] = zinf_model_unit(t->model, (int)u)->elems;
+    uint64_t group = (uint64_t)t->config->sub_group_size;
+    int code = zinf_layout_init(&t->layout, elems, t->n_units,
+                                group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS, 0, 1);
+    free(elems);
+    return code;
+}
+
+static const struct zinf_config_offload *drive_section(const struct zinf_trainer *t)
+{
+    const struct zinf_config *c = t->config;
+    if (t->state_tier == ZINF_TIER_DRIVE && c->offload_optimizer.n_nvme_paths)
+        return &c->offload_optimizer;
+    return &c->offload_param;
+}
+
+static int open_store(struct zinf_trainer *t)
+{
+    if (t->param_tier != ZINF_TIER_DRIVE && t->state_tier != ZINF_TIER_DRIVE &&
+        t->grad_tier != ZINF_TIER_DRIVE)
+        return 0;
+    const struct zinf_config_offload *section = drive_section(t);
+    const char *name = section == &t->config->offload_param ? "offload_param" : "offload_optimizer";
+    if (!section->n_nvme_paths)
+        return zinf_fail(-EINVAL,
+                         "zero_optimization.%s.device is nvme, but nvme_path is not set: "
+                         "name a folder on a local drive",
+                         name);
+    struct zinf_store_options options = {
+        .paths = (const char *const *)section->nvme_path,
+        .n_paths = section->n_nvme_paths,
+        .label = "train",
+        .checksums = t->config->checksums,
+    };
+    int code = zinf_store_create(&t->store, &options);
+    return code ? zinf_fail_in(code, "zero_optimization.%s.nvme_path", name) : 0;
+}
+
+static int open_device(struct zinf_trainer *t)
+{
+    static const enum zinf_queue_kind kinds[ZINF_LANES] = {
+        [ZINF_LANE_H2D] = ZINF_QUEUE_TO_DEVICE,
+        [ZINF_LANE_D2H] = ZINF_QUEUE_TO_HOST,
+        [ZINF_LANE_DEVICE] = ZINF_QUEUE_COMPUTE,
+    };
+    struct zinf_device_options options = {.kind = t->options.device,
+                                          .n_threads = (int)t->config->threads};
+    int code = zinf_device_create(&t->device, &options);
+    for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
+        code = t->device->ops->queue_create(t->device, kinds[lane], &t->queues[lane]);
+    t->compute.device = t->device;
+    t->compute.queue = t->queues[ZINF_LANE_DEVICE];
+    return code;
+}
+
+static int take_arrays(struct zinf_trainer *t)
+{
+    size_t tiles = (size_t)zinf_model_n_tiles(t->model);
+    t->kept = calloc(t->n_layers, sizeof *t->kept);
+    t->tile_weights = calloc(tiles, sizeof *t->tile_weights);
+    t->tile_grads = calloc(tiles, sizeof *t->tile_grads);
+    t->tile_sums = calloc(tiles, sizeof *t->tile_sums);
+    if (!t->kept || !t->tile_weights || !t->tile_grads || !t->tile_sums)
+        return zinf_fail(-ENOMEM, "no memory for the trainer's tables");
+    t->head.head_rows = zinf_head_rows(t->spec, (int64_t)t->rows);
+    return 0;
+}
+
+static int take_memory(struct zinf_trainer *t)
+{
+    uint64_t device = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE);
+    uint64_t host = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_HOST);
+    int code = zinf_device_take_memory(t->device, device);
+    if (!code)
+        code = zinf_arena_init(&t->host, host, "host memory");
+    if (!code && t->store)
+        code = zinf_store_allocate(t->store);
+    if (code)
+        return code;
+    trainer_place(t);
+    t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
+                                        device_at(t, t->at.d_workspace), t->sizes.workspace);
+    for (uint64_t i = 0; i < t->rows; i++)
+        t->h_positions[i] = (int32_t)(i % (uint64_t)t->seq);
+    return 0;
+}
+
+static void set_io(struct zinf_trainer *t, struct zinf_aio_queue_options *queue)
+{
+    const struct zinf_config *c = t->config;
+    queue->block_bytes = (uint32_t)c->aio.block_size;
+    queue->queue_depth = (uint32_t)c->aio.queue_depth;
+    queue->n_threads = (uint32_t)c->aio.n_threads;
+    queue->single_submit = c->aio.single_submit;
+    if (c->io_engine && !strcmp(c->io_engine, "uring"))
+        queue->engine = ZINF_AIO_ENGINE_URING;
+    else if (c->io_engine && !strcmp(c->io_engine, "threads"))
+        queue->engine = ZINF_AIO_ENGINE_THREADS;
+}
+
+static int start_executor(struct zinf_trainer *t)
+{
+    struct zinf_executor_options options = {
+        .run = trainer_run_op,
+        .context = t,
+        .op_name = trainer_op_name,
+        .store = t->store,
+        .trace_path = t->config->trace,
+    };
+    set_io(t, &options.read_queue);
+    options.write_queue = options.read_queue;
+    if (t->store) {
+        options.register_base = host_at(t, t->at.h_transfer);
+        options.register_bytes = t->host.bytes - t->at.h_transfer;
+    }
+    return zinf_executor_create(&t->executor, &options);
+}
+
+static int emit_programs(struct zinf_trainer *t)
+{
+    int code = 0;
+    if (t->options.mode != ZINF_TRAINER_FORWARD)
+        code = trainer_emit_gradients(t);
+    if (!code && t->options.mode == ZINF_TRAINER_TRAIN)
+        code = trainer_emit_update(t);
+    if (!code)
+        code = trainer_emit_forward(t);
+    return code ? code : trainer_emit_logits(t);
+}
+
+static int create(struct zinf_trainer *t)
+{
+    int code = choose_hyper(t);
+    if (!code)
+        code = choose_tiers(t);
+    if (!code)
+        code = open_model(t);
+    if (!code)
+        code = open_device(t);
+    if (!code)
+        code = lay_out(t);
+    if (!code)
+        code = take_arrays(t);
+    if (!code)
+        code = open_store(t);
+    if (!code)
+        code = trainer_plan(t);
+    if (!code)
+        code = take_memory(t);
+    if (!code)
+        code = emit_programs(t);
+    if (!code)
+        code = start_executor(t);
+    return code ? code : trainer_load(t);
+}
+
+int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
+{
+    struct zinf_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return zinf_fail(-ENOMEM, "no memory for a trainer");
+    t->options = *options;
+    t->config = options->config;
+    zinf_loss_scale_init(&t->loss_scale, &options->config->fp16);
+    int code = create(t);
+    if (code)
+        zinf_trainer_destroy(t);
+    else
+        *out = t;
+    return code;
+}
+
+void zinf_trainer_destroy(struct zinf_trainer *t)
+{
+    if (!t)
+        return;
+    zinf_executor_destroy(t->executor);
+    zinf_program_fini(&t->gradients);
+    zinf_program_fini(&t->update);
+    zinf_program_fini(&t->forward);
+    zinf_program_fini(&t->logits);
+    zinf_tiers_destroy(t->tiers);
+    zinf_store_destroy(t->store);
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        if (t->queues[lane])
+            t->device->ops->queue_destroy(t->queues[lane]);
+    zinf_device_destroy(t->device);
+    zinf_arena_fini(&t->host);
+    zinf_ledger_destroy(t->ledger);
+    zinf_layout_fini(&t->layout);
+    zinf_model_close(t->model);
+    free(t->kept);
+    free(t->tile_weights);
+    free(t->tile_grads);
+    free(t->tile_sums);
+    free(t);
+}
+
+const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *t)
+{
+    return t->model;
+}
+
+int64_t zinf_trainer_seq_len(const struct zinf_trainer *t)
+{
+    return t->seq;
+}
+
+const char *zinf_trainer_device_name(const struct zinf_trainer *t)
+{
+    return t->device->name;
+}
+
+uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
+{
+    return zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)memory_tier);
+}
+
+int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
+{
+    const struct choice *c = &t->choice;
+    fprintf(out, "plan: %s, %llu parameters in %s: parameters on %s", t->device->name,
+            (unsigned long long)zinf_model_n_params(t->model), zinf_dtype_name(t->dtype),
+            zinf_tier_name(t->param_tier));
+    if (t->options.mode == ZINF_TRAINER_TRAIN)
+        fprintf(out, ", optimizer state on %s, gradients on %s", zinf_tier_name(t->state_tier),
+                zinf_tier_name(t->grad_tier));
+    fputc('\n', out);
+    if (t->param_tier != ZINF_TIER_DEVICE)
+        fprintf(out, "plan: look-ahead %d, %d of %u units with a device slot of their own\n",
+                c->look_ahead, c->n_own, t->n_units);
+    if (t->options.mode != ZINF_TRAINER_FORWARD)
+        fprintf(out,
+                "plan: %d of %u blocks keep their activations, the others recompute; "
+                "head %s\n",
+                c->n_kept, t->n_layers,
+                c->head_all ? "in one pass" : "by tiles, logits computed twice");
+    return zinf_ledger_print(t->ledger, t->budget, out);
+}
+
+/* ---- running ---- */
+
+static void set_tokens(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                       uint64_t n)
+{
+    uint64_t all = (uint64_t)t->n_micro * t->rows;
+    memcpy(t->h_ids, inputs, n * sizeof *inputs);
+    memcpy(t->h_targets, targets, n * sizeof *targets);
+    for (uint64_t i = n; i < all; i++) { /* rows that are not there: any id, ignored */
+        t->h_ids[i] = 0;
+        t->h_targets[i] = -1;
+    }
+}
+
+static int check_tokens(const struct zinf_trainer *t, const int32_t *ids, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= t->spec->vocab)
+            return zinf_fail(-EINVAL,
+                             "token id %d is outside of the model's vocabulary of %lld "
+                             "(vocab_size in config.json)",
+                             ids[i], (long long)t->spec->vocab);
+    return 0;
+}
+
+static uint64_t count_targets(const int32_t *targets, uint64_t n)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < n; i++)
+        count += targets[i] >= 0;
+    return count;
+}
+
+static double sum_losses(const struct zinf_trainer *t, uint64_t n)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)t->h_losses[i];
+    return sum;
+}
+
+/* Forward and backward of all micro-batches: *loss is the mean, *norm that of the true gradient. */
+static int run_gradients(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                         double *loss, double *norm)
+{
+    uint64_t n = (uint64_t)t->n_micro * t->rows;
+    int code = check_tokens(t, inputs, n);
+    if (code)
+        return code;
+    set_tokens(t, inputs, targets, n);
+    uint64_t count = count_targets(targets, n);
+    t->head.scale = (float)(t->loss_scale.scale / (double)(count ? count : 1));
+    code = zinf_executor_run(t->executor, &t->gradients);
+    if (code)
+        return code;
+    double sum = 0;
+    for (uint32_t g = 0; g < t->layout.n_groups; g++)
+        sum += t->norm_parts[g];
+    *norm = sqrt(sum) / t->loss_scale.scale;
+    *loss = sum_losses(t, n) / (double)(count ? count : 1);
+    return 0;
+}
+
+static int run_update_program(struct zinf_trainer *t, double norm, double *lr)
+{
+    const struct zinf_config *c = t->config;
+    struct zinf_lr now = zinf_lr_at(&c->scheduler, c->optimizer.lr, t->n_applied);
+    double clip = 1;
+    if (c->gradient_clipping > 0)
+        clip = fmax(1, (norm + 1e-6) / c->gradient_clipping);
+    t->grad_scale = (float)(1 / (clip * t->loss_scale.scale));
+    t->hyper.lr = (float)now.lr;
+    t->hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->hyper.beta1;
+    t->hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->hyper.beta2;
+    t->hyper.step = t->n_applied + 1;
+    *lr = now.lr;
+    int code = zinf_executor_run(t->executor, &t->update);
+    if (!code)
+        t->n_applied++;
+    return code;
+}
+
+static void report_lanes(struct zinf_trainer *t, struct zinf_step_result *result)
+{
+    struct zinf_lane_times times;
+    int busiest = ZINF_LANE_DEVICE;
+    zinf_executor_take_times(t->executor, &times);
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        result->lane_seconds[lane] = times.busy_seconds[lane];
+        result->lane_bytes[lane] = times.bytes[lane];
+        if (times.busy_seconds[lane] > times.busy_seconds[busiest])
+            busiest = lane;
+    }
+    result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
+}
+
+/* Overflow in fp16 and bf16 is a skipped step; in fp32 it means the run has diverged. */
+static int judge_overflow(struct zinf_trainer *t, bool overflow)
+{
+    if (overflow && t->dtype == ZINF_DTYPE_F32)
+        return zinf_fail(-ERANGE,
+                         "step %llu: the gradient is not finite: the training has "
+                         "diverged; lower lr, or set gradient_clipping",
+                         (unsigned long long)t->step);
+    return zinf_loss_scale_update(&t->loss_scale, overflow);
+}
+
+int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                      struct zinf_step_result *result)
+{
+    uint64_t begin = zinf_now_ns();
+    double loss, norm,
+        lr = zinf_lr_at(&t->config->scheduler, t->config->optimizer.lr, t->n_applied).lr;
+    t->compute.train = true;
+    t->compute.step = (uint32_t)t->step;
+    t->step++;
+    int code = run_gradients(t, inputs, targets, &loss, &norm);
+    if (code)
+        return code;
+    bool overflow = !isfinite(norm);
+    double scale = t->loss_scale.scale;
+    if (!overflow)
+        code = run_update_program(t, norm, &lr);
+    if (!code)
+        code = judge_overflow(t, overflow);
+    if (code)
+        return code;
+    *result = (struct zinf_step_result){
+        .step = t->step,
+        .n_applied = t->n_applied,
+        .loss = loss,
+        .grad_norm = norm,
+        .lr = lr,
+        .loss_scale = scale,
+        .skipped = overflow,
+        .tokens = (uint64_t)t->n_micro * t->rows,
+        .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
+    };
+    report_lanes(t, result);
+    return 0;
+}
+
+int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                           double *loss, double *grad_norm)
+{
+    t->compute.train = false;
+    return run_gradients(t, inputs, targets, loss, grad_norm);
+}
+
+int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                      int64_t n_windows, double *sum, uint64_t *count)
+{
+    uint64_t n = (uint64_t)(n_windows * t->seq);
+    if (n_windows < 1 || n_windows > t->batch)
+        return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
+                         (long long)n_windows, (long long)t->batch);
+    int code = check_tokens(t, inputs, n);
+    if (code)
+        return code;
+    set_tokens(t, inputs, targets, n);
+    t->compute.train = false;
+    code = zinf_executor_run(t->executor, &t->forward);
+    *sum = sum_losses(t, n);
+    *count = count_targets(targets, n);
+    return code;
+}
+
+int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
+{
+    if (n < 1 || n > t->seq)
+        return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
+                         (long long)t->seq);
+    int code = check_tokens(t, ids, (uint64_t)n);
+    if (code)
+        return code;
+    set_tokens(t, ids, ids, (uint64_t)n);
+    struct zinf_compute whole = t->compute;
+    t->compute.train = false;
+    t->compute.batch = 1;
+    t->compute.seq = n;
+    t->logits_row = n - 1;
+    code = zinf_executor_run(t->executor, &t->logits);
+    t->compute = whole;
+    memcpy(logits, t->h_logits, (uint64_t)t->spec->vocab * sizeof *logits);
+    return code;
+}

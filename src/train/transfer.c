@@ -1,0 +1,404 @@
+/*
+ * transfer: weights between Hugging Face folders and tiers, unit by unit, in a fixed region of
+ * memory. Files have the family's names and orientation; tiers have flat buffers, [out][in].
+ */
+#include "formats/formats.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type. */
+struct region {
+    float *unit, *tensor;
+    char *packed;
+    uint64_t unit_elems, tensor_elems;
+};
+
+static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *tensor)
+{
+    *unit = *tensor = 0;
+    for (int u = 0; u < zinf_model_n_units(model); u++) {
+        const struct zinf_unit_spec *spec = zinf_model_unit(model, u);
+        uint64_t padded = zinf_align_up(spec->elems, ZINF_LAYOUT_ALIGN);
+        *unit = padded > *unit ? padded : *unit;
+        for (int i = 0; i < spec->n_tensors; i++)
+            *tensor = spec->tensors[i].elems > *tensor ? spec->tensors[i].elems : *tensor;
+    }
+    *tensor = zinf_align_up(*tensor, ZINF_LAYOUT_ALIGN);
+}
+
+uint64_t trainer_transfer_bytes(const struct zinf_model *model)
+{
+    uint64_t unit, tensor;
+    largest(model, &unit, &tensor);
+    return (2 * unit + tensor) * sizeof(float);
+}
+
+static struct region region_at(const struct zinf_model *model, char *base)
+{
+    struct region r = {0};
+    largest(model, &r.unit_elems, &r.tensor_elems);
+    r.unit = (float *)base;
+    r.tensor = r.unit + r.unit_elems;
+    r.packed = (char *)(r.tensor + r.tensor_elems);
+    return r;
+}
+
+/* dst[j][i] = src[i][j] in squares that stay in cache; rows, cols of src. */
+static void transpose(float *dst, const float *src, uint64_t rows, uint64_t cols)
+{
+    const uint64_t side = 32;
+    for (uint64_t i0 = 0; i0 < rows; i0 += side)
+        for (uint64_t j0 = 0; j0 < cols; j0 += side)
+            for (uint64_t i = i0; i < rows && i < i0 + side; i++)
+                for (uint64_t j = j0; j < cols && j < j0 + side; j++)
+                    dst[j * rows + i] = src[i * cols + j];
+}
+
+/* ---- loading ---- */
+
+static uint64_t row_elems(const struct zinf_tensor_spec *tensor)
+{
+    return tensor->rank == 2 ? tensor->shape[1] : 1;
+}
+
+static const struct zinf_tensor_info *find(const struct zinf_trainer *t,
+                                           const struct zinf_tensors *file, const char *name)
+{
+    char prefixed[128];
+    snprintf(prefixed, sizeof prefixed, "%s%s", zinf_model_family(t->model)->prefix, name);
+    const struct zinf_tensor_info *info = zinf_tensors_find(file, prefixed);
+    return info ? info : zinf_tensors_find(file, name);
+}
+
+static int check_shape(const struct zinf_trainer *t, const struct zinf_tensor_info *info,
+                       const struct zinf_tensor_spec *tensor)
+{
+    bool same = info->rank == tensor->rank;
+    for (int i = 0; same && i < tensor->rank; i++)
+        same = info->shape[i] == tensor->shape[i];
+    if (same)
+        return 0;
+    char found[128] = "";
+    for (int i = 0, at = 0; i < info->rank && at < 100; i++)
+        at += snprintf(found + at, sizeof found - (size_t)at, "%s%llu", i ? ", " : "",
+                       (unsigned long long)info->shape[i]);
+    if (tensor->rank == 2)
+        return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu, %llu]",
+                         t->options.model_path, info->name, found,
+                         (unsigned long long)tensor->shape[0],
+                         (unsigned long long)tensor->shape[1]);
+    return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu]",
+                     t->options.model_path, info->name, found,
+                     (unsigned long long)tensor->shape[0]);
+}
+
+static int check_finite(const struct zinf_trainer *t, const struct zinf_tensor_spec *tensor,
+                        const float *values)
+{
+    uint64_t at =
+        zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, tensor->elems, t->device->n_threads);
+    if (at == UINT64_MAX)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: tensor %s holds %s at element %llu: the weights are damaged",
+                     t->options.model_path, tensor->name, isnan(values[at]) ? "NaN" : "Inf",
+                     (unsigned long long)(tensor->first_row * row_elems(tensor) + at));
+}
+
+static int read_tensor(const struct zinf_trainer *t, const struct zinf_tensors *file,
+                       const struct zinf_tensor_spec *tensor, float *out)
+{
+    uint64_t first = tensor->first_row * row_elems(tensor);
+    if (!file) {
+        zinf_model_init_fill(t->model, tensor, t->options.seed, first, tensor->elems, out);
+        return 0;
+    }
+    const struct zinf_tensor_info *info = find(t, file, tensor->name);
+    if (!info)
+        return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files",
+                         t->options.model_path, zinf_model_family(t->model)->prefix, tensor->name);
+    int code = check_shape(t, info, tensor);
+    if (!code)
+        code = zinf_tensors_read_f32(file, info, first, tensor->elems, out);
+    return code ? code : check_finite(t, tensor, out);
+}
+
+/* Tensors from file or initialisation into the unit's flat buffer. */
+static int gather_unit(const struct zinf_trainer *t, const struct zinf_tensors *file,
+                       const struct zinf_unit_spec *unit, const struct region *r)
+{
+    memset(r->unit, 0, r->unit_elems * sizeof(float));
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor_spec *tensor = &unit->tensors[i];
+        float *target = r->unit + tensor->offset;
+        int code = read_tensor(t, file, tensor, tensor->transposed ? r->tensor : target);
+        if (code)
+            return code;
+        if (tensor->transposed)
+            transpose(target, r->tensor, tensor->shape[0], tensor->shape[1]);
+    }
+    return 0;
+}
+
+static int write_location(const struct zinf_trainer *t, const struct zinf_location *where,
+                          uint64_t offset, const void *memory, uint64_t bytes)
+{
+    return zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], where, offset, memory,
+                               bytes);
+}
+
+/* Master weights; moments start at zero: extents and host memory are zero, a device may not be. */
+static int place_state(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
+{
+    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    int code = 0;
+    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
+        const struct zinf_layout_group *group = &t->layout.groups[g];
+        struct zinf_location where = zinf_tiers_group_state(t->tiers, g);
+        uint64_t bytes = group->n * sizeof(float);
+        if (where.tier == ZINF_TIER_DEVICE)
+            code = t->device->ops->fill_zero(t->queues[ZINF_LANE_H2D], where.memory, where.bytes);
+        if (!code)
+            code = write_location(t, &where, 0, r->unit + u->slice_first + group->first, bytes);
+    }
+    return code;
+}
+
+static int place_unit(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
+{
+    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
+    const void *packed = r->unit;
+    if (t->dtype != ZINF_DTYPE_F32) {
+        zinf_convert(r->packed, t->dtype, r->unit, ZINF_DTYPE_F32,
+                     t->layout.units[unit].padded_elems);
+        packed = r->packed;
+    }
+    int code = write_location(t, &where, 0, packed, where.bytes);
+    if (!code && t->options.mode == ZINF_TRAINER_TRAIN)
+        code = place_state(t, unit, r);
+    return code;
+}
+
+/* Tensors of the file that no unit wants are said once, unless the family ignores them. */
+static void report_unused(const struct zinf_trainer *t, const struct zinf_tensors *file)
+{
+    const struct zinf_family *family = zinf_model_family(t->model);
+    uint64_t expected = 0;
+    const char *first = NULL;
+    uint64_t unused = 0;
+    for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
+        const char *name = zinf_tensors_at(file, i)->name;
+        size_t prefix = strlen(family->prefix);
+        if (!strncmp(name, family->prefix, prefix))
+            name += prefix;
+        bool wanted = family->ignores(name);
+        for (uint32_t u = 0; !wanted && u < t->n_units; u++) {
+            const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+            for (int k = 0; !wanted && k < unit->n_tensors; k++)
+                wanted = !strcmp(unit->tensors[k].name, name);
+        }
+        expected += wanted;
+        if (!wanted && !unused++)
+            first = name;
+    }
+    if (unused)
+        zinf_log(ZINF_LOG_WARN,
+                 "%s: %llu tensors are not part of the model and are not used "
+                 "(first: %s)",
+                 t->options.model_path, (unsigned long long)unused, first);
+}
+
+int trainer_load(struct zinf_trainer *t)
+{
+    struct zinf_tensors *file = NULL;
+    struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
+    int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
+    if (code)
+        return code;
+    if (file)
+        report_unused(t, file);
+    for (uint32_t u = 0; !code && u < t->n_units; u++) {
+        code = gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
+        if (!code)
+            code = place_unit(t, u, &r);
+    }
+    zinf_tensors_close(file);
+    return code;
+}
+
+/* ---- saving ---- */
+
+/* A whole tensor of the file is declared at the first unit that holds a part of it. */
+static int declare_all(const struct zinf_model *model, struct zinf_tensors_writer *writer,
+                       enum zinf_dtype dtype)
+{
+    int code = 0;
+    for (int u = 0; u < zinf_model_n_units(model); u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(model, u);
+        for (int i = 0; !code && i < unit->n_tensors; i++) {
+            const struct zinf_tensor_spec *tensor = &unit->tensors[i];
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", zinf_model_family(model)->prefix, tensor->name);
+            if (tensor->first_row == 0)
+                code = zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
+                                                   tensor->rank, tensor->shape);
+        }
+    }
+    return code ? code : zinf_tensors_writer_begin(writer);
+}
+
+/* r->unit (flat, fp32) to the file, tensor by tensor, in dtype. */
+static int append_unit(struct zinf_tensors_writer *writer, const struct zinf_unit_spec *unit,
+                       const struct region *r, enum zinf_dtype dtype)
+{
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor_spec *tensor = &unit->tensors[i];
+        const float *values = r->unit + tensor->offset;
+        const void *data = values;
+        if (tensor->transposed) {
+            transpose(r->tensor, values, tensor->shape[1], tensor->shape[0]);
+            data = values = r->tensor;
+        }
+        if (dtype != ZINF_DTYPE_F32) {
+            zinf_convert(r->packed, dtype, values, ZINF_DTYPE_F32, tensor->elems);
+            data = r->packed;
+        }
+        int code =
+            zinf_tensors_writer_append(writer, data, tensor->elems * zinf_dtype_bytes(dtype));
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+static int read_param(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
+{
+    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
+    void *target = t->dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
+    int code = zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where, 0, target,
+                                  where.bytes);
+    if (!code && t->dtype != ZINF_DTYPE_F32)
+        zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, t->dtype,
+                     t->layout.units[unit].padded_elems);
+    return code;
+}
+
+static int read_grad(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
+{
+    struct zinf_location where = zinf_tiers_unit_grad(t->tiers, unit);
+    return zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where, 0, r->unit,
+                              where.bytes);
+}
+
+static int save(struct zinf_trainer *t, const struct zinf_tensors_writer_options *options,
+                enum zinf_dtype dtype,
+                int (*read_unit)(const struct zinf_trainer *, uint32_t, const struct region *))
+{
+    struct zinf_tensors_writer *writer = NULL;
+    struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
+    int code = zinf_tensors_writer_create(&writer, options);
+    if (!code)
+        code = declare_all(t->model, writer, dtype);
+    for (uint32_t u = 0; !code && u < t->n_units; u++) {
+        code = read_unit(t, u, &r);
+        if (!code)
+            code = append_unit(writer, zinf_model_unit(t->model, (int)u), &r, dtype);
+    }
+    if (!code)
+        code = zinf_tensors_writer_finish(writer);
+    zinf_tensors_writer_destroy(writer);
+    return code;
+}
+
+static int write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder)
+{
+    static const char *const names[] = {"float32", "bfloat16", "float16"};
+    cJSON *copy = cJSON_Duplicate(config, true);
+    char *text = NULL, *path = zinf_path_join(folder, "config.json");
+    int code = -ENOMEM;
+    if (!copy || !path)
+        goto out;
+    const char *key = cJSON_GetObjectItemCaseSensitive(copy, "dtype") ? "dtype" : "torch_dtype";
+    cJSON_DeleteItemFromObjectCaseSensitive(copy, key);
+    cJSON_AddStringToObject(copy, key, names[dtype]);
+    text = cJSON_Print(copy);
+    if (text)
+        code = zinf_file_write_atomic(path, text, strlen(text));
+out:
+    cJSON_Delete(copy);
+    cJSON_free(text);
+    free(path);
+    return code == -ENOMEM ? zinf_fail(code, "no memory to write %s/config.json", folder) : code;
+}
+
+int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
+{
+    struct zinf_tensors_writer_options options = {.path = folder};
+    int code = zinf_make_dirs(folder);
+    if (!code)
+        code = save(t, &options, t->dtype, read_param);
+    if (!code)
+        code = write_config(zinf_model_config(t->model), t->dtype, folder);
+    return code ? code : zinf_folder_copy_companions(t->options.model_path, folder);
+}
+
+int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
+{
+    struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
+    return save(t, &options, ZINF_DTYPE_F32, read_grad);
+}
+
+/* ---- new folders ---- */
+
+/* Streams in the file's own order: no flat buffers, no transposition, a few MiB of memory. */
+static int append_new(struct zinf_tensors_writer *writer, const struct zinf_model *model,
+                      enum zinf_dtype dtype, uint64_t seed, float *block, void *packed,
+                      uint64_t block_elems)
+{
+    for (int u = 0; u < zinf_model_n_units(model); u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(model, u);
+        for (int i = 0; i < unit->n_tensors; i++) {
+            const struct zinf_tensor_spec *tensor = &unit->tensors[i];
+            uint64_t first = tensor->first_row * row_elems(tensor);
+            for (uint64_t at = 0; at < tensor->elems; at += block_elems) {
+                uint64_t left = tensor->elems - at, n = left < block_elems ? left : block_elems;
+                zinf_model_init_fill(model, tensor, seed, first + at, n, block);
+                zinf_convert(packed, dtype, block, ZINF_DTYPE_F32, n);
+                int code = zinf_tensors_writer_append(writer, packed, n * zinf_dtype_bytes(dtype));
+                if (code)
+                    return code;
+            }
+        }
+    }
+    return 0;
+}
+
+int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
+                         const char *folder)
+{
+    const uint64_t block_elems = (uint64_t)1 << 20;
+    struct zinf_tensors_writer_options options = {.path = folder};
+    struct zinf_tensors_writer *writer = NULL;
+    struct zinf_model *model = NULL;
+    float *block = malloc(2 * block_elems * sizeof *block);
+    int code = block ? zinf_model_from_json(&model, config, "the new model")
+                     : zinf_fail(-ENOMEM, "no memory for a block of weights");
+    if (!code)
+        code = zinf_make_dirs(folder);
+    if (!code)
+        code = zinf_tensors_writer_create(&writer, &options);
+    if (!code)
+        code = declare_all(model, writer, dtype);
+    if (!code)
+        code = append_new(writer, model, dtype, seed, block, block + block_elems, block_elems);
+    if (!code)
+        code = zinf_tensors_writer_finish(writer);
+    if (!code)
+        code = write_config(zinf_model_config(model), dtype, folder);
+    zinf_tensors_writer_destroy(writer);
+    zinf_model_close(model);
+    free(block);
+    return code;
+}
