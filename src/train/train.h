@@ -17,7 +17,9 @@
 #include "config/config.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "text/text.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -109,6 +111,34 @@ int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
+
+/* ---- a training run ---- */
+
+/* What a run tells its caller; any may be NULL. Called in the run's thread. */
+struct zinf_run_events {
+    void (*planned)(void *arg, const struct zinf_trainer *trainer);
+    void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
+    void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*saved)(void *arg, uint64_t step, const char *folder);
+    void *arg;
+};
+struct zinf_run_options {
+    struct zinf_trainer_options trainer;
+    const char *output;              /* folder: model/, log.jsonl, config.resolved.json */
+    const char *log_path;            /* NULL: output/log.jsonl */
+    struct zinf_dataset *data;       /* borrowed */
+    struct zinf_dataset *eval_data;  /* NULL: none */
+    uint64_t steps;
+    uint64_t eval_every, save_every; /* 0: at the end only */
+    const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
+    struct zinf_run_events events;
+};
+/* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
+ * name that nobody takes for a result. */
+int zinf_run_train(const struct zinf_run_options *options);
+/* Mean loss over every window of data, in order. */
+int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
+                      struct zinf_dataset *data, double *loss, uint64_t *tokens);
 
 /* ---- sampling ---- */
 

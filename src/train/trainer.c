@@ -66,7 +66,14 @@ static int open_model(struct zinf_trainer *t)
     int code = zinf_model_open(&t->model, t->options.model_path);
     if (code)
         return code;
-    t->spec = zinf_model_spec(t->model);
+    t->spec_values = *zinf_model_spec(t->model);
+    if (t->config->dropout >= 0) {
+        float p = (float)t->config->dropout;
+        t->spec_values.embedding_dropout = p;
+        t->spec_values.residual_dropout = p;
+        t->spec_values.attention_dropout = p;
+    }
+    t->spec = &t->spec_values;
     t->n_units = (uint32_t)zinf_model_n_units(t->model);
     t->n_layers = (uint32_t)t->spec->n_layers;
     t->dtype = t->config->dtype;

@@ -40,6 +40,7 @@ struct zinf_trainer {
     struct zinf_trainer_options options;
     const struct zinf_config *config;
     struct zinf_model *model;
+    struct zinf_model_spec spec_values; /* the model's, with the configuration's dropout */
     const struct zinf_model_spec *spec;
     struct zinf_device *device;
     struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */

@@ -1,0 +1,72 @@
+/* eval: mean loss and perplexity of a model over text. */
+#include "cli/cli.h"
+#include "cli/data.h"
+#include "cli/usage.h"
+
+#include <math.h>
+
+static int evaluate(const struct cli_common *c, const struct cli_strings *data)
+{
+    struct cli_session s = {0};
+    struct zinf_trainer *trainer = NULL;
+    double loss;
+    uint64_t tokens;
+    int code = cli_session_open(&s, c);
+    if (!code)
+        code = cli_session_data(&s, data, NULL, false, 0, &s.data);
+    if (!code)
+        code = cli_session_config(&s, c);
+    struct zinf_trainer_options options = {
+        .mode = ZINF_TRAINER_FORWARD,
+        .model_path = c->model,
+        .config = s.config,
+        .seq_len = s.seq_len,
+        .device = s.device,
+    };
+    if (!code)
+        code = zinf_trainer_create(&trainer, &options);
+    if (!code)
+        code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
+    if (!code)
+        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %llu}\n", loss, exp(loss),
+               (unsigned long long)tokens);
+    zinf_trainer_destroy(trainer);
+    cli_session_close(&s);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli_common c = CLI_COMMON_DEFAULT;
+    struct cli_strings data = {.n = 0};
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c.model, 0, 0},
+        {"--data", CLI_STRINGS, &data, 0, 0},
+        {"--config", CLI_STRING, &c.config, 0, 0},
+        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
+        {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
+        {"--dtype", CLI_STRING, &c.dtype, 0, 0},
+        {"--device", CLI_STRING, &c.device, 0, 0},
+        {"--device-memory", CLI_SIZE, &c.device_memory, 0, 0},
+        {"--host-memory", CLI_SIZE, &c.host_memory, 0, 0},
+        {"--threads", CLI_INT, &c.threads, 1, 4096},
+        {"--lenient", CLI_FLAG, &c.lenient, 0, 0},
+    };
+    int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = cli_need("--model DIR", c.model);
+    if (!code && !data.n)
+        code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (code)
+        return cli_error(&cli_eval, CLI_USAGE);
+    return evaluate(&c, &data) ? cli_error(&cli_eval, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_eval = {
+    .name = "eval",
+    .summary = "loss and perplexity of a model over text",
+    .usage = USAGE_EVAL,
+    .run = run,
+};

@@ -1,0 +1,103 @@
+/* gradients: forward and backward of the first batch, for comparison with other trainers. */
+#include "cli/cli.h"
+#include "cli/data.h"
+#include "cli/usage.h"
+
+#include <stdlib.h>
+
+static int first_batch(struct cli_session *s, int32_t *ids, int64_t windows)
+{
+    uint64_t have = zinf_dataset_n_windows(s->data);
+    if (have < (uint64_t)windows)
+        return zinf_fail(-EINVAL, "--data has %llu windows of --seq-len %lld, --micro-batch %lld "
+                         "asks for more", (unsigned long long)have, (long long)s->seq_len,
+                         (long long)windows);
+    int code = 0;
+    for (int64_t i = 0; !code && i < windows; i++)
+        code = zinf_dataset_window(s->data, (uint64_t)i, ids + i * s->seq_len,
+                                   ids + (windows + i) * s->seq_len);
+    return code;
+}
+
+static int gradients(const struct cli_common *c, const struct cli_strings *data,
+                     const char *output)
+{
+    struct cli_session s = {0};
+    struct zinf_trainer *trainer = NULL;
+    int32_t *ids = NULL;
+    double loss, norm;
+    int code = cli_session_open(&s, c);
+    if (!code)
+        code = cli_session_data(&s, data, NULL, false, 0, &s.data);
+    if (!code)
+        code = cli_session_config(&s, c);
+    if (code)
+        goto out;
+    struct zinf_trainer_options options = {
+        .mode = ZINF_TRAINER_GRADIENTS,
+        .model_path = c->model,
+        .config = s.config,
+        .seq_len = s.seq_len,
+        .device = s.device,
+    };
+    int64_t windows = s.config->micro_batch;
+    ids = malloc((size_t)(2 * windows * s.seq_len) * sizeof *ids);
+    if (!ids)
+        code = zinf_fail(-ENOMEM, "no memory for a batch");
+    if (!code)
+        code = first_batch(&s, ids, windows);
+    if (!code)
+        code = zinf_trainer_create(&trainer, &options);
+    if (!code)
+        code = zinf_trainer_gradients(trainer, ids, ids + windows * s.seq_len, &loss, &norm);
+    if (!code)
+        code = zinf_trainer_save_gradients(trainer, output);
+    if (!code)
+        printf("{\"loss\": %.9g, \"grad_norm\": %.9g}\n", loss, norm);
+out:
+    zinf_trainer_destroy(trainer);
+    free(ids);
+    cli_session_close(&s);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli_common c = CLI_COMMON_DEFAULT;
+    struct cli_strings data = {.n = 0};
+    const char *output = NULL;
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c.model, 0, 0},
+        {"--data", CLI_STRINGS, &data, 0, 0},
+        {"--config", CLI_STRING, &c.config, 0, 0},
+        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
+        {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
+        {"--output", CLI_STRING, &output, 0, 0},
+        {"--dtype", CLI_STRING, &c.dtype, 0, 0},
+        {"--device", CLI_STRING, &c.device, 0, 0},
+        {"--device-memory", CLI_SIZE, &c.device_memory, 0, 0},
+        {"--host-memory", CLI_SIZE, &c.host_memory, 0, 0},
+        {"--threads", CLI_INT, &c.threads, 1, 4096},
+        {"--lenient", CLI_FLAG, &c.lenient, 0, 0},
+    };
+    int code =
+        cli_parse(&cli_gradients, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = cli_need("--model DIR", c.model);
+    if (!code && !data.n)
+        code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (!code)
+        code = cli_need("--output FILE.safetensors", output);
+    if (code)
+        return cli_error(&cli_gradients, CLI_USAGE);
+    return gradients(&c, &data, output) ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_gradients = {
+    .name = "gradients",
+    .summary = "loss and fp32 gradients of the first batch, as safetensors",
+    .usage = USAGE_GRADIENTS,
+    .run = run,
+};

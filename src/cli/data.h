@@ -1,0 +1,47 @@
+/*
+ * data: what the commands that read a model and text share: the tokenizer of a model folder, data
+ * sets that open token files, and the configuration from file and command line.
+ */
+#ifndef ZINF_CLI_DATA_H
+#define ZINF_CLI_DATA_H
+
+#include "cli/cli.h"
+#include "config/config.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "text/text.h"
+#include "train/train.h"
+
+/* Options of every command that runs a model. */
+struct cli_common {
+    const char *model, *config, *device, *dtype;
+    uint64_t device_memory, host_memory;
+    int64_t threads, seq_len, micro_batch, accumulation, seed, steps;
+    double lr, dropout;
+    bool lenient;
+};
+#define CLI_COMMON_DEFAULT \
+    {.threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1, \
+     .dropout = -1}
+
+/* What a command has open; cli_session_close frees it all. */
+struct cli_session {
+    struct zinf_model *model;
+    struct zinf_tokenizer *tokenizer;
+    struct zinf_config *config;
+    struct zinf_dataset *data, *eval_data;
+    enum zinf_device_kind device;
+    int64_t seq_len; /* resolved */
+    char dtype[16];  /* of the model folder, where it has one */
+};
+/* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
+int cli_session_open(struct cli_session *s, const struct cli_common *c);
+/* cache_folder NULL: private. Checks ids against the model's vocabulary. */
+int cli_session_data(struct cli_session *s, const struct cli_strings *files,
+                     const char *cache_folder, bool shuffle, uint64_t seed,
+                     struct zinf_dataset **out);
+int cli_session_config(struct cli_session *s, const struct cli_common *c);
+void cli_session_close(struct cli_session *s);
+int cli_need(const char *option, const void *value); /* -EINVAL: the option is missing */
+
+#endif

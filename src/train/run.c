@@ -1,0 +1,196 @@
+/*
+ * run: the training loop. Data in, steps, one line of log a step, evaluations, and a model folder
+ * that appears whole: it is written under another name and exchanged for the old one.
+ */
+#include "train/run_log.h"
+#include "train/train.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct run {
+    const struct zinf_run_options *options;
+    const struct zinf_config *config;
+    struct zinf_trainer *trainer;
+    struct run_log *log;
+    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
+    uint64_t position;         /* windows given out so far */
+};
+
+/* ---- the model folder ---- */
+
+/* Removes a folder of plain files. */
+static void remove_folder(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    if (!dir)
+        return;
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    rmdir(path);
+}
+
+/* new takes old's name in one step, whether or not old exists. */
+static int exchange(const char *new, const char *old)
+{
+    if (!rename(new, old))
+        return 0;
+    if (renameat2(AT_FDCWD, new, AT_FDCWD, old, RENAME_EXCHANGE))
+        return zinf_fail(-errno, "cannot rename %s to %s: %s", new, old, strerror(errno));
+    remove_folder(new);
+    return 0;
+}
+
+static int save_model(struct run *run, uint64_t step)
+{
+    char *folder = zinf_path_join(run->options->output, "model");
+    char *partial = zinf_path_join(run->options->output, "model.partial");
+    int code = folder && partial ? 0 : -ENOMEM;
+    if (!code) {
+        remove_folder(partial);
+        code = zinf_trainer_save(run->trainer, partial);
+    }
+    if (!code)
+        code = exchange(partial, folder);
+    if (code && partial)
+        remove_folder(partial);
+    if (!code && run->options->events.saved)
+        run->options->events.saved(run->options->events.arg, step, folder);
+    free(folder);
+    free(partial);
+    return code;
+}
+
+/* ---- evaluation ---- */
+
+int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
+                      struct zinf_dataset *data, double *loss, uint64_t *tokens)
+{
+    int64_t seq = zinf_trainer_seq_len(trainer), batch = config->micro_batch;
+    uint64_t windows = zinf_dataset_n_windows(data);
+    int32_t *ids = malloc((size_t)(2 * batch * seq) * sizeof *ids);
+    double total = 0;
+    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
+    *tokens = 0;
+    for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
+        uint64_t left = windows - first;
+        int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
+        int32_t *targets = ids + batch * seq;
+        for (int64_t i = 0; !code && i < n; i++)
+            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq,
+                                       targets + i * seq);
+        double sum;
+        uint64_t count;
+        if (!code)
+            code = zinf_trainer_loss(trainer, ids, targets, n, &sum, &count);
+        if (!code) {
+            total += sum;
+            *tokens += count;
+        }
+    }
+    free(ids);
+    *loss = total / (double)(*tokens ? *tokens : 1);
+    return code;
+}
+
+static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
+{
+    const struct zinf_run_options *o = run->options;
+    int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
+    if (!code && o->events.evaluated)
+        o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
+    return code;
+}
+
+/* ---- steps ---- */
+
+static int next_batch(struct run *run)
+{
+    int64_t seq = zinf_trainer_seq_len(run->trainer);
+    int64_t windows = run->config->micro_batch * run->config->accumulation;
+    int code = 0;
+    for (int64_t i = 0; !code && i < windows; i++)
+        code = zinf_dataset_window(run->options->data, run->position++, run->inputs + i * seq,
+                                   run->targets + i * seq);
+    return code;
+}
+
+static bool due(uint64_t step, uint64_t every)
+{
+    return every && step % every == 0;
+}
+
+static int one_step(struct run *run, uint64_t step, bool *last)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_step_result result;
+    int code = next_batch(run);
+    if (!code)
+        code = zinf_trainer_step(run->trainer, run->inputs, run->targets, &result);
+    if (code)
+        return code;
+    if (!result.skipped && !isfinite(result.loss))
+        return zinf_fail(-ERANGE, "step %llu: the loss is not finite: the training has diverged; "
+                         "lower lr, or set gradient_clipping", (unsigned long long)step);
+    if (o->events.stepped)
+        o->events.stepped(o->events.arg, &result, o->steps);
+    *last = step == o->steps || (o->stop && *o->stop);
+    struct run_evaluation evaluation = {0};
+    if (o->eval_data && (*last || due(step, o->eval_every)))
+        code = evaluate(run, step, &evaluation);
+    if (!code)
+        code = run_log_step(run->log, &result, &evaluation);
+    if (!code && (*last || due(step, o->save_every)))
+        code = save_model(run, step);
+    return code;
+}
+
+static int prepare(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    char *resolved = zinf_path_join(o->output, "config.resolved.json");
+    int code = resolved ? zinf_make_dirs(o->output) : -ENOMEM;
+    if (!code && access(o->output, W_OK))
+        code = zinf_fail(-errno, "--output %s cannot be written: %s", o->output, strerror(errno));
+    if (!code)
+        code = zinf_trainer_create(&run->trainer, &o->trainer);
+    if (!code && o->events.planned)
+        o->events.planned(o->events.arg, run->trainer);
+    if (!code)
+        code = zinf_config_write(run->config, resolved);
+    if (!code)
+        code = run_log_open(&run->log, o, run->config);
+    free(resolved);
+    if (code)
+        return code;
+    size_t ids = (size_t)(run->config->micro_batch * run->config->accumulation *
+                          zinf_trainer_seq_len(run->trainer));
+    run->inputs = malloc(ids * sizeof *run->inputs);
+    run->targets = malloc(ids * sizeof *run->targets);
+    return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
+}
+
+int zinf_run_train(const struct zinf_run_options *options)
+{
+    struct run run = {.options = options, .config = options->trainer.config};
+    bool last = options->steps == 0;
+    int code = prepare(&run);
+    if (!code && last)
+        code = save_model(&run, 0);
+    for (uint64_t step = 1; !code && !last; step++)
+        code = one_step(&run, step, &last);
+    int closed = run_log_close(run.log);
+    zinf_trainer_destroy(run.trainer);
+    free(run.inputs);
+    free(run.targets);
+    return code ? code : closed;
+}

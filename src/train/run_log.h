@@ -1,0 +1,19 @@
+/* run_log: log.jsonl (one object a step) and DeepSpeed's csv_monitor files. Inside this folder. */
+#ifndef ZINF_RUN_LOG_H
+#define ZINF_RUN_LOG_H
+
+#include "train/train.h"
+
+struct run_log;
+int run_log_open(struct run_log **out, const struct zinf_run_options *options,
+                 const struct zinf_config *config);
+struct run_evaluation {
+    double loss;
+    uint64_t tokens; /* 0: no evaluation after this step */
+};
+int run_log_step(struct run_log *log, const struct zinf_step_result *result,
+                 const struct run_evaluation *evaluation);
+/* NULL is allowed. */
+int run_log_close(struct run_log *log);
+
+#endif
