@@ -4,3 +4,16 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c
 INSTALLED_H += aio/aio.h
 
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
+check_PROGRAMS += $(AIO_TESTS)
+TESTS += $(AIO_TESTS)
+EXTRA_DIST += tests/aio_fixture.h
+tests_aio_test_SOURCES = tests/aio_test.c
+tests_aio_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_test_LDADD = $(TEST_LDADD)
+tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
+tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_aio_store_test_SOURCES = tests/aio_store_test.c
+tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_store_test_LDADD = $(TEST_LDADD)
