@@ -2,8 +2,9 @@
  * aio_threads: pread and pwrite on worker threads, for machines that refuse io_uring.
  *
  * No locks. Blocks go to the workers through a ring with one producer; a semaphore counts those
- * that nobody has claimed, so a worker that passed it may take the next index. Blocks come back
- * on a stack that workers push to and the owner takes whole, which cannot suffer from ABA.
+ * that nobody has claimed, so a worker that passed it finds one. It reads the block before it
+ * claims the index: then a claim that succeeds proves that the slot was not used again meanwhile.
+ * Blocks come back on a stack that workers push to and the owner takes whole, without ABA.
  */
 #include "build-config.h"
 
@@ -19,10 +20,10 @@
 
 struct threads_engine {
     struct zinf_aio_backend base;
-    struct zinf_aio_block **ring; /* [capacity]; NULL tells a worker to leave */
+    _Atomic(struct zinf_aio_block *) *ring; /* [capacity]; NULL tells a worker to leave */
     uint32_t capacity;
-    uint32_t tail;         /* owner only */
-    _Atomic uint32_t head; /* next index to be claimed by a worker */
+    uint64_t tail;         /* owner only */
+    _Atomic uint64_t head; /* next index to be claimed by a worker */
     sem_t ready;           /* blocks in the ring that nobody claimed */
     _Atomic(struct zinf_aio_block *) finished;
     sem_t finished_count; /* at least one post for each push; a surplus only wakes in vain */
@@ -50,16 +51,28 @@ static void push_finished(struct threads_engine *threads, struct zinf_aio_block 
     sem_post(&threads->finished_count);
 }
 
+/* The semaphore has been passed: at least one block is there for this worker. Index head is put
+ * into its slot again only when more than capacity blocks are out, that is never before head has
+ * moved on; so a slot that was read too late fails the exchange. */
+static struct zinf_aio_block *claim(struct threads_engine *threads)
+{
+    struct zinf_aio_block *block;
+    uint64_t head = atomic_load_explicit(&threads->head, memory_order_relaxed);
+    do
+        block =
+            atomic_load_explicit(&threads->ring[head % threads->capacity], memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&threads->head, &head, head + 1,
+                                                  memory_order_acq_rel, memory_order_relaxed));
+    return block;
+}
+
 static void *worker(void *arg)
 {
     struct threads_engine *threads = arg;
     for (;;) {
         while (sem_wait(&threads->ready))
             ; /* EINTR */
-        /* The semaphore already ordered this after the store to the ring. A slot is not written
-         * again before its block has come back, since at most capacity blocks are out. */
-        uint32_t index = atomic_fetch_add_explicit(&threads->head, 1, memory_order_relaxed);
-        struct zinf_aio_block *block = threads->ring[index % threads->capacity];
+        struct zinf_aio_block *block = claim(threads);
         if (!block)
             return NULL;
         block->result = move_block(block);
@@ -69,7 +82,9 @@ static void *worker(void *arg)
 
 static void put(struct threads_engine *threads, struct zinf_aio_block *block)
 {
-    threads->ring[threads->tail++ % threads->capacity] = block;
+    /* Relaxed: the semaphore publishes it. */
+    atomic_store_explicit(&threads->ring[threads->tail++ % threads->capacity], block,
+                          memory_order_relaxed);
 }
 
 static void threads_destroy(struct zinf_aio_backend *engine)
@@ -83,17 +98,8 @@ static void threads_destroy(struct zinf_aio_backend *engine)
         pthread_join(threads->threads[i], NULL);
     sem_destroy(&threads->ready);
     sem_destroy(&threads->finished_count);
-    free(threads->ring);
+    free((void *)threads->ring);
     free(threads);
-}
-
-/* Ring indices wrap at 2^32, so the capacity must divide it. */
-static uint32_t power_of_two_above(uint32_t n)
-{
-    uint32_t power = 1;
-    while (power < n)
-        power *= 2;
-    return power;
 }
 
 /* Workers take no signals: handlers run in the program's own threads. */
@@ -120,7 +126,7 @@ static int threads_create(struct zinf_aio_backend **out,
         return zinf_fail(-ENOMEM, "no memory for %u I/O threads", n);
     threads->base.ops = &zinf_aio_threads_ops;
     /* Room for the NULLs of destroy is there because nothing is in flight by then. */
-    threads->capacity = power_of_two_above(options->queue_depth > n ? options->queue_depth : n);
+    threads->capacity = options->queue_depth > n ? options->queue_depth : n;
     threads->ring = calloc(threads->capacity, sizeof *threads->ring);
     sem_init(&threads->ready, 0, 0);
     sem_init(&threads->finished_count, 0, 0);

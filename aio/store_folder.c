@@ -39,7 +39,8 @@ static int remove_contents(int parent_fd, const char *name, int folder_fd)
         return -errno;
     if (unlinkat(folder_fd, LOCK_FILE, 0) && errno != ENOENT)
         return -errno;
-    return unlinkat(parent_fd, name, AT_REMOVEDIR) ? -errno : 0;
+    /* Without its lock an empty folder may be removed by anybody. */
+    return unlinkat(parent_fd, name, AT_REMOVEDIR) && errno != ENOENT ? -errno : 0;
 }
 
 static void reclaim(int parent_fd, const char *parent, const char *name)
@@ -60,7 +61,7 @@ static void reclaim(int parent_fd, const char *parent, const char *name)
         if (!code)
             zinf_log(ZINF_LOG_INFO, "aio: removed %s/%s (%s), whose owner is gone", parent, name,
                      zinf_size_format(size, sizeof size, (uint64_t)info.st_blocks * 512));
-        else if (code != -ENOENT)
+        else
             zinf_log(ZINF_LOG_WARN, "aio: the owner of %s/%s is gone, but it cannot be removed: %s",
                      parent, name, strerror(-code));
     }
