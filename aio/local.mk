@@ -17,3 +17,12 @@ tests_aio_faults_test_LDADD = $(TEST_LDADD)
 tests_aio_store_test_SOURCES = tests/aio_store_test.c
 tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_store_test_LDADD = $(TEST_LDADD)
+
+# Sees only the public header, as a program outside would.
+noinst_PROGRAMS += examples/copy_file
+examples_copy_file_SOURCES = examples/copy_file.c
+examples_copy_file_CPPFLAGS = -I$(srcdir)/examples/include -I$(srcdir)/src -I$(srcdir)
+examples_copy_file_LDADD = libzinf.la
+TESTS += tests/copy_file_test.sh
+EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
+dist_man_MANS += man/zinf_aio.3
