@@ -10,10 +10,10 @@
  * open file may be shared by any number of queues and threads. The submit path takes no lock and
  * allocates nothing.
  *
- * Errors: every completion is checked. request->result is the bytes moved (always all of them) or
- * -errno; a short transfer is continued, EINTR and EAGAIN are repeated. A queue that saw an I/O
- * error is sticky-failed: later submits return the same error. zinf_aio_queue_error() has the
- * sentence: path, offset, bytes, errno, free space.
+ * Errors: every completion is checked. request->result is the bytes moved (all of them, unless a
+ * read of a plain file meets its end) or -errno; a short transfer is continued, EINTR and EAGAIN
+ * are repeated. A queue that saw an I/O error is sticky-failed: later submits return the same
+ * error. zinf_aio_queue_error() has the sentence: path, offset, bytes, errno, free space.
  */
 #ifndef ZINF_AIO_H
 #define ZINF_AIO_H
@@ -49,7 +49,8 @@ struct zinf_store_options {
     int n_paths;                /* >= 1 */
     const char *label;          /* short word in the run folder's name, e.g. "state" */
     uint64_t stripe_bytes;      /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
-    bool checksums;             /* keep XXH3-64 of every extent in RAM, verify on each whole read */
+    bool checksums;             /* keep XXH3-64 of every stripe of every extent in RAM, verify
+                                 * those that a read covers whole; wrong twice: -EBADMSG */
     bool allow_memory_fs;       /* tmpfs as a path is an error unless this is set (tests) */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
@@ -61,7 +62,7 @@ void zinf_store_destroy(struct zinf_store *store);
 typedef uint32_t zinf_extent; /* number of an extent in its store, from 0 */
 /* Plans an extent of bytes (rounded up to ZINF_AIO_ALIGN). Before zinf_store_allocate only. */
 int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out);
-/* Bytes that the planned extents need on each path, and what is free there. */
+/* Bytes that the planned extents need, over all paths. */
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store);
 /* Checks free space on every path (-ENOSPC with needed, free and path before a byte is written),
  * creates the files at full length and writes them once, so that every later write is a pure
@@ -131,6 +132,7 @@ struct zinf_aio_request {
     struct zinf_aio_request *next; /* the queue's */
     uint64_t issued_bytes, done_bytes;
     uint32_t blocks_in_flight;
+    uint32_t attempts; /* whole reads repeated after a wrong checksum */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
  * the extent. Else the sticky error. On a negative return the request did not enter the queue. */

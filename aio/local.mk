@@ -1,0 +1,28 @@
+libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
+	aio/aio_queue.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
+	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
+	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c
+INSTALLED_H += aio/aio.h
+
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
+check_PROGRAMS += $(AIO_TESTS)
+TESTS += $(AIO_TESTS)
+EXTRA_DIST += tests/aio_fixture.h
+tests_aio_test_SOURCES = tests/aio_test.c
+tests_aio_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_test_LDADD = $(TEST_LDADD)
+tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
+tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_aio_store_test_SOURCES = tests/aio_store_test.c
+tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_store_test_LDADD = $(TEST_LDADD)
+
+# Sees only the public header, as a program outside would.
+noinst_PROGRAMS += examples/copy_file
+examples_copy_file_SOURCES = examples/copy_file.c
+examples_copy_file_CPPFLAGS = -I$(srcdir)/examples/include -I$(srcdir)/src -I$(srcdir)
+examples_copy_file_LDADD = libzinf.la
+TESTS += tests/copy_file_test.sh
+EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
+dist_man_MANS += man/zinf_aio.3

@@ -1,0 +1,410 @@
+/*
+ * aio_queue: requests in, finished requests out; the same for every engine.
+ *
+ * Requests wait in a heap by priority and age. Whenever a block is free the best request gives
+ * its next piece to the engine, so the depth is full as long as anything waits, across requests
+ * and files, and a late request of higher priority takes the next free block. Everything is
+ * allocated at creation.
+ */
+#include "build-config.h"
+
+#include "aio/aio_queue.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_DEPTH 4096u
+#define MAX_BLOCK_BYTES (1u << 30) /* the kernel moves just under 2 GiB at once */
+#define SLOW_NS 30000000000ull     /* a wait this long is said in the log */
+
+const char *zinf_aio_engine_name(enum zinf_aio_engine engine)
+{
+    switch (engine) {
+    case ZINF_AIO_ENGINE_URING:
+        return "io_uring";
+    case ZINF_AIO_ENGINE_THREADS:
+        return "threads";
+    case ZINF_AIO_ENGINE_NULL:
+        return "null";
+    default:
+        return "auto";
+    }
+}
+
+/* ---- heap of requests with blocks still to issue ---- */
+
+static bool goes_before(const struct waiting *a, const struct waiting *b)
+{
+    if (a->request->priority != b->request->priority)
+        return a->request->priority > b->request->priority;
+    return a->age < b->age;
+}
+
+static void heap_push(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    struct waiting item = {request, queue->next_age++};
+    uint32_t at = queue->n_waiting++;
+    for (; at; at = (at - 1) / 2) {
+        struct waiting *parent = &queue->waiting[(at - 1) / 2];
+        if (!goes_before(&item, parent))
+            break;
+        queue->waiting[at] = *parent;
+    }
+    queue->waiting[at] = item;
+}
+
+static void heap_pop(struct zinf_aio_queue *queue)
+{
+    struct waiting item = queue->waiting[--queue->n_waiting];
+    uint32_t at = 0, n = queue->n_waiting;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && goes_before(&queue->waiting[child + 1], &queue->waiting[child]))
+            child++;
+        if (!goes_before(&queue->waiting[child], &item))
+            break;
+        queue->waiting[at] = queue->waiting[child];
+        at = child;
+    }
+    queue->waiting[at] = item;
+}
+
+/* ---- from requests to blocks ---- */
+
+/* The request has nothing to issue and nothing in flight: it may be shown. */
+static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    request->next = NULL;
+    if (queue->finished_last)
+        queue->finished_last->next = request;
+    else
+        queue->finished = request;
+    queue->finished_last = request;
+}
+
+static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    struct zinf_aio_block *block = queue->free_blocks;
+    uint64_t left = request->bytes - request->issued_bytes;
+    uint64_t run = left < queue->options.block_bytes ? left : queue->options.block_bytes;
+    uint64_t offset = request->offset + request->issued_bytes;
+    queue->free_blocks = block->next;
+    *block = (struct zinf_aio_block){
+        .request = request,
+        .file = request->file,
+        .memory = (char *)request->memory + request->issued_bytes,
+        .offset = offset,
+        .op = request->op,
+        .busy = true,
+    };
+    if (request->store)
+        run = zinf_store_locate(request->store, request->extent, offset, run, &block->file,
+                                &block->offset);
+    block->bytes = (uint32_t)run;
+    request->issued_bytes += run;
+    request->blocks_in_flight++;
+    queue->blocks_in_flight++;
+    queue->engine->ops->stage(queue->engine, block);
+}
+
+/* The engine is unusable: every block counts as failed, since none will come back. */
+static void break_queue(struct zinf_aio_queue *queue, int code)
+{
+    queue->broken = true;
+    if (!queue->error) {
+        queue->error = code;
+        snprintf(queue->message, sizeof queue->message, "%s", zinf_error());
+    }
+    for (uint32_t i = 0; i < queue->options.queue_depth; i++) {
+        struct zinf_aio_block *block = &queue->blocks[i];
+        if (!block->busy)
+            continue;
+        block->request->result = code;
+        zinf_aio_block_end(queue, block);
+    }
+}
+
+static void flush(struct zinf_aio_queue *queue)
+{
+    int code = queue->broken ? 0 : queue->engine->ops->flush(queue->engine);
+    if (code)
+        break_queue(queue, code);
+}
+
+/* Fills the depth. Requests of a failed queue are finished instead. */
+static void dispatch(struct zinf_aio_queue *queue)
+{
+    while (queue->n_waiting) {
+        struct zinf_aio_request *request = queue->waiting[0].request;
+        if (queue->error && !request->result)
+            request->result = queue->error;
+        if (request->result < 0) {
+            heap_pop(queue);
+            request->issued_bytes = request->bytes;
+            if (!request->blocks_in_flight)
+                finish_request(queue, request);
+            continue;
+        }
+        if (!queue->free_blocks)
+            break;
+        carve(queue, request);
+        if (request->issued_bytes == request->bytes)
+            heap_pop(queue);
+        if (queue->options.single_submit)
+            flush(queue);
+    }
+}
+
+/* Takes what the engine finished and refills it; waits up to timeout_ns for a block. */
+static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
+{
+    struct zinf_aio_block *done = NULL, *next;
+    dispatch(queue);
+    if (queue->blocks_in_flight && !queue->broken) {
+        int code = queue->engine->ops->collect(queue->engine, timeout_ns, &done);
+        if (done)
+            queue->quiet_since = zinf_now_ns();
+        for (; done; done = next) {
+            next = done->next;
+            zinf_aio_block_done(queue, done);
+        }
+        if (code)
+            break_queue(queue, code);
+    }
+    dispatch(queue);
+    flush(queue);
+}
+
+void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
+{
+    struct zinf_aio_request *request = block->request;
+    block->busy = false;
+    block->next = queue->free_blocks;
+    queue->free_blocks = block;
+    queue->blocks_in_flight--;
+    request->blocks_in_flight--;
+    /* A failed request that still waits is finished when dispatch meets it. */
+    if (!request->blocks_in_flight && request->issued_bytes == request->bytes)
+        finish_request(queue, request);
+}
+
+/* ---- creation ---- */
+
+static int resolve_options(struct zinf_aio_queue_options *options)
+{
+    if (!options->block_bytes)
+        options->block_bytes = 1u << 20;
+    if (!options->queue_depth)
+        options->queue_depth = 32;
+    if (!options->max_requests)
+        options->max_requests = 256;
+    if (!options->n_threads)
+        options->n_threads = options->queue_depth < 8 ? options->queue_depth : 8;
+    if (options->block_bytes % ZINF_AIO_ALIGN || options->block_bytes > MAX_BLOCK_BYTES)
+        return zinf_fail(-EINVAL, "aio.block_size is %u: it must be a multiple of %d, at most %u",
+                         options->block_bytes, ZINF_AIO_ALIGN, MAX_BLOCK_BYTES);
+    if (options->queue_depth > MAX_DEPTH)
+        return zinf_fail(-EINVAL, "aio.queue_depth is %u: it must be at most %u",
+                         options->queue_depth, MAX_DEPTH);
+    return 0;
+}
+
+static int create_engine(struct zinf_aio_queue *queue)
+{
+    struct zinf_aio_queue_options *options = &queue->options;
+    if (options->engine == ZINF_AIO_ENGINE_AUTO) {
+        const char *why;
+        int code = zinf_aio_uring_probe(&why);
+        options->engine = code ? ZINF_AIO_ENGINE_THREADS : ZINF_AIO_ENGINE_URING;
+        if (code)
+            zinf_log_once(ZINF_LOG_WARN, "aio engine",
+                          "aio: io_uring is refused (%s): uses I/O threads; %s", strerror(-code),
+                          why);
+    }
+    const struct zinf_aio_engine_ops *ops =
+        options->engine == ZINF_AIO_ENGINE_URING     ? &zinf_aio_uring_ops
+        : options->engine == ZINF_AIO_ENGINE_THREADS ? &zinf_aio_threads_ops
+                                                     : &zinf_aio_null_ops;
+    int code = ops->create(&queue->engine, options);
+    if (!code && options->faults)
+        code = zinf_aio_faults_wrap(&queue->engine, options);
+    options->faults = NULL; /* borrowed; the engine has its copy */
+    return code;
+}
+
+int zinf_aio_queue_create(struct zinf_aio_queue **out, const struct zinf_aio_queue_options *options)
+{
+    struct zinf_aio_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return zinf_fail(-ENOMEM, "no memory for an I/O queue");
+    queue->options = *options;
+    int code = resolve_options(&queue->options);
+    if (code)
+        goto fail;
+    queue->blocks = calloc(queue->options.queue_depth, sizeof *queue->blocks);
+    queue->waiting = calloc(queue->options.max_requests, sizeof *queue->waiting);
+    if (!queue->blocks || !queue->waiting) {
+        code = zinf_fail(-ENOMEM, "no memory for an I/O queue of depth %u",
+                         queue->options.queue_depth);
+        goto fail;
+    }
+    for (uint32_t i = queue->options.queue_depth; i--;) {
+        queue->blocks[i].next = queue->free_blocks;
+        queue->free_blocks = &queue->blocks[i];
+    }
+    code = create_engine(queue);
+    if (code)
+        goto fail;
+    *out = queue;
+    return 0;
+fail:
+    zinf_aio_queue_destroy(queue);
+    return code;
+}
+
+void zinf_aio_queue_destroy(struct zinf_aio_queue *queue)
+{
+    if (!queue)
+        return;
+    while (queue->blocks_in_flight || queue->n_waiting)
+        progress(queue, SLOW_NS);
+    if (queue->engine)
+        queue->engine->ops->destroy(queue->engine);
+    free(queue->waiting);
+    free(queue->blocks);
+    free(queue);
+}
+
+int zinf_aio_queue_register(struct zinf_aio_queue *queue, void *base, uint64_t bytes)
+{
+    if ((uintptr_t)base % ZINF_AIO_ALIGN || bytes % ZINF_AIO_ALIGN || !bytes)
+        return zinf_fail(-EINVAL, "memory to register must be aligned to %d", ZINF_AIO_ALIGN);
+    return queue->engine->ops->register_memory(queue->engine, base, bytes);
+}
+
+/* ---- use ---- */
+
+static int check_request(const struct zinf_aio_request *request)
+{
+    if (!request->file == !request->store)
+        return zinf_fail(-EINVAL, "an I/O request needs a file or a store, and not both");
+    if (request->offset % ZINF_AIO_ALIGN || request->bytes % ZINF_AIO_ALIGN ||
+        (uintptr_t)request->memory % ZINF_AIO_ALIGN || !request->bytes)
+        return zinf_fail(-EINVAL,
+                         "an I/O request of %" PRIu64 " bytes at offset %" PRIu64
+                         " with memory at %p: each must be a multiple of %d",
+                         request->bytes, request->offset, request->memory, ZINF_AIO_ALIGN);
+    if (request->offset > INT64_MAX || request->bytes > INT64_MAX - request->offset)
+        return zinf_fail(-EINVAL, "an I/O request ends beyond 2^63");
+    if (request->store)
+        return zinf_store_check_range(request->store, request->extent, request->offset,
+                                      request->bytes);
+    return 0;
+}
+
+int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    if (queue->error)
+        return zinf_fail(queue->error, "%s", queue->message);
+    if (queue->n_requests == queue->options.max_requests)
+        return zinf_fail(-EAGAIN, "%u I/O requests are in flight: reap first", queue->n_requests);
+    int code = check_request(request);
+    if (code)
+        return code;
+    bool hashes = request->store && request->store->checksums && request->op == ZINF_AIO_OP_WRITE;
+    request->result = 0;
+    request->issued_bytes = request->done_bytes = 0;
+    request->blocks_in_flight = request->attempts = 0;
+    request->begin_ns = zinf_now_ns();
+    request->end_ns = 0;
+    request->next = NULL;
+    if (!queue->n_requests++)
+        queue->quiet_since = request->begin_ns;
+    if (hashes)
+        zinf_store_sums_forget(request->store, request->extent, request->offset, request->bytes);
+    heap_push(queue, request);
+    progress(queue, 0);
+    /* Hashing overlaps with the transfers that were just started. */
+    if (hashes)
+        zinf_store_sums_record(request->store, request->extent, request->offset, request->bytes,
+                               request->memory);
+    return 0;
+}
+
+/* Takes the first finished request, or NULL. One whose checksums do not agree goes round again. */
+static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
+{
+    struct zinf_aio_request *request;
+    while ((request = queue->finished)) {
+        queue->finished = request->next;
+        if (!queue->finished)
+            queue->finished_last = NULL;
+        if (!zinf_aio_request_verify(queue, request)) {
+            heap_push(queue, request);
+            progress(queue, 0);
+            continue;
+        }
+        if (!request->result)
+            request->result = (int64_t)request->done_bytes;
+        request->end_ns = zinf_now_ns();
+        queue->n_requests--;
+        return request;
+    }
+    return NULL;
+}
+
+/* A drive that hangs must not look like a slow program. */
+static void watch_slow(struct zinf_aio_queue *queue, uint64_t now)
+{
+    if (now - queue->quiet_since < SLOW_NS)
+        return;
+    for (uint32_t i = 0; i < queue->options.queue_depth; i++) {
+        const struct zinf_aio_block *block = &queue->blocks[i];
+        if (!block->busy)
+            continue;
+        zinf_log(ZINF_LOG_WARN,
+                 "aio: nothing finished for 30 s; waits for %s at offset %" PRIu64
+                 " (%u transfers in flight): see dmesg",
+                 block->file->path, block->offset, queue->blocks_in_flight);
+        break;
+    }
+    queue->quiet_since = now;
+}
+
+struct zinf_aio_request *zinf_aio_reap(struct zinf_aio_queue *queue, uint64_t timeout_ns)
+{
+    uint64_t now = timeout_ns ? zinf_now_ns() : 0;
+    uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+    uint64_t wait = 0;
+    for (;;) {
+        progress(queue, queue->finished ? 0 : wait);
+        struct zinf_aio_request *request = take_finished(queue);
+        if (request || !queue->n_requests || !timeout_ns)
+            return request;
+        now = zinf_now_ns();
+        if (now >= deadline)
+            return NULL;
+        watch_slow(queue, now);
+        wait = deadline - now < SLOW_NS ? deadline - now : SLOW_NS;
+    }
+}
+
+uint32_t zinf_aio_in_flight(const struct zinf_aio_queue *queue)
+{
+    return queue->n_requests;
+}
+
+int zinf_aio_queue_error(const struct zinf_aio_queue *queue, const char **message)
+{
+    if (message)
+        *message = queue->message;
+    return queue->error;
+}
+
+enum zinf_aio_engine zinf_aio_queue_engine(const struct zinf_aio_queue *queue)
+{
+    return queue->options.engine;
+}

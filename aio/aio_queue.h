@@ -1,0 +1,41 @@
+/* aio_queue: the queue's own state, shared by aio_queue.c (flow) and aio_block.c (outcomes). */
+#ifndef ZINF_AIO_QUEUE_H
+#define ZINF_AIO_QUEUE_H
+
+#include "aio/aio_engine.h"
+#include "aio/aio_store.h"
+
+#pragma GCC visibility push(hidden)
+
+struct waiting {
+    struct zinf_aio_request *request;
+    uint64_t age;
+};
+
+struct zinf_aio_queue {
+    struct zinf_aio_queue_options options; /* without zeros; engine is the one in use */
+    struct zinf_aio_backend *engine;
+    struct zinf_aio_block *blocks; /* [queue_depth] */
+    struct zinf_aio_block *free_blocks;
+    uint32_t blocks_in_flight;
+    struct waiting *waiting; /* [max_requests] heap of requests not wholly issued */
+    uint32_t n_waiting;
+    uint64_t next_age;
+    struct zinf_aio_request *finished, *finished_last; /* not yet reaped */
+    uint32_t n_requests;                               /* submitted and not yet reaped */
+    uint64_t quiet_since;                              /* when a block last finished */
+    bool broken;                                       /* the engine itself failed */
+    int error;
+    char message[1024];
+};
+
+/* Judges what the engine says of a block: ends it, submits the rest, or fails its request. */
+void zinf_aio_block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
+/* Gives the block back; finishes its request if that was the last. */
+void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
+/* Checks the checksums of a finished read. False: it was made ready to be read once more. A
+ * second mismatch fails the request. */
+bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
+
+#pragma GCC visibility pop
+#endif

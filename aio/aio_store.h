@@ -1,0 +1,88 @@
+/*
+ * aio_store: what the queue and the parts of a store know of each other, for files of aio/ only.
+ *
+ * An extent is a range of one linear space. zinf_store_locate() alone maps that space to paths:
+ * stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how often
+ * a path occurs in the pattern.
+ */
+#ifndef ZINF_AIO_STORE_H
+#define ZINF_AIO_STORE_H
+
+#include "aio/aio_engine.h"
+
+#include <stdatomic.h>
+
+#pragma GCC visibility push(hidden)
+
+#define ZINF_STORE_PATTERN_MAX 64
+
+/* A locked run folder under one path. */
+struct zinf_run_folder {
+    char *parent; /* the path that the user gave */
+    char *path;   /* PARENT/zinf-LABEL-PID-N */
+    int lock_fd;
+};
+/* Makes and locks a new run folder after removing those whose owner is dead. */
+int zinf_run_folder_take(struct zinf_run_folder *folder, const char *parent, const char *label);
+/* Removes the files of a store in it, and the folder. */
+void zinf_run_folder_drop(struct zinf_run_folder *folder);
+/* The one file of a store in its run folder. */
+#define ZINF_STORE_FILE "extents"
+
+struct zinf_store_path {
+    struct zinf_run_folder folder;
+    struct zinf_aio_file *file; /* after zinf_store_allocate */
+    uint64_t bytes;             /* of that file */
+    uint64_t device;            /* paths with the same st_dev share their free space */
+};
+
+struct zinf_store_extent {
+    uint64_t start, bytes; /* in the linear space */
+    uint64_t first_sum;    /* index of its first checksum */
+};
+
+struct zinf_store {
+    struct zinf_store_path *paths;
+    int n_paths;
+    uint64_t stripe_bytes;
+    bool checksums;
+    bool allocated;
+    uint64_t planned_bytes;
+    struct zinf_store_extent *extents;
+    uint32_t n_extents, extents_capacity;
+    /* Where stripes go: see the head of this file. */
+    uint16_t pattern[ZINF_STORE_PATTERN_MAX]; /* [pattern_length] path of a stripe */
+    uint16_t rank[ZINF_STORE_PATTERN_MAX]; /* [pattern_length] its place among those of that path */
+    uint16_t per_path[ZINF_STORE_PATTERN_MAX]; /* [n_paths] stripes of a path in one pattern */
+    uint32_t pattern_length;
+    _Atomic uint64_t *sums; /* XXH3-64 of each stripe-sized piece of each extent; 0: not known */
+    uint64_t n_sums;
+};
+
+/* 0 if the range lies within an extent of an allocated store. */
+int zinf_store_check_range(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                           uint64_t bytes);
+/* The file and offset behind offset of an extent, and how many bytes follow there without a
+ * break (at most bytes). */
+uint64_t zinf_store_locate(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                           uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset);
+/* Shares stripes out to the paths, then sets the length of each path's file. */
+void zinf_store_map_init(struct zinf_store *store);
+
+/* Checks, reserves and writes the space of every path; leaves open files on failure. */
+int zinf_store_fill(struct zinf_store *store);
+
+/* Checksums cover pieces of stripe_bytes counted from the extent's start. A write that covers a
+ * piece only in part makes it unknown; an unknown piece is not verified. */
+int zinf_store_sums_init(struct zinf_store *store);
+void zinf_store_sums_forget(struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                            uint64_t bytes);
+void zinf_store_sums_record(struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                            uint64_t bytes, const void *memory);
+/* True if all known pieces that lie whole in the range agree with memory, else *bad is the offset
+ * in the extent of the first that does not. */
+bool zinf_store_sums_verify(struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                            uint64_t bytes, const void *memory, uint64_t *bad);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,211 @@
+/*
+ * store: planned extents become one file per path, at full length and written once. Only then is
+ * every later write a pure overwrite; a merely preallocated range would be converted in the file
+ * system's journal at its first write, in the middle of a step.
+ */
+#include "build-config.h"
+
+#include "aio/aio_store.h"
+
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define DEFAULT_STRIPE_BYTES (2u << 20)
+
+static bool label_is_plain(const char *label)
+{
+    size_t n = label ? strlen(label) : 0;
+    return n && n <= 32 &&
+           strspn(label, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == n;
+}
+
+static int check_options(const struct zinf_store_options *options)
+{
+    if (options->n_paths < 1 || options->n_paths > ZINF_STORE_PATTERN_MAX)
+        return zinf_fail(-EINVAL, "a store on %d paths: between 1 and %d can be used",
+                         options->n_paths, ZINF_STORE_PATTERN_MAX);
+    if (!label_is_plain(options->label))
+        return zinf_fail(-EINVAL, "the label of a store must be 1 to 32 letters, digits, _ or -");
+    if (options->stripe_bytes % ZINF_AIO_ALIGN)
+        return zinf_fail(-EINVAL, "stripe_bytes is %" PRIu64 ": it must be a multiple of %d",
+                         options->stripe_bytes, ZINF_AIO_ALIGN);
+    return 0;
+}
+
+/* State that is moved to a "drive" made of RAM would fill the RAM it was to leave. */
+static int refuse_memory_fs(const char *path)
+{
+    struct statfs info;
+    if (statfs(path, &info))
+        return 0; /* taking the folder says what is wrong */
+    if (info.f_type != TMPFS_MAGIC && info.f_type != RAMFS_MAGIC)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s lies in memory (tmpfs), not on a drive: set nvme_path to a folder on a "
+                     "local drive",
+                     path);
+}
+
+static int take_path(struct zinf_store_path *path, const char *parent,
+                     const struct zinf_store_options *options)
+{
+    struct stat info;
+    path->folder.lock_fd = -1;
+    int code = options->allow_memory_fs ? 0 : refuse_memory_fs(parent);
+    if (!code)
+        code = zinf_run_folder_take(&path->folder, parent, options->label);
+    if (!code && stat(path->folder.path, &info))
+        code = zinf_fail(-errno, "cannot stat %s: %s", path->folder.path, strerror(errno));
+    if (!code)
+        path->device = info.st_dev;
+    return code;
+}
+
+int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *options)
+{
+    int code = check_options(options);
+    if (code)
+        return code;
+    struct zinf_store *store = calloc(1, sizeof *store);
+    if (!store || !(store->paths = calloc((size_t)options->n_paths, sizeof *store->paths))) {
+        free(store);
+        return zinf_fail(-ENOMEM, "no memory for a store");
+    }
+    store->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : DEFAULT_STRIPE_BYTES;
+    store->checksums = options->checksums;
+    while (!code && store->n_paths < options->n_paths) {
+        int i = store->n_paths++;
+        code = take_path(&store->paths[i], options->paths[i], options);
+    }
+    if (code) {
+        zinf_store_destroy(store);
+        return code;
+    }
+    *out = store;
+    return 0;
+}
+
+static void close_files(struct zinf_store *store)
+{
+    for (int i = 0; i < store->n_paths; i++) {
+        struct zinf_aio_file *file = store->paths[i].file;
+        /* A queue's ring may still hold the file; its space must be free now. */
+        if (file && ftruncate(file->fd, 0))
+            zinf_log(ZINF_LOG_WARN, "aio: cannot empty %s: %s", file->path, strerror(errno));
+        if (file)
+            unlink(file->path);
+        zinf_aio_close(file);
+        store->paths[i].file = NULL;
+    }
+}
+
+void zinf_store_destroy(struct zinf_store *store)
+{
+    if (!store)
+        return;
+    close_files(store);
+    for (int i = 0; i < store->n_paths; i++)
+        zinf_run_folder_drop(&store->paths[i].folder);
+    free((void *)store->sums);
+    free(store->extents);
+    free(store->paths);
+    free(store);
+}
+
+int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+{
+    uint64_t rounded = zinf_align_up(bytes, ZINF_AIO_ALIGN);
+    if (store->allocated)
+        return zinf_fail(-EINVAL, "the store is allocated: no extent can be added any more");
+    if (!bytes || bytes > INT64_MAX / 2 || rounded > INT64_MAX / 2 - store->planned_bytes)
+        return zinf_fail(-EINVAL, "an extent of %" PRIu64 " bytes cannot be planned", bytes);
+    if (store->n_extents == store->extents_capacity) {
+        uint32_t capacity = store->extents_capacity ? 2 * store->extents_capacity : 64;
+        void *grown = realloc(store->extents, capacity * sizeof *store->extents);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for %u extents", capacity);
+        store->extents = grown;
+        store->extents_capacity = capacity;
+    }
+    store->extents[store->n_extents] =
+        (struct zinf_store_extent){.start = store->planned_bytes, .bytes = rounded};
+    store->planned_bytes += rounded;
+    *out = store->n_extents++;
+    return 0;
+}
+
+uint64_t zinf_store_planned_bytes(const struct zinf_store *store)
+{
+    return store->planned_bytes;
+}
+
+uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent)
+{
+    return extent < store->n_extents ? store->extents[extent].bytes : 0;
+}
+
+int zinf_store_allocate(struct zinf_store *store)
+{
+    if (store->allocated)
+        return zinf_fail(-EINVAL, "the store is allocated already");
+    zinf_store_map_init(store);
+    int code = store->checksums ? zinf_store_sums_init(store) : 0;
+    if (!code)
+        code = zinf_store_fill(store);
+    if (code) {
+        close_files(store);
+        free((void *)store->sums);
+        store->sums = NULL;
+        return code;
+    }
+    store->allocated = true;
+    return 0;
+}
+
+/* ---- one call ---- */
+
+static int move_and_wait(struct zinf_aio_request *request)
+{
+    uint64_t blocks = (request->bytes >> 20) + 1;
+    struct zinf_aio_queue_options options = {.n_threads = blocks < 8 ? (uint32_t)blocks : 8};
+    struct zinf_aio_queue *queue;
+    int code = zinf_aio_queue_create(&queue, &options);
+    if (code)
+        return code;
+    code = zinf_aio_submit(queue, request);
+    if (!code && zinf_aio_reap(queue, UINT64_MAX)->result < 0) {
+        const char *message;
+        zinf_aio_queue_error(queue, &message);
+        code = zinf_fail((int)request->result, "%s", message);
+    }
+    zinf_aio_queue_destroy(queue);
+    return code;
+}
+
+int zinf_store_read(struct zinf_store *store, zinf_extent extent, uint64_t offset, void *memory,
+                    uint64_t bytes)
+{
+    struct zinf_aio_request request = {.op = ZINF_AIO_OP_READ,
+                                       .store = store,
+                                       .extent = extent,
+                                       .offset = offset,
+                                       .memory = memory,
+                                       .bytes = bytes};
+    return move_and_wait(&request);
+}
+
+int zinf_store_write(struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                     const void *memory, uint64_t bytes)
+{
+    struct zinf_aio_request request = {.op = ZINF_AIO_OP_WRITE,
+                                       .store = store,
+                                       .extent = extent,
+                                       .offset = offset,
+                                       .memory = (void *)memory, /* only read from */
+                                       .bytes = bytes};
+    return move_and_wait(&request);
+}

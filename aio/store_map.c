@@ -1,0 +1,66 @@
+/*
+ * store_map: where the bytes of an extent lie. The one place that knows how stripes are shared
+ * out to paths; see aio_store.h for the rule.
+ */
+#include "aio/aio_store.h"
+
+#include <inttypes.h>
+
+static uint64_t stripes_of_path(const struct zinf_store *store, int path, uint64_t stripes)
+{
+    uint64_t count = stripes / store->pattern_length * store->per_path[path];
+    for (uint32_t i = 0; i < stripes % store->pattern_length; i++)
+        count += store->pattern[i] == path;
+    return count;
+}
+
+void zinf_store_map_init(struct zinf_store *store)
+{
+    store->pattern_length = (uint32_t)store->n_paths;
+    for (uint16_t i = 0; i < store->n_paths; i++) {
+        store->pattern[i] = i;
+        store->rank[i] = 0;
+        store->per_path[i] = 1;
+    }
+    uint64_t stripes = (store->planned_bytes + store->stripe_bytes - 1) / store->stripe_bytes;
+    for (int i = 0; i < store->n_paths; i++)
+        store->paths[i].bytes = stripes_of_path(store, i, stripes) * store->stripe_bytes;
+    /* The last stripe need not be whole. */
+    if (stripes)
+        store->paths[store->pattern[(stripes - 1) % store->pattern_length]].bytes -=
+            stripes * store->stripe_bytes - store->planned_bytes;
+}
+
+int zinf_store_check_range(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                           uint64_t bytes)
+{
+    if (!store->allocated)
+        return zinf_fail(-EINVAL, "the store has no space yet: zinf_store_allocate comes first");
+    if (extent >= store->n_extents)
+        return zinf_fail(-EINVAL, "extent %u: the store has %u", extent, store->n_extents);
+    uint64_t length = store->extents[extent].bytes;
+    if (offset > length || bytes > length - offset)
+        return zinf_fail(
+            -EINVAL, "%" PRIu64 " bytes at offset %" PRIu64 " leave extent %u of %" PRIu64 " bytes",
+            bytes, offset, extent, length);
+    return 0;
+}
+
+uint64_t zinf_store_locate(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                           uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset)
+{
+    uint64_t place = store->extents[extent].start + offset;
+    if (store->n_paths == 1) {
+        *file = store->paths[0].file;
+        *file_offset = place;
+        return bytes;
+    }
+    uint64_t stripe = place / store->stripe_bytes, within = place % store->stripe_bytes;
+    uint32_t slot = (uint32_t)(stripe % store->pattern_length);
+    uint16_t path = store->pattern[slot];
+    uint64_t local = stripe / store->pattern_length * store->per_path[path] + store->rank[slot];
+    uint64_t left = store->stripe_bytes - within;
+    *file = store->paths[path].file;
+    *file_offset = local * store->stripe_bytes + within;
+    return bytes < left ? bytes : left;
+}
