@@ -1,0 +1,32 @@
+# Per-ISA files are libraries of their own, with their own flags. Nowhere in this folder may the
+# compiler fuse a multiply and an add by itself: the bits would depend on it.
+OPTIM_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno
+OPTIM_INTERNAL = cpu_optim/optim_internal.h cpu_optim/optim_kernels.h cpu_optim/reduce_kernels.h
+INSTALLED_H += cpu_optim/optim.h
+
+noinst_LTLIBRARIES += liboptim.la
+liboptim_la_SOURCES = cpu_optim/optim.h $(OPTIM_INTERNAL) cpu_optim/optim.c \
+	cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c
+liboptim_la_CFLAGS = $(OPTIM_CFLAGS)
+libcore_la_LIBADD += liboptim.la
+if HAVE_AVX2
+noinst_LTLIBRARIES += liboptim_avx2.la
+liboptim_avx2_la_SOURCES = cpu_optim/optim_avx2.c
+liboptim_avx2_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX2_CFLAGS)
+libcore_la_LIBADD += liboptim_avx2.la
+endif
+if HAVE_AVX512
+noinst_LTLIBRARIES += liboptim_avx512.la
+liboptim_avx512_la_SOURCES = cpu_optim/optim_avx512.c
+liboptim_avx512_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX512_CFLAGS)
+libcore_la_LIBADD += liboptim_avx512.la
+endif
+
+check_PROGRAMS += tests/optim_test
+TESTS += tests/optim_test
+tests_optim_test_SOURCES = tests/optim_test.c
+tests_optim_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
+	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
+	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin

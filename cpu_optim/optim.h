@@ -36,7 +36,7 @@ int zinf_optim_n_moments(enum zinf_optim_kind kind);
 struct zinf_optim_hyper {
     enum zinf_optim_kind kind;
     float lr;
-    float beta1, beta2;   /* SGD: beta1 is the momentum */
+    float beta1, beta2; /* SGD: beta1 is the momentum */
     float eps;
     float weight_decay;
     bool bias_correction; /* Adam, AdamW */
@@ -49,18 +49,24 @@ struct zinf_optim_hyper {
  *   m = fma(1 - beta1, g, beta1 * m);   v = fma(1 - beta2, g * g, beta2 * v)
  *   d = sqrt(v) / sqrt(1 - beta2^step) + eps
  *   p = p - lr * weight_decay * p;      p = p - (lr / (1 - beta1^step)) * (m / d)
- * Scalars (bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
+ * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p.
+ * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = p - lr * weight_decay * p
+ *           p = p - lr * sign(c), sign(0) = 0;  m = fma(1 - beta2, g, beta2 * m)
+ * Adagrad:  g as Adam;   m = fma(g, g, m);      p = p - lr * (g / (sqrt(m) + eps))
+ * SGD:      g as Adam;   m = fma(beta1, m, g);  p = p - lr * m
+ * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta,
+ * bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
  * param, if set, receives p rounded to param_dtype. grad_scale is (clip factor) / (loss scale).
  */
 struct zinf_optim_array {
     uint64_t n;
-    float *master;           /* [n] fp32, updated */
-    float *moment1;          /* [n] fp32, updated */
-    float *moment2;          /* [n] fp32, updated; NULL where the kind has one moment */
-    const void *grad;        /* [n] in grad_dtype */
+    float *master;    /* [n] fp32, updated */
+    float *moment1;   /* [n] fp32, updated */
+    float *moment2;   /* [n] fp32, updated; NULL where the kind has one moment */
+    const void *grad; /* [n] in grad_dtype */
     enum zinf_dtype grad_dtype;
     float grad_scale;
-    void *param;             /* [n] in param_dtype, written; NULL: not wanted */
+    void *param; /* [n] in param_dtype, written; NULL: not wanted */
     enum zinf_dtype param_dtype;
 };
 /* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range

@@ -1,0 +1,122 @@
+/* optim_avx2: vectors of eight lanes; AVX2, FMA and F16C. */
+#include "cpu_optim/optim_internal.h"
+
+#include <immintrin.h>
+
+#define LANES 8
+typedef __m256 vec;
+
+#define vec_set1 _mm256_set1_ps
+#define vec_load _mm256_loadu_ps
+#define vec_store _mm256_storeu_ps
+#define vec_stream _mm256_stream_ps
+#define vec_add _mm256_add_ps
+#define vec_sub _mm256_sub_ps
+#define vec_mul _mm256_mul_ps
+#define vec_div _mm256_div_ps
+#define vec_sqrt _mm256_sqrt_ps
+#define vec_fma _mm256_fmadd_ps
+#define vec_stream_end _mm_sfence
+
+static inline vec vec_load_bf16(const void *x)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline vec vec_load_f16(const void *x)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(x));
+}
+
+/* To nearest even; the NaN is canonical already and rounds to 0x7fc0 like a number. */
+static inline __m128i bf16_of(vec value)
+{
+    __m256i bits = _mm256_castps_si256(value);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    bits = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    bits = _mm256_srli_epi32(bits, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+}
+
+static inline void vec_store_bf16(void *x, vec value)
+{
+    _mm_storeu_si128(x, bf16_of(value));
+}
+
+static inline void vec_stream_bf16(void *x, vec value)
+{
+    _mm_stream_si128(x, bf16_of(value));
+}
+
+static inline void vec_store_f16(void *x, vec value)
+{
+    _mm_storeu_si128(x, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void vec_stream_f16(void *x, vec value)
+{
+    _mm_stream_si128(x, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vec vec_canonical(vec x)
+{
+    vec nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+static inline vec vec_sign(vec c, vec x)
+{
+    vec zero = _mm256_setzero_ps();
+    vec ordered = _mm256_cmp_ps(c, zero, _CMP_NEQ_OQ);
+    vec signed_x = _mm256_xor_ps(x, _mm256_and_ps(c, _mm256_set1_ps(-0.0f)));
+    return _mm256_blendv_ps(c, signed_x, ordered);
+}
+
+static inline uint32_t vec_nonfinite(vec x)
+{
+    vec infinity = _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000));
+    vec magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(magnitude, infinity, _CMP_NLT_UQ));
+}
+
+struct sums {
+    __m256d a, b, c, d;
+};
+
+static inline struct sums sums_zero(void)
+{
+    __m256d zero = _mm256_setzero_pd();
+    return (struct sums){zero, zero, zero, zero};
+}
+
+static inline void sums_add(struct sums *sums, unsigned j, vec x)
+{
+    __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+    __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    if (j == 0) {
+        sums->a = _mm256_fmadd_pd(low, low, sums->a);
+        sums->b = _mm256_fmadd_pd(high, high, sums->b);
+    } else {
+        sums->c = _mm256_fmadd_pd(low, low, sums->c);
+        sums->d = _mm256_fmadd_pd(high, high, sums->d);
+    }
+}
+
+static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LANES])
+{
+    _mm256_storeu_pd(lane, sums->a);
+    _mm256_storeu_pd(lane + 4, sums->b);
+    _mm256_storeu_pd(lane + 8, sums->c);
+    _mm256_storeu_pd(lane + 12, sums->d);
+}
+
+#include "cpu_optim/optim_kernels.h"
+#include "cpu_optim/reduce_kernels.h"
+
+const struct optim_ops optim_ops_avx2 = {
+    .step = step,
+    .sum_block = sum_block,
+    .find_nonfinite = find_nonfinite,
+    .accumulate = accumulate,
+};

@@ -1,0 +1,112 @@
+/* optim_avx512: vectors of sixteen lanes; AVX-512 F, BW, VL, DQ. */
+#include "cpu_optim/optim_internal.h"
+
+#include <immintrin.h>
+
+#define LANES 16
+typedef __m512 vec;
+
+#define vec_set1 _mm512_set1_ps
+#define vec_load _mm512_loadu_ps
+#define vec_store _mm512_storeu_ps
+#define vec_stream _mm512_stream_ps
+#define vec_add _mm512_add_ps
+#define vec_sub _mm512_sub_ps
+#define vec_mul _mm512_mul_ps
+#define vec_div _mm512_div_ps
+#define vec_sqrt _mm512_sqrt_ps
+#define vec_fma _mm512_fmadd_ps
+#define vec_stream_end _mm_sfence
+
+static inline vec vec_load_bf16(const void *x)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline vec vec_load_f16(const void *x)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(x));
+}
+
+/* To nearest even; the NaN is canonical already and rounds to 0x7fc0 like a number. The BF16
+ * instruction is not used: it flushes denormals. */
+static inline __m256i bf16_of(vec value)
+{
+    __m512i bits = _mm512_castps_si512(value);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    bits = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
+}
+
+static inline void vec_store_bf16(void *x, vec value)
+{
+    _mm256_storeu_si256(x, bf16_of(value));
+}
+
+static inline void vec_stream_bf16(void *x, vec value)
+{
+    _mm256_stream_si256(x, bf16_of(value));
+}
+
+static inline void vec_store_f16(void *x, vec value)
+{
+    _mm256_storeu_si256(x, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void vec_stream_f16(void *x, vec value)
+{
+    _mm256_stream_si256(x, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vec vec_canonical(vec x)
+{
+    vec nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan);
+}
+
+static inline vec vec_sign(vec c, vec x)
+{
+    __mmask16 ordered = _mm512_cmp_ps_mask(c, _mm512_setzero_ps(), _CMP_NEQ_OQ);
+    vec sign = _mm512_and_ps(c, _mm512_set1_ps(-0.0f));
+    return _mm512_mask_xor_ps(c, ordered, x, sign);
+}
+
+static inline uint32_t vec_nonfinite(vec x)
+{
+    return _mm512_fpclass_ps_mask(x, 0x99); /* quiet NaN, +Inf, -Inf, signalling NaN */
+}
+
+struct sums {
+    __m512d a, b;
+};
+
+static inline struct sums sums_zero(void)
+{
+    return (struct sums){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+static inline void sums_add(struct sums *sums, unsigned j, vec x)
+{
+    __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    (void)j; /* one vector fills all accumulators */
+    sums->a = _mm512_fmadd_pd(low, low, sums->a);
+    sums->b = _mm512_fmadd_pd(high, high, sums->b);
+}
+
+static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LANES])
+{
+    _mm512_storeu_pd(lane, sums->a);
+    _mm512_storeu_pd(lane + 8, sums->b);
+}
+
+#include "cpu_optim/optim_kernels.h"
+#include "cpu_optim/reduce_kernels.h"
+
+const struct optim_ops optim_ops_avx512 = {
+    .step = step,
+    .sum_block = sum_block,
+    .find_nonfinite = find_nonfinite,
+    .accumulate = accumulate,
+};

@@ -1,0 +1,260 @@
+/*
+ * optim_kernels: the text of every kernel, included once by each per-ISA file, which defines before
+ *   LANES, vec               lanes of a vector of fp32, its type
+ *   vec_set1 _load _store _stream _add _sub _mul _div _sqrt _fma(a, b, c) = a * b + c
+ *   vec_load_bf16 _load_f16 _store_bf16 _store_f16 _stream_bf16 _stream_f16
+ *   vec_canonical            NaN lanes become 0x7fc00000
+ *   vec_sign(c, x)           c > 0: x; c < 0: -x; else c (zero, NaN)
+ *   vec_nonfinite            bit mask of lanes that are Inf or NaN
+ *   sums, sums_zero, sums_add(sums *, vec first, ...): see sum_block
+ * Loads and stores take any alignment; streams want whole vectors aligned to their own size.
+ *
+ * NaNs are made canonical before they are stored: which payload survives an operation on two NaNs
+ * depends on the instruction that the compiler picks, and would differ between instruction sets.
+ */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define CACHE_LINE 64u
+#define NO_PARAM ZINF_DTYPE_COUNT /* param_dtype of an array without a parameter copy */
+
+ALWAYS_INLINE const void *element_at(const void *x, enum zinf_dtype dtype, uint64_t i)
+{
+    return (const char *)x + i * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
+}
+
+ALWAYS_INLINE vec load_as(const void *x, enum zinf_dtype dtype, uint64_t i)
+{
+    const void *at = element_at(x, dtype, i);
+    if (dtype == ZINF_DTYPE_F32)
+        return vec_load(at);
+    return dtype == ZINF_DTYPE_BF16 ? vec_load_bf16(at) : vec_load_f16(at);
+}
+
+ALWAYS_INLINE void store_as(void *x, enum zinf_dtype dtype, bool stream, uint64_t i, vec value)
+{
+    void *at = (char *)x + i * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
+    if (dtype == ZINF_DTYPE_F32)
+        stream ? vec_stream(at, value) : vec_store(at, value);
+    else if (dtype == ZINF_DTYPE_BF16)
+        stream ? vec_stream_bf16(at, value) : vec_store_bf16(at, value);
+    else if (dtype == ZINF_DTYPE_F16)
+        stream ? vec_stream_f16(at, value) : vec_store_f16(at, value);
+}
+
+/* optim_scalars, each in every lane. A local copy: the stores of a loop cannot alias it. */
+struct lanes {
+    vec grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
+    vec weight_decay, lr, lr_decay, step_size;
+    bool decay;
+};
+
+ALWAYS_INLINE struct lanes lanes_of(const struct optim_scalars *s)
+{
+    return (struct lanes){
+        .grad_scale = vec_set1(s->grad_scale),
+        .beta1 = vec_set1(s->beta1),
+        .one_minus_beta1 = vec_set1(s->one_minus_beta1),
+        .beta2 = vec_set1(s->beta2),
+        .one_minus_beta2 = vec_set1(s->one_minus_beta2),
+        .root_correction = vec_set1(s->root_correction),
+        .eps = vec_set1(s->eps),
+        .weight_decay = vec_set1(s->weight_decay),
+        .lr = vec_set1(s->lr),
+        .lr_decay = vec_set1(s->lr_decay),
+        .step_size = vec_set1(s->step_size),
+        .decay = s->decay,
+    };
+}
+
+/* ---- the formulas: g is the scaled gradient; p, m and v are updated ---- */
+
+ALWAYS_INLINE void update_adam(const struct lanes *k, bool decoupled, vec g, vec *p, vec *m, vec *v)
+{
+    if (!decoupled && k->decay)
+        g = vec_fma(k->weight_decay, *p, g);
+    *m = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
+    *v = vec_fma(k->one_minus_beta2, vec_mul(g, g), vec_mul(k->beta2, *v));
+    vec d = vec_add(vec_div(vec_sqrt(*v), k->root_correction), k->eps);
+    if (decoupled && k->decay)
+        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
+    *p = vec_sub(*p, vec_mul(k->step_size, vec_div(*m, d)));
+}
+
+ALWAYS_INLINE void update_lion(const struct lanes *k, vec g, vec *p, vec *m)
+{
+    vec c = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
+    if (k->decay)
+        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
+    *p = vec_sub(*p, vec_sign(c, k->lr));
+    *m = vec_fma(k->one_minus_beta2, g, vec_mul(k->beta2, *m));
+}
+
+ALWAYS_INLINE void update_adagrad(const struct lanes *k, vec g, vec *p, vec *sum)
+{
+    if (k->decay)
+        g = vec_fma(k->weight_decay, *p, g);
+    *sum = vec_fma(g, g, *sum);
+    *p = vec_sub(*p, vec_mul(k->lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps))));
+}
+
+ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentum)
+{
+    if (k->decay)
+        g = vec_fma(k->weight_decay, *p, g);
+    *momentum = vec_fma(k->beta1, *momentum, g);
+    *p = vec_sub(*p, vec_mul(k->lr, *momentum));
+}
+
+/* ---- one vector of an array, at element i ---- */
+
+ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
+                               enum zinf_dtype param_dtype, bool stream, const struct lanes *k,
+                               const struct zinf_optim_array *a, uint64_t i)
+{
+    vec g = vec_mul(load_as(a->grad, grad_dtype, i), k->grad_scale);
+    vec p = vec_load(a->master + i);
+    vec m = vec_load(a->moment1 + i);
+    if (kind == ZINF_OPTIM_ADAMW || kind == ZINF_OPTIM_ADAM) {
+        vec v = vec_load(a->moment2 + i);
+        update_adam(k, kind == ZINF_OPTIM_ADAMW, g, &p, &m, &v);
+        vec_store(a->moment2 + i, vec_canonical(v));
+    } else if (kind == ZINF_OPTIM_LION) {
+        update_lion(k, g, &p, &m);
+    } else if (kind == ZINF_OPTIM_ADAGRAD) {
+        update_adagrad(k, g, &p, &m);
+    } else {
+        update_sgd(k, g, &p, &m);
+    }
+    p = vec_canonical(p);
+    vec_store(a->moment1 + i, vec_canonical(m));
+    vec_store(a->master + i, p);
+    if (param_dtype != NO_PARAM)
+        store_as(a->param, param_dtype, stream, i, p);
+}
+
+/* Fewer than LANES elements: through one padded vector on the stack. Rare, so of one form. */
+static __attribute__((noinline)) void step_partial(enum zinf_optim_kind kind, const struct lanes *k,
+                                                   const struct zinf_optim_array *a, uint64_t i,
+                                                   uint64_t count)
+{
+    float master[LANES] = {0}, moment1[LANES] = {0}, moment2[LANES] = {0}, grad[LANES] = {0};
+    float param[LANES];
+    size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    size_t param_bytes = a->param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    struct zinf_optim_array padded = *a;
+    padded.master = master;
+    padded.moment1 = moment1;
+    padded.moment2 = moment2;
+    padded.grad = grad;
+    padded.param = param;
+    memcpy(master, a->master + i, count * sizeof *master);
+    memcpy(moment1, a->moment1 + i, count * sizeof *moment1);
+    if (a->moment2)
+        memcpy(moment2, a->moment2 + i, count * sizeof *moment2);
+    memcpy(grad, element_at(a->grad, a->grad_dtype, i), count * grad_bytes);
+    step_vector(kind, a->grad_dtype, a->param ? a->param_dtype : NO_PARAM, false, k, &padded, 0);
+    memcpy(a->master + i, master, count * sizeof *master);
+    memcpy(a->moment1 + i, moment1, count * sizeof *moment1);
+    if (a->moment2)
+        memcpy(a->moment2 + i, moment2, count * sizeof *moment2);
+    if (a->param)
+        memcpy((char *)a->param + i * param_bytes, param, count * param_bytes);
+}
+
+/* ---- loops: kind, dtypes and streaming are constants in each copy ---- */
+
+ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
+                                 enum zinf_dtype param_dtype, bool stream, const struct lanes *k,
+                                 const struct zinf_optim_array *array, uint64_t i, uint64_t end)
+{
+    struct zinf_optim_array a = *array; /* local: pointers stay in registers */
+    for (; i + LANES <= end; i += LANES)
+        step_vector(kind, grad_dtype, param_dtype, stream, k, &a, i);
+    return i;
+}
+
+ALWAYS_INLINE uint64_t step_to(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
+                               const struct lanes *k, const struct zinf_optim_array *a, uint64_t i,
+                               uint64_t end)
+{
+    enum zinf_dtype dtype = a->param ? a->param_dtype : NO_PARAM;
+    const void *first = element_at(a->param, dtype, i);
+    bool stream = (uintptr_t)first % (LANES * (dtype == ZINF_DTYPE_F32 ? 4 : 2)) == 0;
+    if (dtype == NO_PARAM)
+        return step_loop(kind, grad_dtype, NO_PARAM, false, k, a, i, end);
+    if (dtype == ZINF_DTYPE_F32)
+        return stream ? step_loop(kind, grad_dtype, ZINF_DTYPE_F32, true, k, a, i, end)
+                      : step_loop(kind, grad_dtype, ZINF_DTYPE_F32, false, k, a, i, end);
+    if (dtype == ZINF_DTYPE_BF16)
+        return stream ? step_loop(kind, grad_dtype, ZINF_DTYPE_BF16, true, k, a, i, end)
+                      : step_loop(kind, grad_dtype, ZINF_DTYPE_BF16, false, k, a, i, end);
+    return stream ? step_loop(kind, grad_dtype, ZINF_DTYPE_F16, true, k, a, i, end)
+                  : step_loop(kind, grad_dtype, ZINF_DTYPE_F16, false, k, a, i, end);
+}
+
+ALWAYS_INLINE void step_kind(enum zinf_optim_kind kind, const struct optim_scalars *scalars,
+                             const struct zinf_optim_array *a, uint64_t i, uint64_t end)
+{
+    const struct lanes k = lanes_of(scalars);
+    uint64_t head = (0 - (uintptr_t)(a->master + i)) % CACHE_LINE / sizeof(float) % LANES;
+    if (head > end - i)
+        head = end - i;
+    if (head)
+        step_partial(kind, &k, a, i, head);
+    i += head;
+    if (a->grad_dtype == ZINF_DTYPE_F32)
+        i = step_to(kind, ZINF_DTYPE_F32, &k, a, i, end);
+    else if (a->grad_dtype == ZINF_DTYPE_BF16)
+        i = step_to(kind, ZINF_DTYPE_BF16, &k, a, i, end);
+    else
+        i = step_to(kind, ZINF_DTYPE_F16, &k, a, i, end);
+    if (i < end)
+        step_partial(kind, &k, a, i, end - i);
+}
+
+static __attribute__((noinline)) void step_adamw(const struct optim_scalars *s,
+                                                 const struct zinf_optim_array *a, uint64_t begin,
+                                                 uint64_t end)
+{
+    step_kind(ZINF_OPTIM_ADAMW, s, a, begin, end);
+}
+
+static __attribute__((noinline)) void step_adam(const struct optim_scalars *s,
+                                                const struct zinf_optim_array *a, uint64_t begin,
+                                                uint64_t end)
+{
+    step_kind(ZINF_OPTIM_ADAM, s, a, begin, end);
+}
+
+static __attribute__((noinline)) void step_lion(const struct optim_scalars *s,
+                                                const struct zinf_optim_array *a, uint64_t begin,
+                                                uint64_t end)
+{
+    step_kind(ZINF_OPTIM_LION, s, a, begin, end);
+}
+
+static __attribute__((noinline)) void step_adagrad(const struct optim_scalars *s,
+                                                   const struct zinf_optim_array *a, uint64_t begin,
+                                                   uint64_t end)
+{
+    step_kind(ZINF_OPTIM_ADAGRAD, s, a, begin, end);
+}
+
+static __attribute__((noinline)) void step_sgd(const struct optim_scalars *s,
+                                               const struct zinf_optim_array *a, uint64_t begin,
+                                               uint64_t end)
+{
+    step_kind(ZINF_OPTIM_SGD, s, a, begin, end);
+}
+
+static void step(const struct optim_scalars *s, const struct zinf_optim_array *a, uint64_t begin,
+                 uint64_t end)
+{
+    static void (*const steps[])(const struct optim_scalars *, const struct zinf_optim_array *,
+                                 uint64_t, uint64_t) = {
+        [ZINF_OPTIM_ADAMW] = step_adamw, [ZINF_OPTIM_ADAM] = step_adam,
+        [ZINF_OPTIM_LION] = step_lion,   [ZINF_OPTIM_ADAGRAD] = step_adagrad,
+        [ZINF_OPTIM_SGD] = step_sgd,
+    };
+    steps[s->kind](s, a, begin, end);
+    vec_stream_end();
+}

@@ -1,0 +1,126 @@
+/* optim_scalar: vectors of one lane, the specification of every other instruction set. fmaf is the
+ * C library's: one instruction where the CPU has it, exact arithmetic in software elsewhere. */
+#include "cpu_optim/optim_internal.h"
+
+#include <math.h>
+
+#define LANES 1
+typedef float vec;
+
+static inline vec vec_set1(float x)
+{
+    return x;
+}
+
+static inline vec vec_load(const float *x)
+{
+    return *x;
+}
+
+static inline void vec_store(float *x, vec value)
+{
+    *x = value;
+}
+
+static inline vec vec_add(vec a, vec b)
+{
+    return a + b;
+}
+
+static inline vec vec_sub(vec a, vec b)
+{
+    return a - b;
+}
+
+static inline vec vec_mul(vec a, vec b)
+{
+    return a * b;
+}
+
+static inline vec vec_div(vec a, vec b)
+{
+    return a / b;
+}
+
+static inline vec vec_sqrt(vec a)
+{
+    return sqrtf(a);
+}
+
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return fmaf(a, b, c);
+}
+
+static inline vec vec_load_bf16(const uint16_t *x)
+{
+    return zinf_bf16_to_f32(*x);
+}
+
+static inline vec vec_load_f16(const uint16_t *x)
+{
+    return zinf_f16_to_f32(*x);
+}
+
+static inline void vec_store_bf16(uint16_t *x, vec value)
+{
+    *x = zinf_bf16_from_f32(value);
+}
+
+static inline void vec_store_f16(uint16_t *x, vec value)
+{
+    *x = zinf_f16_from_f32(value);
+}
+
+/* There is no portable store past the cache. */
+#define vec_stream vec_store
+#define vec_stream_bf16 vec_store_bf16
+#define vec_stream_f16 vec_store_f16
+
+static inline void vec_stream_end(void)
+{
+}
+
+static inline vec vec_canonical(vec x)
+{
+    return isnan(x) ? zinf_bf16_to_f32(0x7fc0) : x;
+}
+
+static inline vec vec_sign(vec c, vec x)
+{
+    return c > 0 ? x : c < 0 ? -x : c;
+}
+
+static inline uint32_t vec_nonfinite(vec x)
+{
+    return !isfinite(x);
+}
+
+struct sums {
+    double lane[OPTIM_SUM_LANES];
+};
+
+static inline struct sums sums_zero(void)
+{
+    return (struct sums){{0}};
+}
+
+static inline void sums_add(struct sums *sums, unsigned j, vec x)
+{
+    sums->lane[j] += (double)x * (double)x;
+}
+
+static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LANES])
+{
+    memcpy(lane, sums->lane, sizeof sums->lane);
+}
+
+#include "cpu_optim/optim_kernels.h"
+#include "cpu_optim/reduce_kernels.h"
+
+const struct optim_ops optim_ops_scalar = {
+    .step = step,
+    .sum_block = sum_block,
+    .find_nonfinite = find_nonfinite,
+    .accumulate = accumulate,
+};
