@@ -1,0 +1,25 @@
+/*
+ * tensors_index: the model.safetensors.index.json of a sharded folder, checked. Internal to
+ * formats. Entries and files are sorted; file names are plain names inside the folder.
+ */
+#ifndef ZINF_TENSORS_INDEX_H
+#define ZINF_TENSORS_INDEX_H
+
+#include "base/json.h"
+
+#define ZINF_TENSORS_SINGLE "model.safetensors"
+#define ZINF_TENSORS_INDEX "model.safetensors.index.json"
+
+struct zinf_tensors_index {
+    cJSON *root;           /* owns every name below */
+    const cJSON **entries; /* ->string the tensor, ->valuestring its file; by file, then tensor */
+    uint32_t *file_of;     /* [n_entries]: index into files */
+    uint64_t n_entries;
+    const char **files; /* by name */
+    uint32_t n_files;
+};
+
+int zinf_tensors_index_read(struct zinf_tensors_index *out, const char *path);
+void zinf_tensors_index_fini(struct zinf_tensors_index *index);
+
+#endif
