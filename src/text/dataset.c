@@ -1,0 +1,283 @@
+/*
+ * dataset: files of text or tokens as one stream of ids, cut into windows. The stream is a row of
+ * segments (a file's tokens, or one end-of-text token between two files of documents); a window's
+ * place is computed, not stored, so that any position can be had at once and nothing grows with
+ * the data but the number of files.
+ */
+#include "text/internal.h"
+#include "base/random.h"
+
+#include <stdlib.h>
+#include <strings.h>
+
+struct segment {
+    enum { FROM_CACHE, FROM_TOKEN_FILE, SEPARATOR } kind;
+    char *path;
+    uint64_t first, count; /* in the stream */
+    struct text_token_cache cache;
+    struct zinf_token_source source;
+};
+
+struct zinf_dataset {
+    struct segment *segments;
+    size_t n_segments;
+    int32_t separator;
+    uint64_t n_tokens, n_windows;
+    uint32_t seq_len, vocab;
+    bool shuffle;
+    uint64_t seed;
+    int32_t *window; /* [seq_len + 1] */
+};
+
+static bool is_token_file(const char *path)
+{
+    size_t n = strlen(path);
+    return n >= 4 && (!strcasecmp(path + n - 4, ".bin") || !strcasecmp(path + n - 4, ".npy"));
+}
+
+/* ---- opening ---- */
+
+static int open_token_file(struct segment *segment, const char *path,
+                           const struct zinf_dataset_options *options)
+{
+    if (!options->open_token_file)
+        return zinf_fail(-ENOTSUP, "%s: token files are not taken here, only text and JSON", path);
+    int code = options->open_token_file(path, &segment->source);
+    if (code)
+        return code;
+    segment->kind = FROM_TOKEN_FILE;
+    segment->count = segment->source.count;
+    if (!segment->count)
+        return zinf_fail(-EINVAL, "the data file %s is empty", path);
+    return 0;
+}
+
+static int bad_id(const struct zinf_dataset *dataset, const char *path, uint64_t at, uint32_t id)
+{
+    return zinf_fail(-ERANGE, "%s: token %llu is id %u, but the model's vocabulary has only %u: "
+                     "give the tokenizer or token file that belongs to the model", path,
+                     (unsigned long long)at, id, dataset->vocab);
+}
+
+static int open_text_file(struct zinf_dataset *dataset, struct segment *segment, const char *path,
+                          const struct zinf_dataset_options *options)
+{
+    if (!options->tokenizer)
+        return zinf_fail(-EINVAL, "%s: text needs a tokenizer", path);
+    segment->kind = FROM_CACHE;
+    int code = text_token_cache_open(&segment->cache, path, options->tokenizer,
+                                     options->cache_folder);
+    if (code)
+        return code;
+    segment->count = segment->cache.count;
+    if (segment->cache.largest >= dataset->vocab)
+        return bad_id(dataset, path, segment->cache.largest_at, segment->cache.largest);
+    return 0;
+}
+
+static struct segment *append_segment(struct zinf_dataset *dataset, const char *path)
+{
+    struct segment *segment = &dataset->segments[dataset->n_segments];
+    segment->cache.fd = -1;
+    segment->path = strdup(path);
+    if (!segment->path) {
+        zinf_fail(-ENOMEM, "no memory for the data file %s", path);
+        return NULL;
+    }
+    dataset->n_segments++;
+    return segment;
+}
+
+/* Documents of two files meet here; the files themselves hold the tokens between their own. */
+static int append_separator(struct zinf_dataset *dataset,
+                            const struct zinf_dataset_options *options)
+{
+    int32_t end = options->tokenizer ? zinf_tokenizer_end_of_text(options->tokenizer) : -1;
+    if (end < 0)
+        return 0;
+    struct segment *segment = append_segment(dataset, "end-of-text token");
+    if (!segment)
+        return -ENOMEM;
+    segment->kind = SEPARATOR;
+    segment->first = dataset->n_tokens;
+    segment->count = 1;
+    dataset->separator = end;
+    dataset->n_tokens++;
+    if ((uint32_t)end >= dataset->vocab)
+        return bad_id(dataset, segment->path, 0, (uint32_t)end);
+    return 0;
+}
+
+static int append_file(struct zinf_dataset *dataset, int index,
+                       const struct zinf_dataset_options *options)
+{
+    const char *path = options->files[index];
+    const char *before = index ? options->files[index - 1] : NULL;
+    int code = 0;
+    if (before && (text_is_json_name(path) || text_is_json_name(before)))
+        code = append_separator(dataset, options);
+    struct segment *segment = code ? NULL : append_segment(dataset, path);
+    if (!segment)
+        return code ? code : -ENOMEM;
+    code = is_token_file(path) ? open_token_file(segment, path, options)
+                               : open_text_file(dataset, segment, path, options);
+    segment->first = dataset->n_tokens;
+    dataset->n_tokens += segment->count;
+    return code;
+}
+
+static int check_options(const struct zinf_dataset_options *options)
+{
+    if (options->n_files < 1)
+        return zinf_fail(-EINVAL, "no data file was given");
+    if (!options->seq_len || options->seq_len == UINT32_MAX)
+        return zinf_fail(-EINVAL, "a sequence length of %u is not usable", options->seq_len);
+    if (!options->vocab)
+        return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
+    return 0;
+}
+
+static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
+{
+    size_t most = 2 * (size_t)options->n_files;
+    dataset->segments = calloc(most, sizeof *dataset->segments);
+    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
+    if (!dataset->segments || !dataset->window)
+        return zinf_fail(-ENOMEM, "no memory for a data set of %d files", options->n_files);
+    for (int i = 0; i < options->n_files; i++) {
+        int code = append_file(dataset, i, options);
+        if (code)
+            return code;
+    }
+    dataset->n_windows = (dataset->n_tokens - 1) / dataset->seq_len;
+    if (!dataset->n_windows)
+        return zinf_fail(-EINVAL, "%s%s: %llu tokens are less than one window of %u and the token "
+                         "after it: give more text or a smaller sequence length",
+                         options->files[0], options->n_files > 1 ? " and the other data files" : "",
+                         (unsigned long long)dataset->n_tokens, dataset->seq_len);
+    return 0;
+}
+
+int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
+{
+    int code = check_options(options);
+    if (code)
+        return code;
+    struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset)
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    dataset->seq_len = options->seq_len;
+    dataset->vocab = options->vocab;
+    dataset->shuffle = options->shuffle;
+    dataset->seed = options->seed;
+    code = open_files(dataset, options);
+    if (code) {
+        zinf_dataset_close(dataset);
+        return code;
+    }
+    *out = dataset;
+    return 0;
+}
+
+void zinf_dataset_close(struct zinf_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        struct segment *segment = &dataset->segments[i];
+        text_token_cache_close(&segment->cache);
+        if (segment->source.close)
+            segment->source.close(segment->source.handle);
+        free(segment->path);
+    }
+    free(dataset->segments);
+    free(dataset->window);
+    free(dataset);
+}
+
+uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
+{
+    return dataset->n_tokens;
+}
+
+uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
+{
+    return dataset->n_windows;
+}
+
+/* ---- reading ---- */
+
+/* The last segment that begins at or before token first. */
+static size_t segment_of(const struct zinf_dataset *dataset, uint64_t first)
+{
+    size_t low = 0, high = dataset->n_segments;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (dataset->segments[middle].first <= first)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int read_segment(const struct zinf_dataset *dataset, const struct segment *segment,
+                        uint64_t first, uint64_t n, int32_t *out)
+{
+    int code = 0;
+    if (segment->kind == SEPARATOR)
+        out[0] = dataset->separator;
+    else if (segment->kind == FROM_CACHE)
+        code = text_token_cache_read(&segment->cache, first, n, out);
+    else
+        code = segment->source.read(segment->source.handle, first, n, out);
+    if (code)
+        return code;
+    for (uint64_t i = 0; i < n; i++) /* negative ids are large ones here */
+        if ((uint32_t)out[i] >= dataset->vocab)
+            return bad_id(dataset, segment->path, first + i, (uint32_t)out[i]);
+    return 0;
+}
+
+int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
+{
+    if (first > dataset->n_tokens || n > dataset->n_tokens - first)
+        return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
+                         (unsigned long long)first, (unsigned long long)(first + n),
+                         (unsigned long long)dataset->n_tokens);
+    for (size_t i = segment_of(dataset, first); n; i++) {
+        const struct segment *segment = &dataset->segments[i];
+        uint64_t within = first - segment->first, left = segment->count - within;
+        uint64_t part = n < left ? n : left;
+        int code = read_segment(dataset, segment, within, part, out);
+        if (code)
+            return code;
+        out += part;
+        first += part;
+        n -= part;
+    }
+    return 0;
+}
+
+/* Each epoch has an order of its own: its key is a random number of (seed, epoch). */
+static uint64_t epoch_key(uint64_t seed, uint64_t epoch)
+{
+    uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), 0, 0xda7a}, bits[4];
+    zinf_philox(counter, seed, bits);
+    return (uint64_t)bits[1] << 32 | bits[0];
+}
+
+int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
+                        int32_t *targets)
+{
+    uint64_t epoch = position / dataset->n_windows, index = position % dataset->n_windows;
+    uint32_t length = dataset->seq_len;
+    if (dataset->shuffle)
+        index = zinf_permute(index, dataset->n_windows, epoch_key(dataset->seed, epoch));
+    int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
+    if (code)
+        return code;
+    memcpy(inputs, dataset->window, length * sizeof *inputs);
+    memcpy(targets, dataset->window + 1, length * sizeof *targets);
+    return 0;
+}

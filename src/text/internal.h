@@ -1,0 +1,227 @@
+/*
+ * internal: what the files of this folder share; nobody outside includes it but tests. Names carry
+ * text_ instead of zinf_, so that the library does not export them.
+ *
+ * The way of a text: added tokens are cut out (added.c), what lies between is cut into pieces by
+ * regular expressions (pretokenize.c), each piece is merged into ids (bpe.c). encode.c drives all
+ * three over a window of the text, so that files of any size pass through bounded memory.
+ */
+#ifndef ZINF_TEXT_INTERNAL_H
+#define ZINF_TEXT_INTERNAL_H
+
+#include "text/text.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* ---- utf8.c ---- */
+
+enum {
+    TEXT_UTF8_INVALID = -1,   /* *used bytes can start no character */
+    TEXT_UTF8_TRUNCATED = -2, /* all bytes are the start of a character that goes on after them */
+};
+/* The code point at text and its length in *used, or one of the above. bytes > 0. */
+int32_t text_utf8_next(const char *text, size_t bytes, size_t *used);
+/* The code point that ends at text[end], or TEXT_UTF8_INVALID; *start is where it begins. */
+int32_t text_utf8_previous(const char *text, size_t begin, size_t end, size_t *start);
+/* Length of the longest valid prefix; *stopped_at is 0 or what text_utf8_next said there. */
+size_t text_utf8_valid(const char *text, size_t bytes, int32_t *stopped_at);
+size_t text_utf8_put(uint32_t code_point, char *out);
+bool text_is_white_space(int32_t code_point); /* Unicode White_Space */
+
+/* ---- vocab.c ---- */
+
+#define TEXT_MAX_ID ((1u << 22) - 1) /* 16 times the largest vocabulary in use */
+
+/* Bytes by id, and id by bytes for those that were added as findable. */
+struct text_vocab {
+    uint32_t size;     /* largest id + 1 */
+    uint32_t *lengths; /* [size]; UINT32_MAX: no such id */
+    size_t *offsets;   /* [size] into bytes */
+    char *bytes;
+    size_t used, capacity;
+    uint32_t *slots; /* open addressing: id + 1, 0 is free */
+    size_t n_slots;  /* power of two, at most half full */
+};
+int text_vocab_init(struct text_vocab *vocab, uint32_t size, size_t n_findable, size_t bytes);
+void text_vocab_fini(struct text_vocab *vocab);
+int text_vocab_add(struct text_vocab *vocab, uint32_t id, const char *bytes, size_t n,
+                   bool findable);
+int64_t text_vocab_find(const struct text_vocab *vocab, const char *bytes, size_t n); /* -1: no */
+bool text_vocab_has(const struct text_vocab *vocab, uint32_t id);
+
+/* The byte-level alphabet: each byte is written as one printable character. */
+size_t text_alphabet_put(uint8_t byte, char *out); /* its UTF-8, 1 or 2 bytes */
+/* Bytes that text spells in the alphabet, at most n of them in out; false: another character. */
+bool text_alphabet_decode(const char *text, size_t n, char *out, size_t *out_bytes);
+
+/* ---- bpe.c ---- */
+
+struct text_merge {
+    uint64_t pair; /* left id << 32 | right id */
+    uint32_t rank;
+    uint32_t id; /* UINT32_MAX: free slot */
+};
+struct text_bpe {
+    struct text_merge *merges; /* open addressing */
+    size_t n_slots;            /* power of two, at most half full */
+    uint32_t n_merges;
+    int32_t byte_ids[256]; /* -1: not in the vocabulary */
+    int32_t unknown;       /* -1: bytes outside the vocabulary are left out */
+    bool fuse_unknown, ignore_merges;
+};
+int text_bpe_init(struct text_bpe *bpe, const struct text_vocab *vocab, size_t n_merges);
+void text_bpe_fini(struct text_bpe *bpe);
+/* Merges come in the order of their rank, in the alphabet's letters. */
+int text_bpe_add_merge(struct text_bpe *bpe, const struct text_vocab *vocab, const char *left,
+                       size_t left_bytes, const char *right, size_t right_bytes);
+
+struct text_symbol;
+struct text_candidate;
+struct text_bpe_scratch {
+    struct text_symbol *symbols;
+    struct text_candidate *heap;
+    size_t capacity; /* in bytes of a piece */
+};
+void text_bpe_scratch_free(struct text_bpe_scratch *scratch);
+int text_bpe_encode(const struct text_bpe *bpe, const struct text_vocab *vocab, const char *piece,
+                    size_t bytes, struct text_bpe_scratch *scratch, struct zinf_tokens *tokens);
+
+/* ---- pretokenize.c ---- */
+
+extern const char text_gpt2_pattern[];
+
+struct text_stage {
+    pcre2_code *code; /* NULL: does not split */
+    bool add_prefix_space;
+    bool drop_gaps; /* what the pattern does not match is left out, else it is a piece */
+};
+/* literal: pattern is a string, not an expression. what names the file in messages. */
+int text_stage_compile(struct text_stage *stage, const char *pattern, bool literal,
+                       const char *what);
+void text_stage_fini(struct text_stage *stage);
+
+/* ---- added.c ---- */
+
+struct text_added {
+    char *content;
+    size_t bytes;
+    int32_t id;
+    bool single_word, lstrip, rstrip;
+};
+struct text_added_set {
+    struct text_added *tokens; /* after seal by first byte, then longest first */
+    size_t count, capacity;
+    uint32_t buckets[257]; /* tokens that start with byte b are [buckets[b], buckets[b + 1]) */
+    size_t longest;
+    bool any_lstrip;
+    pcre2_code *word; /* a word's letter; only with single_word tokens */
+};
+int text_added_add(struct text_added_set *set, const struct text_added *token);
+int text_added_seal(struct text_added_set *set);
+void text_added_fini(struct text_added_set *set);
+const struct text_added *text_added_named(const struct text_added_set *set, const char *content);
+
+/* A look through text[sentence, end) for added tokens, from scan on. */
+struct text_added_scan {
+    const char *text;
+    size_t sentence; /* where the sentence begins: nothing before it is looked at */
+    size_t piece;    /* end of the last token: white space before it is taken already */
+    size_t scan;
+    size_t end;
+    bool open; /* the text goes on after end */
+};
+struct text_added_match {
+    const struct text_added *token;
+    size_t begin, end; /* with the white space that it swallows */
+};
+/* 1 and *match; 0: no more tokens before *limit, and beyond it nothing is certain. A match that
+ * needs text after an open end gives 0 with *limit at its beginning and *closed true: a token
+ * begins there. */
+int text_added_next(const struct text_added_set *set, struct text_added_scan *scan,
+                    struct text_added_match *match, size_t *limit, bool *closed);
+
+/* ---- tokenizer.c ---- */
+
+#define TEXT_MAX_STAGES 8
+
+struct zinf_tokenizer {
+    bool is_bytes;
+    int32_t end_of_text;
+    uint64_t fingerprint;
+    struct text_vocab vocab;
+    struct text_bpe bpe;
+    struct text_stage stages[TEXT_MAX_STAGES];
+    int n_stages;
+    struct text_added_set added[2]; /* [0] is matched first, over the whole text */
+};
+int text_tokenizer_create(struct zinf_tokenizer **out);
+/* Picks the end-of-text token among the names in use, name first (may be NULL). */
+void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name);
+
+/* ---- encode.c ---- */
+
+/* Where the text that comes next stands. */
+enum text_place {
+    TEXT_AT_START,    /* of the whole text */
+    TEXT_AFTER_FIRST, /* after a token of the first set */
+    TEXT_AFTER_SECOND,
+    TEXT_INSIDE, /* in the midst of a text between tokens */
+};
+struct text_encoder {
+    const struct zinf_tokenizer *tokenizer;
+    struct zinf_tokens *tokens;
+    pcre2_match_data *match;
+    pcre2_match_context *context;
+    struct text_bpe_scratch scratch;
+    char *prefixed; /* a piece with a space before it */
+    size_t prefixed_capacity;
+    const char *text; /* of the present feed */
+    enum text_place place;
+    size_t skip[2]; /* bytes after the consumed ones in which set i was looked for already */
+};
+int text_encoder_init(struct text_encoder *encoder, const struct zinf_tokenizer *tokenizer,
+                      struct zinf_tokens *tokens);
+void text_encoder_fini(struct text_encoder *encoder);
+#define TEXT_CONTEXT 4 /* bytes of consumed text that the next feed must still see */
+/* Appends the ids that text[begin, end) surely has, whatever text follows, and sets *consumed to
+ * the end of what they stand for; last: nothing follows, all is consumed. text[0, begin) is at
+ * least the TEXT_CONTEXT bytes before, or all there were. Fed in any portions, a text gets the
+ * ids that it gets when fed at once. */
+int text_encoder_feed(struct text_encoder *encoder, const char *text, size_t begin, size_t end,
+                      bool last, size_t *consumed);
+/* Ready for another text. */
+void text_encoder_restart(struct text_encoder *encoder);
+int text_tokens_push(struct zinf_tokens *tokens, int32_t id);
+
+/* ---- documents.c ---- */
+
+/* Gives a file's documents, in portions, to a sink. */
+struct text_sink {
+    /* text[begin, end) goes on from the last call; *consumed as text_encoder_feed has it. */
+    int (*feed)(void *handle, const char *text, size_t begin, size_t end, bool last,
+                size_t *consumed);
+    void *handle;
+};
+bool text_is_json_name(const char *path);
+/* first: how much is read at once (tests make it small); 0: the default. */
+int text_documents_read(int fd, const char *path, size_t first, const struct text_sink *sink);
+
+/* ---- token_cache.c ---- */
+
+struct text_token_cache {
+    int fd;
+    char *path; /* of the text file, for messages */
+    uint64_t count;
+    unsigned id_bytes; /* 2 or 4 */
+    uint32_t largest;  /* id, first seen at largest_at */
+    uint64_t largest_at;
+    bool reused; /* was there already */
+};
+int text_token_cache_open(struct text_token_cache *cache, const char *path,
+                          const struct zinf_tokenizer *tokenizer, const char *cache_folder);
+void text_token_cache_close(struct text_token_cache *cache);
+int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,
+                          int32_t *out);
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * pretokenize: compiles the expressions that cut text into pieces. tokenizer.json writes them for
+ * Oniguruma; here PCRE2 runs them. So only what both engines read alike is let through: a pattern
+ * with anything else is refused, since it would give other tokens without a word.
+ *
+ * A pattern may not look behind. Then what it matches at a place depends on the text from there on
+ * alone, which is what lets encode.c cut a stream at the end of any piece.
+ */
+#include "text/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char text_gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+#define MAX_PATTERN 4096
+
+struct reader {
+    const char *at; /* NUL-terminated */
+    char *out;
+    size_t out_bytes, capacity;
+    bool plain_space; /* leave \s to the engine */
+};
+
+static bool copy(struct reader *r, size_t n)
+{
+    if (r->out_bytes + n >= r->capacity)
+        return false;
+    memcpy(r->out + r->out_bytes, r->at, n);
+    r->out_bytes += n;
+    r->at += n;
+    return true;
+}
+
+/* Returns NULL, or what is not understood. */
+static const char *read_escape(struct reader *r)
+{
+    char c = r->at[1];
+    if (c == 's' || c == 'S') {
+        /* White_Space itself: PCRE2's own \s also takes U+180E. */
+        const char *property = r->plain_space ? "\\s" : "\\p{White_Space}";
+        int n = snprintf(r->out + r->out_bytes, r->capacity - r->out_bytes, "%s", property);
+        if (r->out_bytes + (size_t)n >= r->capacity)
+            return "its length";
+        if (c == 'S')
+            r->out[r->out_bytes + 1] = r->plain_space ? 'S' : 'P';
+        r->out_bytes += (size_t)n;
+        r->at += 2;
+        return NULL;
+    }
+    if (c == 'p' || c == 'P') { /* general categories; names of scripts differ in meaning */
+        const char *p = r->at + 2;
+        bool known = p[0] == '{' && p[1] && strchr("LMNPSZC", p[1]) &&
+                     (p[2] == '}' || (p[2] >= 'a' && p[2] <= 'z' && p[3] == '}'));
+        if (!known)
+            return "a property other than a general category";
+        return copy(r, p[2] == '}' ? 5 : 6) ? NULL : "its length";
+    }
+    if (c == 'x') {
+        size_t digits = r->at[2] == '{' ? strspn(r->at + 3, "0123456789abcdefABCDEF") : 0;
+        if (!digits || r->at[3 + digits] != '}')
+            return "\\x without braces";
+        return copy(r, digits + 4) ? NULL : "its length";
+    }
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!c || (uint8_t)c >= 0x80 || (letter && !strchr("rntfdD", c)))
+        return "an escape with another meaning";
+    return copy(r, 2) ? NULL : "its length";
+}
+
+static const char *read_class(struct reader *r)
+{
+    if (!copy(r, r->at[1] == '^' ? 2 : 1))
+        return "its length";
+    if (*r->at == ']')
+        return "an empty class";
+    while (*r->at != ']') {
+        const char *trouble = NULL;
+        if (!*r->at)
+            return "a class without end";
+        if (*r->at == '[')
+            return "a class within a class";
+        if (r->at[0] == '&' && r->at[1] == '&')
+            return "a meeting of classes (&&)";
+        if (*r->at == '\\')
+            trouble = read_escape(r);
+        else if (!copy(r, 1))
+            trouble = "its length";
+        if (trouble)
+            return trouble;
+    }
+    return copy(r, 1) ? NULL : "its length";
+}
+
+static const char *read_group(struct reader *r)
+{
+    if (r->at[1] == '*')
+        return "a verb";
+    if (r->at[1] == '?') {
+        const char *p = r->at + 2;
+        if (!strncmp(p, "i:", 2))
+            return copy(r, 4) ? NULL : "its length";
+        if (!*p || !strchr(":=!>", *p))
+            return "a group other than (?:, (?i:, (?=, (?! and (?>";
+        return copy(r, 3) ? NULL : "its length";
+    }
+    return copy(r, 1) ? NULL : "its length";
+}
+
+/* Counted repeats: a + or ? after them is possessive or lazy in one engine, a repeat in the other. */
+static const char *read_count(struct reader *r)
+{
+    size_t n = 1 + strspn(r->at + 1, "0123456789");
+    bool counted = n > 1;
+    if (r->at[n] == ',')
+        n += 1 + strspn(r->at + n + 1, "0123456789");
+    if (!counted || r->at[n] != '}')
+        return "a brace that is no {n,m}";
+    n++;
+    if (r->at[n] == '+' || r->at[n] == '?')
+        return "+ or ? after {n,m}";
+    return copy(r, n) ? NULL : "its length";
+}
+
+static const char *translate(struct reader *r)
+{
+    while (*r->at) {
+        const char *trouble = NULL;
+        switch (*r->at) {
+        case '\\':
+            trouble = read_escape(r);
+            break;
+        case '[':
+            trouble = read_class(r);
+            break;
+        case '(':
+            trouble = read_group(r);
+            break;
+        case '{':
+            trouble = read_count(r);
+            break;
+        case '^':
+        case '$':
+            trouble = "an anchor (^ or $)";
+            break;
+        default:
+            trouble = copy(r, 1) ? NULL : "its length";
+        }
+        if (trouble)
+            return trouble;
+    }
+    r->out[r->out_bytes] = 0;
+    return NULL;
+}
+
+static pcre2_code *compile_text(const char *pattern, uint32_t options, int *error)
+{
+    PCRE2_SIZE offset;
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context) {
+        *error = PCRE2_ERROR_NOMEMORY;
+        return NULL;
+    }
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* the dot stops at \n alone */
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                     PCRE2_UTF | options, error, &offset, context);
+    pcre2_compile_context_free(context);
+    return code;
+}
+
+static int compile_expression(struct text_stage *stage, const char *pattern, const char *what)
+{
+    char translated[4 * MAX_PATTERN];
+    int error = 0;
+    for (int attempt = 0; attempt < 2 && !stage->code; attempt++) {
+        struct reader r = {.at = pattern, .out = translated, .capacity = sizeof translated};
+        r.plain_space = attempt > 0; /* PCRE2 before 10.40 does not know White_Space */
+        const char *trouble = translate(&r);
+        if (trouble)
+            return zinf_fail(-ENOTSUP, "%s: the pattern '%.200s' of the pre-tokenizer has %s, "
+                             "which is not supported", what, pattern, trouble);
+        stage->code = compile_text(translated, PCRE2_UCP, &error);
+    }
+    if (!stage->code) {
+        char reason[128];
+        pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
+        return zinf_fail(-EINVAL, "%s: the pre-tokenizer's pattern '%.200s': %s", what, pattern,
+                         reason);
+    }
+    return 0;
+}
+
+int text_stage_compile(struct text_stage *stage, const char *pattern, bool literal,
+                       const char *what)
+{
+    int error, code = 0;
+    uint32_t behind = 0, matches_empty = 0;
+    if (!*pattern || strlen(pattern) > MAX_PATTERN)
+        return zinf_fail(-EINVAL, "%s: a pattern of %zu bytes; 1 to %d are taken", what,
+                         strlen(pattern), MAX_PATTERN);
+    if (literal)
+        stage->code = compile_text(pattern, PCRE2_LITERAL, &error);
+    else
+        code = compile_expression(stage, pattern, what);
+    if (code)
+        return code;
+    if (!stage->code)
+        return zinf_fail(-EINVAL, "%s: the pre-tokenizer's pattern '%.200s' is not usable", what,
+                         pattern);
+    pcre2_pattern_info(stage->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+    pcre2_pattern_info(stage->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    if (behind || matches_empty)
+        return zinf_fail(-ENOTSUP, "%s: the pre-tokenizer's pattern '%.200s' %s, which is not "
+                         "supported", what, pattern,
+                         behind ? "looks behind" : "matches the empty text");
+    /* Without JIT (refused, or not built in) matching is slower and otherwise the same. */
+    (void)pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    return 0;
+}
+
+void text_stage_fini(struct text_stage *stage)
+{
+    pcre2_code_free(stage->code);
+    stage->code = NULL;
+}
