@@ -1,0 +1,99 @@
+/*
+ * usage: what `zinf help NAME` prints for the commands that work on a model. Kept in one place, so
+ * that an option that several commands share reads the same in each. The man pages say the same at
+ * greater length; tests/man_test.sh holds the option lists together.
+ */
+#ifndef ZINF_CLI_USAGE_H
+#define ZINF_CLI_USAGE_H
+
+#define USAGE_DEVICE                                                                               \
+    "  --config FILE         DeepSpeed configuration: where parameters live, number type\n"        \
+    "  --device NAME         auto, host or cuda (default: auto)\n"                                 \
+    "  --device-memory SIZE  most memory to take on the device, such as 20GiB\n"                   \
+    "  --host-memory SIZE    most memory to take in the host's RAM\n"                              \
+    "  --threads N           CPU threads (default: the CPUs that this process may use)\n"
+
+static const char USAGE_INIT[] =
+    "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
+    "\n"
+    "Writes a Hugging Face model folder with fresh weights. Memory stays small for any size.\n"
+    "\n"
+    "  --arch NAME           model family: gpt2\n"
+    "  --size NAME           small, medium, large or xl\n"
+    "  --output DIR          folder to write\n"
+    "  --layers N            number of blocks, instead of the size's\n"
+    "  --hidden N            width, instead of the size's; a multiple of the heads\n"
+    "  --heads N             attention heads, instead of the size's\n"
+    "  --vocab N             vocabulary size (default: 50257)\n"
+    "  --context N           longest sequence (default: 1024)\n"
+    "  --seed N              of the random weights (default: 0)\n"
+    "  --dtype NAME          number type of the file: fp32, bf16 or fp16 (default: fp32)\n";
+
+static const char USAGE_TRAIN[] =
+    "usage: zinf train --model DIR --data FILE... [--config FILE] [--output DIR] [options]\n"
+    "\n"
+    "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "\n"
+    "Model and data\n"
+    "  --model DIR           Hugging Face model folder; with --init, config.json is enough\n"
+    "  --init                start from fresh weights, not from the folder's\n"
+    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --eval-data FILE      the same, to measure the loss on\n"
+    "  --seq-len N           tokens in a sequence (default: the model's context, at most 1024)\n"
+    "  --no-shuffle          take the data in the order of the files\n"
+    "  --seed N              of shuffling, dropout and --init\n"
+    "Output\n"
+    "  --output DIR          receives model/, log.jsonl and config.resolved.json\n"
+    "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
+    "  --eval-every N        steps between evaluations\n"
+    "  --save-every N        steps between writing DIR/model\n"
+    "  --progress MODE       bar, plain or none (default: bar on a terminal, else plain)\n"
+    "The step\n"
+    "  --steps N             optimizer steps\n"
+    "  --micro-batch N       sequences computed at once\n"
+    "  --accumulate N        micro-batches in a step\n"
+    "  --lr X                learning rate of the optimizer\n"
+    "  --dropout X           instead of the model's; 0 switches it off\n"
+    "Where and how\n" USAGE_DEVICE
+    "  --lenient             unknown keys of the configuration are warnings, not errors\n";
+
+static const char USAGE_EVAL[] =
+    "usage: zinf eval --model DIR --data FILE... [options]\n"
+    "\n"
+    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
+    "\n"
+    "  --model DIR           Hugging Face model folder\n"
+    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --seq-len N           tokens in a sequence (default: the model's context, at most 1024)\n"
+    "  --dtype NAME          compute in fp32, bf16 or fp16 (default: the "
+    "configuration's)\n" USAGE_DEVICE;
+
+static const char USAGE_GENERATE[] =
+    "usage: zinf generate --model DIR --prompt TEXT [options]\n"
+    "\n"
+    "Continues a text and prints it.\n"
+    "\n"
+    "  --model DIR           Hugging Face model folder\n"
+    "  --prompt TEXT         the beginning\n"
+    "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
+    "  --temperature X       0 takes the most likely token each time (default: 1)\n"
+    "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"
+    "  --top-p X             draw among the most likely tokens that make up X (default: 1, all)\n"
+    "  --seed N              the same seed gives the same text\n"
+    "  --dtype NAME          compute in fp32, bf16 or fp16 (default: the "
+    "configuration's)\n" USAGE_DEVICE;
+
+static const char USAGE_GRADIENTS[] =
+    "usage: zinf gradients --model DIR --data FILE... --seq-len N --micro-batch N\n"
+    "                      --output FILE.safetensors [options]\n"
+    "\n"
+    "Runs forward and backward on the first batch, without dropout; writes fp32 gradients under\n"
+    "their Hugging Face names and prints {\"loss\", \"grad_norm\"}. For checks against PyTorch.\n"
+    "\n"
+    "  --model DIR           Hugging Face model folder\n"
+    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --seq-len N           tokens in a sequence\n"
+    "  --micro-batch N       sequences in the batch\n"
+    "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;
+
+#endif
