@@ -64,13 +64,20 @@ static uint64_t row_elems(const struct zinf_tensor_spec *tensor)
     return tensor->rank == 2 ? tensor->shape[1] : 1;
 }
 
-static const struct zinf_tensor_info *find(const struct zinf_trainer *t,
-                                           const struct zinf_tensors *file, const char *name)
+static const struct zinf_tensor_info *find(const char *prefix, const struct zinf_tensors *file,
+                                           const char *name)
 {
     char prefixed[128];
-    snprintf(prefixed, sizeof prefixed, "%s%s", zinf_model_family(t->model)->prefix, name);
-    const struct zinf_tensor_info *info = zinf_tensors_find(file, prefixed);
-    return info ? info : zinf_tensors_find(file, name);
+    snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
+    return zinf_tensors_find(file, prefixed);
+}
+
+/* The first files of a family had no prefix; what was read is what is written. */
+static const char *prefix_of(const struct zinf_trainer *t, const struct zinf_tensors *file)
+{
+    const char *prefix = zinf_model_family(t->model)->prefix;
+    const char *name = zinf_model_unit(t->model, 0)->tensors[0].name;
+    return file && !find(prefix, file, name) && find("", file, name) ? "" : prefix;
 }
 
 static int check_shape(const struct zinf_trainer *t, const struct zinf_tensor_info *info,
@@ -115,7 +122,7 @@ static int read_tensor(const struct zinf_trainer *t, const struct zinf_tensors *
         zinf_model_init_fill(t->model, tensor, t->options.seed, first, tensor->elems, out);
         return 0;
     }
-    const struct zinf_tensor_info *info = find(t, file, tensor->name);
+    const struct zinf_tensor_info *info = find(t->prefix, file, tensor->name);
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files",
                          t->options.model_path, zinf_model_family(t->model)->prefix, tensor->name);
@@ -185,7 +192,6 @@ static int place_unit(const struct zinf_trainer *t, uint32_t unit, const struct 
 static void report_unused(const struct zinf_trainer *t, const struct zinf_tensors *file)
 {
     const struct zinf_family *family = zinf_model_family(t->model);
-    uint64_t expected = 0;
     const char *first = NULL;
     uint64_t unused = 0;
     for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
@@ -199,7 +205,6 @@ static void report_unused(const struct zinf_trainer *t, const struct zinf_tensor
             for (int k = 0; !wanted && k < unit->n_tensors; k++)
                 wanted = !strcmp(unit->tensors[k].name, name);
         }
-        expected += wanted;
         if (!wanted && !unused++)
             first = name;
     }
@@ -217,6 +222,7 @@ int trainer_load(struct zinf_trainer *t)
     int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
     if (code)
         return code;
+    t->prefix = prefix_of(t, file);
     if (file)
         report_unused(t, file);
     for (uint32_t u = 0; !code && u < t->n_units; u++) {
@@ -231,8 +237,8 @@ int trainer_load(struct zinf_trainer *t)
 /* ---- saving ---- */
 
 /* A whole tensor of the file is declared at the first unit that holds a part of it. */
-static int declare_all(const struct zinf_model *model, struct zinf_tensors_writer *writer,
-                       enum zinf_dtype dtype)
+static int declare_all(const struct zinf_model *model, const char *prefix,
+                       struct zinf_tensors_writer *writer, enum zinf_dtype dtype)
 {
     int code = 0;
     for (int u = 0; u < zinf_model_n_units(model); u++) {
@@ -240,7 +246,7 @@ static int declare_all(const struct zinf_model *model, struct zinf_tensors_write
         for (int i = 0; !code && i < unit->n_tensors; i++) {
             const struct zinf_tensor_spec *tensor = &unit->tensors[i];
             char name[128];
-            snprintf(name, sizeof name, "%s%s", zinf_model_family(model)->prefix, tensor->name);
+            snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
             if (tensor->first_row == 0)
                 code = zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
                                                    tensor->rank, tensor->shape);
@@ -300,7 +306,7 @@ static int save(struct zinf_trainer *t, const struct zinf_tensors_writer_options
     struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
     int code = zinf_tensors_writer_create(&writer, options);
     if (!code)
-        code = declare_all(t->model, writer, dtype);
+        code = declare_all(t->model, t->prefix, writer, dtype);
     for (uint32_t u = 0; !code && u < t->n_units; u++) {
         code = read_unit(t, u, &r);
         if (!code)
@@ -390,7 +396,7 @@ int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t se
     if (!code)
         code = zinf_tensors_writer_create(&writer, &options);
     if (!code)
-        code = declare_all(model, writer, dtype);
+        code = declare_all(model, zinf_model_family(model)->prefix, writer, dtype);
     if (!code)
         code = append_new(writer, model, dtype, seed, block, block + block_elems, block_elems);
     if (!code)

@@ -1,0 +1,222 @@
+/*
+ * Against PyTorch: loss, every gradient, and the weights after ten steps with accumulation,
+ * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py computed them.
+ */
+#include "train_support.h"
+
+static const char *const folders[] = {"gpt2_a", "gpt2_b", "gpt2_c", "gpt2_d"};
+
+struct fixture {
+    char folder[512];
+    cJSON *expected;
+    struct zinf_config *config;
+    struct zinf_dataset *data;
+    int64_t seq, batch;
+};
+
+static double number(const cJSON *object, const char *key)
+{
+    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, key));
+}
+
+static int open_fixture(struct fixture *f, const char *name, const char *dtype)
+{
+    char path[600];
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    memset(f, 0, sizeof *f);
+    snprintf(f->folder, sizeof f->folder, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
+    snprintf(path, sizeof path, "%s/expected.json", f->folder);
+    int code = zinf_json_read_file(path, 1 << 20, 0, &f->expected);
+    snprintf(path, sizeof path, "%s/zinf.json", f->folder);
+    if (!code)
+        code = zinf_config_load(&f->config, path, &context);
+    if (code)
+        return code;
+    if (dtype)
+        code = zinf_dtype_parse(dtype, &f->config->dtype);
+    f->seq = (int64_t)number(f->expected, "seq_len");
+    f->batch = (int64_t)number(f->expected, "micro_batch");
+    snprintf(path, sizeof path, "%s/%s", f->folder,
+             cJSON_GetStringValue(cJSON_GetObjectItem(f->expected, "data")));
+    const char *file = path;
+    struct zinf_dataset_options options = {
+        .files = &file,
+        .n_files = 1,
+        .open_token_file = open_tokens,
+        .seq_len = (uint32_t)f->seq,
+        .vocab = 1 << 20,
+    };
+    return code ? code : zinf_dataset_open(&f->data, &options);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    zinf_dataset_close(f->data);
+    zinf_config_destroy(f->config);
+    cJSON_Delete(f->expected);
+}
+
+static struct zinf_trainer *trainer(const struct fixture *f, enum zinf_trainer_mode mode)
+{
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = {
+        .mode = mode,
+        .model_path = f->folder,
+        .config = f->config,
+        .seq_len = f->seq,
+        .device = ZINF_DEVICE_HOST,
+    };
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    return t;
+}
+
+static void windows(const struct fixture *f, uint64_t first, int64_t n, int32_t *in, int32_t *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        CHECKF(!zinf_dataset_window(f->data, first + (uint64_t)i, in + i * f->seq,
+                                    out + i * f->seq),
+               "%s", zinf_error());
+}
+
+static bool near(double value, double wanted, double relative)
+{
+    return fabs(value - wanted) <= relative * fabs(wanted);
+}
+
+static void check_gradients(const char *name, const char *dtype)
+{
+    struct fixture f;
+    int32_t in[2048], out[2048];
+    double loss = 0, norm = 0;
+    char ours[600], theirs[600];
+    CHECKF(!open_fixture(&f, name, dtype), "%s", zinf_error());
+    struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_GRADIENTS);
+    if (!t)
+        return;
+    windows(&f, 0, f.batch, in, out);
+    CHECKF(!zinf_trainer_gradients(t, in, out, &loss, &norm), "%s", zinf_error());
+    if (dtype) {
+        CHECKF(near(loss, number(f.expected, "loss"), 0.01), "%s %s: loss %.9g", name, dtype,
+               loss);
+    } else {
+        CHECKF(near(loss, number(f.expected, "loss"), 1e-5), "%s: loss %.9g", name, loss);
+        CHECKF(near(norm, number(f.expected, "grad_norm"), 1e-4), "%s: norm %.9g", name, norm);
+        snprintf(ours, sizeof ours, "%s/%s.safetensors", work, name);
+        snprintf(theirs, sizeof theirs, "%s/gradients.safetensors", f.folder);
+        CHECKF(!zinf_trainer_save_gradients(t, ours), "%s", zinf_error());
+        double worst = compare_files(ours, theirs);
+        CHECKF(worst <= 1e-4, "%s: worst gradient %g", name, worst);
+        printf("# %s: loss off by %.2g, worst gradient %.2g\n", name,
+               fabs(loss / number(f.expected, "loss") - 1), worst);
+    }
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_loss_and_gradients(void)
+{
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        check_gradients(folders[i], NULL);
+}
+
+static void test_bf16_and_fp16_loss(void)
+{
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        check_gradients(folders[i], "bf16");
+        check_gradients(folders[i], "fp16");
+    }
+}
+
+static void check_ten_steps(const char *name)
+{
+    struct fixture f;
+    int32_t in[4096], out[4096];
+    char ours[600], theirs[600];
+    CHECKF(!open_fixture(&f, name, NULL), "%s", zinf_error());
+    f.config->dropout = 0;
+    struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_TRAIN);
+    if (!t)
+        return;
+    const cJSON *step;
+    uint64_t position = 0;
+    int64_t n = f.batch * f.config->accumulation;
+    cJSON_ArrayForEach(step, cJSON_GetObjectItem(f.expected, "steps"))
+    {
+        struct zinf_step_result r = {0};
+        windows(&f, position, n, in, out);
+        position += (uint64_t)n;
+        CHECKF(!zinf_trainer_step(t, in, out, &r), "%s", zinf_error());
+        CHECKF(near(r.loss, number(step, "loss"), 1e-4), "%s step %llu: loss %.9g", name,
+               (unsigned long long)r.step, r.loss);
+        CHECKF(near(r.grad_norm, number(step, "grad_norm"), 1e-3), "%s: norm %.9g", name,
+               r.grad_norm);
+        CHECKF(near(r.lr, number(step, "lr"), 1e-6), "%s: lr %.9g", name, r.lr);
+    }
+    snprintf(ours, sizeof ours, "%s/%s-after", work, name);
+    snprintf(theirs, sizeof theirs, "%s/after10.safetensors", f.folder);
+    CHECKF(!zinf_trainer_save(t, ours), "%s", zinf_error());
+    double worst = compare_files(ours, theirs);
+    CHECKF(worst <= 1e-4, "%s: worst weight %g", name, worst);
+    double loss = 0;
+    uint64_t tokens = 0;
+    CHECK(!zinf_run_evaluate(t, f.config, f.data, &loss, &tokens));
+    CHECKF(near(loss, number(f.expected, "eval_loss_after"), 1e-4), "%s: eval %.9g", name, loss);
+    CHECK((double)tokens == number(f.expected, "eval_tokens"));
+    printf("# %s: worst weight after ten steps %.2g\n", name, worst);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_ten_steps(void)
+{
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        check_ten_steps(folders[i]);
+}
+
+static void check_logits(const char *name)
+{
+    struct fixture f;
+    int32_t in[2048], out[2048];
+    CHECKF(!open_fixture(&f, name, NULL), "%s", zinf_error());
+    struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_FORWARD);
+    if (!t)
+        return;
+    int64_t vocab = zinf_model_spec(zinf_trainer_model(t))->vocab;
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    float *wanted = malloc((size_t)vocab * sizeof *wanted);
+    const cJSON *entry;
+    windows(&f, 0, f.batch, in, out);
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItem(f.expected, "logits"))
+    {
+        int64_t row = (int64_t)number(entry, "sample"), at = (int64_t)number(entry, "position");
+        const cJSON *values = cJSON_GetObjectItem(entry, "values");
+        for (int64_t i = 0; i < vocab; i++)
+            wanted[i] = (float)cJSON_GetNumberValue(cJSON_GetArrayItem(values, (int)i));
+        CHECKF(!zinf_trainer_logits(t, in + row * f.seq, at + 1, logits), "%s", zinf_error());
+        double d = distance(logits, wanted, (uint64_t)vocab);
+        CHECKF(d < 1e-5, "%s: logits of %lld, %lld off by %g", name, (long long)row,
+               (long long)at, d);
+    }
+    free(logits);
+    free(wanted);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_logits(void)
+{
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        check_logits(folders[i]);
+}
+
+int main(void)
+{
+    make_work("fixtures");
+    zinf_log_set_level(ZINF_LOG_WARN);
+    TAP_RUN(test_loss_and_gradients);
+    TAP_RUN(test_bf16_and_fp16_loss);
+    TAP_RUN(test_logits);
+    TAP_RUN(test_ten_steps);
+    remove_work();
+    return tap_done();
+}
