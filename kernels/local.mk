@@ -1,0 +1,37 @@
+libcore_la_SOURCES += kernels/kernels.h kernels/device.h kernels/device.c \
+	kernels/device_cuda_load.c kernels/host.h kernels/host_simd.h kernels/host_math.h \
+	kernels/host_loops.h kernels/host_tiles.h kernels/host_table.h kernels/host_queue.c \
+	kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
+	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
+INSTALLED_H += kernels/kernels.h
+
+# The inner loops once per instruction set. No trapping and no errno: loops with conditions and
+# square roots become vectors; NaN and infinity keep their meaning.
+KERNELS_SIMD_CFLAGS = $(AM_CFLAGS) -O3 -ftree-vectorize -fno-math-errno -fno-trapping-math
+noinst_LTLIBRARIES += libkernels_scalar.la
+libkernels_scalar_la_SOURCES = kernels/host_simd_scalar.c
+libkernels_scalar_la_CFLAGS = $(KERNELS_SIMD_CFLAGS)
+libcore_la_LIBADD += libkernels_scalar.la
+if HAVE_AVX2
+noinst_LTLIBRARIES += libkernels_avx2.la
+libkernels_avx2_la_SOURCES = kernels/host_simd_avx2.c
+libkernels_avx2_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX2_CFLAGS)
+libcore_la_LIBADD += libkernels_avx2.la
+endif
+if HAVE_AVX512
+noinst_LTLIBRARIES += libkernels_avx512.la
+libkernels_avx512_la_SOURCES = kernels/host_simd_avx512.c
+libkernels_avx512_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
+libcore_la_LIBADD += libkernels_avx512.la
+endif
+
+KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test
+check_PROGRAMS += $(KERNELS_TESTS)
+TESTS += $(KERNELS_TESTS)
+EXTRA_DIST += tests/kernels_testing.h
+tests_kernels_matmul_test_SOURCES = tests/kernels_matmul_test.c
+tests_kernels_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_matmul_test_LDADD = $(TEST_LDADD)
+tests_kernels_attention_test_SOURCES = tests/kernels_attention_test.c
+tests_kernels_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_attention_test_LDADD = $(TEST_LDADD)

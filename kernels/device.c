@@ -1,0 +1,143 @@
+/* device: choosing a device, and the life of the host device: its arena and its table. */
+#include "kernels/device.h"
+#include "kernels/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "build-config.h"
+
+static void host_destroy(struct zinf_device *device)
+{
+    struct host_device *host = (struct host_device *)device;
+    zinf_arena_fini(&host->arena);
+    free(host);
+}
+
+static int host_take_memory(struct zinf_device *device, uint64_t bytes)
+{
+    struct host_device *host = (struct host_device *)device;
+    if (device->memory)
+        return zinf_fail(-EBUSY, "the device's memory has been taken already");
+    int code = zinf_arena_init(&host->arena, bytes, "the host device");
+    if (code)
+        return code;
+    device->memory = host->arena.base;
+    device->memory_bytes = bytes;
+    return 0;
+}
+
+static const struct zinf_device_ops host_ops = {
+    .destroy = host_destroy,
+    .take_memory = host_take_memory,
+    .queue_create = host_queue_create,
+    .queue_destroy = host_queue_destroy,
+    .queue_set_workspace = host_queue_set_workspace,
+    .queue_synchronize = host_queue_synchronize,
+    .event_create = host_event_create,
+    .event_destroy = host_event_destroy,
+    .event_record = host_event_record,
+    .queue_wait = host_queue_wait,
+    .event_synchronize = host_event_synchronize,
+    .copy_to_device = host_copy,
+    .copy_to_host = host_copy,
+    .copy = host_copy,
+    .fill_zero = host_fill_zero,
+    .convert = host_convert,
+    .add = host_add,
+    .matmul_workspace = host_matmul_workspace,
+    .attention_workspace = host_attention_workspace,
+    .norm_workspace = host_norm_workspace,
+    .column_sum_workspace = host_column_sum_workspace,
+    .matmul = host_matmul,
+    .norm_forward = host_norm_forward,
+    .norm_backward = host_norm_backward,
+    .attention_forward = host_attention_forward,
+    .attention_backward = host_attention_backward,
+    .activation_forward = host_activation_forward,
+    .activation_backward = host_activation_backward,
+    .residual_add = host_residual_add,
+    .dropout = host_dropout,
+    .column_sum = host_column_sum,
+    .embedding_forward = host_embedding_forward,
+    .embedding_backward = host_embedding_backward,
+    .cross_entropy_start = host_cross_entropy_start,
+    .cross_entropy_update = host_cross_entropy_update,
+    .cross_entropy_finish = host_cross_entropy_finish,
+    .cross_entropy_backward = host_cross_entropy_backward,
+};
+
+static const struct host_simd *choose_simd(void)
+{
+    switch (zinf_isa()) {
+#ifdef ZINF_HAVE_AVX512
+    case ZINF_ISA_AVX512:
+        return &host_simd_avx512;
+#endif
+#ifdef ZINF_HAVE_AVX2
+    case ZINF_ISA_AVX2:
+        return &host_simd_avx2;
+#endif
+    default:
+        return &host_simd_scalar;
+    }
+}
+
+int host_device_create(struct zinf_device **out, int n_threads)
+{
+    struct host_device *host = calloc(1, sizeof *host);
+    if (!host)
+        return zinf_fail(-ENOMEM, "no memory for the host device");
+    host->simd = choose_simd();
+    host->device = (struct zinf_device){
+        .ops = &host_ops,
+        .kind = ZINF_DEVICE_HOST,
+        .name = host->name,
+        .free_bytes = zinf_memory_available(),
+        .host_addressable = true,
+        .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
+    };
+    snprintf(host->name, sizeof host->name, "host (%s, %d thread%s)",
+             zinf_isa_name(host->simd->isa), host->device.n_threads,
+             host->device.n_threads > 1 ? "s" : "");
+    host_matmul_setup();
+    *out = &host->device;
+    return 0;
+}
+
+int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options)
+{
+    static const struct zinf_device_options defaults;
+    const char *why_not;
+    *out = NULL;
+    if (!options)
+        options = &defaults;
+    if (options->n_threads < 0)
+        return zinf_fail(-EINVAL, "%d threads for a device: give 0 (all CPUs) or more",
+                         options->n_threads);
+    switch (options->kind) {
+    case ZINF_DEVICE_HOST:
+        return host_device_create(out, options->n_threads);
+    case ZINF_DEVICE_CUDA:
+        return cuda_device_load(out, options);
+    case ZINF_DEVICE_AUTO:
+        why_not = zinf_device_cuda_why_not();
+        if (!why_not && !cuda_device_load(out, options))
+            return 0;
+        zinf_log(why_not ? ZINF_LOG_DEBUG : ZINF_LOG_WARN, "using the host device: %s",
+                 why_not ? why_not : zinf_error());
+        return host_device_create(out, options->n_threads);
+    }
+    return zinf_fail(-EINVAL, "unknown device kind %d", (int)options->kind);
+}
+
+void zinf_device_destroy(struct zinf_device *device)
+{
+    if (device)
+        device->ops->destroy(device);
+}
+
+int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes)
+{
+    return device->ops->take_memory(device, bytes);
+}

@@ -1,0 +1,170 @@
+/* host_elementwise: copies, conversion, sums and dropout over flat arrays, and column sums. */
+#include "kernels/host.h"
+
+/* ---- bytes ---- */
+
+int host_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
+{
+    int n_slices = host_slices(q->device, bytes / 16);
+    if (dst == src)
+        return 0;
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice(bytes, 4096, slice, n_slices);
+        memcpy((char *)dst + range.first, (const char *)src + range.first, range.count);
+    }
+    return 0;
+}
+
+int host_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
+{
+    int n_slices = host_slices(q->device, bytes / 16);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice(bytes, 4096, slice, n_slices);
+        memset((char *)dst + range.first, 0, range.count);
+    }
+    return 0;
+}
+
+/* ---- numbers ---- */
+
+static void convert_slice(const struct host_simd *simd, void *dst, enum zinf_dtype dst_dtype,
+                          const void *src, enum zinf_dtype src_dtype, struct host_range range)
+{
+    float buffer[HOST_CHUNK];
+    for (uint64_t done = 0; done < range.count; done += HOST_CHUNK) {
+        uint64_t i = range.first + done;
+        size_t n = range.count - done < HOST_CHUNK ? range.count - done : HOST_CHUNK;
+        const float *from = host_read(simd, buffer, src, src_dtype, i, n);
+        simd->from_f32((char *)dst + i * zinf_dtype_bytes(dst_dtype), dst_dtype, from, n);
+    }
+}
+
+int host_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
+                 enum zinf_dtype src_dtype, uint64_t n)
+{
+    if (dst_dtype == src_dtype)
+        return host_copy(q, dst, src, n * zinf_dtype_bytes(src_dtype));
+    int n_slices = host_slices(q->device, n);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++)
+        convert_slice(q->device->simd, dst, dst_dtype, src, src_dtype,
+                      host_slice(n, HOST_CHUNK, slice, n_slices));
+    return 0;
+}
+
+int host_add(struct zinf_queue *q, float *dst, const float *src, uint64_t n)
+{
+    int n_slices = host_slices(q->device, n);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice(n, HOST_CHUNK, slice, n_slices);
+        q->device->simd->add(dst + range.first, src + range.first, range.count);
+    }
+    return 0;
+}
+
+/* ---- residual and dropout ---- */
+
+/* y = (x +) factors * r over one slice; x is NULL for plain dropout. */
+static void residual_slice(const struct host_simd *simd, const struct zinf_residual *a,
+                           const void *x, struct host_range range)
+{
+    float x_buffer[HOST_CHUNK], r_buffer[HOST_CHUNK], factors[HOST_CHUNK];
+    for (uint64_t done = 0; done < range.count; done += HOST_CHUNK) {
+        uint64_t i = range.first + done;
+        size_t n = range.count - done < HOST_CHUNK ? range.count - done : HOST_CHUNK;
+        const float *r = host_read(simd, r_buffer, a->r, a->dtype, i, n);
+        float *y = host_target(r_buffer, a->y, a->dtype, i);
+        if (a->dropout.p > 0.0f)
+            simd->dropout_factors(factors, &a->dropout, a->dropout.element_first + i, n);
+        else
+            for (size_t k = 0; k < n; k++)
+                factors[k] = 1.0f;
+        if (x)
+            simd->multiply_add(y, host_read(simd, x_buffer, x, a->dtype, i, n), r, factors, n);
+        else
+            simd->multiply(y, r, factors, n);
+        host_write(simd, y, a->y, a->dtype, i, n);
+    }
+}
+
+static int residual(struct zinf_queue *q, const struct zinf_residual *args, const void *x,
+                    const char *operation)
+{
+    int code = host_check_dropout(&args->dropout, operation);
+    if (code)
+        return code;
+    if (args->n < 0)
+        return zinf_fail(-EINVAL, "%s: %lld elements", operation, (long long)args->n);
+    int n_slices = host_slices(q->device, (uint64_t)args->n);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++)
+        residual_slice(q->device->simd, args, x,
+                       host_slice((uint64_t)args->n, HOST_CHUNK, slice, n_slices));
+    return 0;
+}
+
+int host_residual_add(struct zinf_queue *q, const struct zinf_residual *args)
+{
+    return residual(q, args, args->x, "residual_add");
+}
+
+int host_dropout(struct zinf_queue *q, const struct zinf_residual *args)
+{
+    if (args->dropout.p == 0.0f && args->n >= 0)
+        return host_copy(q, args->y, args->r, (uint64_t)args->n * zinf_dtype_bytes(args->dtype));
+    return residual(q, args, NULL, "dropout");
+}
+
+/* ---- column sums ---- */
+
+enum { COLUMN_TILE = 256, ROW_GROUP = 64 };
+
+/* Rows are added in groups, groups to the total: the rounding error grows with the square root of
+ * what a single running sum would collect. */
+static void column_sum_tile(const struct host_simd *simd, float *sum, const void *x,
+                            enum zinf_dtype dtype, int64_t rows, int64_t cols,
+                            struct host_range columns)
+{
+    float buffer[COLUMN_TILE], group[COLUMN_TILE];
+    memset(sum + columns.first, 0, columns.count * sizeof *sum);
+    for (int64_t row = 0; row < rows; row += ROW_GROUP) {
+        int64_t end = rows - row < ROW_GROUP ? rows : row + ROW_GROUP;
+        memset(group, 0, sizeof group);
+        for (int64_t i = row; i < end; i++)
+            simd->add(group,
+                      host_read(simd, buffer, x, dtype, (uint64_t)(i * cols) + columns.first,
+                                columns.count),
+                      columns.count);
+        simd->add(sum + columns.first, group, columns.count);
+    }
+}
+
+uint64_t host_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
+{
+    (void)device;
+    (void)rows;
+    (void)cols;
+    return 0;
+}
+
+int host_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
+                    int64_t rows, int64_t cols)
+{
+    if (rows < 0 || cols < 0)
+        return zinf_fail(-EINVAL, "column_sum: %lld rows of %lld columns", (long long)rows,
+                         (long long)cols);
+    int n_slices = host_slices(q->device, (uint64_t)rows * (uint64_t)cols);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)cols, 16, slice, n_slices);
+        for (uint64_t done = 0; done < range.count; done += COLUMN_TILE) {
+            uint64_t left = range.count - done;
+            struct host_range tile = {range.first + done, left < COLUMN_TILE ? left : COLUMN_TILE};
+            column_sum_tile(q->device->simd, sum, x, dtype, rows, cols, tile);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,298 @@
+/*
+ * host_loops: elementwise and row loops of host_simd.h, to be included once by each per-ISA file
+ * after it has defined f16_to_f32() and f16_from_f32() over ranges.
+ */
+#include "base/random.h"
+#include "kernels/host_math.h"
+#include "kernels/host_simd.h"
+
+static void loop_to_f32(float *dst, const void *src, enum zinf_dtype dtype, size_t n)
+{
+    const uint16_t *half = src;
+    if (dtype == ZINF_DTYPE_F32) {
+        memcpy(dst, src, n * sizeof *dst);
+    } else if (dtype == ZINF_DTYPE_F16) {
+        f16_to_f32(dst, half, n);
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            dst[i] = zinf_bf16_to_f32(half[i]);
+    }
+}
+
+static void loop_from_f32(void *dst, enum zinf_dtype dtype, const float *src, size_t n)
+{
+    uint16_t *half = dst;
+    if (dtype == ZINF_DTYPE_F32) {
+        memcpy(dst, src, n * sizeof *src);
+    } else if (dtype == ZINF_DTYPE_F16) {
+        f16_from_f32(half, src, n);
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            half[i] = zinf_bf16_from_f32(src[i]);
+    }
+}
+
+static void loop_add(float *dst, const float *src, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        dst[i] += src[i];
+}
+
+static void loop_multiply(float *y, const float *a, const float *b, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] * b[i];
+}
+
+static void loop_multiply_add(float *y, const float *x, const float *a, const float *b, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] + a[i] * b[i];
+}
+
+/* ---- dropout ---- */
+
+enum { PHILOX_BLOCKS = 64 };
+
+/* The four words of blocks first .. first + PHILOX_BLOCKS - 1, words[w][block]. */
+static void philox_blocks(uint32_t words[4][PHILOX_BLOCKS], const struct zinf_dropout *dropout,
+                          uint64_t first)
+{
+#pragma omp simd
+    for (uint32_t i = 0; i < PHILOX_BLOCKS; i++) {
+        uint64_t block = first + i;
+        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), dropout->step,
+                               dropout->site};
+        uint32_t out[4];
+        zinf_philox(counter, dropout->seed, out);
+        words[0][i] = out[0];
+        words[1][i] = out[1];
+        words[2][i] = out[2];
+        words[3][i] = out[3];
+    }
+}
+
+static void loop_dropout_factors(float *factors, const struct zinf_dropout *dropout,
+                                 uint64_t element, size_t n)
+{
+    /* uniform >= p, with both sides times 2^24: the same comparison in integers, exactly. */
+    const int32_t threshold = (int32_t)ceilf(dropout->p * 0x1p24f);
+    const float keep = 1.0f / (1.0f - dropout->p);
+    uint32_t words[4][PHILOX_BLOCKS];
+    float block[4 * PHILOX_BLOCKS];
+    for (size_t done = 0; done < n;) {
+        size_t skip = (element + done) % 4;
+        size_t count = 4 * PHILOX_BLOCKS - skip;
+        if (count > n - done)
+            count = n - done;
+        philox_blocks(words, dropout, (element + done) / 4);
+#pragma omp simd
+        for (int i = 0; i < PHILOX_BLOCKS; i++)
+            for (int w = 0; w < 4; w++)
+                block[4 * i + w] = (int32_t)(words[w][i] >> 8) >= threshold ? keep : 0.0f;
+        memcpy(factors + done, block + skip, count * sizeof *block);
+        done += count;
+    }
+}
+
+/* ---- activations ---- */
+
+/* f(x), and the slope f'(x) where it is wanted; the compiler drops what is not used. */
+static inline float gelu_tanh_f32(float x, float *slope)
+{
+    /* 0.5 (1 + tanh u) = sigmoid(2u) */
+    const float c = 0.797884561f, k = 0.044715f;
+    float e, s = sigmoid_f32(2.0f * c * (x + k * x * x * x), &e);
+    *slope = s + x * (s * s * e) * (2.0f * c) * (1.0f + 3.0f * k * x * x);
+    return x * s;
+}
+
+static inline float gelu_erf_f32(float x, float *slope)
+{
+    float density, share = normal_cdf_f32(x, &density);
+    *slope = share + x * density;
+    return x * share;
+}
+
+static inline float silu_f32(float x, float *slope)
+{
+    float e, s = sigmoid_f32(x, &e);
+    *slope = s + x * (s * s * e);
+    return x * s;
+}
+
+static inline float relu_f32(float x, float *slope)
+{
+    *slope = x > 0.0f ? 1.0f : 0.0f;
+    return x < 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+#define ACTIVATION_LOOPS(name)                                                                     \
+    static void name##_loop(float *y, const float *x, size_t n)                                    \
+    {                                                                                              \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
+        {                                                                                          \
+            float slope;                                                                           \
+            y[i] = name##_f32(x[i], &slope);                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_gradient_loop(float *dx, const float *dy, const float *x, size_t n)         \
+    {                                                                                              \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
+        {                                                                                          \
+            float slope;                                                                           \
+            name##_f32(x[i], &slope);                                                              \
+            dx[i] = dy[i] * slope;                                                                 \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_both_loop(float *dx, float *y, const float *dy, const float *x, size_t n)   \
+    {                                                                                              \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
+        {                                                                                          \
+            float slope, value = name##_f32(x[i], &slope), gradient = dy[i] * slope;               \
+            y[i] = value;                                                                          \
+            dx[i] = gradient;                                                                      \
+        }                                                                                          \
+    }
+ACTIVATION_LOOPS(gelu_tanh)
+ACTIVATION_LOOPS(gelu_erf)
+ACTIVATION_LOOPS(silu)
+ACTIVATION_LOOPS(relu)
+
+static void loop_activation(enum zinf_activation kind, float *y, const float *x, size_t n)
+{
+    static void (*const loops[])(float *, const float *, size_t) = {
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_loop,
+        [ZINF_ACTIVATION_SILU] = silu_loop,
+        [ZINF_ACTIVATION_RELU] = relu_loop,
+    };
+    loops[kind](y, x, n);
+}
+
+static void loop_activation_gradient(enum zinf_activation kind, float *dx, float *y,
+                                     const float *dy, const float *x, size_t n)
+{
+    static void (*const loops[])(float *, const float *, const float *, size_t) = {
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_gradient_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gradient_loop,
+        [ZINF_ACTIVATION_SILU] = silu_gradient_loop,
+        [ZINF_ACTIVATION_RELU] = relu_gradient_loop,
+    };
+    static void (*const both[])(float *, float *, const float *, const float *, size_t) = {
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_both_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_both_loop,
+        [ZINF_ACTIVATION_SILU] = silu_both_loop,
+        [ZINF_ACTIVATION_RELU] = relu_both_loop,
+    };
+    if (y)
+        both[kind](dx, y, dy, x, n);
+    else
+        loops[kind](dx, dy, x, n);
+}
+
+/* ---- rows: sums, norms, softmax ---- */
+
+static float loop_sum(const float *x, size_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+static float loop_sum_squares(const float *x, float mean, size_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += (x[i] - mean) * (x[i] - mean);
+    return sum;
+}
+
+static void loop_norm(const struct host_norm_row *row, size_t n)
+{
+    const float *x = row->x, *w = row->w, *b = row->b;
+    float *y = row->y;
+    const float mean = row->mean, rstd = row->rstd;
+    if (b) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i];
+    }
+}
+
+static void loop_norm_sums(const struct host_norm_row *row, size_t n, float *sum_g, float *sum_gx)
+{
+    const float *x = row->x, *w = row->w, *dy = row->dy;
+    const float mean = row->mean, rstd = row->rstd;
+    float g_sum = 0.0f, gx_sum = 0.0f;
+#pragma omp simd reduction(+ : g_sum, gx_sum)
+    for (size_t i = 0; i < n; i++) {
+        float g = dy[i] * w[i];
+        g_sum += g;
+        gx_sum += g * ((x[i] - mean) * rstd);
+    }
+    *sum_g = g_sum;
+    *sum_gx = gx_sum;
+}
+
+static void loop_norm_gradient(const struct host_norm_row *row, size_t n)
+{
+    const float *x = row->x, *w = row->w, *dy = row->dy;
+    float *dx = row->dx, *dw = row->dw;
+    const float mean = row->mean, rstd = row->rstd;
+    const float mean_g = row->mean_g, mean_gx = row->mean_gx;
+    if (row->db)
+        loop_add(row->db, dy, n); /* before dx is written: dx may be dy */
+    if (row->add_dx) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float normal = (x[i] - mean) * rstd, gradient = dy[i];
+            dw[i] += gradient * normal;
+            dx[i] += rstd * (gradient * w[i] - mean_g - normal * mean_gx);
+        }
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float normal = (x[i] - mean) * rstd, gradient = dy[i];
+            dw[i] += gradient * normal;
+            dx[i] = rstd * (gradient * w[i] - mean_g - normal * mean_gx);
+        }
+    }
+}
+
+static float loop_max(const float *x, size_t n)
+{
+    float max = -INFINITY;
+#pragma omp simd reduction(max : max)
+    for (size_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+static float loop_sum_exp(const float *x, float max, size_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += exp_f32(x[i] - max);
+    return sum;
+}
+
+static void loop_scale_exp(float *x, float max, float factor, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        x[i] = factor * exp_f32(x[i] - max);
+}

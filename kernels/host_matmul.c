@@ -1,0 +1,247 @@
+/*
+ * host_matmul: products by OpenBLAS. Its own threads are off: C is cut into one slice a thread
+ * here, so that several queues can work at once with any build of OpenBLAS and the cut (hence the
+ * rounding) depends on the shape and n_threads alone. 16-bit operands are converted to fp32 panel
+ * by panel in the queue's workspace.
+ */
+#include "kernels/host.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <pthread.h>
+
+/* A panel of C is at most PANEL_ROWS x PANEL_COLUMNS, with PANEL_DEPTH of k at a time: a converted
+ * element serves a thousand multiplications, and three fp32 panels stay below 20 MiB. */
+enum { PANEL_ROWS = 2048, PANEL_COLUMNS = 1024, PANEL_DEPTH = 1024 };
+/* Multiplications below which threads cost more than they bring; slices are cut at 16. */
+enum { PARALLEL_MIN = 1 << 18, SLICE_ALIGN = 16 };
+
+static void turn_off_blas_threads(void)
+{
+    openblas_set_num_threads(1);
+}
+
+void host_matmul_setup(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, turn_off_blas_threads);
+}
+
+/* ---- fp32 ---- */
+
+struct product {
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    bool trans_a, trans_b;
+    int64_t lda, ldb, ldc;
+    float beta;
+};
+
+static void multiply_slice(const struct product *p, int slice, int n_slices)
+{
+    struct host_range rows = {0, (uint64_t)p->m}, columns = {0, (uint64_t)p->n};
+    if (p->m > p->n)
+        rows = host_slice((uint64_t)p->m, SLICE_ALIGN, slice, n_slices);
+    else
+        columns = host_slice((uint64_t)p->n, SLICE_ALIGN, slice, n_slices);
+    if (!rows.count || !columns.count)
+        return;
+    int64_t i = (int64_t)rows.first, j = (int64_t)columns.first;
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                p->trans_b ? CblasTrans : CblasNoTrans, (blasint)rows.count, (blasint)columns.count,
+                (blasint)p->k, 1.0f, p->a + (p->trans_a ? i : i * p->lda), (blasint)p->lda,
+                p->b + (p->trans_b ? j * p->ldb : j), (blasint)p->ldb, p->beta,
+                p->c + i * p->ldc + j, (blasint)p->ldc);
+}
+
+static void multiply(const struct host_device *device, const struct product *p)
+{
+    int n_slices = p->m * p->n < PARALLEL_MIN / p->k ? 1 : device->device.n_threads;
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++)
+        multiply_slice(p, slice, n_slices);
+}
+
+/* ---- panels ---- */
+
+/* Length of equal pieces of n that are at most limit, in multiples of SLICE_ALIGN. */
+static int64_t piece_length(int64_t n, int64_t limit)
+{
+    int64_t count = (n + limit - 1) / limit;
+    return (int64_t)zinf_align_up((uint64_t)((n + count - 1) / count), SLICE_ALIGN);
+}
+
+/* What is converted, and how large the panels are; an operand that is fp32 is used where it is. */
+struct plan {
+    int64_t rows, columns, depth;
+    uint64_t a_floats, b_floats, c_floats;
+};
+
+static struct plan plan_panels(const struct zinf_matmul *m)
+{
+    bool a = m->a_dtype != ZINF_DTYPE_F32, b = m->b_dtype != ZINF_DTYPE_F32;
+    bool c = m->c_dtype != ZINF_DTYPE_F32;
+    struct plan plan = {m->m, m->n, m->k, 0, 0, 0};
+    if (a || c)
+        plan.rows = piece_length(m->m, PANEL_ROWS);
+    if (b || c)
+        plan.columns = piece_length(m->n, PANEL_COLUMNS);
+    if (a || b)
+        plan.depth = piece_length(m->k, PANEL_DEPTH);
+    plan.a_floats = a ? (uint64_t)plan.rows * (uint64_t)plan.depth : 0;
+    plan.b_floats = b ? (uint64_t)plan.columns * (uint64_t)plan.depth : 0;
+    plan.c_floats = c ? (uint64_t)plan.rows * (uint64_t)plan.columns : 0;
+    return plan;
+}
+
+uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+{
+    (void)device;
+    if (args->m < 1 || args->n < 1 || args->k < 1)
+        return 0;
+    struct plan plan = plan_panels(args);
+    return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
+}
+
+/* A block of a matrix in memory: rows x columns from (row, column) on, ld apart. */
+struct block {
+    const void *base;
+    enum zinf_dtype dtype;
+    int64_t row, column, rows, columns, ld;
+};
+
+/* The block as fp32: where it is, or converted into panel; *ld becomes the distance of rows. */
+static const float *block_as_f32(const struct host_device *device, const struct block *block,
+                                 float *panel, int64_t *ld)
+{
+    uint64_t first = (uint64_t)(block->row * block->ld + block->column);
+    if (block->dtype == ZINF_DTYPE_F32) {
+        *ld = block->ld;
+        return (const float *)block->base + first;
+    }
+    *ld = block->columns;
+    int n_slices = host_slices(device, (uint64_t)(block->rows * block->columns));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)block->rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            device->simd->to_f32(
+                panel + i * (uint64_t)block->columns,
+                host_at(block->base, block->dtype, first + i * (uint64_t)block->ld), block->dtype,
+                (size_t)block->columns);
+    }
+    return panel;
+}
+
+/* Writes a C panel back in C's type. */
+static void store_panel(const struct host_device *device, const struct block *block,
+                        const float *panel)
+{
+    uint64_t first = (uint64_t)(block->row * block->ld + block->column);
+    int n_slices = host_slices(device, (uint64_t)(block->rows * block->columns));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)block->rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            device->simd->from_f32((char *)(uintptr_t)host_at(block->base, block->dtype,
+                                                              first + i * (uint64_t)block->ld),
+                                   block->dtype, panel + i * (uint64_t)block->columns,
+                                   (size_t)block->columns);
+    }
+}
+
+/* Every row of C starts as the bias: OpenBLAS reads and writes C once either way. */
+static void fill_bias(const struct host_device *device, const struct zinf_matmul *m,
+                      const struct block *block, float *c, int64_t ldc)
+{
+    int n_slices = host_slices(device, (uint64_t)(block->rows * block->columns));
+    const char *bias = host_at(m->bias, m->b_dtype, (uint64_t)block->column);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)block->rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            device->simd->to_f32(c + i * (uint64_t)ldc, bias, m->b_dtype, (size_t)block->columns);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One panel of C over all of k. */
+static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
+                           const struct plan *plan, const struct block *c_block)
+{
+    const struct host_device *device = q->device;
+    float *a_panel = q->workspace, *b_panel = a_panel + plan->a_floats;
+    float *c_panel = b_panel + plan->b_floats, *c = c_panel;
+    struct product p = {.m = c_block->rows,
+                        .n = c_block->columns,
+                        .trans_a = m->trans_a,
+                        .trans_b = m->trans_b,
+                        .beta = m->beta,
+                        .ldc = c_block->columns};
+    if (m->c_dtype == ZINF_DTYPE_F32 || m->beta != 0.0f)
+        c = (float *)(uintptr_t)block_as_f32(device, c_block, c_panel, &p.ldc);
+    if (m->bias) {
+        fill_bias(device, m, c_block, c, p.ldc);
+        p.beta = 1.0f;
+    }
+    p.c = c;
+    for (int64_t k = 0; k < m->k; k += plan->depth, p.beta = 1.0f) {
+        p.k = least(plan->depth, m->k - k);
+        struct block a = {m->a, m->a_dtype, c_block->row, k, p.m, p.k, m->lda};
+        struct block b = {m->b, m->b_dtype, k, c_block->column, p.k, p.n, m->ldb};
+        if (m->trans_a)
+            a = (struct block){m->a, m->a_dtype, k, c_block->row, p.k, p.m, m->lda};
+        if (m->trans_b)
+            b = (struct block){m->b, m->b_dtype, c_block->column, k, p.n, p.k, m->ldb};
+        p.a = block_as_f32(device, &a, a_panel, &p.lda);
+        p.b = block_as_f32(device, &b, b_panel, &p.ldb);
+        multiply(device, &p);
+    }
+    if (m->c_dtype != ZINF_DTYPE_F32)
+        store_panel(device, c_block, c_panel);
+}
+
+static int check(const struct zinf_matmul *m)
+{
+    int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
+    if (m->m < 0 || m->n < 0 || m->k < 1 || m->m > INT_MAX || m->n > INT_MAX || m->k > INT_MAX)
+        return zinf_fail(-EINVAL, "matmul: m %lld, n %lld, k %lld", (long long)m->m,
+                         (long long)m->n, (long long)m->k);
+    if (m->lda < a_columns || m->ldb < b_columns || m->ldc < m->n || m->lda > INT_MAX ||
+        m->ldb > INT_MAX || m->ldc > INT_MAX)
+        return zinf_fail(-EINVAL, "matmul: rows %lld, %lld, %lld apart for m %lld, n %lld, k %lld",
+                         (long long)m->lda, (long long)m->ldb, (long long)m->ldc, (long long)m->m,
+                         (long long)m->n, (long long)m->k);
+    if (m->beta != 0.0f && (m->beta != 1.0f || m->bias))
+        return zinf_fail(-EINVAL, "matmul: beta is %g%s; it must be 0, or 1 without a bias",
+                         (double)m->beta, m->bias ? " with a bias" : "");
+    return 0;
+}
+
+int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+{
+    int code = check(args);
+    if (code || !args->m || !args->n)
+        return code;
+    code = host_check_workspace(q, host_matmul_workspace(&q->device->device, args), "matmul");
+    if (code)
+        return code;
+    struct plan plan = plan_panels(args);
+    for (int64_t i = 0; i < args->m; i += plan.rows)
+        for (int64_t j = 0; j < args->n; j += plan.columns) {
+            struct block c = {args->c,
+                              args->c_dtype,
+                              i,
+                              j,
+                              least(plan.rows, args->m - i),
+                              least(plan.columns, args->n - j),
+                              args->ldc};
+            multiply_panel(q, args, &plan, &c);
+        }
+    return 0;
+}

@@ -1,0 +1,166 @@
+/*
+ * host_norm: LayerNorm and RMSNorm. Two passes for the variance (mean first, then centred
+ * squares), as one pass loses it when the mean is large. Each slice of rows sums its own dw and
+ * db in the workspace; slices are then added in order.
+ */
+#include "kernels/host.h"
+
+#include <math.h>
+
+static int check(const struct zinf_norm *a, const char *operation)
+{
+    if (a->rows < 0 || a->cols < 1)
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (long long)a->rows,
+                         (long long)a->cols);
+    if ((unsigned)a->kind > ZINF_NORM_RMS)
+        return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
+    return 0;
+}
+
+static size_t chunk_at(int64_t column, int64_t cols)
+{
+    return cols - column < HOST_CHUNK ? (size_t)(cols - column) : HOST_CHUNK;
+}
+
+/* ---- forward ---- */
+
+static void statistics(const struct host_simd *simd, const struct zinf_norm *a, int64_t row)
+{
+    float buffer[HOST_CHUNK];
+    uint64_t start = (uint64_t)(row * a->cols);
+    double sum = 0.0, squares = 0.0, mean = 0.0;
+    if (a->kind == ZINF_NORM_LAYER) {
+        for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+            size_t n = chunk_at(c, a->cols);
+            sum += simd->sum(host_read(simd, buffer, a->x, a->dtype, start + (uint64_t)c, n), n);
+        }
+        mean = sum / (double)a->cols;
+    }
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+        size_t n = chunk_at(c, a->cols);
+        const float *x = host_read(simd, buffer, a->x, a->dtype, start + (uint64_t)c, n);
+        squares += simd->sum_squares(x, (float)mean, n);
+    }
+    if (a->kind == ZINF_NORM_LAYER)
+        a->mean[row] = (float)mean;
+    a->rstd[row] = (float)(1.0 / sqrt(squares / (double)a->cols + (double)a->eps));
+}
+
+static void forward_row(const struct host_simd *simd, const struct zinf_norm *a, int64_t row)
+{
+    float x[HOST_CHUNK], w[HOST_CHUNK], b[HOST_CHUNK];
+    statistics(simd, a, row);
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+        size_t n = chunk_at(c, a->cols);
+        uint64_t at = (uint64_t)(row * a->cols + c);
+        struct host_norm_row chunk = {
+            .x = host_read(simd, x, a->x, a->dtype, at, n),
+            .w = host_read(simd, w, a->w, a->dtype, (uint64_t)c, n),
+            .b = a->b ? host_read(simd, b, a->b, a->dtype, (uint64_t)c, n) : NULL,
+            .y = host_target(x, a->y, a->dtype, at),
+            .mean = a->kind == ZINF_NORM_LAYER ? a->mean[row] : 0.0f,
+            .rstd = a->rstd[row],
+        };
+        simd->norm(&chunk, n);
+        host_write(simd, chunk.y, a->y, a->dtype, at, n);
+    }
+}
+
+int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
+{
+    int code = check(args, "norm_forward");
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        for (uint64_t i = 0; i < range.count; i++)
+            forward_row(q->device->simd, args, (int64_t)(range.first + i));
+    }
+    return 0;
+}
+
+/* ---- backward ---- */
+
+uint64_t host_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
+{
+    return (uint64_t)device->n_threads * 2 * (uint64_t)args->cols * sizeof(float);
+}
+
+/* One chunk of a row's inputs, converted where they are not fp32. */
+static struct host_norm_row backward_chunk(const struct host_simd *simd, const struct zinf_norm *a,
+                                           int64_t row, int64_t c, float buffers[3][HOST_CHUNK])
+{
+    size_t n = chunk_at(c, a->cols);
+    uint64_t at = (uint64_t)(row * a->cols + c);
+    return (struct host_norm_row){
+        .x = host_read(simd, buffers[0], a->x, a->dtype, at, n),
+        .w = host_read(simd, buffers[1], a->w, a->dtype, (uint64_t)c, n),
+        .dy = host_read(simd, buffers[2], a->dy, a->dtype, at, n),
+        .mean = a->kind == ZINF_NORM_LAYER ? a->mean[row] : 0.0f,
+        .rstd = a->rstd[row],
+    };
+}
+
+static void backward_row(const struct host_simd *simd, const struct zinf_norm *a, int64_t row,
+                         float *dw, float *db)
+{
+    float buffers[3][HOST_CHUNK], dx_buffer[HOST_CHUNK], sum_g, sum_gx;
+    double total_g = 0.0, total_gx = 0.0;
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+        struct host_norm_row chunk = backward_chunk(simd, a, row, c, buffers);
+        simd->norm_sums(&chunk, chunk_at(c, a->cols), &sum_g, &sum_gx);
+        total_g += sum_g;
+        total_gx += sum_gx;
+    }
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+        size_t n = chunk_at(c, a->cols);
+        uint64_t at = (uint64_t)(row * a->cols + c);
+        struct host_norm_row chunk = backward_chunk(simd, a, row, c, buffers);
+        chunk.mean_g = a->kind == ZINF_NORM_LAYER ? (float)(total_g / (double)a->cols) : 0.0f;
+        chunk.mean_gx = (float)(total_gx / (double)a->cols);
+        chunk.add_dx = a->beta_dx != 0.0f;
+        chunk.dx = host_target(dx_buffer, a->dx, a->dtype, at);
+        if (chunk.add_dx)
+            host_read(simd, dx_buffer, a->dx, a->dtype, at, n);
+        chunk.dw = dw + c;
+        chunk.db = a->db ? db + c : NULL;
+        simd->norm_gradient(&chunk, n);
+        host_write(simd, chunk.dx, a->dx, a->dtype, at, n);
+    }
+}
+
+int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
+{
+    const struct host_simd *simd = q->device->simd;
+    const size_t cols = (size_t)args->cols;
+    float *partial = q->workspace;
+    int code = check(args, "norm_backward");
+    if (!code && args->beta_dx != 0.0f && args->beta_dx != 1.0f)
+        code =
+            zinf_fail(-EINVAL, "norm_backward: beta_dx is %g, not 0 or 1", (double)args->beta_dx);
+    if (!code)
+        code =
+            host_check_workspace(q, host_norm_workspace(&q->device->device, args), "norm_backward");
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)args->rows * cols);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        float *dw = partial + (size_t)slice * 2 * cols, *db = dw + cols;
+        memset(dw, 0, 2 * cols * sizeof *dw);
+        for (uint64_t i = 0; i < range.count; i++)
+            backward_row(simd, args, (int64_t)(range.first + i), dw, db);
+    }
+    memcpy(args->dw, partial, cols * sizeof *args->dw);
+    if (args->db)
+        memcpy(args->db, partial + cols, cols * sizeof *args->db);
+    for (int slice = 1; slice < n_slices; slice++) {
+        simd->add(args->dw, partial + (size_t)slice * 2 * cols, cols);
+        if (args->db)
+            simd->add(args->db, partial + ((size_t)slice * 2 + 1) * cols, cols);
+    }
+    return 0;
+}

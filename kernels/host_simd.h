@@ -1,0 +1,63 @@
+/*
+ * host_simd: the inner loops of the host device, written once in C (host_loops.h, host_tiles.h)
+ * and compiled once per instruction set. One thread, fp32 in and out; threads, storage types and
+ * checks are the callers'. Pointers may be equal where a loop reads and writes the same element.
+ */
+#ifndef ZINF_HOST_SIMD_H
+#define ZINF_HOST_SIMD_H
+
+#include "kernels/kernels.h"
+
+/* One row of a norm and its gradient; b, db may be NULL. */
+struct host_norm_row {
+    const float *x, *w, *b, *dy;
+    float *y, *dx, *dw, *db;
+    float mean, rstd;
+    float mean_g, mean_gx; /* row means of g = dy w and of g times the normalised x */
+    bool add_dx;
+};
+
+struct host_simd {
+    enum zinf_isa isa;
+    void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
+    void (*from_f32)(void *dst, enum zinf_dtype dtype, const float *src, size_t n);
+    void (*add)(float *dst, const float *src, size_t n);
+    void (*multiply)(float *y, const float *a, const float *b, size_t n);
+    void (*multiply_add)(float *y, const float *x, const float *a, const float *b, size_t n);
+    void (*dropout_factors)(float *factors, const struct zinf_dropout *dropout, uint64_t element,
+                            size_t n);
+    void (*activation)(enum zinf_activation kind, float *y, const float *x, size_t n);
+    /* y may be NULL */
+    void (*activation_gradient)(enum zinf_activation kind, float *dx, float *y, const float *dy,
+                                const float *x, size_t n);
+    float (*sum)(const float *x, size_t n);
+    float (*sum_squares)(const float *x, float mean, size_t n); /* of x - mean */
+    void (*norm)(const struct host_norm_row *row, size_t n);
+    void (*norm_sums)(const struct host_norm_row *row, size_t n, float *sum_g, float *sum_gx);
+    void (*norm_gradient)(const struct host_norm_row *row, size_t n);
+    float (*max)(const float *x, size_t n);
+    float (*sum_exp)(const float *x, float max, size_t n);          /* of exp(x - max) */
+    void (*scale_exp)(float *x, float max, float factor, size_t n); /* factor exp(x - max) */
+    /* One head of batch b; scratch of host_attention_scratch_floats(). Backward takes all query
+     * heads of one key head, so that dK and dV are summed in order. */
+    void (*attention_forward)(const struct zinf_attention *args, int64_t b, int64_t head,
+                              float *scratch);
+    void (*attention_backward)(const struct zinf_attention *args, int64_t b, int64_t kv_head,
+                               float *scratch);
+};
+
+extern const struct host_simd host_simd_scalar, host_simd_avx2, host_simd_avx512;
+
+/* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
+enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
+
+/* Floats that attention_forward or attention_backward, whichever is more, needs per thread. */
+static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
+{
+    uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
+    /* Q, dO, dQ, dK, dV and two numbers a row; K, V in both orders; tiles P, dP, factors */
+    return seq * (5 * dim + 2) + 4 * HOST_TILE_KEYS * dim + 3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
+}
+
+#endif

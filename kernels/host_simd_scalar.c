@@ -1,0 +1,23 @@
+/* host_simd_scalar: the loops without instruction set flags: what every machine can run, and the
+ * specification of the others. Four lanes is what a baseline compiler maps to a register. */
+#include "base/base.h"
+
+#define HOST_SIMD host_simd_scalar
+#define HOST_ISA ZINF_ISA_SCALAR
+#define HOST_LANES 4
+
+static void f16_to_f32(float *dst, const uint16_t *src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = zinf_f16_to_f32(src[i]);
+}
+
+static void f16_from_f32(uint16_t *dst, const float *src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = zinf_f16_from_f32(src[i]);
+}
+
+#include "kernels/host_loops.h"
+#include "kernels/host_tiles.h"
+#include "kernels/host_table.h"

@@ -1,0 +1,22 @@
+/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD, of HOST_ISA. */
+const struct host_simd HOST_SIMD = {
+    .isa = HOST_ISA,
+    .to_f32 = loop_to_f32,
+    .from_f32 = loop_from_f32,
+    .add = loop_add,
+    .multiply = loop_multiply,
+    .multiply_add = loop_multiply_add,
+    .dropout_factors = loop_dropout_factors,
+    .activation = loop_activation,
+    .activation_gradient = loop_activation_gradient,
+    .sum = loop_sum,
+    .sum_squares = loop_sum_squares,
+    .norm = loop_norm,
+    .norm_sums = loop_norm_sums,
+    .norm_gradient = loop_norm_gradient,
+    .max = loop_max,
+    .sum_exp = loop_sum_exp,
+    .scale_exp = loop_scale_exp,
+    .attention_forward = tiles_attention_forward,
+    .attention_backward = tiles_attention_backward,
+};

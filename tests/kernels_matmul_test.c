@@ -1,0 +1,231 @@
+/* kernels_matmul: products against a plain triple loop in double, for every combination of types
+ * and transposes, shapes that cross slices and panels, and bits that repeat. */
+#include "kernels_testing.h"
+
+#include <pthread.h>
+
+struct shape {
+    int64_t m, n, k, gap; /* gap: columns between rows beyond what is needed */
+};
+
+struct problem {
+    struct zinf_matmul args;
+    struct tensor a, b, c, bias;
+};
+
+static void problem_open(struct problem *p, const struct shape *s, bool trans_a, bool trans_b,
+                         const enum zinf_dtype dtypes[3], bool bias, float beta)
+{
+    struct zinf_matmul m = {.m = s->m,
+                            .n = s->n,
+                            .k = s->k,
+                            .trans_a = trans_a,
+                            .trans_b = trans_b,
+                            .a_dtype = dtypes[0],
+                            .b_dtype = dtypes[1],
+                            .c_dtype = dtypes[2],
+                            .beta = beta};
+    m.lda = (trans_a ? s->m : s->k) + s->gap;
+    m.ldb = (trans_b ? s->k : s->n) + s->gap;
+    m.ldc = s->n + s->gap;
+    p->a = tensor_random(m.a_dtype, (size_t)((trans_a ? s->k : s->m) * m.lda), 1, 1.0f);
+    p->b = tensor_random(m.b_dtype, (size_t)((trans_b ? s->n : s->k) * m.ldb), 2, 1.0f);
+    p->c = tensor_random(m.c_dtype, (size_t)(s->m * m.ldc), 3, 1.0f);
+    p->bias = tensor_random(m.b_dtype, (size_t)s->n, 4, 1.0f);
+    m.a = p->a.data;
+    m.b = p->b.data;
+    m.c = p->c.data;
+    m.bias = bias ? p->bias.data : NULL;
+    p->args = m;
+}
+
+static void problem_close(struct problem *p)
+{
+    tensor_free(&p->a);
+    tensor_free(&p->b);
+    tensor_free(&p->c);
+    tensor_free(&p->bias);
+}
+
+static double *reference(const struct problem *p)
+{
+    const struct zinf_matmul *m = &p->args;
+    double *a = tensor_doubles(&p->a), *b = tensor_doubles(&p->b), *c = tensor_doubles(&p->c);
+    for (int64_t i = 0; i < m->m; i++)
+        for (int64_t j = 0; j < m->n; j++) {
+            double sum = m->beta != 0.0f ? c[i * m->ldc + j] : 0.0;
+            if (m->bias)
+                sum += get(&p->bias, (size_t)j);
+            for (int64_t k = 0; k < m->k; k++)
+                sum += a[m->trans_a ? k * m->lda + i : i * m->lda + k] *
+                       b[m->trans_b ? j * m->ldb + k : k * m->ldb + j];
+            c[i * m->ldc + j] = sum;
+        }
+    free(a);
+    free(b);
+    return c; /* what lies between rows stays as it was */
+}
+
+static void check_problem(struct fixture *f, struct problem *p)
+{
+    double *want = reference(p);
+    double epsilon = dtype_epsilon(p->args.c_dtype);
+    CHECK(!f->ops->matmul(f->q, &p->args));
+    CHECK_NEAR(f, &p->c, want, 1e-6 * (double)p->args.k + 2e-6, 1.01 * epsilon + 1e-6);
+    free(want);
+}
+
+static void all_types(struct fixture *f)
+{
+    static const struct shape shapes[] = {{1, 1, 1, 0}, {5, 37, 19, 3}, {50, 18, 33, 0}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int combination = 0; combination < 27 * 4 * 3; combination++) {
+            enum zinf_dtype dtypes[] = {all_dtypes[combination % 3],
+                                        all_dtypes[combination / 3 % 3],
+                                        all_dtypes[combination / 9 % 3]};
+            int trans = combination / 27 % 4, end = combination / 108;
+            struct problem p;
+            problem_open(&p, &shapes[s], trans & 1, trans & 2, dtypes, end == 1,
+                         end == 2 ? 1.0f : 0.0f);
+            check_problem(f, &p);
+            problem_close(&p);
+        }
+}
+
+static void test_all_types_and_transposes(void)
+{
+    for_each_device(all_types);
+}
+
+static void test_panels_of_large_shapes(void)
+{
+    static const enum zinf_dtype dtypes[][3] = {
+        {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16},
+        {ZINF_DTYPE_F16, ZINF_DTYPE_F32, ZINF_DTYPE_F16},
+        {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32},
+        {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32},
+    };
+    /* each one crosses the panel limit in another direction */
+    static const struct shape shapes[] = {{2100, 40, 17, 0}, {24, 2100, 17, 1}, {24, 40, 2100, 0}};
+    struct fixture f;
+    fixture_open(&f, zinf_isa(), 2);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (int trans = 0; trans < 4; trans++) {
+                struct problem p;
+                problem_open(&p, &shapes[s], trans & 1, trans & 2, dtypes[d], trans == 1,
+                             trans == 2 ? 1.0f : 0.0f);
+                check_problem(&f, &p);
+                problem_close(&p);
+            }
+    fixture_close(&f);
+}
+
+static void test_c_without_beta_need_not_be_initialised(void)
+{
+    static const enum zinf_dtype f32[3] = {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32};
+    struct fixture f;
+    struct problem p;
+    fixture_open(&f, zinf_isa(), 2);
+    problem_open(&p, &(struct shape){70, 90, 30, 0}, false, true, f32, false, 0.0f);
+    for (size_t i = 0; i < p.c.n; i++)
+        ((float *)p.c.data)[i] = NAN;
+    check_problem(&f, &p);
+    problem_close(&p);
+    fixture_close(&f);
+}
+
+/* ---- determinism ---- */
+
+struct worker {
+    struct fixture *f;
+    struct problem p;
+    struct zinf_queue *q;
+    void *workspace;
+};
+
+static const struct shape worker_shape = {160, 200, 120, 0};
+static const enum zinf_dtype worker_dtypes[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    for (int i = 0; i < 10; i++)
+        w->f->ops->matmul(w->q, &w->p.args);
+    return NULL;
+}
+
+static void test_two_queues_at_once_give_the_same_bits(void)
+{
+    struct fixture f;
+    struct problem alone;
+    struct worker workers[2];
+    pthread_t threads[2];
+    fixture_open(&f, zinf_isa(), 2);
+    problem_open(&alone, &worker_shape, false, true, worker_dtypes, true, 0.0f);
+    CHECK(!f.ops->matmul(f.q, &alone.args));
+    for (int i = 0; i < 2; i++) {
+        struct worker *w = &workers[i];
+        w->f = &f;
+        problem_open(&w->p, &worker_shape, false, true, worker_dtypes, true, 0.0f);
+        CHECK(!f.ops->queue_create(f.device, ZINF_QUEUE_COMPUTE, &w->q));
+        uint64_t bytes = f.ops->matmul_workspace(f.device, &w->p.args);
+        w->workspace = malloc(bytes);
+        f.ops->queue_set_workspace(w->q, w->workspace, bytes);
+        CHECK(!pthread_create(&threads[i], NULL, work, w));
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(tensor_same_bits(&workers[i].p.c, &alone.c));
+        f.ops->queue_destroy(workers[i].q);
+        free(workers[i].workspace);
+        problem_close(&workers[i].p);
+    }
+    problem_close(&alone);
+    fixture_close(&f);
+}
+
+static void test_bad_arguments_are_refused(void)
+{
+    static const enum zinf_dtype bf16[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
+    struct fixture f;
+    struct problem p;
+    fixture_open(&f, zinf_isa(), 2);
+    problem_open(&p, &(struct shape){8, 9, 10, 0}, false, false, bf16, false, 0.0f);
+    struct zinf_matmul bad = p.args;
+    bad.lda = 9;
+    CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
+    CHECK(strstr(zinf_error(), "matmul") != NULL);
+    bad = p.args;
+    bad.k = 0;
+    CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
+    bad = p.args;
+    bad.beta = 0.5f;
+    CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
+    bad = p.args;
+    bad.beta = 1.0f;
+    bad.bias = p.bias.data;
+    CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
+    uint64_t bytes = f.ops->matmul_workspace(f.device, &p.args);
+    CHECK(bytes > 0);
+    f.ops->queue_set_workspace(f.q, f.workspace, bytes - 1);
+    CHECK(f.ops->matmul(f.q, &p.args) == -EINVAL);
+    CHECK(strstr(zinf_error(), "workspace") != NULL);
+    f.ops->queue_set_workspace(f.q, f.workspace, bytes);
+    CHECK(!f.ops->matmul(f.q, &p.args));
+    bad = p.args;
+    bad.m = 0;
+    CHECK(!f.ops->matmul(f.q, &bad)); /* nothing to do is no error */
+    problem_close(&p);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    TAP_RUN(test_all_types_and_transposes);
+    TAP_RUN(test_panels_of_large_shapes);
+    TAP_RUN(test_c_without_beta_need_not_be_initialised);
+    TAP_RUN(test_two_queues_at_once_give_the_same_bits);
+    TAP_RUN(test_bad_arguments_are_refused);
+    return tap_done();
+}
