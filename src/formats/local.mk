@@ -1,13 +1,29 @@
-libcore_la_SOURCES += src/formats/formats.h src/formats/safetensors.h \
-	src/formats/tensors_index.h src/formats/file_span.h src/formats/file_dtype.c \
-	src/formats/file_span.c src/formats/safetensors_header.c src/formats/tensors_index.c \
-	src/formats/tensors_reader.c
+libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
+	src/formats/file_span.h src/formats/file_span.c \
+	src/formats/stream_file.h src/formats/stream_file.c \
+	src/formats/safetensors.h src/formats/safetensors_header.c \
+	src/formats/tensors_index.h src/formats/tensors_index.c \
+	src/formats/tensors_layout.h src/formats/tensors_layout.c \
+	src/formats/tensors_reader.c src/formats/tensors_writer.c \
+	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
+	src/formats/folder.c
 INSTALLED_H += src/formats/formats.h
 
-check_PROGRAMS += tests/fuzz_safetensors
-TESTS += tests/fuzz_safetensors
+check_PROGRAMS += tests/formats_test tests/formats_header_test tests/formats_tokens_test \
+	tests/fuzz_safetensors
+TESTS += tests/formats_test tests/formats_header_test tests/formats_tokens_test \
+	tests/fuzz_safetensors
+tests_formats_test_SOURCES = tests/formats_test.c
+tests_formats_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_test_LDADD = $(TEST_LDADD)
+tests_formats_header_test_SOURCES = tests/formats_header_test.c
+tests_formats_header_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_header_test_LDADD = $(TEST_LDADD)
+tests_formats_tokens_test_SOURCES = tests/formats_tokens_test.c
+tests_formats_tokens_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_tokens_test_LDADD = $(TEST_LDADD)
 tests_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/driver.c
 tests_fuzz_safetensors_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"safetensors"'
 tests_fuzz_safetensors_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/fuzz/corpus/safetensors
-EXTRA_DIST += tests/fuzz/make_safetensors_corpus.py
+EXTRA_DIST += tests/fixtures/make_formats.py tests/fixtures/formats \
+	tests/fuzz/make_safetensors_corpus.py tests/fuzz/corpus/safetensors

@@ -8,7 +8,6 @@
 
 #define MAX_INDEX_BYTES (64u << 20) /* 140,000 expert tensors take 13 MB */
 #define MAX_COMMAS (1u << 20)       /* bounds what the JSON tree takes */
-#define MAX_FILES 10000             /* model-0000i-of-0000n has five digits; each is held open */
 
 static bool is_plain_name(const char *name)
 {
@@ -63,8 +62,8 @@ static int collect_files(struct zinf_tensors_index *index, const char *path)
         if (!index->n_files || strcmp(index->files[index->n_files - 1], file))
             index->files[index->n_files++] = file;
         index->file_of[i] = index->n_files - 1;
-        if (index->n_files > MAX_FILES)
-            return zinf_fail(-EINVAL, "%s names more than %d files", path, MAX_FILES);
+        if (index->n_files > ZINF_TENSORS_MAX_FILES)
+            return zinf_fail(-EINVAL, "%s names more than %d files", path, ZINF_TENSORS_MAX_FILES);
     }
     return 0;
 }

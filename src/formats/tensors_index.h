@@ -9,6 +9,8 @@
 
 #define ZINF_TENSORS_SINGLE "model.safetensors"
 #define ZINF_TENSORS_INDEX "model.safetensors.index.json"
+/* model-0000i-of-0000n has room for more, but a reader holds each file open. */
+#define ZINF_TENSORS_MAX_FILES 10000
 
 struct zinf_tensors_index {
     cJSON *root;           /* owns every name below */

@@ -1,0 +1,173 @@
+/* stream_file: blocks of 4 MiB that end on multiples of 4 MiB, a ring of blocks in writeback. */
+#include "build-config.h" /* _GNU_SOURCE: sync_file_range */
+#include "formats/stream_file.h"
+#include "formats/file_span.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES (4u << 20)
+
+int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint64_t bytes)
+{
+    size_t length = strlen(path) + 32;
+    *file = (struct zinf_stream_file){.fd = -1};
+    file->path = strdup(path);
+    file->temporary = malloc(length);
+    file->block = malloc(BLOCK_BYTES);
+    int code = 0;
+    if (!file->path || !file->temporary || !file->block) {
+        code = zinf_fail(-ENOMEM, "no memory to write %s", path);
+        goto out;
+    }
+    snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        code = zinf_fail(-errno, "cannot create %s: %s", file->temporary, strerror(errno));
+        goto out;
+    }
+    /* A full disk is better met now; file systems that cannot reserve say EOPNOTSUPP. */
+    if (bytes && fallocate(file->fd, 0, 0, (off_t)bytes) &&
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+        code = zinf_fail(-errno,
+                         "cannot reserve %llu bytes for %s: %s: make room or choose another folder",
+                         (unsigned long long)bytes, path, strerror(errno));
+out:
+    if (code)
+        zinf_stream_file_discard(file);
+    return code;
+}
+
+/* ---- writeback ---- */
+
+static int fail_writeback(const struct zinf_stream_file *file)
+{
+    return zinf_fail(-errno, "cannot write %s: %s", file->temporary, strerror(errno));
+}
+
+/* Where the call is not supported the final fsync does the work. Its other errors must not be
+ * lost: the kernel reports a failed writeback only once. */
+static int sync_span(struct zinf_stream_file *file, const struct zinf_stream_span *span,
+                     unsigned flags)
+{
+    if (sync_file_range(file->fd, (off_t)span->offset, (off_t)span->bytes, flags) &&
+        errno != ENOSYS && errno != EINVAL && errno != ESPIPE)
+        return fail_writeback(file);
+    return 0;
+}
+
+static int retire_oldest(struct zinf_stream_file *file)
+{
+    const struct zinf_stream_span *span = &file->in_flight[file->oldest];
+    int code =
+        sync_span(file, span,
+                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    posix_fadvise(file->fd, (off_t)span->offset, (off_t)span->bytes, POSIX_FADV_DONTNEED);
+    file->oldest = (file->oldest + 1) % ZINF_STREAM_FILE_IN_FLIGHT;
+    file->n_in_flight--;
+    return code;
+}
+
+static int write_span(struct zinf_stream_file *file, const void *data, uint64_t bytes,
+                      uint64_t offset)
+{
+    struct zinf_stream_span span = {offset, bytes};
+    int code = zinf_file_span_write(file->fd, file->temporary, data, bytes, offset);
+    if (!code)
+        code = sync_span(file, &span, SYNC_FILE_RANGE_WRITE);
+    if (!code && file->n_in_flight == ZINF_STREAM_FILE_IN_FLIGHT)
+        code = retire_oldest(file);
+    if (code)
+        return code;
+    unsigned last = (file->oldest + file->n_in_flight++) % ZINF_STREAM_FILE_IN_FLIGHT;
+    file->in_flight[last] = span;
+    return 0;
+}
+
+static int flush_block(struct zinf_stream_file *file)
+{
+    uint64_t filled = file->filled;
+    file->filled = 0;
+    return filled ? write_span(file, file->block, filled, file->offset) : 0;
+}
+
+/* ---- writing ---- */
+
+int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
+                           uint64_t offset)
+{
+    const char *from = data;
+    int code = 0;
+    if (file->filled && offset != file->offset + file->filled)
+        code = flush_block(file);
+    while (bytes > 0 && !code) {
+        uint64_t room = BLOCK_BYTES - offset % BLOCK_BYTES; /* to the next multiple */
+        uint64_t n = bytes < room ? bytes : room;
+        if (!file->filled)
+            file->offset = offset;
+        if (n == BLOCK_BYTES) { /* a whole block, and none begun: no copy */
+            code = write_span(file, from, n, offset);
+        } else {
+            memcpy(file->block + file->filled, from, n);
+            file->filled += n;
+            if (n == room)
+                code = flush_block(file);
+        }
+        from += n;
+        offset += n;
+        bytes -= n;
+    }
+    return code;
+}
+
+int zinf_stream_file_sync(struct zinf_stream_file *file)
+{
+    int code = flush_block(file);
+    if (!code && fsync(file->fd))
+        code = fail_writeback(file);
+    if (!code)
+        posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (close(file->fd) && !code)
+        code = fail_writeback(file);
+    file->fd = -1;
+    free(file->block);
+    file->block = NULL;
+    return code;
+}
+
+int zinf_stream_file_publish(struct zinf_stream_file *file)
+{
+    if (rename(file->temporary, file->path))
+        return zinf_fail(-errno, "cannot rename %s to %s: %s", file->temporary, file->path,
+                         strerror(errno));
+    free(file->temporary);
+    free(file->path);
+    *file = (struct zinf_stream_file){.fd = -1};
+    return 0;
+}
+
+void zinf_stream_file_discard(struct zinf_stream_file *file)
+{
+    if (file->temporary && *file->temporary)
+        unlink(file->temporary);
+    if (file->block && file->fd >= 0)
+        close(file->fd);
+    free(file->block);
+    free(file->temporary);
+    free(file->path);
+    *file = (struct zinf_stream_file){.fd = -1};
+}
+
+int zinf_folder_sync(const char *folder)
+{
+    int code = 0;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return zinf_fail(-errno, "cannot open the folder %s: %s", folder, strerror(errno));
+    if (fsync(fd) && errno != EINVAL) /* EINVAL: a file system without it */
+        code = zinf_fail(-errno, "cannot flush the folder %s: %s", folder, strerror(errno));
+    close(fd);
+    return code;
+}

@@ -1,0 +1,43 @@
+/*
+ * stream_file: a large file that is written once, mostly front to back, in bounded memory, and
+ * appears whole or not at all. Internal to formats; one thread.
+ *
+ * The page cache is a buffer of fixed size here: writeback starts as soon as a block is written,
+ * and blocks that have reached the drive are dropped, so that writing a model as large as memory
+ * neither evicts what others need nor stalls for minutes in the final fsync.
+ */
+#ifndef ZINF_STREAM_FILE_H
+#define ZINF_STREAM_FILE_H
+
+#include "base/base.h"
+
+#define ZINF_STREAM_FILE_IN_FLIGHT 8 /* blocks of 4 MiB on their way to the drive */
+
+struct zinf_stream_file {
+    char *path, *temporary;
+    int fd;
+    char *block;     /* what is not yet handed to the kernel */
+    uint64_t offset; /* of the block's first byte */
+    uint64_t filled;
+    struct zinf_stream_span {
+        uint64_t offset, bytes;
+    } in_flight[ZINF_STREAM_FILE_IN_FLIGHT];
+    unsigned n_in_flight, oldest;
+};
+
+/* Opens a temporary name beside path and reserves bytes for it. After success, and after
+ * zinf_stream_file_sync, exactly one of publish and discard ends the file. */
+int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint64_t bytes);
+int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
+                           uint64_t offset);
+/* Everything is on the drive after this, the descriptor and the block are given back. */
+int zinf_stream_file_sync(struct zinf_stream_file *file);
+/* Renames to path. The folder is not flushed: see zinf_folder_sync. On failure discard it. */
+int zinf_stream_file_publish(struct zinf_stream_file *file);
+/* Removes it; also before a failed init is undone, and on a zeroed struct. */
+void zinf_stream_file_discard(struct zinf_stream_file *file);
+
+/* Makes renames in a folder durable. */
+int zinf_folder_sync(const char *folder);
+
+#endif
