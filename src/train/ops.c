@@ -24,6 +24,17 @@ static struct zinf_head head_of(const struct zinf_trainer *t, const struct zinf_
     return head;
 }
 
+/* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
+static int zero_tail(const struct zinf_trainer *t, int unit, float *grads)
+{
+    uint64_t end = zinf_model_unit(t->model, unit)->elems;
+    uint64_t padded = t->layout.units[unit].padded_elems;
+    if (end == padded)
+        return 0;
+    return t->device->ops->fill_zero(t->queues[ZINF_LANE_DEVICE], grads + end,
+                                     (padded - end) * sizeof(float));
+}
+
 static int run_block(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct zinf_compute c = compute_of(t, op);
@@ -42,9 +53,10 @@ static int run_block_backward(struct zinf_trainer *t, const struct zinf_op *op)
     if (recompute)
         code = zinf_block_forward(&c, unit, op->memory, x_at(t, layer), NULL, &t->kept[layer],
                                   &t->scratch);
-    return code ? code
-                : zinf_block_backward(&c, unit, op->memory, op->memory2, x_at(t, layer), t->d_dx,
-                                      &t->kept[layer], &t->scratch);
+    if (!code)
+        code = zinf_block_backward(&c, unit, op->memory, op->memory2, x_at(t, layer), t->d_dx,
+                                   &t->kept[layer], &t->scratch);
+    return code ? code : zero_tail(t, op->unit, op->memory2);
 }
 
 static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
@@ -56,13 +68,21 @@ static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
         return zinf_embed_tile(&c, unit, op->memory, ids_of(t, op), x_at(t, 0));
     case OP_EMBED_POSITION:
         return zinf_embed_position(&c, unit, op->memory, t->d_positions, x_at(t, 0));
-    case OP_EMBED_DROPOUT_BACKWARD:
-        return zinf_embed_dropout_backward(&c, t->d_dx);
-    case OP_EMBED_TILE_BACKWARD:
-        return zinf_embed_tile_backward(&c, unit, op->memory2, ids_of(t, op), t->d_dx);
     default:
-        return zinf_embed_position_backward(&c, unit, op->memory2, t->d_positions, t->d_dx);
+        return zinf_embed_dropout_backward(&c, t->d_dx);
     }
+}
+
+static int run_embedding_backward(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct zinf_compute c = compute_of(t, op);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    int code;
+    if (op->kind == OP_EMBED_TILE_BACKWARD)
+        code = zinf_embed_tile_backward(&c, unit, op->memory2, ids_of(t, op), t->d_dx);
+    else
+        code = zinf_embed_position_backward(&c, unit, op->memory2, t->d_positions, t->d_dx);
+    return code ? code : zero_tail(t, op->unit, op->memory2);
 }
 
 static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
@@ -70,26 +90,40 @@ static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
     struct zinf_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
-    char *x = x_at(t, t->n_layers);
     int code = 0;
     switch ((enum op_kind)op->kind) {
     case OP_HEAD_NORM:
-        return zinf_head_norm(&c, unit, op->memory, x, &head);
+        return zinf_head_norm(&c, unit, op->memory, x_at(t, t->n_layers), &head);
     case OP_HEAD_TILE:
         if (op->arg == 0)
             code = zinf_head_start(&c, &head);
         return code ? code : zinf_head_tile(&c, unit, op->memory, &head);
     case OP_HEAD_FINISH:
         return zinf_head_finish(&c, &head);
-    case OP_HEAD_ALL:
-        return zinf_head_all(&c, t->model, t->tile_weights, (float *const *)op->memory2, &head);
-    case OP_HEAD_TILE_BACKWARD:
-        return zinf_head_tile_backward(&c, unit, op->memory, op->memory2, &head, op->arg == 0);
-    case OP_ROW_LOGITS:
-        return zinf_head_row_logits(&c, unit, op->memory, t->logits_row, &head);
     default:
-        return zinf_head_norm_backward(&c, unit, op->memory, op->memory2, x, t->d_dx, &head);
+        return zinf_head_row_logits(&c, unit, op->memory, t->logits_row, &head);
     }
+}
+
+static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct zinf_compute c = compute_of(t, op);
+    struct zinf_head head = head_of(t, op);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    int code;
+    if (op->kind == OP_HEAD_ALL) {
+        float *const *grads = op->memory2;
+        code = zinf_head_all(&c, t->model, t->tile_weights, grads, &head);
+        for (int u = 0; !code && u < zinf_model_n_tiles(t->model); u++)
+            code = zero_tail(t, u, grads[u]);
+        return code;
+    }
+    if (op->kind == OP_HEAD_TILE_BACKWARD)
+        code = zinf_head_tile_backward(&c, unit, op->memory, op->memory2, &head, op->arg == 0);
+    else
+        code = zinf_head_norm_backward(&c, unit, op->memory, op->memory2, x_at(t, t->n_layers),
+                                       t->d_dx, &head);
+    return code ? code : zero_tail(t, op->unit, op->memory2);
 }
 
 static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
@@ -166,9 +200,10 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     case OP_EMBED_TILE:
     case OP_EMBED_POSITION:
     case OP_EMBED_DROPOUT_BACKWARD:
+        return run_embedding(t, op);
     case OP_EMBED_TILE_BACKWARD:
     case OP_EMBED_POSITION_BACKWARD:
-        return run_embedding(t, op);
+        return run_embedding_backward(t, op);
     case OP_BLOCK:
         return run_block(t, op);
     case OP_BLOCK_BACKWARD:
@@ -176,11 +211,12 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     case OP_HEAD_NORM:
     case OP_HEAD_TILE:
     case OP_HEAD_FINISH:
+    case OP_ROW_LOGITS:
+        return run_head(t, op);
     case OP_HEAD_ALL:
     case OP_HEAD_TILE_BACKWARD:
     case OP_HEAD_NORM_BACKWARD:
-    case OP_ROW_LOGITS:
-        return run_head(t, op);
+        return run_head_backward(t, op);
     case OP_GRAD_ADD:
         return run_add(t, op);
     case OP_NORM_PART:
