@@ -45,13 +45,13 @@ bool zinf_aio_file_direct(const struct zinf_aio_file *file);
 
 struct zinf_store;
 struct zinf_store_options {
-    const char *const *paths;   /* folders, one per drive; must exist */
-    int n_paths;                /* >= 1 */
-    const char *label;          /* short word in the run folder's name, e.g. "state" */
-    uint64_t stripe_bytes;      /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
-    bool checksums;             /* keep XXH3-64 of every stripe of every extent in RAM, verify
-                                 * those that a read covers whole; wrong twice: -EBADMSG */
-    bool allow_memory_fs;       /* tmpfs as a path is an error unless this is set (tests) */
+    const char *const *paths; /* folders, one per drive; must exist */
+    int n_paths;              /* >= 1 */
+    const char *label;        /* short word in the run folder's name, e.g. "state" */
+    uint64_t stripe_bytes;    /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
+    bool checksums;           /* keep XXH3-64 of every stripe of every extent in RAM, verify
+                               * those that a read covers whole; wrong twice: -EBADMSG */
+    bool allow_memory_fs;     /* tmpfs as a path is an error unless this is set (tests) */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
  * folders whose owner is dead. -ENOENT, -EACCES, -EROFS, -EINVAL (tmpfs): message with remedy. */
@@ -88,22 +88,23 @@ struct zinf_aio_faults {
     uint32_t enospc_ppm; /* a write fails with ENOSPC */
     uint32_t delay_ppm;  /* completion is held back by delay_us */
     uint32_t delay_us;
-    uint32_t flip_ppm;   /* one bit of the data read is wrong: checksums must find it */
-    bool reorder;        /* completions come back in a random order */
+    uint32_t flip_ppm; /* one bit of the data read is wrong: checksums must find it */
+    bool reorder;      /* completions come back in a random order */
 };
 
 struct zinf_aio_queue_options {
     enum zinf_aio_engine engine;
-    uint32_t block_bytes;  /* largest single transfer; 0: 1 MiB */
-    uint32_t queue_depth;  /* blocks in flight; 0: 32 */
-    uint32_t n_threads;    /* THREADS engine: workers; 0: min(queue_depth, 8) */
-    bool single_submit;    /* one system call per block (DeepSpeed's key) */
-    bool sqpoll;           /* io_uring: a kernel thread submits */
-    uint32_t max_requests; /* requests that may be in flight at once; 0: 256 */
+    uint32_t block_bytes;                 /* largest single transfer; 0: 1 MiB */
+    uint32_t queue_depth;                 /* blocks in flight; 0: 32 */
+    uint32_t n_threads;                   /* THREADS engine: workers; 0: min(queue_depth, 8) */
+    bool single_submit;                   /* one system call per block (DeepSpeed's key) */
+    bool sqpoll;                          /* io_uring: a kernel thread submits */
+    uint32_t max_requests;                /* requests that may be in flight at once; 0: 256 */
     const struct zinf_aio_faults *faults; /* NULL: none; copied */
 };
 struct zinf_aio_queue;
-int zinf_aio_queue_create(struct zinf_aio_queue **out, const struct zinf_aio_queue_options *options);
+int zinf_aio_queue_create(struct zinf_aio_queue **out,
+                          const struct zinf_aio_queue_options *options);
 /* Waits for what is in flight, then frees. NULL is allowed. */
 void zinf_aio_queue_destroy(struct zinf_aio_queue *queue);
 /* Pins memory for io_uring (fixed buffers); a refusal (memlock limit) is said once and is no
@@ -127,7 +128,7 @@ struct zinf_aio_request {
     int priority;    /* higher goes first; a demand read overtakes queued prefetch */
     void *user;      /* the caller's */
 
-    int64_t result;  /* bytes, or -errno */
+    int64_t result; /* bytes, or -errno */
     uint64_t begin_ns, end_ns;
     struct zinf_aio_request *next; /* the queue's */
     uint64_t issued_bytes, done_bytes;
