@@ -9,14 +9,12 @@ typedef __m256 vec;
 #define vec_set1 _mm256_set1_ps
 #define vec_load _mm256_loadu_ps
 #define vec_store _mm256_storeu_ps
-#define vec_stream _mm256_stream_ps
 #define vec_add _mm256_add_ps
 #define vec_sub _mm256_sub_ps
 #define vec_mul _mm256_mul_ps
 #define vec_div _mm256_div_ps
 #define vec_sqrt _mm256_sqrt_ps
 #define vec_fma _mm256_fmadd_ps
-#define vec_stream_end _mm_sfence
 
 static inline vec vec_load_bf16(const void *x)
 {
@@ -44,19 +42,19 @@ static inline void vec_store_bf16(void *x, vec value)
     _mm_storeu_si128(x, bf16_of(value));
 }
 
-static inline void vec_stream_bf16(void *x, vec value)
-{
-    _mm_stream_si128(x, bf16_of(value));
-}
-
 static inline void vec_store_f16(void *x, vec value)
 {
     _mm_storeu_si128(x, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline void vec_stream_f16(void *x, vec value)
+#define HAS_STREAM 1
+#define line_stream_end _mm_sfence
+
+static inline void line_stream(void *to, const void *from)
 {
-    _mm_stream_si128(x, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    __m256i low = _mm256_load_si256(from), high = _mm256_load_si256((const __m256i *)from + 1);
+    _mm256_stream_si256(to, low);
+    _mm256_stream_si256((__m256i *)to + 1, high);
 }
 
 static inline vec vec_canonical(vec x)

@@ -9,14 +9,12 @@ typedef __m512 vec;
 #define vec_set1 _mm512_set1_ps
 #define vec_load _mm512_loadu_ps
 #define vec_store _mm512_storeu_ps
-#define vec_stream _mm512_stream_ps
 #define vec_add _mm512_add_ps
 #define vec_sub _mm512_sub_ps
 #define vec_mul _mm512_mul_ps
 #define vec_div _mm512_div_ps
 #define vec_sqrt _mm512_sqrt_ps
 #define vec_fma _mm512_fmadd_ps
-#define vec_stream_end _mm_sfence
 
 static inline vec vec_load_bf16(const void *x)
 {
@@ -44,19 +42,17 @@ static inline void vec_store_bf16(void *x, vec value)
     _mm256_storeu_si256(x, bf16_of(value));
 }
 
-static inline void vec_stream_bf16(void *x, vec value)
-{
-    _mm256_stream_si256(x, bf16_of(value));
-}
-
 static inline void vec_store_f16(void *x, vec value)
 {
     _mm256_storeu_si256(x, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline void vec_stream_f16(void *x, vec value)
+#define HAS_STREAM 1
+#define line_stream_end _mm_sfence
+
+static inline void line_stream(void *to, const void *from)
 {
-    _mm256_stream_si256(x, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    _mm512_stream_si512(to, _mm512_load_si512(from));
 }
 
 static inline vec vec_canonical(vec x)

@@ -15,6 +15,11 @@
 #define OPTIM_BLOCK_ELEMS 4096u
 #define OPTIM_SUM_LANES 16u
 
+/* Kinds that only the benchmark uses: the loads and stores of a step with one or two moments and
+ * next to no arithmetic, which is the roof of a step on this machine. */
+#define OPTIM_STREAM1 ((enum zinf_optim_kind)ZINF_OPTIM_KINDS)
+#define OPTIM_STREAM2 ((enum zinf_optim_kind)(ZINF_OPTIM_KINDS + 1))
+
 /* What one step needs of its hyperparameters, computed once in double and rounded to fp32. */
 struct optim_scalars {
     enum zinf_optim_kind kind;

@@ -73,13 +73,9 @@ static inline void vec_store_f16(uint16_t *x, vec value)
 }
 
 /* There is no portable store past the cache. */
-#define vec_stream vec_store
-#define vec_stream_bf16 vec_store_bf16
-#define vec_stream_f16 vec_store_f16
-
-static inline void vec_stream_end(void)
-{
-}
+#define HAS_STREAM 0
+#define line_stream(to, from) ((void)(to), (void)(from))
+#define line_stream_end() ((void)0)
 
 static inline vec vec_canonical(vec x)
 {
