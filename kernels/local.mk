@@ -25,7 +25,8 @@ libkernels_avx512_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += libkernels_avx512.la
 endif
 
-KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test
+KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test \
+	tests/kernels_elementwise_test tests/kernels_rows_test
 check_PROGRAMS += $(KERNELS_TESTS)
 TESTS += $(KERNELS_TESTS)
 EXTRA_DIST += tests/kernels_testing.h
@@ -35,3 +36,9 @@ tests_kernels_matmul_test_LDADD = $(TEST_LDADD)
 tests_kernels_attention_test_SOURCES = tests/kernels_attention_test.c
 tests_kernels_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_attention_test_LDADD = $(TEST_LDADD)
+tests_kernels_elementwise_test_SOURCES = tests/kernels_elementwise_test.c
+tests_kernels_elementwise_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_elementwise_test_LDADD = $(TEST_LDADD)
+tests_kernels_rows_test_SOURCES = tests/kernels_rows_test.c
+tests_kernels_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_rows_test_LDADD = $(TEST_LDADD)
