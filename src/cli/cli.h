@@ -18,8 +18,8 @@ enum {
 
 struct cli_command {
     const char *name;
-    const char *summary;      /* one line of `zinf help` */
-    const char *usage;        /* text of `zinf help NAME`: synopsis and every option */
+    const char *summary;               /* one line of `zinf help` */
+    const char *usage;                 /* text of `zinf help NAME`: synopsis and every option */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
@@ -44,7 +44,7 @@ struct cli_option {
     const char *name; /* "--steps" */
     enum cli_option_kind kind;
     void *value;
-    double min, max;  /* CLI_INT, CLI_DOUBLE: inclusive; both 0: any */
+    double min, max; /* CLI_INT, CLI_DOUBLE: inclusive; both 0: any */
 };
 /* Accepts --name value and --name=value. positional (may be NULL) takes words that are no option.
  * -EINVAL with a sentence that names the option and the nearest known one. --help and -h return 1
@@ -67,6 +67,7 @@ struct cli_progress {
     enum cli_progress_mode mode; /* resolved */
     uint64_t total, done, begin_ns, last_ns;
     char label[32];
+    struct cli_progress *outer; /* the bar that this one stands in for until it ends */
 };
 /* On standard error. With a bar, log lines are printed above it (zinf_log_set_sink). */
 void cli_progress_begin(struct cli_progress *p, enum cli_progress_mode mode, const char *label,
@@ -74,10 +75,15 @@ void cli_progress_begin(struct cli_progress *p, enum cli_progress_mode mode, con
 /* text: the numbers of this step. A bar redraws at most 10 times a second, with ETA; plain prints
  * a line when print is true. */
 void cli_progress_update(struct cli_progress *p, uint64_t done, const char *text, bool print);
+/* Every begin needs its end: p is redrawn by log lines until then. */
 void cli_progress_end(struct cli_progress *p);
 
-/* A line chart of n values in the terminal, rows x cols characters, with axis labels. */
+/* A line chart of n values in the terminal: rows lines of plot, cols characters wide in all, the
+ * range of values at the left and 1 .. n below. Values that are not finite are left out. */
 void cli_chart(FILE *out, const char *title, const double *values, size_t n, int rows, int cols);
+
+/* Whether the terminal's characters are UTF-8, by LC_ALL, LC_CTYPE and LANG. */
+bool cli_utf8(void);
 
 /* The nearest of n words to word, or NULL if none is near (edit distance). */
 const char *cli_nearest(const char *word, const char *const *words, size_t n);

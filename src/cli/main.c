@@ -1,0 +1,85 @@
+/*
+ * main: the table of commands. What each does is in its own file; here only how one is found, and
+ * that results that could not be written are a failure too.
+ */
+#include "build-config.h"
+#include "cli/cli.h"
+
+static const struct cli_command *const commands[] = {
+    &cli_init,      &cli_train,   &cli_eval,   &cli_generate,
+    &cli_gradients, &cli_inspect, &cli_config, &cli_report,
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static void print_help(FILE *out)
+{
+    fputs("usage: zinf COMMAND [options]\n\n", out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\n'zinf help COMMAND' lists a command's options, and each has a man page: "
+          "'man zinf-COMMAND'.\n",
+          out);
+}
+
+static const struct cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(commands[i]->name, name))
+            return commands[i];
+    return NULL;
+}
+
+static int fail_unknown(const char *name)
+{
+    const char *names[N_COMMANDS];
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i]->name;
+    const char *near = cli_nearest(name, names, N_COMMANDS);
+    fprintf(stderr, "zinf: unknown command '%s'", name);
+    if (near)
+        fprintf(stderr, "; did you mean '%s'?", near);
+    fputs("\n'zinf help' lists the commands\n", stderr);
+    return CLI_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    const struct cli_command *command = find(argv[1]);
+    if (!command)
+        return fail_unknown(argv[1]);
+    fputs(command->usage, stdout);
+    return CLI_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        return help(argc - 1, argv + 1);
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        puts("zinf " PACKAGE_VERSION);
+        return CLI_OK;
+    }
+    const struct cli_command *command = find(name);
+    return command ? command->run(argc - 1, argv + 1) : fail_unknown(name);
+}
+
+int main(int argc, char **argv)
+{
+    int status = run(argc, argv);
+    /* A full disk behind standard output shows here at the latest. */
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "zinf: cannot write to standard output: %s\n", strerror(errno));
+        if (status == CLI_OK)
+            status = CLI_FAILED;
+    }
+    return status;
+}
