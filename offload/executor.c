@@ -20,8 +20,11 @@ bool executor_try(struct zinf_executor *e, uint32_t op, bool wait)
 {
     const struct zinf_op *o = &e->program->ops[op];
     pthread_mutex_lock(&e->lock);
-    while (wait && !e->failed && !ready(e, o))
-        pthread_cond_wait(&e->changed, &e->lock);
+    while (wait && !e->failed && !ready(e, o)) {
+        e->waiting[o->lane] = op;
+        pthread_cond_wait(&e->may_start[o->lane], &e->lock);
+    }
+    e->waiting[o->lane] = NOT_WAITING;
     bool now = !e->failed && ready(e, o);
     pthread_mutex_unlock(&e->lock);
     return now;
@@ -42,8 +45,17 @@ void executor_fail(struct zinf_executor *e, int code)
         e->failed = code;
         snprintf(e->message, sizeof e->message, "%s", zinf_error());
     }
-    pthread_cond_broadcast(&e->changed);
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        pthread_cond_signal(&e->may_start[lane]);
     pthread_mutex_unlock(&e->lock);
+}
+
+/* Only lanes that can go on are woken: a step has many operations, and most free one lane. */
+static void wake_ready_lanes(struct zinf_executor *e)
+{
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        if (e->waiting[lane] != NOT_WAITING && ready(e, &e->program->ops[e->waiting[lane]]))
+            pthread_cond_signal(&e->may_start[lane]);
 }
 
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns)
@@ -58,7 +70,7 @@ void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint
     if (e->trace)
         zinf_trace_record(e->trace, e->options.op_name(e->options.context, o, buffer), o->lane,
                           begin_ns, end_ns, o->bytes);
-    pthread_cond_broadcast(&e->changed);
+    wake_ready_lanes(e);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -202,6 +214,10 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
     e->options = *options;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        pthread_cond_init(&e->may_start[lane], NULL);
+        e->waiting[lane] = NOT_WAITING;
+    }
     int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
     if (!code)
         code = start_lanes(e);
@@ -227,6 +243,8 @@ void zinf_executor_destroy(struct zinf_executor *e)
         pthread_join(e->lanes[i].thread, NULL);
     if (zinf_trace_close(e->trace))
         zinf_log(ZINF_LOG_WARN, "%s", zinf_error());
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        pthread_cond_destroy(&e->may_start[lane]);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
     free(e->done);

@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 
+#define NOT_WAITING UINT32_MAX
+
 struct lane {
     struct zinf_executor *executor;
     enum zinf_lane number;
@@ -19,7 +21,9 @@ struct lane {
 struct zinf_executor {
     struct zinf_executor_options options;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed;               /* programs and arrivals */
+    pthread_cond_t may_start[ZINF_LANES]; /* the lane's operation in waiting is ready */
+    uint32_t waiting[ZINF_LANES];         /* which operation that is, or NOT_WAITING */
     const struct zinf_program *program;
     uint64_t generation; /* of programs given */
     uint8_t *done;       /* [n_ops] */

@@ -78,9 +78,9 @@ static struct zinf_trainer *trainer(const struct fixture *f, enum zinf_trainer_m
 static void windows(const struct fixture *f, uint64_t first, int64_t n, int32_t *in, int32_t *out)
 {
     for (int64_t i = 0; i < n; i++)
-        CHECKF(!zinf_dataset_window(f->data, first + (uint64_t)i, in + i * f->seq,
-                                    out + i * f->seq),
-               "%s", zinf_error());
+        CHECKF(
+            !zinf_dataset_window(f->data, first + (uint64_t)i, in + i * f->seq, out + i * f->seq),
+            "%s", zinf_error());
 }
 
 static bool near(double value, double wanted, double relative)
@@ -101,8 +101,7 @@ static void check_gradients(const char *name, const char *dtype)
     windows(&f, 0, f.batch, in, out);
     CHECKF(!zinf_trainer_gradients(t, in, out, &loss, &norm), "%s", zinf_error());
     if (dtype) {
-        CHECKF(near(loss, number(f.expected, "loss"), 0.01), "%s %s: loss %.9g", name, dtype,
-               loss);
+        CHECKF(near(loss, number(f.expected, "loss"), 0.01), "%s %s: loss %.9g", name, dtype, loss);
     } else {
         CHECKF(near(loss, number(f.expected, "loss"), 1e-5), "%s: loss %.9g", name, loss);
         CHECKF(near(norm, number(f.expected, "grad_norm"), 1e-4), "%s: norm %.9g", name, norm);
@@ -198,8 +197,8 @@ static void check_logits(const char *name)
             wanted[i] = (float)cJSON_GetNumberValue(cJSON_GetArrayItem(values, (int)i));
         CHECKF(!zinf_trainer_logits(t, in + row * f.seq, at + 1, logits), "%s", zinf_error());
         double d = distance(logits, wanted, (uint64_t)vocab);
-        CHECKF(d < 1e-5, "%s: logits of %lld, %lld off by %g", name, (long long)row,
-               (long long)at, d);
+        CHECKF(d < 1e-5, "%s: logits of %lld, %lld off by %g", name, (long long)row, (long long)at,
+               d);
     }
     free(logits);
     free(wanted);

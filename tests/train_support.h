@@ -7,6 +7,7 @@
 #include "formats/formats.h"
 #include "tap.h"
 #include "text/text.h"
+#include "base/memory.h"
 #include "train/train.h"
 
 #include <math.h>

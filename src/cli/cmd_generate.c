@@ -56,7 +56,8 @@ static int encode_prompt(struct cli_session *s, const struct generate_options *o
         code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
     for (size_t i = 0; !code && i < ids->count; i++)
         if (ids->ids[i] >= vocab)
-            code = zinf_fail(-EINVAL, "the prompt's token id %d is outside of the model's "
+            code = zinf_fail(-EINVAL,
+                             "the prompt's token id %d is outside of the model's "
                              "vocabulary of %lld: the tokenizer does not belong to this model",
                              ids->ids[i], (long long)vocab);
     return code ? code : reserve(ids, (size_t)o->max_new_tokens);

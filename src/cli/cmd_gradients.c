@@ -9,9 +9,10 @@ static int first_batch(struct cli_session *s, int32_t *ids, int64_t windows)
 {
     uint64_t have = zinf_dataset_n_windows(s->data);
     if (have < (uint64_t)windows)
-        return zinf_fail(-EINVAL, "--data has %llu windows of --seq-len %lld, --micro-batch %lld "
-                         "asks for more", (unsigned long long)have, (long long)s->seq_len,
-                         (long long)windows);
+        return zinf_fail(-EINVAL,
+                         "--data has %llu windows of --seq-len %lld, --micro-batch %lld "
+                         "asks for more",
+                         (unsigned long long)have, (long long)s->seq_len, (long long)windows);
     int code = 0;
     for (int64_t i = 0; !code && i < windows; i++)
         code = zinf_dataset_window(s->data, (uint64_t)i, ids + i * s->seq_len,
@@ -19,8 +20,7 @@ static int first_batch(struct cli_session *s, int32_t *ids, int64_t windows)
     return code;
 }
 
-static int gradients(const struct cli_common *c, const struct cli_strings *data,
-                     const char *output)
+static int gradients(const struct cli_common *c, const struct cli_strings *data, const char *output)
 {
     struct cli_session s = {0};
     struct zinf_trainer *trainer = NULL;

@@ -37,8 +37,8 @@ static int init(const struct zinf_model_shape *shape, const char *dtype_name, co
     if (!code) {
         uint64_t n = zinf_model_n_params(model);
         printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_spec(model)->family,
-               (unsigned long long)n, zinf_size_format(size, sizeof size,
-                                                       n * zinf_dtype_bytes(dtype)),
+               (unsigned long long)n,
+               zinf_size_format(size, sizeof size, n * zinf_dtype_bytes(dtype)),
                zinf_dtype_name(dtype));
     }
     zinf_model_close(model);

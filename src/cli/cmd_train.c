@@ -148,8 +148,9 @@ static void print_result(const struct train_options *o, const struct shown *s)
 {
     if (s->n_losses > 1 && o->progress == NULL)
         cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-    printf("{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\"}\n",
-           s->n_losses, s->first_loss, s->last_loss, o->output);
+    printf(
+        "{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\"}\n",
+        s->n_losses, s->first_loss, s->last_loss, o->output);
 }
 
 static int train(struct train_options *o)

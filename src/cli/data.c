@@ -62,9 +62,10 @@ int cli_session_open(struct cli_session *s, const struct cli_common *c)
     const struct zinf_model_spec *spec = zinf_model_spec(s->model);
     s->seq_len = c->seq_len ? c->seq_len : spec->context < 1024 ? spec->context : 1024;
     if (s->seq_len > spec->context)
-        return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld (n_positions in "
-                         "%s/config.json)", (long long)s->seq_len, (long long)spec->context,
-                         c->model);
+        return zinf_fail(-EINVAL,
+                         "--seq-len %lld: the model's context is %lld (n_positions in "
+                         "%s/config.json)",
+                         (long long)s->seq_len, (long long)spec->context, c->model);
     return 0;
 }
 

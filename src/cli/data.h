@@ -20,9 +20,11 @@ struct cli_common {
     double lr, dropout;
     bool lenient;
 };
-#define CLI_COMMON_DEFAULT \
-    {.threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1, \
-     .dropout = -1}
+#define CLI_COMMON_DEFAULT                                                                         \
+    {                                                                                              \
+        .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
+        .dropout = -1                                                                              \
+    }
 
 /* What a command has open; cli_session_close frees it all. */
 struct cli_session {

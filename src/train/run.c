@@ -86,8 +86,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
         int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
         int32_t *targets = ids + batch * seq;
         for (int64_t i = 0; !code && i < n; i++)
-            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq,
-                                       targets + i * seq);
+            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq, targets + i * seq);
         double sum;
         uint64_t count;
         if (!code)
@@ -139,8 +138,10 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))
-        return zinf_fail(-ERANGE, "step %llu: the loss is not finite: the training has diverged; "
-                         "lower lr, or set gradient_clipping", (unsigned long long)step);
+        return zinf_fail(-ERANGE,
+                         "step %llu: the loss is not finite: the training has diverged; "
+                         "lower lr, or set gradient_clipping",
+                         (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
     *last = step == o->steps || (o->stop && *o->stop);

@@ -30,7 +30,8 @@ static int open_csv(struct run_log *log, const struct zinf_config *config)
 {
     static const char *const tags[] = {"train_loss", "lr", "loss_scale"};
     char folder[2048], path[2304];
-    snprintf(folder, sizeof folder, "%s/%s", config->csv_output_path ? config->csv_output_path : ".",
+    snprintf(folder, sizeof folder, "%s/%s",
+             config->csv_output_path ? config->csv_output_path : ".",
              config->csv_job_name ? config->csv_job_name : "DeepSpeedJobName");
     int code = zinf_make_dirs(folder);
     for (int tag = 0; !code && tag < CSV_TAGS; tag++) {

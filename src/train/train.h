@@ -124,12 +124,12 @@ struct zinf_run_events {
 };
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    const char *output;              /* folder: model/, log.jsonl, config.resolved.json */
-    const char *log_path;            /* NULL: output/log.jsonl */
-    struct zinf_dataset *data;       /* borrowed */
-    struct zinf_dataset *eval_data;  /* NULL: none */
+    const char *output;             /* folder: model/, log.jsonl, config.resolved.json */
+    const char *log_path;           /* NULL: output/log.jsonl */
+    struct zinf_dataset *data;      /* borrowed */
+    struct zinf_dataset *eval_data; /* NULL: none */
     uint64_t steps;
-    uint64_t eval_every, save_every; /* 0: at the end only */
+    uint64_t eval_every, save_every;   /* 0: at the end only */
     const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
     struct zinf_run_events events;
 };

@@ -48,7 +48,7 @@ struct zinf_trainer {
     int64_t batch, seq, n_micro; /* B, T, G */
     uint64_t rows;               /* N = B * T */
     uint32_t n_units, n_layers;
-    const char *prefix;          /* of tensor names: as the folder has them */
+    const char *prefix; /* of tensor names: as the folder has them */
 
     struct zinf_layout layout;
     struct zinf_tiers *tiers;
