@@ -1,0 +1,101 @@
+/*
+ * cmd_config: `zinf config`, the resolved configuration and where each value came from. With
+ * --model, "auto" values that hang on the model are resolved as a run with that model does it.
+ */
+#include "cli/cli.h"
+
+#include "config/config.h"
+#include "model/model.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_RESOLVED_BYTES ((size_t)16 << 20)
+
+static const char usage[] =
+    "usage: zinf config --config FILE [--model DIR] [--json]\n"
+    "\n"
+    "Prints the resolved configuration, each value with where it came from.\n"
+    "\n"
+    "  --config FILE         DeepSpeed configuration\n"
+    "  --model DIR           folder with the config.json that \"auto\" values are taken from\n"
+    "  --json                one JSON object, which is itself a configuration\n";
+
+/* The configuration is written to files only, whole or not at all: so also here, then shown. */
+static int print_json(const struct zinf_config *config)
+{
+    char folder[256], *path = NULL, *text = NULL;
+    size_t bytes = 0;
+    const char *temporary = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/zinf-config-XXXXXX",
+             temporary && *temporary ? temporary : "/tmp");
+    if (!mkdtemp(folder))
+        return zinf_fail(-errno, "cannot make %s: %s; set TMPDIR to a folder that can be written",
+                         folder, strerror(errno));
+    int code = 0;
+    path = zinf_path_join(folder, "config.resolved.json");
+    if (!path) {
+        code = -ENOMEM;
+        goto out;
+    }
+    if ((code = zinf_config_write(config, path)) ||
+        (code = zinf_file_read(path, MAX_RESOLVED_BYTES, &text, &bytes)))
+        goto out;
+    fputs(text, stdout);
+    if (bytes && text[bytes - 1] != '\n')
+        putchar('\n');
+out:
+    if (path)
+        unlink(path);
+    rmdir(folder);
+    free(text);
+    free(path);
+    return code;
+}
+
+static int show(const char *config_path, const char *model_path, bool json)
+{
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    struct zinf_config *config = NULL;
+    struct zinf_model *model = NULL;
+    int code = 0;
+    if (model_path) {
+        if ((code = zinf_model_open(&model, model_path)))
+            goto out;
+        context.hidden_size = zinf_model_spec(model)->hidden;
+        context.dtype = zinf_dtype_name(zinf_model_spec(model)->file_dtype);
+    }
+    if ((code = zinf_config_load(&config, config_path, &context)))
+        goto out;
+    code = json ? print_json(config) : zinf_config_print(config, stdout);
+out:
+    zinf_config_destroy(config);
+    zinf_model_close(model);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *config = NULL, *model = NULL;
+    bool json = false;
+    const struct cli_option options[] = {
+        {.name = "--config", .kind = CLI_STRING, .value = &config},
+        {.name = "--model", .kind = CLI_STRING, .value = &model},
+        {.name = "--json", .kind = CLI_FLAG, .value = &json},
+    };
+    int code = cli_parse(&cli_config, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code)
+        return code < 0 ? cli_error(&cli_config, CLI_USAGE) : CLI_OK;
+    if (!config) {
+        zinf_fail(-EINVAL, "--config FILE is needed");
+        return cli_error(&cli_config, CLI_USAGE);
+    }
+    return show(config, model, json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_config = {
+    .name = "config",
+    .summary = "print the resolved configuration and where each value came from",
+    .usage = usage,
+    .run = run,
+};

@@ -1,0 +1,194 @@
+/*
+ * cmd_inspect: `zinf inspect`, the tensors of a model folder or file in a table, and whether they
+ * can be used: headers, names and shapes against config.json, values, tokenizer.
+ */
+#include "cli/inspect.h"
+
+#include <stdlib.h>
+
+#define MIN_NAME_COLS 6
+#define MAX_NAME_COLS 60 /* a longer name sticks out rather than pushing all lines wide */
+
+static const char usage[] =
+    "usage: zinf inspect PATH [--json]\n"
+    "\n"
+    "Lists the tensors of a model folder or a .safetensors file and checks them: headers, names\n"
+    "and shapes against config.json, values finite, tokenizer. Status 1 when something is wrong.\n"
+    "\n"
+    "  --json                one JSON object\n";
+
+/* A name comes from a file that is not trusted: nothing of it may steer the terminal. */
+static const char *printable(const char *text, char *buffer, size_t bytes)
+{
+    size_t n = 0;
+    for (; *text && n + 1 < bytes; text++)
+        buffer[n++] = (unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text;
+    buffer[n] = 0;
+    return buffer;
+}
+
+static int name_cols(const struct zinf_tensors *tensors)
+{
+    size_t cols = MIN_NAME_COLS;
+    for (uint64_t i = 0; i < zinf_tensors_count(tensors); i++) {
+        size_t length = strlen(zinf_tensors_at(tensors, i)->name);
+        if (length > cols)
+            cols = length;
+    }
+    return cols > MAX_NAME_COLS ? MAX_NAME_COLS : (int)cols;
+}
+
+static void print_tensors(const struct inspection *it)
+{
+    int cols = name_cols(it->tensors);
+    char shape[192], name[512], size[16];
+    uint64_t n = zinf_tensors_count(it->tensors);
+    printf("%-*s  %-7s  %-16s  %14s  %14s\n", cols, "tensor", "dtype", "shape", "elements",
+           "bytes");
+    for (uint64_t i = 0; i < n; i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
+        printf("%-*s  %-7s  %-16s  %14llu  %14llu\n", cols,
+               printable(info->name, name, sizeof name), zinf_file_dtype_name(info->dtype),
+               inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
+               (unsigned long long)info->n_elems, (unsigned long long)info->bytes);
+    }
+    printf("total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,
+           (unsigned long long)it->elems, (unsigned long long)it->bytes,
+           zinf_size_format(size, sizeof size, it->bytes));
+}
+
+static void print_text(const struct inspection *it)
+{
+    if (it->tensors)
+        print_tensors(it);
+    if (it->model) {
+        const struct zinf_model_spec *s = zinf_model_spec(it->model);
+        printf("model: %s, %llu parameters: %lld layers, hidden %lld, %lld heads, vocabulary %lld, "
+               "context %lld\n",
+               s->family, (unsigned long long)zinf_model_n_params(it->model),
+               (long long)s->n_layers, (long long)s->hidden, (long long)s->n_heads,
+               (long long)s->vocab, (long long)s->context);
+    }
+    if (it->tokenizer)
+        printf("tokenizer: %s, %u ids\n", zinf_tokenizer_kind(it->tokenizer),
+               zinf_tokenizer_vocab(it->tokenizer));
+    if (it->tensors)
+        printf("values: %llu floating tensors are finite\n", (unsigned long long)it->n_checked);
+    if (it->n_problems)
+        printf("%d problems found\n", it->n_problems + it->n_unsaid);
+    else
+        puts("no problem found");
+}
+
+static void print_problems(const struct inspection *it)
+{
+    char text[4096];
+    fflush(stdout);
+    for (int i = 0; i < it->n_problems; i++)
+        fprintf(stderr, "zinf inspect: %s\n", printable(it->problems[i], text, sizeof text));
+    if (it->n_unsaid)
+        fprintf(stderr, "zinf inspect: and %d more\n", it->n_unsaid);
+}
+
+static bool add_tensors(cJSON *root, const struct inspection *it)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "tensors");
+    bool good = list != NULL;
+    for (uint64_t i = 0; good && it->tensors && i < zinf_tensors_count(it->tensors); i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
+        cJSON *item = cJSON_CreateObject();
+        if (!item || !cJSON_AddItemToArray(list, item))
+            return false;
+        cJSON_AddStringToObject(item, "name", info->name);
+        cJSON_AddStringToObject(item, "dtype", zinf_file_dtype_name(info->dtype));
+        cJSON *shape = cJSON_AddArrayToObject(item, "shape");
+        for (int k = 0; shape && k < info->rank; k++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)info->shape[k]));
+        cJSON_AddNumberToObject(item, "elements", (double)info->n_elems);
+        cJSON_AddNumberToObject(item, "bytes", (double)info->bytes);
+        good =
+            cJSON_AddStringToObject(item, "file", zinf_tensors_file_name(it->tensors, info->file));
+    }
+    return good;
+}
+
+static void add_model(cJSON *root, const struct inspection *it)
+{
+    if (it->model) {
+        const struct zinf_model_spec *s = zinf_model_spec(it->model);
+        cJSON *model = cJSON_AddObjectToObject(root, "model");
+        cJSON_AddStringToObject(model, "family", s->family);
+        cJSON_AddNumberToObject(model, "parameters", (double)zinf_model_n_params(it->model));
+        cJSON_AddNumberToObject(model, "layers", (double)s->n_layers);
+        cJSON_AddNumberToObject(model, "hidden", (double)s->hidden);
+        cJSON_AddNumberToObject(model, "heads", (double)s->n_heads);
+        cJSON_AddNumberToObject(model, "vocab", (double)s->vocab);
+        cJSON_AddNumberToObject(model, "context", (double)s->context);
+    }
+    if (it->tokenizer) {
+        cJSON *tokenizer = cJSON_AddObjectToObject(root, "tokenizer");
+        cJSON_AddStringToObject(tokenizer, "kind", zinf_tokenizer_kind(it->tokenizer));
+        cJSON_AddNumberToObject(tokenizer, "ids", zinf_tokenizer_vocab(it->tokenizer));
+    }
+}
+
+static int print_json(const struct inspection *it)
+{
+    char *text = NULL;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "path", it->path);
+    cJSON_AddBoolToObject(root, "ok", !it->n_problems);
+    cJSON *problems = cJSON_AddArrayToObject(root, "problems");
+    for (int i = 0; i < it->n_problems; i++)
+        cJSON_AddItemToArray(problems, cJSON_CreateString(it->problems[i]));
+    cJSON_AddNumberToObject(root, "elements", (double)it->elems);
+    cJSON_AddNumberToObject(root, "bytes", (double)it->bytes);
+    cJSON_AddNumberToObject(root, "finite_tensors", (double)it->n_checked);
+    add_model(root, it);
+    if (add_tensors(root, it))
+        text = cJSON_Print(root);
+    cJSON_Delete(root);
+    if (!text)
+        return zinf_fail(-ENOMEM, "no memory for the JSON text");
+    puts(text);
+    free(text);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct inspection it;
+    struct cli_strings paths = {.n = 0};
+    bool json = false;
+    const struct cli_option options[] = {
+        {.name = "--json", .kind = CLI_FLAG, .value = &json},
+    };
+    int code =
+        cli_parse(&cli_inspect, options, sizeof options / sizeof *options, &paths, argc, argv);
+    if (code)
+        return code < 0 ? cli_error(&cli_inspect, CLI_USAGE) : CLI_OK;
+    if (paths.n != 1) {
+        zinf_fail(-EINVAL, "one PATH is needed, %d are given", paths.n);
+        return cli_error(&cli_inspect, CLI_USAGE);
+    }
+    inspect_open(&it, paths.items[0]);
+    inspect_check_shapes(&it);
+    inspect_check_values(&it);
+    if (json)
+        code = print_json(&it);
+    else
+        print_text(&it);
+    print_problems(&it);
+    int status = it.n_problems || code ? CLI_FAILED : CLI_OK;
+    inspect_close(&it);
+    if (code)
+        cli_error(&cli_inspect, status);
+    return status;
+}
+
+const struct cli_command cli_inspect = {
+    .name = "inspect",
+    .summary = "list the tensors of a model folder or .safetensors file and check them",
+    .usage = usage,
+    .run = run,
+};

@@ -1,0 +1,163 @@
+/*
+ * cmd_report: `zinf report`, the attachment of a bug report. Everything in it is safe to publish:
+ * what could name a user or a host is left out, and paths go through report_redact.
+ */
+#include "build-config.h"
+#include "cli/report.h"
+
+#include "aio/aio.h"
+#include "kernels/kernels.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <limits.h>
+#include <stdlib.h>
+
+static const char usage[] =
+    "usage: zinf report [--path DIR...] [--json]\n"
+    "\n"
+    "Prints what a bug report needs: system, processor, memory, limits, io_uring, drives, GPU and\n"
+    "library versions. It names no user and no host, so it is safe to publish.\n"
+    "\n"
+    "  --path DIR...         folders whose drives to describe, beside the current one\n"
+    "  --json                one JSON object\n";
+
+/* A library without a version call is known by the file that was loaded: libx.so.2.3. */
+static const char *library_file(const char *symbol, char buffer[PATH_MAX])
+{
+    Dl_info info;
+    void *address = dlsym(RTLD_DEFAULT, symbol);
+    if (!address || !dladdr(address, &info) || !info.dli_fname || !realpath(info.dli_fname, buffer))
+        return "unknown";
+    const char *slash = strrchr(buffer, '/');
+    return slash ? slash + 1 : buffer;
+}
+
+/* BLAS is asked by name: its header stays in kernels/, and another BLAS has no such call. */
+static const char *blas_version(void)
+{
+    char *(*get_config)(void) =
+        (char *(*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "openblas_get_config");
+    return get_config ? get_config() : "not OpenBLAS";
+}
+
+static void add_software(cJSON *facts)
+{
+    char file[PATH_MAX];
+    report_add(facts, "zinf", "%s", PACKAGE_VERSION);
+    report_add(facts, "compiler", "%s", __VERSION__);
+    report_add(facts, "glibc", "%s", gnu_get_libc_version());
+    report_add(facts, "openblas", "%s", blas_version());
+    report_add(facts, "liburing", "%s", library_file("io_uring_queue_init", file));
+    report_add(facts, "cjson", "%s", cJSON_Version());
+}
+
+static void add_environment(cJSON *facts)
+{
+    static const char *const names[] = {
+        "ZINF_CPU",          "ZINF_LOG",
+        "OMP_NUM_THREADS",   "OMP_PROC_BIND",
+        "OMP_PLACES",        "OPENBLAS_NUM_THREADS",
+        "OPENBLAS_CORETYPE", "CUDA_VISIBLE_DEVICES",
+    };
+    char text[1024] = "", safe[1024];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && used + strlen(names[i]) + strlen(value) + 3 < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%s", used ? " " : "",
+                                     names[i], value);
+    }
+    report_add(facts, "environment", "%s",
+               used ? report_redact(text, safe, sizeof safe) : "nothing set");
+}
+
+static void add_device(cJSON *facts)
+{
+    char safe[1024], size[16];
+    const char *why = zinf_device_cuda_why_not();
+    struct zinf_device *device = NULL;
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    if (!why && zinf_device_create(&device, &options))
+        why = zinf_error();
+    if (why)
+        report_add(facts, "cuda", "not used: %s", report_redact(why, safe, sizeof safe));
+    else
+        report_add(facts, "cuda", "%s, %s free", device->name,
+                   zinf_size_format(size, sizeof size, device->free_bytes));
+    if (device)
+        zinf_device_destroy(device);
+}
+
+static void add_drive(cJSON *drives, const char *path)
+{
+    char text[2048], safe[2048];
+    const char *shown = zinf_aio_describe_path(path, text, sizeof text) ? zinf_error() : text;
+    cJSON_AddItemToArray(drives, cJSON_CreateString(report_redact(shown, safe, sizeof safe)));
+}
+
+static void print_text(const cJSON *facts)
+{
+    const cJSON *fact, *item;
+    char label[32];
+    cJSON_ArrayForEach(fact, facts)
+    {
+        snprintf(label, sizeof label, "%s", fact->string);
+        for (char *c = label; *c; c++)
+            *c = *c == '_' ? ' ' : *c;
+        if (cJSON_IsString(fact))
+            printf("%-20s %s\n", label, fact->valuestring);
+        else
+            cJSON_ArrayForEach(item, fact) printf("%-20s %s\n", label, item->valuestring);
+    }
+}
+
+static int print_json(const cJSON *facts)
+{
+    char *text = cJSON_Print(facts);
+    if (!text)
+        return zinf_fail(-ENOMEM, "no memory for the report");
+    puts(text);
+    free(text);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli_strings paths = {.n = 0};
+    bool json = false;
+    const struct cli_option options[] = {
+        {.name = "--path", .kind = CLI_STRINGS, .value = &paths},
+        {.name = "--json", .kind = CLI_FLAG, .value = &json},
+    };
+    int code = cli_parse(&cli_report, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code)
+        return code < 0 ? cli_error(&cli_report, CLI_USAGE) : CLI_OK;
+    cJSON *facts = cJSON_CreateObject();
+    if (!facts) {
+        zinf_fail(-ENOMEM, "no memory for the report");
+        return cli_error(&cli_report, CLI_FAILED);
+    }
+    add_software(facts);
+    report_machine(facts);
+    report_limits(facts);
+    cJSON *drives = cJSON_AddArrayToObject(facts, "drive");
+    add_drive(drives, ".");
+    for (int i = 0; i < paths.n; i++)
+        add_drive(drives, paths.items[i]);
+    add_device(facts);
+    add_environment(facts);
+    if (json)
+        code = print_json(facts);
+    else
+        print_text(facts);
+    cJSON_Delete(facts);
+    return code ? cli_error(&cli_report, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_report = {
+    .name = "report",
+    .summary = "print what a bug report needs",
+    .usage = usage,
+    .run = run,
+};

@@ -1,0 +1,38 @@
+/*
+ * inspect: what `zinf inspect` has opened and found. A problem is a sentence; the parts that could
+ * not be opened stay NULL and left a problem behind.
+ */
+#ifndef ZINF_CLI_INSPECT_H
+#define ZINF_CLI_INSPECT_H
+
+#include "cli/cli.h"
+
+#include "formats/formats.h"
+#include "model/model.h"
+#include "text/text.h"
+
+#define INSPECT_MAX_PROBLEMS 1000
+
+struct inspection {
+    const char *path;
+    bool is_folder;
+    struct zinf_tensors *tensors;
+    struct zinf_model *model;         /* folders */
+    struct zinf_tokenizer *tokenizer; /* folders */
+    uint64_t elems, bytes, n_checked; /* tensors whose values were looked at */
+    char *problems[INSPECT_MAX_PROBLEMS];
+    int n_problems, n_unsaid; /* unsaid: more than fit */
+};
+
+/* Opens what is at path; never fails: what is wrong becomes a problem. */
+void inspect_open(struct inspection *it, const char *path);
+/* Compares tensors, config.json and tokenizer with each other. */
+void inspect_check_shapes(struct inspection *it);
+/* Reads every floating tensor once, in bounded memory. */
+void inspect_check_values(struct inspection *it);
+void inspect_close(struct inspection *it);
+
+/* "[2, 3]" into buffer. */
+const char *inspect_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape);
+
+#endif

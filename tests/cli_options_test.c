@@ -1,0 +1,255 @@
+/* cli: options, nearest words, charts, progress lines and what a report may show. */
+#include "cli/report.h"
+
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool flag;
+static const char *string;
+static struct cli_strings strings, words;
+static int64_t steps;
+static double rate;
+static uint64_t bytes;
+static const struct cli_option options[] = {
+    {.name = "--no-shuffle", .kind = CLI_FLAG, .value = &flag},
+    {.name = "--prompt", .kind = CLI_STRING, .value = &string},
+    {.name = "--data", .kind = CLI_STRINGS, .value = &strings},
+    {.name = "--steps", .kind = CLI_INT, .value = &steps, .min = 1, .max = 0x1p62},
+    {.name = "--lr", .kind = CLI_DOUBLE, .value = &rate, .min = 0, .max = 1},
+    {.name = "--device-memory", .kind = CLI_SIZE, .value = &bytes},
+};
+static const struct cli_command command = {.name = "train", .usage = "usage: test\n"};
+
+/* Parses a line of words without blanks in them; positional words are allowed when asked for. */
+static int parse(const char *line, bool allow_words)
+{
+    static char buffer[512]; /* the values point into it */
+    char *argv[64] = {"train"}, *rest;
+    int argc = 1;
+    flag = false;
+    string = NULL;
+    strings.n = words.n = 0;
+    steps = -1;
+    rate = -1;
+    bytes = 0;
+    snprintf(buffer, sizeof buffer, "%s", line);
+    for (char *word = strtok_r(buffer, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        argv[argc++] = word;
+    return cli_parse(&command, options, sizeof options / sizeof *options,
+                     allow_words ? &words : NULL, argc, argv);
+}
+
+static bool refuses(const char *line, const char *a, const char *b)
+{
+    int code = parse(line, false);
+    if (code == -EINVAL && strstr(zinf_error(), a) && strstr(zinf_error(), b))
+        return true;
+    printf("# '%s' gives %d: %s\n", line, code, code < 0 ? zinf_error() : "");
+    return false;
+}
+
+static void test_values(void)
+{
+    CHECK(!parse("--steps 7 --lr=2.5e-4 --no-shuffle --device-memory 4GiB --prompt=a=b", false));
+    CHECK(steps == 7 && rate == 2.5e-4 && flag && bytes == 4ull << 30 && !strcmp(string, "a=b"));
+    CHECK(!parse("--data a b --steps 1 --data c --data=d", false) && strings.n == 4);
+    CHECK(!strcmp(strings.items[1], "b") && !strcmp(strings.items[3], "d") && steps == 1);
+    CHECK(!parse("--steps 1 --steps 2", false) && steps == 2);
+    CHECK(!parse("--prompt -x", false) && !strcmp(string, "-x"));
+    CHECK(!parse("", false));
+}
+
+static void test_words(void)
+{
+    CHECK(!parse("one --no-shuffle two - -- --steps", true) && words.n == 4 && flag);
+    CHECK(!strcmp(words.items[2], "-") && !strcmp(words.items[3], "--steps"));
+    CHECK(refuses("--steps 3 four", "unexpected word", "four"));
+    CHECK(refuses("steps", "unexpected word 'steps'", "--steps"));
+}
+
+static void test_refusals(void)
+{
+    CHECK(refuses("--steps 12x", "--steps", "12x"));
+    CHECK(refuses("--steps 1.5", "--steps", "whole"));
+    CHECK(refuses("--steps=", "--steps", "whole"));
+    CHECK(refuses("--steps 0", "--steps 0", "at least 1"));
+    CHECK(refuses("--steps 99999999999999999999", "--steps", "too large"));
+    CHECK(refuses("--lr 1.5", "--lr 1.5", "from 0 to 1"));
+    CHECK(refuses("--lr nan", "--lr", "not a number"));
+    CHECK(refuses("--lr 1e-3s", "--lr", "1e-3s"));
+    CHECK(refuses("--device-memory 4parsecs", "--device-memory", "parsecs"));
+    CHECK(refuses("--no-shuffle=1", "--no-shuffle", "no value"));
+    CHECK(refuses("--steps", "--steps", "needs a value"));
+    CHECK(refuses("--prompt --steps 3", "--prompt", "needs a value"));
+    CHECK(refuses("--data --lr 1", "--data", "needs a value"));
+    CHECK(steps == -1 && rate == -1);
+}
+
+static void test_unknown_option_offers_the_nearest(void)
+{
+    CHECK(refuses("--stesp 3", "--stesp", "--steps"));
+    CHECK(refuses("--device-memroy=4GiB", "unknown option", "--device-memory?"));
+    CHECK(refuses("--device 1", "--device", "--device-memory?"));
+    CHECK(parse("--zzzzzz 1", false) == -EINVAL && !strstr(zinf_error(), "did you mean"));
+    CHECK(refuses("-s", "unknown option", "-s"));
+}
+
+static void test_help(void)
+{
+    printf("# "); /* the usage goes to standard output, where each line is TAP */
+    CHECK(parse("--help --zzzzzz", false) == 1);
+    printf("# ");
+    CHECK(parse("--steps 3 -h", false) == 1);
+}
+
+static void test_nearest(void)
+{
+    const char *names[] = {"init", "train", "eval", "generate", "gradients", "inspect"};
+    CHECK(!strcmp(cli_nearest("trian", names, 6), "train"));
+    CHECK(!strcmp(cli_nearest("Inspet", names, 6), "inspect"));
+    CHECK(!strcmp(cli_nearest("gradient", names, 6), "gradients"));
+    CHECK(!strcmp(cli_nearest("gen", names, 6), "generate"));
+    CHECK(!cli_nearest("g", names, 6) && !cli_nearest("", names, 6));
+    CHECK(!cli_nearest("bench", names, 6) && !cli_nearest("train", names, 0));
+}
+
+/* The chart as text; the caller frees. */
+static char *chart(const char *locale, const double *values, size_t n, int rows, int cols)
+{
+    char *text = NULL;
+    size_t text_bytes = 0;
+    setenv("LC_ALL", locale, 1);
+    FILE *out = open_memstream(&text, &text_bytes);
+    cli_chart(out, "loss", values, n, rows, cols);
+    fclose(out);
+    return text;
+}
+
+static void check_chart(const char *locale, const double *values, size_t n, const char *wanted)
+{
+    char *text = chart(locale, values, n, 3, 21);
+    CHECKF(!strcmp(text, wanted), "chart is\n%s", text);
+    free(text);
+}
+
+static void test_chart_of_known_values(void)
+{
+    const double down[] = {4, 3, 2, 1, 0}, hill[] = {0, 1, 0}, flat[] = {2, 2};
+    check_chart("C", down, 5,
+                "loss\n        4 |***       \n          |   ****   \n        0 |       ***\n"
+                "          +----------\n           1        5\n");
+    check_chart("C", hill, 3,
+                "loss\n        1 |    **    \n          |  **  **  \n        0 |**      **\n"
+                "          +----------\n           1        3\n");
+    check_chart("C", flat, 2,
+                "loss\n        2 |          \n          |**********\n        2 |          \n"
+                "          +----------\n           1        2\n");
+}
+
+static void test_chart_in_braille(void)
+{
+    const double down[] = {11, 0};
+    check_chart("C.UTF-8", down, 2,
+                "loss\n       11 │⠑⠢⢄⡀⠀⠀⠀⠀⠀⠀\n          │⠀⠀⠀⠈⠒⠤⡀⠀⠀⠀\n        0 │⠀⠀⠀⠀⠀⠀⠈⠑⠢⢄\n"
+                "          └──────────\n           1        2\n");
+}
+
+static void test_chart_of_odd_values(void)
+{
+    double many[5000];
+    const double holes[] = {NAN, 1, INFINITY, -1e308, 1e308}, none[] = {NAN, NAN};
+    for (int i = 0; i < 5000; i++)
+        many[i] = i % 2 ? 1 : 0;
+    char *text = chart("C", many, 5000, 3, 21);
+    CHECK(strstr(text, "1 |**********\n") && strstr(text, "0 |**********\n"));
+    free(text);
+    text = chart("C", holes, 5, -5, -5);
+    CHECK(strstr(text, "1e+308") && strchr(text, '*'));
+    free(text);
+    text = chart("C", none, 2, 3, 30);
+    CHECK(strstr(text, "no values"));
+    free(text);
+    text = chart("C", none, 0, 3, 30);
+    CHECK(strstr(text, "no values"));
+    free(text);
+}
+
+/* ---- progress: standard error goes to a file while a bar runs ---- */
+
+static char *captured(enum cli_progress_mode mode)
+{
+    static char text[8192];
+    struct cli_progress outer, inner;
+    FILE *file = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    cli_progress_begin(&outer, mode, "train", 10);
+    cli_progress_update(&outer, 5, "loss 2.5", true);
+    zinf_log(ZINF_LOG_WARN, "a line of the log");
+    cli_progress_begin(&inner, mode, "eval", 0);
+    cli_progress_end(&inner);
+    cli_progress_update(&outer, 6, "loss 2.4", false);
+    cli_progress_end(&outer);
+    zinf_log(ZINF_LOG_WARN, "after");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    return text;
+}
+
+static void test_progress(void)
+{
+    enum cli_progress_mode mode;
+    setenv("LC_ALL", "C", 1);
+    char *text = captured(CLI_PROGRESS_PLAIN);
+    CHECK(!strncmp(text, "train 5/10  loss 2.5", 20));
+    CHECK(!strstr(text, "2.4") && !strchr(text, '\r') && !strstr(text, "eval"));
+    text = captured(CLI_PROGRESS_AUTO); /* a file is no terminal */
+    CHECK(!strchr(text, '\r') && strstr(text, "a line of the log\n"));
+    text = captured(CLI_PROGRESS_BAR);
+    CHECK(strstr(text, "\r\x1b[Kzinf: warning: a line of the log\n"));
+    CHECK(strstr(text, "train  60% |############        | 6/10") && strstr(text, "loss 2.4"));
+    CHECK(strstr(text, "\nzinf: warning: after\n")); /* the sink is gone */
+    text = captured(CLI_PROGRESS_NONE);
+    CHECK(!strstr(text, "train") && strstr(text, "after"));
+    CHECK(!cli_progress_parse("plain", &mode) && mode == CLI_PROGRESS_PLAIN);
+    CHECK(cli_progress_parse("fast", &mode) == -EINVAL && strstr(zinf_error(), "fast"));
+}
+
+static void test_report_names_nobody(void)
+{
+    char out[256], path[300], host[128] = "";
+    setenv("HOME", "/data/people/jane", 1);
+    CHECK(!strcmp(report_redact("/data/people/jane/x: ext4", out, sizeof out), "~/x: ext4"));
+    CHECK(!strcmp(report_redact("/data/people/janet", out, sizeof out), "/data/people/janet"));
+    CHECK(!strcmp(report_redact("(/home/bob): no", out, sizeof out), "(/home/USER): no"));
+    CHECK(!strcmp(report_redact("/home/bob/a b", out, sizeof out), "/home/USER/a b"));
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = 0;
+    if (strlen(host) > 1) {
+        snprintf(path, sizeof path, "/mnt/%s/x", host);
+        CHECK(!strcmp(report_redact(path, out, sizeof out), "/mnt/HOST/x"));
+    }
+    CHECK(!strcmp(report_redact("abcdef", out, 4), "abc"));
+}
+
+int main(void)
+{
+    TAP_RUN(test_values);
+    TAP_RUN(test_words);
+    TAP_RUN(test_refusals);
+    TAP_RUN(test_unknown_option_offers_the_nearest);
+    TAP_RUN(test_help);
+    TAP_RUN(test_nearest);
+    TAP_RUN(test_chart_of_known_values);
+    TAP_RUN(test_chart_in_braille);
+    TAP_RUN(test_chart_of_odd_values);
+    TAP_RUN(test_progress);
+    TAP_RUN(test_report_names_nobody);
+    return tap_done();
+}
