@@ -1,0 +1,168 @@
+/*
+ * config_batch: train_batch_size = micro batch * accumulation * world size. Any one of the first
+ * two numbers completes the rest; a triple that cannot hold is an error that names the three
+ * values, the world size, and an edit of each that would mend it.
+ *
+ * The command line changes micro batch or accumulation, and what the file says of the other stays;
+ * then train_batch_size follows.
+ */
+#include "config/config_private.h"
+
+#define TRAIN "train_batch_size"
+#define MICRO "train_micro_batch_size_per_gpu"
+#define ACCUMULATION "gradient_accumulation_steps"
+
+/* 0 in a number: not given. */
+struct triple {
+    int64_t train, micro, accumulation, world;
+};
+
+/* False above 2^53, where JSON's numbers end. */
+static bool product(int64_t a, int64_t b, int64_t c, int64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out) && !__builtin_mul_overflow(*out, c, out) &&
+           *out <= 1ll << 53;
+}
+
+/* The largest micro batch up to limit that cuts per_rank samples evenly. */
+static int64_t even_micro(int64_t per_rank, int64_t limit)
+{
+    if (limit > per_rank)
+        limit = per_rank;
+    if (limit > 1 << 20) /* enough for any message */
+        limit = 1 << 20;
+    while (limit > 1 && per_rank % limit)
+        limit--;
+    return limit;
+}
+
+static int fail_triple(const struct config_loader *loader, const struct triple *t)
+{
+    int64_t accumulation = t->accumulation ? t->accumulation : 1, whole = 0, step = 0;
+    int64_t per_rank = (t->train + t->world - 1) / t->world; /* train rounded up to the ranks */
+    if (!product(t->micro, accumulation, t->world, &whole) ||
+        !product(t->micro, t->world, 1, &step))
+        return zinf_fail(
+            -EINVAL, "%s: " MICRO " %lld * " ACCUMULATION " %lld * world size %lld is too large",
+            loader->what, (long long)t->micro, (long long)accumulation, (long long)t->world);
+    int64_t micro = even_micro(per_rank, t->micro), rounds = (t->train + step / 2) / step;
+    if (per_rank % accumulation == 0)
+        micro = per_rank / accumulation;
+    rounds = rounds < 1 ? 1 : rounds;
+    return zinf_fail(-EINVAL,
+                     "%s: " TRAIN " is %lld, but " MICRO " %lld * " ACCUMULATION
+                     " %lld * world size %lld (ranks of this run) is %lld. Set " TRAIN
+                     " to %lld; or " MICRO " to %lld with " ACCUMULATION " %lld and " TRAIN
+                     " %lld; or " ACCUMULATION " to %lld with " TRAIN " %lld",
+                     loader->what, (long long)t->train, (long long)t->micro,
+                     (long long)t->accumulation, (long long)t->world,
+                     (long long)(t->accumulation ? whole : 0), (long long)whole, (long long)micro,
+                     (long long)(per_rank / micro), (long long)(per_rank * t->world),
+                     (long long)rounds, (long long)(rounds * step));
+}
+
+static bool is_given(const struct config_loader *loader, const char *path)
+{
+    enum entry_state state = zinf_config_entry(loader->config, path)->state;
+    return state == ENTRY_FILE || state == ENTRY_CONTEXT;
+}
+
+static bool from_command_line(const struct config_loader *loader, const char *path)
+{
+    return zinf_config_entry(loader->config, path)->state == ENTRY_CONTEXT;
+}
+
+static int mark(struct config_loader *loader, const char *path, const char *rule)
+{
+    struct config_entry *entry = zinf_config_entry(loader->config, path);
+    const char *opening = entry->state == ENTRY_AUTO ? "auto" : "inferred";
+    return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "%s: %s", opening, rule);
+}
+
+static int fail_missing(const struct config_loader *loader)
+{
+    const char *remedy = "write " MICRO " or " TRAIN ", or pass --micro-batch";
+    if (zinf_config_entry(loader->config, MICRO)->state == ENTRY_AUTO)
+        return zinf_fail(-EINVAL, "%s is \"auto\", but nothing provides it: %s",
+                         zinf_config_where(loader->config, MICRO), remedy);
+    return zinf_fail(-EINVAL, "%s: the batch size is not given: %s", loader->what, remedy);
+}
+
+/* Fills what is missing; every path leaves three numbers and three sources. */
+static int complete(struct config_loader *loader, struct triple *t)
+{
+    int code = 0;
+    if (!t->micro && !t->train) {
+        if (loader->text)
+            return fail_missing(loader);
+        t->micro = 1;
+        code = zinf_config_entry_mark(zinf_config_entry(loader->config, MICRO), ENTRY_DEFAULT,
+                                      "default");
+    }
+    if (!code && !t->accumulation && t->micro && t->train) {
+        t->accumulation = t->train / t->micro / t->world;
+        code = mark(loader, ACCUMULATION, TRAIN " / (" MICRO " * world size)");
+    } else if (!code && !t->accumulation) {
+        t->accumulation = 1;
+        code = mark(loader, ACCUMULATION, "1, nothing asks for more");
+    }
+    if (!code && !t->micro) {
+        t->micro = t->train / t->accumulation / t->world;
+        code = mark(loader, MICRO, TRAIN " / (" ACCUMULATION " * world size)");
+    }
+    return code;
+}
+
+/* The product, when train_batch_size is not given or the command line moved the others. */
+static int follow(struct config_loader *loader, struct triple *t, bool was_given)
+{
+    int64_t whole;
+    if (!product(t->micro, t->accumulation, t->world, &whole))
+        return fail_triple(loader, t);
+    if (was_given && whole != loader->config->train_batch_size)
+        zinf_log(ZINF_LOG_WARN,
+                 "%s is %lld, but the command line's %lld * %lld * world size %lld "
+                 "makes %lld: %lld is used",
+                 zinf_config_where(loader->config, TRAIN),
+                 (long long)loader->config->train_batch_size, (long long)t->micro,
+                 (long long)t->accumulation, (long long)t->world, (long long)whole,
+                 (long long)whole);
+    t->train = whole;
+    return mark(loader, TRAIN, MICRO " * " ACCUMULATION " * world size");
+}
+
+int zinf_config_resolve_batch(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    bool train_given = is_given(loader, TRAIN);
+    struct triple t = {.train = train_given ? config->train_batch_size : 0,
+                       .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
+                       .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
+                       .world = config->world_size};
+    int64_t whole;
+    if (t.micro && t.accumulation &&
+        (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))
+        t.train = 0;
+    bool train_follows = !t.train;
+    int code = complete(loader, &t);
+    if (!code && train_follows)
+        code = follow(loader, &t, train_given);
+    if (code)
+        return code;
+    if (!t.micro) { /* fewer samples than ranks times accumulation: 1 is the least there is */
+        t.micro = 1;
+        return fail_triple(loader, &t);
+    }
+    if (!product(t.micro, t.accumulation, t.world, &whole) || whole != t.train)
+        return fail_triple(loader, &t);
+    if (t.micro > INT32_MAX || t.accumulation > INT32_MAX) /* inferred: a given one is in range */
+        return zinf_fail(-EINVAL,
+                         "%s is %lld: that leaves " MICRO " %lld and " ACCUMULATION
+                         " %lld, which is too large",
+                         zinf_config_where(config, TRAIN), (long long)t.train, (long long)t.micro,
+                         (long long)t.accumulation);
+    config->train_batch_size = t.train;
+    config->micro_batch = t.micro;
+    config->accumulation = t.accumulation;
+    return 0;
+}

@@ -1,0 +1,234 @@
+/*
+ * config_check: what no single key can be blamed for: parameters of another optimizer or schedule,
+ * two precisions at once, offloading that the ZeRO stage has no place for. Each message names the
+ * key, where it stands, and the edit that mends it.
+ */
+#include "config/config_private.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#define PARAM "zero_optimization.offload_param."
+#define OPT "zero_optimization.offload_optimizer."
+
+static const char optimizer_names[] = "AdamW, Adam, Lion, Adagrad or SGD";
+
+/* ---- optimizer and scheduler ---- */
+
+/* DeepSpeed's and PyTorch's that zinf does not have. */
+static const char *const other_optimizers[] = {
+    "Lamb",  "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon",      "MuAdam", "MuAdamW",
+    "MuSGD", "Adafactor",  "Adadelta",   "Adamax",      "NAdam",     "RAdam",  "RMSprop",
+    "Rprop", "ASGD",       "LBFGS",      "SparseAdam",  "AdamW8bit",
+};
+
+int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type)
+{
+    const struct zinf_config_key *key = zinf_config_key_find("optimizer.type");
+    int line = zinf_json_line_of(loader->text, loader->bytes, key->path);
+    if (!cJSON_IsString(type))
+        return 0; /* the walk says what it must be */
+    const char *name = type->valuestring, *nearest = NULL;
+    int least = 3; /* further than two edits away is another word */
+    for (int i = 0; key->choices[i]; i++) {
+        if (!strcasecmp(key->choices[i], name))
+            return 0;
+        int distance = zinf_config_edit_distance(key->choices[i], name);
+        if (distance < least) {
+            least = distance;
+            nearest = key->choices[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof other_optimizers / sizeof *other_optimizers; i++)
+        if (!strcasecmp(other_optimizers[i], name))
+            return zinf_fail(-ENOTSUP, "%s:%d: optimizer.type \"%s\" is not supported here; use %s",
+                             loader->what, line, other_optimizers[i], optimizer_names);
+    return zinf_fail(-EINVAL, "%s:%d: optimizer.type \"%.40s\" is unknown; %s%s%s", loader->what,
+                     line, name, nearest ? "did you mean \"" : "use ",
+                     nearest ? nearest : optimizer_names, nearest ? "\"?" : "");
+}
+
+static unsigned optimizer_taker(const struct zinf_config *config)
+{
+    const char *const *names = zinf_config_key_find("optimizer.type")->choices;
+    for (unsigned i = 0; names[i]; i++)
+        if (!strcmp(names[i], config->optimizer.type))
+            return (unsigned)TAKER_ADAMW << i;
+    return 0;
+}
+
+bool zinf_config_key_applies(const struct zinf_config *config, const struct zinf_config_key *key)
+{
+    if (!key->takers)
+        return true;
+    if (key->takers & TAKER_OPTIMIZERS)
+        return key->takers & optimizer_taker(config);
+    return config->scheduler.kind && (key->takers & 1u << config->scheduler.kind);
+}
+
+static int fail_not_taken(struct config_loader *loader, const struct zinf_config_key *key)
+{
+    bool is_optimizer = key->takers & TAKER_OPTIMIZERS;
+    const char *type = is_optimizer ? "optimizer.type" : "scheduler.type";
+    const char *const *names = zinf_config_key_find(type)->choices;
+    char takers[256] = "";
+    size_t used = 0;
+    for (unsigned i = 0; names[i]; i++)
+        if (key->takers & (is_optimizer ? (unsigned)TAKER_ADAMW : 1u) << i)
+            used += (size_t)snprintf(takers + used, sizeof takers - used, "%s%s", used ? ", " : "",
+                                     names[i]);
+    const char *present =
+        is_optimizer ? loader->config->optimizer.type : names[loader->config->scheduler.kind];
+    if (!present[0])
+        return zinf_fail(-EINVAL, "%s is given without scheduler.type; it is a parameter of %s",
+                         zinf_config_where(loader->config, key->path), takers);
+    return zinf_fail(-EINVAL, "%s is no parameter of %s, but of %s; remove it",
+                     zinf_config_where(loader->config, key->path), present, takers);
+}
+
+/* "auto" asks for nothing in particular, so there it is only dropped. */
+int zinf_config_resolve_kinds(struct config_loader *loader)
+{
+    for (size_t i = 0; i < zinf_config_n_keys; i++) {
+        const struct zinf_config_key *key = &zinf_config_keys[i];
+        struct config_entry *entry = &loader->config->entries->item[i];
+        if (zinf_config_key_applies(loader->config, key))
+            continue;
+        if (entry->state == ENTRY_FILE)
+            return fail_not_taken(loader, key);
+        entry->state = ENTRY_DEFAULT;
+    }
+    return 0;
+}
+
+static int require(struct config_loader *loader, const char *path, const char *remedy)
+{
+    const struct zinf_config *config = loader->config;
+    if (!zinf_config_key_applies(config, zinf_config_key_find(path)) ||
+        zinf_config_entry(config, path)->state != ENTRY_DEFAULT)
+        return 0;
+    const char *const *names = zinf_config_key_find("scheduler.type")->choices;
+    return zinf_fail(-EINVAL, "%s: %s needs %s: write %s",
+                     zinf_config_where(config, "scheduler.type"), names[config->scheduler.kind],
+                     path, remedy);
+}
+
+static int check_scheduler(struct config_loader *loader)
+{
+    const struct zinf_config_scheduler *scheduler = &loader->config->scheduler;
+    int code = require(loader, "scheduler.params.total_num_steps",
+                       "the number of optimizer steps, or \"auto\" to take --steps");
+    if (!code)
+        code = require(loader, "scheduler.params.cycle_min_lr", "the lowest learning rate");
+    if (!code)
+        code = require(loader, "scheduler.params.cycle_max_lr", "the highest learning rate");
+    if (!code &&
+        (scheduler->kind == ZINF_SCHEDULER_WARMUP_DECAY_LR ||
+         scheduler->kind == ZINF_SCHEDULER_WARMUP_COSINE_LR) &&
+        scheduler->total_num_steps < scheduler->warmup_num_steps)
+        zinf_log(ZINF_LOG_WARN, "%s is %lld, less than the %lld steps of the warm-up",
+                 zinf_config_where(loader->config, "scheduler.params.total_num_steps"),
+                 (long long)scheduler->total_num_steps, (long long)scheduler->warmup_num_steps);
+    return code;
+}
+
+/* ---- precision ---- */
+
+static int check_precision(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const struct config_entry *wanted = zinf_config_entry(config, "data_types.param_dtype");
+    if (config->fp16.enabled && config->bf16)
+        return zinf_fail(-EINVAL, "%s and bf16.enabled are both true; set one of them to false",
+                         zinf_config_where(config, "fp16.enabled"));
+    config->dtype = config->fp16.enabled ? ZINF_DTYPE_F16
+                    : config->bf16       ? ZINF_DTYPE_BF16
+                                         : ZINF_DTYPE_F32;
+    /* Two spellings of each type, in the order of enum zinf_dtype. */
+    enum zinf_dtype dtype = (enum zinf_dtype)((int)wanted->number / 2);
+    if (wanted->state == ENTRY_FILE && dtype != config->dtype)
+        return zinf_fail(-EINVAL,
+                         "%s is %s, but fp16.enabled and bf16.enabled make it %s; remove "
+                         "it or enable that type",
+                         zinf_config_where(config, "data_types.param_dtype"),
+                         zinf_dtype_name(dtype), zinf_dtype_name(config->dtype));
+    return 0;
+}
+
+/* ---- ZeRO and offloading ---- */
+
+static int check_offload(struct config_loader *loader, const struct zinf_config_offload *offload,
+                         const char *device, const char *path)
+{
+    const struct zinf_config *config = loader->config;
+    if (offload->device == ZINF_PLACE_NVME && config->zero_stage != 3)
+        return zinf_fail(-EINVAL,
+                         "%s is \"nvme\", which needs zero_optimization.stage 3 (it is "
+                         "%lld); set stage to 3, or device to \"cpu\"",
+                         zinf_config_where(config, device), (long long)config->zero_stage);
+    if (offload->device == ZINF_PLACE_NVME && !offload->n_nvme_paths)
+        return zinf_fail(-EINVAL, "%s is \"nvme\", but %s is missing; write a folder on the drive",
+                         zinf_config_where(config, device), path);
+    return 0;
+}
+
+static int check_zero(struct config_loader *loader)
+{
+    const struct zinf_config *config = loader->config;
+    int code = check_offload(loader, &config->offload_param, PARAM "device", PARAM "nvme_path");
+    if (!code)
+        code = check_offload(loader, &config->offload_optimizer, OPT "device", OPT "nvme_path");
+    if (code)
+        return code;
+    if (config->offload_param.device != ZINF_PLACE_NONE && config->zero_stage != 3)
+        return zinf_fail(-EINVAL,
+                         "%s needs zero_optimization.stage 3 (it is %lld); set stage to "
+                         "3, or device to \"none\"",
+                         zinf_config_where(config, PARAM "device"), (long long)config->zero_stage);
+    if (config->offload_optimizer.device != ZINF_PLACE_NONE && config->zero_stage == 0)
+        return zinf_fail(-EINVAL,
+                         "%s needs zero_optimization.stage 1, 2 or 3 (it is 0); set "
+                         "stage, or device to \"none\"",
+                         zinf_config_where(config, OPT "device"));
+    if (config->offload_optimizer.ratio < 1 && config->zero_stage != 3)
+        return zinf_fail(-EINVAL,
+                         "%s below 1 needs zero_optimization.stage 3 (it is %lld); set "
+                         "stage to 3, or ratio to 1",
+                         zinf_config_where(config, OPT "ratio"), (long long)config->zero_stage);
+    return 0;
+}
+
+/* The value that the file has for a key which is only accepted. */
+static double accepted_value(const struct zinf_config *config, const char *path)
+{
+    const struct config_entry *entry = zinf_config_entry(config, path);
+    return entry->state == ENTRY_FILE ? entry->number : zinf_config_key_find(path)->number;
+}
+
+static int check_reduction(struct config_loader *loader)
+{
+    const struct zinf_config *config = loader->config;
+    const char *factor = "gradient_predivide_factor", *prescale = "prescale_gradients";
+    bool scatters = accepted_value(config, "zero_optimization.reduce_scatter") != 0;
+    if (config->zero_stage == 0 || !scatters)
+        return 0;
+    if (accepted_value(config, factor) != 1 || accepted_value(config, prescale) != 0)
+        return zinf_fail(
+            -EINVAL,
+            "%s does not go with zero_optimization.reduce_scatter; remove "
+            "it, or set reduce_scatter to false",
+            zinf_config_where(config, accepted_value(config, factor) != 1 ? factor : prescale));
+    return 0;
+}
+
+int zinf_config_check(struct config_loader *loader)
+{
+    int code = check_scheduler(loader);
+    if (!code)
+        code = check_precision(loader);
+    if (!code)
+        code = check_zero(loader);
+    if (!code)
+        code = check_reduction(loader);
+    return code;
+}

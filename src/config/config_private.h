@@ -1,0 +1,179 @@
+/*
+ * The inside of config: the key table and what the files of this folder share.
+ *
+ * One table knows every key: where its value goes in struct zinf_config, its default, what "auto"
+ * means for it, and whether it changes anything here. Loading, "auto", printing and writing all
+ * walk that table, so a new key is one row. Entry i of a configuration belongs to row i.
+ */
+#ifndef ZINF_CONFIG_PRIVATE_H
+#define ZINF_CONFIG_PRIVATE_H
+
+#include "base/base.h"
+#include "base/json.h"
+#include "config/config.h"
+
+enum key_type {
+    KEY_BOOL,   /* bool; with choices: the two words for false and true */
+    KEY_INT,    /* int64_t; 5e8 is an integer */
+    KEY_NUMBER, /* double */
+    KEY_SIZE,   /* uint64_t bytes, a number or "4GiB" */
+    KEY_TEXT,   /* char *, one of choices if there are any */
+    KEY_NAME,   /* char[16], one of choices, in their spelling */
+    KEY_CHOICE, /* an enum: the index into choices */
+    KEY_PAIR,   /* double[2] */
+    KEY_PATHS,  /* nvme_path of the struct zinf_config_offload at offset: a string or a list */
+    KEY_ANY,    /* not looked into; never stored */
+};
+
+enum key_use {
+    KEY_USED,
+    KEY_ACCEPTED,    /* known, changes nothing here: listed in one line */
+    KEY_UNSUPPORTED, /* an error unless it says what is so anyway */
+    KEY_IGNORED,     /* known and silent */
+};
+
+/* What "auto" stands for. Keys that are not used take "auto" whatever their rule. */
+enum auto_rule {
+    AUTO_ERROR,   /* nobody provides it */
+    AUTO_DEFAULT, /* as if the key were absent */
+    AUTO_BATCH,   /* completed from the rest of the batch triple and the command line */
+    AUTO_LR,      /* the command line */
+    AUTO_MAX_LR,  /* optimizer.params.lr */
+    AUTO_DTYPE,   /* on when the model folder has this number type */
+    AUTO_PREFETCH,
+    AUTO_PERSISTENCE,
+    AUTO_WARMUP_STEPS,
+    AUTO_TOTAL_STEPS,
+    AUTO_VALUE, /* .number, by the rule that Hugging Face's training arguments have for it */
+};
+
+/* Bits of zinf_config_key.takers: 1 << enum zinf_scheduler_kind, and above them the optimizers. */
+enum {
+    TAKER_ADAMW = 1 << 8,
+    TAKER_ADAM = 1 << 9,
+    TAKER_LION = 1 << 10,
+    TAKER_ADAGRAD = 1 << 11,
+    TAKER_SGD = 1 << 12,
+    TAKER_OPTIMIZERS = 0x1f00,
+};
+
+struct zinf_config_key {
+    const char *path; /* "a.b.c"; a last part "*" takes whatever the section has else */
+    enum key_type type;
+    enum key_use use;
+    enum auto_rule rule;
+    unsigned takers; /* optimizers or schedulers that have this parameter; 0: not such a key */
+    bool loose;      /* numbers and booleans may be written as strings */
+    bool below_max;  /* max itself is outside */
+    size_t offset;   /* in struct zinf_config, of a used key */
+    double number;   /* default: a number, 0 or 1, or the index of a choice */
+    double second;   /* default of the second of KEY_PAIR */
+    double min, max;
+    const char *text; /* default of KEY_TEXT, KEY_NAME */
+    const char *const *choices;
+    const char *why; /* KEY_UNSUPPORTED: the rest of the sentence after "KEY is VALUE: " */
+};
+extern const struct zinf_config_key zinf_config_keys[];
+extern const size_t zinf_config_n_keys;
+
+/* Another spelling of a key. */
+enum alias_change {
+    ALIAS_SAME,
+    ALIAS_CPU,   /* true means "cpu", false means nothing */
+    ALIAS_STAGE, /* true means 1, false means 0 */
+};
+struct zinf_config_alias {
+    const char *path, *key;
+    enum alias_change change;
+};
+extern const struct zinf_config_alias zinf_config_aliases[];
+extern const size_t zinf_config_n_aliases;
+
+enum entry_state {
+    ENTRY_DEFAULT,
+    ENTRY_AUTO, /* "auto", not resolved yet */
+    ENTRY_FILE,
+    ENTRY_CONTEXT,  /* command line */
+    ENTRY_RESOLVED, /* by an auto rule, or inferred from other keys */
+};
+struct config_entry {
+    enum entry_state state;
+    bool in_file;  /* present and not null, whatever won in the end */
+    double number; /* as the file has it, for keys that are not stored: 0/1, number, choice */
+    int line;      /* in the file, 0: unknown */
+    char *source;  /* NULL: default */
+};
+struct zinf_config_entries {
+    char *what; /* the file's name in messages */
+    struct config_entry *item;
+};
+
+/* A value between JSON and the struct; text and paths are borrowed from the document. */
+struct config_value {
+    double number;
+    int64_t integer;
+    uint64_t size;
+    double pair[2];
+    const char *text;
+    const char *paths[ZINF_CONFIG_MAX_PATHS];
+    int n_paths;
+};
+
+/* Everything that one load needs, so that steps have one argument. */
+struct config_loader {
+    struct zinf_config *config;
+    const struct zinf_config_context *context;
+    const char *text;
+    size_t bytes;
+    const char *what;
+    cJSON *document; /* NULL: no file */
+    char *unknown;   /* a line for each unknown key, NULL when there is none */
+    int n_unknown;
+    char *accepted; /* "a, b, c": known keys that change nothing */
+    char *renamed;  /* "old -> new, ..." */
+};
+
+/* config_names.c */
+const struct zinf_config_key *zinf_config_key_find(const char *path);
+const struct zinf_config_alias *zinf_config_alias_find(const char *path);
+bool zinf_config_section_known(const char *path);
+/* The end of the sentence about an unknown key: what was probably meant. */
+void zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
+int zinf_config_edit_distance(const char *a, const char *b);
+
+/* config_value.c */
+/* where ("ds.json:12") opens the message. */
+int zinf_config_value_parse(const struct zinf_config_key *key, const cJSON *json, const char *where,
+                            struct config_value *out);
+int zinf_config_value_store(struct zinf_config *config, const struct zinf_config_key *key,
+                            const struct config_value *value);
+int zinf_config_value_default(struct zinf_config *config, const struct zinf_config_key *key);
+/* The present value as JSON text on the heap, NULL without memory. */
+char *zinf_config_value_text(const struct zinf_config *config, const struct zinf_config_key *key);
+bool zinf_config_value_is_default(const struct zinf_config_key *key,
+                                  const struct config_value *value);
+
+/* config_load.c; path must be a known key. */
+struct config_entry *zinf_config_entry(const struct zinf_config *config, const char *path);
+/* Sets state and source; -ENOMEM. */
+int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, const char *format,
+                           ...) ZINF_PRINTF(3, 4);
+/* "ds.json:12: zero_optimization.stage": opens messages. One static buffer per thread. */
+const char *zinf_config_where(const struct zinf_config *config, const char *path);
+/* Appends to a heap string with separator; -ENOMEM. */
+int zinf_config_list_append(char **list, const char *separator, const char *item);
+/* Of its optimizer and scheduler, does this configuration have this parameter? */
+bool zinf_config_key_applies(const struct zinf_config *config, const struct zinf_config_key *key);
+/* config_print.c: what zinf_config_write writes; freed with cJSON_free. NULL without memory. */
+char *zinf_config_text(const struct zinf_config *config, bool with_sources);
+
+/* The steps of a load, in this order after the file is read. */
+int zinf_config_apply_context(struct config_loader *loader); /* config_context.c */
+int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type);
+int zinf_config_resolve_kinds(struct config_loader *loader);    /* config_check.c */
+int zinf_config_resolve_auto(struct config_loader *loader);     /* config_auto.c */
+int zinf_config_resolve_defaults(struct config_loader *loader); /* config_auto.c */
+int zinf_config_resolve_batch(struct config_loader *loader);    /* config_batch.c */
+int zinf_config_check(struct config_loader *loader);            /* config_check.c */
+
+#endif
