@@ -4,3 +4,24 @@ libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 	src/config/config_batch.c src/config/config_check.c src/config/config_print.c
 INSTALLED_H += src/config/config.h
 
+check_PROGRAMS += tests/config_test tests/config_files_test tests/config_errors_test
+TESTS += tests/config_test tests/config_files_test tests/config_errors_test
+tests_config_test_SOURCES = tests/config_test.c tests/config_support.h
+tests_config_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_config_test_LDADD = $(TEST_LDADD)
+tests_config_files_test_SOURCES = tests/config_files_test.c tests/config_support.h
+tests_config_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_config_files_test_LDADD = $(TEST_LDADD)
+tests_config_errors_test_SOURCES = tests/config_errors_test.c tests/config_support.h
+tests_config_errors_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_config_errors_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/config/hf_zero3_nvme_auto.json \
+	tests/fixtures/config/hf_zero3_cpu_auto.json \
+	tests/fixtures/config/zero2_cpu_offload_old_names.json \
+	tests/fixtures/config/zero_true.json tests/fixtures/config/minimal_fp32.json \
+	tests/fixtures/config/zero3_stage3_short_names.json \
+	tests/fixtures/config/tuned_aio_strings.json tests/fixtures/config/monitors.json \
+	tests/fixtures/config/pretrain_megatron_style.json \
+	tests/fixtures/config/lr_range_test_sgd.json tests/fixtures/config/one_cycle_lion.json \
+	tests/fixtures/config/adagrad_defaults.json tests/fixtures/config/accelerate_style.json \
+	tests/fixtures/config/zinf_section.json tests/fixtures/config/hostile_nulls.json
