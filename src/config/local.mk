@@ -25,3 +25,10 @@ EXTRA_DIST += tests/fixtures/config/hf_zero3_nvme_auto.json \
 	tests/fixtures/config/lr_range_test_sgd.json tests/fixtures/config/one_cycle_lion.json \
 	tests/fixtures/config/adagrad_defaults.json tests/fixtures/config/accelerate_style.json \
 	tests/fixtures/config/zinf_section.json tests/fixtures/config/hostile_nulls.json
+
+check_PROGRAMS += tests/fuzz_config
+TESTS += tests/fuzz_config
+tests_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c tests/fuzz/driver.c
+tests_fuzz_config_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"config"'
+tests_fuzz_config_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fuzz/corpus/config
