@@ -1,5 +1,6 @@
 /* config: complete configurations as people have them must load, and what zinf_config_write makes
  * of them must load again to the same struct, bit for bit. */
+#include "config/config_private.h"
 #include "config_support.h"
 
 #include <unistd.h>
@@ -135,6 +136,76 @@ static void test_round_trip_keeps_every_bit(void)
     zinf_config_destroy(config);
 }
 
+/* ---- the man page ---- */
+
+static char *read_man_page(void)
+{
+    char path[512], *text = NULL;
+    const char *source = getenv("SRCDIR");
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/man/zinf-config.5", source ? source : ".");
+    CHECKF(zinf_file_read(path, 1 << 20, &text, &bytes) == 0, "%s", zinf_error());
+    return text;
+}
+
+/* The name that the page must have for a path: its last part, or the section where the page names
+ * sections without what is in them. */
+static const char *name_on_page(const char *path, char *name, size_t name_bytes)
+{
+    static const char *const whole[] = {"tensorboard.",    "wandb.",        "timers.",
+                                        "flops_profiler.", "comms_logger.", "bfloat16."};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (!strncmp(path, whole[i], strlen(whole[i]))) {
+            snprintf(name, name_bytes, "%.*s", (int)strlen(whole[i]) - 1, path);
+            return name;
+        }
+    if (!dot)
+        return path;
+    if (strcmp(dot, ".*"))
+        return dot + 1;
+    snprintf(name, name_bytes, "%.*s", (int)(dot - path), path);
+    dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+static void test_man_page_names_every_key(void)
+{
+    char *page = read_man_page(), name[128];
+    for (size_t i = 0; page && i < zinf_config_n_keys; i++) {
+        const char *path = zinf_config_keys[i].path;
+        CHECKF(strstr(page, name_on_page(path, name, sizeof name)), "%s is not there", path);
+    }
+    for (size_t i = 0; page && i < zinf_config_n_aliases; i++) {
+        const char *path = zinf_config_aliases[i].path;
+        CHECKF(strstr(page, name_on_page(path, name, sizeof name)), "%s is not there", path);
+    }
+    free(page);
+}
+
+static void test_man_page_example_loads(void)
+{
+    char *page = read_man_page();
+    char *begin = page ? strstr(page, "\n.EX\n") : NULL,
+         *end = begin ? strstr(begin, "\n.EE") : NULL;
+    struct zinf_config *config;
+    size_t bytes = 0;
+    CHECK(begin && end);
+    for (char *at = end ? begin + 5 : NULL; at && at < end; at++)
+        if (*at != '\\') /* the page writes a minus as \- */
+            begin[bytes++] = *at;
+    int code =
+        end ? zinf_config_parse(&config, begin, bytes, "example", CONTEXT(NOTHING, .steps = 1000))
+            : -ENOENT;
+    CHECKF(code == 0, "%s", zinf_error());
+    if (!code) {
+        CHECK(config->offload_param.n_nvme_paths == 2 && config->accumulation == 8);
+        check_round_trip(config);
+        zinf_config_destroy(config);
+    }
+    free(page);
+}
+
 int main(void)
 {
     zinf_log_set_sink(catch_log, NULL);
@@ -142,5 +213,7 @@ int main(void)
     TAP_RUN(test_complete_configurations);
     TAP_RUN(test_what_the_fixtures_mean);
     TAP_RUN(test_round_trip_keeps_every_bit);
+    TAP_RUN(test_man_page_names_every_key);
+    TAP_RUN(test_man_page_example_loads);
     return tap_done();
 }

@@ -3,6 +3,7 @@ libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 	src/config/config_load.c src/config/config_context.c src/config/config_auto.c \
 	src/config/config_batch.c src/config/config_check.c src/config/config_print.c
 INSTALLED_H += src/config/config.h
+dist_man_MANS += man/zinf-config.5
 
 check_PROGRAMS += tests/config_test tests/config_files_test tests/config_errors_test
 TESTS += tests/config_test tests/config_files_test tests/config_errors_test
