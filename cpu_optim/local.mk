@@ -34,3 +34,8 @@ tests_optim_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
 	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin
+
+dist_man_MANS += man/zinf_optim.3
+noinst_PROGRAMS += examples/adamw_step
+examples_adamw_step_SOURCES = examples/adamw_step.c
+examples_adamw_step_LDADD = libzinf.la
