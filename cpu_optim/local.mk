@@ -6,7 +6,8 @@ INSTALLED_H += cpu_optim/optim.h
 
 noinst_LTLIBRARIES += liboptim.la
 liboptim_la_SOURCES = cpu_optim/optim.h $(OPTIM_INTERNAL) cpu_optim/optim.c \
-	cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c cpu_optim/optim_bench.c
+	cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c cpu_optim/optim_bench.c \
+	cpu_optim/optim_split.c
 liboptim_la_CFLAGS = $(OPTIM_CFLAGS)
 libcore_la_LIBADD += liboptim.la
 if HAVE_AVX2
@@ -22,11 +23,19 @@ liboptim_avx512_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += liboptim_avx512.la
 endif
 
-check_PROGRAMS += tests/optim_test
-TESTS += tests/optim_test
+check_PROGRAMS += tests/optim_test tests/optim_forms_test
+TESTS += tests/optim_test tests/optim_forms_test
+tests_optim_forms_test_SOURCES = tests/optim_forms_test.c
+tests_optim_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_forms_test_LDADD = $(TEST_LDADD)
 tests_optim_test_SOURCES = tests/optim_test.c
 tests_optim_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_optim_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
 	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin
+
+dist_man_MANS += man/zinf_optim.3
+noinst_PROGRAMS += examples/adamw_step
+examples_adamw_step_SOURCES = examples/adamw_step.c
+examples_adamw_step_LDADD = libzinf.la

@@ -87,6 +87,7 @@ static int check_overlap(const struct zinf_optim_array *a, int n_moments)
         {"moment2", n_moments > 1 ? a->moment2 : NULL, 4},
         {"grad", a->grad, zinf_dtype_bytes(a->grad_dtype)},
         {"param", a->param, zinf_dtype_bytes(a->param_dtype)},
+        {"remainder", a->remainder, 2},
     };
     const size_t count = sizeof ranges / sizeof *ranges;
     for (size_t i = 0; i < count; i++)
@@ -105,6 +106,9 @@ static int check_array(const struct zinf_optim_array *a, int n_moments)
     if ((unsigned)a->grad_dtype >= ZINF_DTYPE_COUNT ||
         (a->param && (unsigned)a->param_dtype >= ZINF_DTYPE_COUNT))
         return zinf_fail(-EINVAL, "optimizer: grad_dtype or param_dtype is unknown");
+    if (a->remainder && (a->master || !a->param || a->param_dtype != ZINF_DTYPE_BF16))
+        return zinf_fail(-EINVAL, "optimizer: a split master is a remainder and a bf16 param: set "
+                                  "master to NULL, param_dtype to bf16");
     if (!isfinite(a->grad_scale))
         return zinf_fail(-EINVAL, "optimizer: grad_scale is %g: give a finite value",
                          (double)a->grad_scale);
@@ -113,7 +117,7 @@ static int check_array(const struct zinf_optim_array *a, int n_moments)
     if (a->n > (uint64_t)1 << 60)
         return zinf_fail(-EINVAL, "optimizer: %llu elements are more than memory can hold",
                          (unsigned long long)a->n);
-    const char *missing = !a->master                     ? "master"
+    const char *missing = !a->master && !a->remainder    ? "master"
                           : !a->moment1                  ? "moment1"
                           : n_moments > 1 && !a->moment2 ? "moment2"
                           : !a->grad                     ? "grad"

@@ -57,6 +57,11 @@ struct zinf_optim_hyper {
  * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta,
  * bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
  * param, if set, receives p rounded to param_dtype. grad_scale is (clip factor) / (loss scale).
+ *
+ * Split master: with remainder set and master NULL, the fp32 master is held as the bf16 parameter
+ * and 16 bits more: master bits = (param << 16) + remainder as a signed number. The masters are
+ * those of the whole form, bit for bit; param is the master rounded to nearest, but ties go away
+ * from zero, since 16 bits cannot tell on which side of an even neighbour a tie lay.
  */
 struct zinf_optim_array {
     uint64_t n;
@@ -68,11 +73,18 @@ struct zinf_optim_array {
     float grad_scale;
     void *param; /* [n] in param_dtype, written; NULL: not wanted */
     enum zinf_dtype param_dtype;
+    uint16_t *remainder; /* [n], updated: split master; param_dtype is bf16, master NULL */
 };
 /* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range
  * (nothing is changed). n may be 0. Any alignment; 64-byte aligned is fastest. */
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads);
+
+/* Between the whole and the split form of masters; a NaN becomes 0x7fc00000. */
+void zinf_optim_split(uint16_t *param, uint16_t *remainder, const float *master, uint64_t n,
+                      int n_threads);
+void zinf_optim_join(float *master, const uint16_t *param, const uint16_t *remainder, uint64_t n,
+                     int n_threads);
 
 /* sum of x[i]^2 in double over fixed blocks of 4096 elements, block sums added in order: the same
  * bits for any thread count and instruction set. Inf or NaN in x gives a non-finite result, finite

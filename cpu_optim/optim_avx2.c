@@ -47,6 +47,23 @@ static inline void vec_store_f16(void *x, vec value)
     _mm_storeu_si128(x, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
+static inline vec vec_load_split(const uint16_t *param, const uint16_t *remainder)
+{
+    __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)param));
+    __m256i low = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)remainder));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(high, 16), low));
+}
+
+static inline void vec_store_split(uint16_t *param, uint16_t *remainder, vec value)
+{
+    __m256i bits = _mm256_castps_si256(value);
+    __m256i high = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
+    __m256i low = _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, low), 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)param, _mm256_castsi256_si128(both));
+    _mm_storeu_si128((__m128i *)(void *)remainder, _mm256_extracti128_si256(both, 1));
+}
+
 #define HAS_STREAM 1
 #define line_stream_end _mm_sfence
 

@@ -47,6 +47,22 @@ static inline void vec_store_f16(void *x, vec value)
     _mm256_storeu_si256(x, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
+static inline vec vec_load_split(const uint16_t *param, const uint16_t *remainder)
+{
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)param));
+    __m512i low =
+        _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)remainder));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 16), low));
+}
+
+static inline void vec_store_split(uint16_t *param, uint16_t *remainder, vec value)
+{
+    __m512i bits = _mm512_castps_si512(value);
+    __m512i high = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), 16);
+    _mm256_storeu_si256((__m256i *)(void *)param, _mm512_cvtepi32_epi16(high));
+    _mm256_storeu_si256((__m256i *)(void *)remainder, _mm512_cvtepi32_epi16(bits));
+}
+
 #define HAS_STREAM 1
 #define line_stream_end _mm_sfence
 

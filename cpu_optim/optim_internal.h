@@ -34,6 +34,23 @@ struct optim_scalars {
     float step_size;    /* lr / (1 - beta1^step) */
 };
 
+/* One element between the forms of a master; optim.h has the format. */
+static inline float optim_join_one(uint16_t param, uint16_t remainder)
+{
+    uint32_t bits = ((uint32_t)param << 16) + (uint32_t)(int16_t)remainder;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline void optim_split_one(uint16_t *param, uint16_t *remainder, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    *param = (uint16_t)((bits + 0x8000u) >> 16);
+    *remainder = (uint16_t)bits;
+}
+
 struct optim_ops {
     /* One step over elements [begin, end) of the array. */
     void (*step)(const struct optim_scalars *scalars, const struct zinf_optim_array *array,

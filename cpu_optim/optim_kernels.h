@@ -3,6 +3,7 @@
  *   LANES, vec               lanes of a vector of fp32, its type
  *   vec_set1 _load _store _add _sub _mul _div _sqrt _fma(a, b, c) = a * b + c
  *   vec_load_bf16 _load_f16 _store_bf16 _store_f16
+ *   vec_load_split(param, remainder), vec_store_split(param, remainder, vec)
  *   vec_canonical            NaN lanes become 0x7fc00000
  *   vec_sign(c, x)           c > 0: x; c < 0: -x; else c (zero, NaN)
  *   vec_nonfinite            bit mask of lanes that are Inf or NaN
@@ -18,7 +19,9 @@
 #define CACHE_LINE 64u
 #define LINE_ELEMS 16u /* fp32 of one cache line */
 #define TILE_ELEMS 512u
-#define NO_PARAM ZINF_DTYPE_COUNT /* param_dtype of an array without a parameter copy */
+/* Beside the dtypes of a parameter copy: none, and the copy being half of the master. */
+#define NO_PARAM ZINF_DTYPE_COUNT
+#define SPLIT_MASTER ((enum zinf_dtype)(ZINF_DTYPE_COUNT + 1))
 
 ALWAYS_INLINE const void *element_at(const void *x, enum zinf_dtype dtype, uint64_t i)
 {
@@ -42,6 +45,12 @@ ALWAYS_INLINE void store_as(void *x, enum zinf_dtype dtype, uint64_t i, vec valu
         vec_store_bf16(at, value);
     else if (dtype == ZINF_DTYPE_F16)
         vec_store_f16(at, value);
+}
+
+/* What the kernels make of an array's parameter copy. */
+ALWAYS_INLINE enum zinf_dtype param_form(const struct zinf_optim_array *a)
+{
+    return a->remainder ? SPLIT_MASTER : a->param ? a->param_dtype : NO_PARAM;
 }
 
 ALWAYS_INLINE bool has_moment2(enum zinf_optim_kind kind)
@@ -127,11 +136,16 @@ ALWAYS_INLINE void update_stream(vec g, vec *p, vec *m, vec *v)
  * each line of every array is asked for this far ahead (1.5 to 3 KiB measure alike). */
 #define PREFETCH_BYTES 2048u
 
-ALWAYS_INLINE void prefetch_line(bool moment2, enum zinf_dtype grad_dtype,
+ALWAYS_INLINE void prefetch_line(bool moment2, enum zinf_dtype grad_dtype, bool split,
                                  const struct zinf_optim_array *a, uint64_t i)
 {
     uint64_t ahead = i + PREFETCH_BYTES / sizeof(float);
-    __builtin_prefetch(a->master + ahead, 1);
+    if (split) {
+        __builtin_prefetch((const uint16_t *)a->param + ahead, 1);
+        __builtin_prefetch(a->remainder + ahead, 1);
+    } else {
+        __builtin_prefetch(a->master + ahead, 1);
+    }
     __builtin_prefetch(a->moment1 + ahead, 1);
     if (moment2)
         __builtin_prefetch(a->moment2 + ahead, 1);
@@ -144,7 +158,9 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
                                uint64_t j)
 {
     vec g = vec_mul(load_as(a->grad, grad_dtype, i), k->grad_scale);
-    vec p = vec_load(a->master + i);
+    vec p = param_dtype == SPLIT_MASTER
+                ? vec_load_split((const uint16_t *)a->param + i, a->remainder + i)
+                : vec_load(a->master + i);
     vec m = vec_load(a->moment1 + i);
     if (has_moment2(kind)) {
         vec v = vec_load(a->moment2 + i);
@@ -164,36 +180,53 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
     }
     p = vec_canonical(p);
     vec_store(a->moment1 + i, vec_canonical(m));
+    if (param_dtype == SPLIT_MASTER) {
+        vec_store_split((uint16_t *)a->param + i, a->remainder + i, p);
+        return;
+    }
     vec_store(a->master + i, p);
     store_as(param, param_dtype, j, p);
 }
 
-/* Fewer than LANES elements: through one padded vector on the stack. Rare, so of one form. */
+/* memcpy of count elements of one array, if it is there. */
+static void copy_elements(void *to, const void *from, uint64_t count, size_t element_bytes)
+{
+    if (to && from)
+        memcpy(to, from, count * element_bytes);
+}
+
+/* Fewer than LANES elements: through padded vectors on the stack. Rare, so of one form. */
 static __attribute__((noinline)) void step_partial(enum zinf_optim_kind kind, const struct lanes *k,
                                                    const struct zinf_optim_array *a, uint64_t i,
                                                    uint64_t count)
 {
     float master[LANES] = {0}, moment1[LANES] = {0}, moment2[LANES] = {0}, grad[LANES] = {0};
-    float param[LANES];
-    size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
-    size_t param_bytes = a->param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
-    struct zinf_optim_array padded = *a;
-    padded.master = master;
-    padded.moment1 = moment1;
-    padded.moment2 = moment2;
-    padded.grad = grad;
-    memcpy(master, a->master + i, count * sizeof *master);
-    memcpy(moment1, a->moment1 + i, count * sizeof *moment1);
-    if (a->moment2)
-        memcpy(moment2, a->moment2 + i, count * sizeof *moment2);
-    memcpy(grad, element_at(a->grad, a->grad_dtype, i), count * grad_bytes);
-    step_vector(kind, a->grad_dtype, a->param ? a->param_dtype : NO_PARAM, k, &padded, 0, param, 0);
-    memcpy(a->master + i, master, count * sizeof *master);
-    memcpy(a->moment1 + i, moment1, count * sizeof *moment1);
-    if (a->moment2)
-        memcpy(a->moment2 + i, moment2, count * sizeof *moment2);
-    if (a->param)
-        memcpy((char *)a->param + i * param_bytes, param, count * param_bytes);
+    float param[LANES] = {0};
+    uint16_t remainder[LANES] = {0};
+    const size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    const size_t param_bytes = a->param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    float *a_master = a->master ? a->master + i : NULL;
+    float *a_moment2 = a->moment2 ? a->moment2 + i : NULL;
+    char *a_param = a->param ? (char *)a->param + i * param_bytes : NULL;
+    uint16_t *a_remainder = a->remainder ? a->remainder + i : NULL;
+    const struct zinf_optim_array padded = {.master = master,
+                                            .moment1 = moment1,
+                                            .moment2 = moment2,
+                                            .grad = grad,
+                                            .param = param,
+                                            .remainder = remainder};
+    copy_elements(master, a_master, count, sizeof *master);
+    copy_elements(moment1, a->moment1 + i, count, sizeof *moment1);
+    copy_elements(moment2, a_moment2, count, sizeof *moment2);
+    copy_elements(grad, element_at(a->grad, a->grad_dtype, i), count, grad_bytes);
+    copy_elements(param, a_param, count, param_bytes);
+    copy_elements(remainder, a_remainder, count, sizeof *remainder);
+    step_vector(kind, a->grad_dtype, param_form(a), k, &padded, 0, param, 0);
+    copy_elements(a_master, master, count, sizeof *master);
+    copy_elements(a->moment1 + i, moment1, count, sizeof *moment1);
+    copy_elements(a_moment2, moment2, count, sizeof *moment2);
+    copy_elements(a_param, param, count, param_bytes);
+    copy_elements(a_remainder, remainder, count, sizeof *remainder);
 }
 
 /* ---- loops: kind and dtypes are constants in each copy ---- */
@@ -203,7 +236,7 @@ ALWAYS_INLINE void step_tile(enum zinf_optim_kind kind, enum zinf_dtype grad_dty
                              const struct zinf_optim_array *a, uint64_t i, void *param, uint64_t j)
 {
     for (uint64_t end = i + TILE_ELEMS; i < end; i += LINE_ELEMS, j += LINE_ELEMS) {
-        prefetch_line(has_moment2(kind), grad_dtype, a, i);
+        prefetch_line(has_moment2(kind), grad_dtype, param_dtype == SPLIT_MASTER, a, i);
         for (unsigned lane = 0; lane < LINE_ELEMS; lane += LANES)
             step_vector(kind, grad_dtype, param_dtype, k, a, i + lane, param, j + lane);
     }
@@ -222,7 +255,7 @@ ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad
     const uint64_t param_bytes = param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
     struct zinf_optim_array a = *array; /* local: pointers stay in registers */
     _Alignas(CACHE_LINE) char tile[TILE_ELEMS * sizeof(float)];
-    bool stream = param_dtype != NO_PARAM && HAS_STREAM &&
+    bool stream = param_dtype < NO_PARAM && HAS_STREAM &&
                   ((uintptr_t)a.param + i * param_bytes) % CACHE_LINE == 0;
     for (; i + TILE_ELEMS <= end; i += TILE_ELEMS) {
         if (!stream) {
@@ -242,6 +275,8 @@ ALWAYS_INLINE uint64_t step_to(enum zinf_optim_kind kind, enum zinf_dtype grad_d
                                const struct lanes *k, const struct zinf_optim_array *a, uint64_t i,
                                uint64_t end)
 {
+    if (a->remainder)
+        return step_loop(kind, grad_dtype, SPLIT_MASTER, k, a, i, end);
     if (!a->param)
         return step_loop(kind, grad_dtype, NO_PARAM, k, a, i, end);
     if (a->param_dtype == ZINF_DTYPE_F32)
@@ -255,7 +290,7 @@ ALWAYS_INLINE void step_kind(enum zinf_optim_kind kind, const struct optim_scala
                              const struct zinf_optim_array *a, uint64_t i, uint64_t end)
 {
     const struct lanes k = lanes_of(scalars);
-    uint64_t head = (0 - (uintptr_t)(a->master + i)) % CACHE_LINE / sizeof(float) % LANES;
+    uint64_t head = (0 - (uintptr_t)(a->moment1 + i)) % CACHE_LINE / sizeof(float) % LANES;
     if (head > end - i)
         head = end - i;
     if (head)

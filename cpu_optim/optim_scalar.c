@@ -72,6 +72,16 @@ static inline void vec_store_f16(uint16_t *x, vec value)
     *x = zinf_f16_from_f32(value);
 }
 
+static inline vec vec_load_split(const uint16_t *param, const uint16_t *remainder)
+{
+    return optim_join_one(*param, *remainder);
+}
+
+static inline void vec_store_split(uint16_t *param, uint16_t *remainder, vec value)
+{
+    optim_split_one(param, remainder, value);
+}
+
 /* There is no portable store past the cache. */
 #define HAS_STREAM 0
 #define line_stream(to, from) ((void)(to), (void)(from))

@@ -1,0 +1,163 @@
+/*
+ * cpu_optim: forms of state other than fp32 arrays. Split masters must hold the bits of whole ones,
+ * on every instruction set and cut.
+ */
+#include "base/random.h"
+#include "cpu_optim/optim_internal.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { N = 40007 };
+
+/* Random bits: every exponent, denormals, infinities, NaNs; one in eight lies on a tie of bf16. */
+static void fill(float *x, uint64_t n, uint64_t key)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t counter[4] = {(uint32_t)i}, bits[4];
+        zinf_philox(counter, key, bits);
+        if (bits[1] % 8 == 0)
+            bits[0] = (bits[0] & 0xffff0000u) | 0x8000u;
+        if (bits[1] % 64 == 1)
+            bits[0] = (bits[0] & 0x80000000u) | 0x7f800000u;
+        if (bits[1] % 8 > 4) /* ordinary numbers, too */
+            bits[0] = (bits[0] & 0x80ffffffu) | 0x3e000000u;
+        memcpy(x + i, bits, sizeof *x);
+    }
+}
+
+static void fill_positive(float *x, uint64_t n, uint64_t key)
+{
+    fill(x, n, key);
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = fabsf(x[i]);
+}
+
+static const struct zinf_optim_hyper hyper = {.kind = ZINF_OPTIM_ADAMW,
+                                              .lr = 1e-2f,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.99f,
+                                              .eps = 1e-8f,
+                                              .weight_decay = 0.1f,
+                                              .bias_correction = true,
+                                              .step = 3};
+
+/* ---- split master ---- */
+
+static void test_split_and_join(void)
+{
+    static float master[N], back[N];
+    static uint16_t param[N], remainder[N];
+    fill(master, N, 1);
+    zinf_optim_split(param, remainder, master, N, 2);
+    zinf_optim_join(back, param, remainder, N, 2);
+    int ties = 0, nans = 0;
+    for (int i = 0; i < N; i++) {
+        uint32_t bits, joined;
+        memcpy(&bits, &master[i], 4);
+        memcpy(&joined, &back[i], 4);
+        if (isnan(master[i])) {
+            nans++;
+            CHECK(joined == 0x7fc00000u && param[i] == 0x7fc0);
+            continue;
+        }
+        CHECKF(bits == joined, "%08x became %08x", bits, joined);
+        if ((bits & 0xffffu) == 0x8000u) {
+            ties++;
+            CHECK(param[i] == (bits >> 16) + 1);
+        } else {
+            CHECK(param[i] == zinf_bf16_from_f32(master[i]));
+        }
+    }
+    CHECKF(ties > 1000 && nans > 10, "%d ties, %d NaNs", ties, nans);
+}
+
+static void compare_split(enum zinf_optim_kind kind, enum zinf_isa isa, uint64_t from, uint64_t n,
+                          int n_threads)
+{
+    static float master[N], whole_moment1[N], whole_moment2[N], moment1[N], moment2[N], grad[N];
+    static float joined[N];
+    static uint16_t param[N], remainder[N];
+    struct zinf_optim_hyper h = hyper;
+    struct optim_scalars scalars;
+    h.kind = kind;
+    fill(master, N, 11);
+    fill(grad, N, 12);
+    fill(whole_moment1, N, 13);
+    fill_positive(whole_moment2, N, 14);
+    memcpy(moment1, whole_moment1, sizeof moment1);
+    memcpy(moment2, whole_moment2, sizeof moment2);
+    zinf_optim_split(param, remainder, master, N, 1);
+    zinf_optim_join(master, param, remainder, N, 1); /* NaNs canonical in both */
+    optim_scalars_init(&scalars, &h, 0.5f);
+    bool two = zinf_optim_n_moments(kind) > 1;
+    struct zinf_optim_array whole = {.n = n,
+                                     .master = master + from,
+                                     .moment1 = whole_moment1 + from,
+                                     .moment2 = two ? whole_moment2 + from : NULL,
+                                     .grad = grad + from,
+                                     .grad_scale = 0.5f};
+    struct zinf_optim_array split = whole;
+    split.master = NULL;
+    split.moment1 = moment1 + from;
+    split.moment2 = two ? moment2 + from : NULL;
+    split.param = param + from;
+    split.param_dtype = ZINF_DTYPE_BF16;
+    split.remainder = remainder + from;
+    optim_step_with(&optim_ops_scalar, &scalars, &whole, 1);
+    optim_step_with(optim_ops_of(isa), &scalars, &split, n_threads);
+    zinf_optim_join(joined, param, remainder, N, 1);
+    CHECKF(!memcmp(joined, master, sizeof joined) &&
+               !memcmp(moment1, whole_moment1, sizeof moment1) &&
+               !memcmp(moment2, whole_moment2, sizeof moment2),
+           "%s, %s, %d elements from %d, %d threads", zinf_optim_name(kind), zinf_isa_name(isa),
+           (int)n, (int)from, n_threads);
+}
+
+static void test_split_steps_like_whole(void)
+{
+    for (int kind = 0; kind < ZINF_OPTIM_KINDS; kind++)
+        for (int isa = 0; isa <= (int)zinf_isa(); isa++) {
+            enum zinf_optim_kind k = (enum zinf_optim_kind)kind;
+            compare_split(k, (enum zinf_isa)isa, 0, N, 1);
+            compare_split(k, (enum zinf_isa)isa, 0, N, 2);
+            compare_split(k, (enum zinf_isa)isa, 3, 1234, 1);
+            compare_split(k, (enum zinf_isa)isa, 7, 5, 1);
+        }
+}
+
+static void test_split_refusals(void)
+{
+    float memory[64] = {0};
+    uint16_t remainder[8] = {0};
+    struct zinf_optim_array fine = {.n = 8,
+                                    .moment1 = memory,
+                                    .moment2 = memory + 8,
+                                    .grad = memory + 16,
+                                    .grad_scale = 1,
+                                    .param = memory + 24,
+                                    .param_dtype = ZINF_DTYPE_BF16,
+                                    .remainder = remainder};
+    struct zinf_optim_array array = fine;
+    array.master = memory + 32;
+    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    array = fine;
+    array.param_dtype = ZINF_DTYPE_F16;
+    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    array = fine;
+    array.param = NULL;
+    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    array = fine;
+    array.remainder = (uint16_t *)array.param + 7;
+    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    CHECK(!zinf_optim_step(&hyper, &fine, 1));
+}
+
+int main(void)
+{
+    TAP_RUN(test_split_and_join);
+    TAP_RUN(test_split_steps_like_whole);
+    TAP_RUN(test_split_refusals);
+    return tap_done();
+}
