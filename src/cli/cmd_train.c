@@ -157,7 +157,7 @@ static int train(struct train_options *o)
 {
     struct cli_session session = {0};
     struct shown shown = {0};
-    int code = cli_progress_parse(o->progress, &shown.mode);
+    int code = o->progress ? cli_progress_parse(o->progress, &shown.mode) : 0;
     if (!code)
         code = open_all(&session, o);
     if (code)
