@@ -1,7 +1,8 @@
 # Per-ISA files are libraries of their own, with their own flags. Nowhere in this folder may the
 # compiler fuse a multiply and an add by itself: the bits would depend on it.
 OPTIM_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno
-OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/optim_kernels.h cpu_optim/reduce_kernels.h
+OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/optim_kernels.h cpu_optim/reduce_kernels.h \
+	cpu_optim/staged_kernels.h
 INSTALLED_H += cpu_optim/optim.h
 
 noinst_LTLIBRARIES += liboptim.la

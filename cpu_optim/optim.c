@@ -88,6 +88,8 @@ static int check_overlap(const struct zinf_optim_array *a, int n_moments)
         {"grad", a->grad, zinf_dtype_bytes(a->grad_dtype)},
         {"param", a->param, zinf_dtype_bytes(a->param_dtype)},
         {"remainder", a->remainder, 2},
+        {"half_moment1", a->half_moment1, 2},
+        {"half_moment2", n_moments > 1 ? a->half_moment2 : NULL, 2},
     };
     const size_t count = sizeof ranges / sizeof *ranges;
     for (size_t i = 0; i < count; i++)
@@ -117,11 +119,18 @@ static int check_array(const struct zinf_optim_array *a, int n_moments)
     if (a->n > (uint64_t)1 << 60)
         return zinf_fail(-EINVAL, "optimizer: %llu elements are more than memory can hold",
                          (unsigned long long)a->n);
-    const char *missing = !a->master && !a->remainder    ? "master"
-                          : !a->moment1                  ? "moment1"
-                          : n_moments > 1 && !a->moment2 ? "moment2"
-                          : !a->grad                     ? "grad"
-                                                         : NULL;
+    bool half = a->half_moment1;
+    if (half && (a->moment1 || a->moment2))
+        return zinf_fail(-EINVAL, "optimizer: moments are given in fp32 and in bf16: set one form");
+    const char *missing = NULL;
+    if (!a->master && !a->remainder)
+        missing = "master";
+    else if (!a->moment1 && !half)
+        missing = "moment1";
+    else if (n_moments > 1 && !(half ? (void *)a->half_moment2 : (void *)a->moment2))
+        missing = half ? "half_moment2" : "moment2";
+    else if (!a->grad)
+        missing = "grad";
     if (missing)
         return zinf_fail(-EINVAL, "optimizer: %s is NULL", missing);
     return check_overlap(a, n_moments);
@@ -154,6 +163,7 @@ void optim_scalars_init(struct optim_scalars *s, const struct zinf_optim_hyper *
     double correction2 = h->bias_correction ? 1 - power(beta2, h->step) : 1;
     *s = (struct optim_scalars){
         .kind = h->kind,
+        .step = h->step,
         .decay = h->weight_decay > 0,
         .grad_scale = grad_scale,
         .beta1 = h->beta1,
@@ -196,8 +206,10 @@ int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_opti
     if (rc || !array->n)
         return rc;
     struct zinf_optim_array given = *array;
-    if (kinds[hyper->kind].n_moments < 2)
+    if (kinds[hyper->kind].n_moments < 2) {
         given.moment2 = NULL;
+        given.half_moment2 = NULL;
+    }
     optim_scalars_init(&scalars, hyper, array->grad_scale);
     optim_step_with(optim_ops_of(zinf_isa()), &scalars, &given, n_threads);
     return 0;

@@ -62,6 +62,12 @@ struct zinf_optim_hyper {
  * and 16 bits more: master bits = (param << 16) + remainder as a signed number. The masters are
  * those of the whole form, bit for bit; param is the master rounded to nearest, but ties go away
  * from zero, since 16 bits cannot tell on which side of an even neighbour a tie lay.
+ *
+ * bf16 moments: with half_moment1 (and 2) set and moment1 and moment2 NULL, moments are kept in
+ * bf16; arithmetic is as above. They are rounded to nearest even or, with stochastic_rounding, up
+ * with the probability of the distance to the lower neighbour: 16 random bits are added below the
+ * cut. The bits are a function of rounding_key, step, moment and first_element + i: element e takes
+ * half (e / 16) % 2 (low first) of word (e % 128) / 32 of the Philox block e / 128 * 16 + e % 16.
  */
 struct zinf_optim_array {
     uint64_t n;
@@ -73,7 +79,11 @@ struct zinf_optim_array {
     float grad_scale;
     void *param; /* [n] in param_dtype, written; NULL: not wanted */
     enum zinf_dtype param_dtype;
-    uint16_t *remainder; /* [n], updated: split master; param_dtype is bf16, master NULL */
+    uint16_t *remainder;      /* [n], updated: split master; param_dtype is bf16, master NULL */
+    uint16_t *half_moment1;   /* [n] bf16, updated: instead of moment1 */
+    uint16_t *half_moment2;   /* [n] bf16, updated: instead of moment2 */
+    bool stochastic_rounding; /* of bf16 moments */
+    uint64_t rounding_key, first_element;
 };
 /* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range
  * (nothing is changed). n may be 0. Any alignment; 64-byte aligned is fastest. */

@@ -23,6 +23,7 @@
 /* What one step needs of its hyperparameters, computed once in double and rounded to fp32. */
 struct optim_scalars {
     enum zinf_optim_kind kind;
+    uint64_t step;
     bool decay; /* weight_decay > 0; without it p is not touched by the decay at all */
     float grad_scale;
     float beta1, one_minus_beta1;

@@ -355,8 +355,9 @@ static __attribute__((noinline)) void step_stream2(const struct optim_scalars *s
     step_kind(OPTIM_STREAM2, s, a, begin, end);
 }
 
-static void step(const struct optim_scalars *s, const struct zinf_optim_array *a, uint64_t begin,
-                 uint64_t end)
+/* One step over fp32 moments. */
+static void step_plain(const struct optim_scalars *s, const struct zinf_optim_array *a,
+                       uint64_t begin, uint64_t end)
 {
     static void (*const steps[])(const struct optim_scalars *, const struct zinf_optim_array *,
                                  uint64_t, uint64_t) = {
@@ -366,5 +367,4 @@ static void step(const struct optim_scalars *s, const struct zinf_optim_array *a
         [OPTIM_STREAM2] = step_stream2,
     };
     steps[s->kind](s, a, begin, end);
-    line_stream_end();
 }

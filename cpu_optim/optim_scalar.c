@@ -123,6 +123,7 @@ static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LAN
 
 #include "cpu_optim/optim_kernels.h"
 #include "cpu_optim/reduce_kernels.h"
+#include "cpu_optim/staged_kernels.h"
 
 const struct optim_ops optim_ops_scalar = {
     .step = step,

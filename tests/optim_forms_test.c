@@ -154,10 +154,115 @@ static void test_split_refusals(void)
     CHECK(!zinf_optim_step(&hyper, &fine, 1));
 }
 
+/* ---- bf16 moments ---- */
+
+static uint16_t random_half(uint64_t element, uint64_t key, uint64_t step, uint32_t moment)
+{
+    uint64_t block = element / 128 * 16 + element % 16;
+    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step,
+                           (uint32_t)(step >> 32) << 1 | moment};
+    uint32_t word[4];
+    zinf_philox(counter, key, word);
+    return (uint16_t)(word[element % 128 / 32] >> (element / 16 % 2 * 16));
+}
+
+static uint16_t rounded(float value, bool stochastic, uint64_t element, uint32_t moment)
+{
+    uint32_t bits;
+    if (!stochastic)
+        return zinf_bf16_from_f32(value);
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + random_half(element, 77, hyper.step, moment)) >> 16);
+}
+
+static float master[N], wide1[N], wide2[N], grad[N], half_master[N];
+static uint16_t half1[N], half2[N];
+
+/* A step over fp32 moments whose result is rounded afterwards must be what the form gives. */
+static void compare_half(enum zinf_isa isa, bool stochastic, uint64_t cut, int n_threads)
+{
+    const uint64_t first = ((uint64_t)1 << 36) + 5;
+    struct optim_scalars scalars;
+    fill(master, N, 21);
+    fill(grad, N, 22);
+    fill(wide1, N, 23);
+    fill_positive(wide2, N, 24);
+    zinf_convert(half1, ZINF_DTYPE_BF16, wide1, ZINF_DTYPE_F32, N);
+    zinf_convert(half2, ZINF_DTYPE_BF16, wide2, ZINF_DTYPE_F32, N);
+    zinf_convert(wide1, ZINF_DTYPE_F32, half1, ZINF_DTYPE_BF16, N);
+    zinf_convert(wide2, ZINF_DTYPE_F32, half2, ZINF_DTYPE_BF16, N);
+    memcpy(half_master, master, sizeof master);
+    optim_scalars_init(&scalars, &hyper, 1);
+    struct zinf_optim_array wide = {.n = N,
+                                    .master = master,
+                                    .moment1 = wide1,
+                                    .moment2 = wide2,
+                                    .grad = grad,
+                                    .grad_scale = 1};
+    optim_step_with(&optim_ops_scalar, &scalars, &wide, 1);
+    for (uint64_t from = 0; from < N; from = from ? N : cut) {
+        struct zinf_optim_array half = {.n = from ? N - from : cut,
+                                        .master = half_master + from,
+                                        .half_moment1 = half1 + from,
+                                        .half_moment2 = half2 + from,
+                                        .grad = grad + from,
+                                        .grad_scale = 1,
+                                        .stochastic_rounding = stochastic,
+                                        .rounding_key = 77,
+                                        .first_element = first + from};
+        optim_step_with(optim_ops_of(isa), &scalars, &half, n_threads);
+    }
+    CHECK(!memcmp(master, half_master, sizeof master));
+    int wrong = 0;
+    for (uint64_t i = 0; i < N; i++)
+        wrong += half1[i] != rounded(wide1[i], stochastic, first + i, 0) ||
+                 half2[i] != rounded(wide2[i], stochastic, first + i, 1);
+    CHECKF(!wrong, "%s, stochastic %d, cut at %d, %d threads: %d moments differ",
+           zinf_isa_name(isa), stochastic, (int)cut, n_threads, wrong);
+}
+
+static void test_half_moments(void)
+{
+    for (int isa = 0; isa <= (int)zinf_isa(); isa++)
+        for (int stochastic = 0; stochastic < 2; stochastic++) {
+            compare_half((enum zinf_isa)isa, stochastic, N, 1);
+            compare_half((enum zinf_isa)isa, stochastic, 1000, 2);
+            compare_half((enum zinf_isa)isa, stochastic, 33, 1);
+        }
+}
+
+/* A moment that gains less than half a unit each step stands still when rounded to nearest, and
+ * follows its mean when rounded stochastically. */
+static void test_stochastic_rounding_is_unbiased(void)
+{
+    for (int i = 0; i < N; i++) {
+        master[i] = grad[i] = 1;
+        half1[i] = half2[i] = 0x3f00; /* 0.5 */
+    }
+    struct zinf_optim_hyper h = hyper;
+    struct zinf_optim_array array = {.n = N,
+                                     .master = master,
+                                     .half_moment1 = half1,
+                                     .half_moment2 = half2,
+                                     .grad = grad,
+                                     .grad_scale = 1,
+                                     .stochastic_rounding = true,
+                                     .rounding_key = 5};
+    h.beta2 = 0.999f;
+    for (h.step = 1; h.step <= 20; h.step++)
+        CHECK(!zinf_optim_step(&h, &array, 2));
+    double mean = 0;
+    for (int i = 0; i < N; i++)
+        mean += (double)zinf_bf16_to_f32(half2[i]) / N;
+    CHECKF(fabs(mean - (1 - 0.5 * pow(0.999, 20))) < 1e-4, "the mean is %.6f", mean);
+}
+
 int main(void)
 {
     TAP_RUN(test_split_and_join);
     TAP_RUN(test_split_steps_like_whole);
     TAP_RUN(test_split_refusals);
+    TAP_RUN(test_half_moments);
+    TAP_RUN(test_stochastic_rounding_is_unbiased);
     return tap_done();
 }
