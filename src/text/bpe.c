@@ -181,8 +181,7 @@ static void offer(const struct text_bpe *bpe, struct text_bpe_scratch *scratch, 
         find_merge(bpe, scratch->symbols[left].id, scratch->symbols[right].id);
     if (merge)
         heap_push(scratch->heap, n_heap,
-                  (struct text_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left,
-                                          merge->id});
+                  (struct text_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left, merge->id});
 }
 
 static void join_all(const struct text_bpe *bpe, struct text_bpe_scratch *scratch, int32_t count)

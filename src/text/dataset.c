@@ -54,9 +54,10 @@ static int open_token_file(struct segment *segment, const char *path,
 
 static int bad_id(const struct zinf_dataset *dataset, const char *path, uint64_t at, uint32_t id)
 {
-    return zinf_fail(-ERANGE, "%s: token %llu is id %u, but the model's vocabulary has only %u: "
-                     "give the tokenizer or token file that belongs to the model", path,
-                     (unsigned long long)at, id, dataset->vocab);
+    return zinf_fail(-ERANGE,
+                     "%s: token %llu is id %u, but the model's vocabulary has only %u: "
+                     "give the tokenizer or token file that belongs to the model",
+                     path, (unsigned long long)at, id, dataset->vocab);
 }
 
 static int open_text_file(struct zinf_dataset *dataset, struct segment *segment, const char *path,
@@ -65,8 +66,8 @@ static int open_text_file(struct zinf_dataset *dataset, struct segment *segment,
     if (!options->tokenizer)
         return zinf_fail(-EINVAL, "%s: text needs a tokenizer", path);
     segment->kind = FROM_CACHE;
-    int code = text_token_cache_open(&segment->cache, path, options->tokenizer,
-                                     options->cache_folder);
+    int code =
+        text_token_cache_open(&segment->cache, path, options->tokenizer, options->cache_folder);
     if (code)
         return code;
     segment->count = segment->cache.count;
@@ -151,7 +152,8 @@ static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_op
     }
     dataset->n_windows = (dataset->n_tokens - 1) / dataset->seq_len;
     if (!dataset->n_windows)
-        return zinf_fail(-EINVAL, "%s%s: %llu tokens are less than one window of %u and the token "
+        return zinf_fail(-EINVAL,
+                         "%s%s: %llu tokens are less than one window of %u and the token "
                          "after it: give more text or a smaller sequence length",
                          options->files[0], options->n_files > 1 ? " and the other data files" : "",
                          (unsigned long long)dataset->n_tokens, dataset->seq_len);

@@ -9,8 +9,8 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-static size_t joined_bytes(const struct zinf_tokenizer *tokenizer, const int32_t *ids,
-                           size_t count, char *out)
+static size_t joined_bytes(const struct zinf_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                           char *out)
 {
     const struct text_vocab *vocab = &tokenizer->vocab;
     size_t total = 0;

@@ -116,8 +116,8 @@ static int keep(struct input *input)
     if (input->document_bytes == input->document_capacity) {
         size_t capacity = input->document_capacity ? 2 * input->document_capacity : 4096;
         if (capacity > MAX_DOCUMENT_BYTES)
-            return zinf_fail(-EFBIG, "%s: line %ld: a document of more than %zu bytes",
-                             input->path, input->line, MAX_DOCUMENT_BYTES);
+            return zinf_fail(-EFBIG, "%s: line %ld: a document of more than %zu bytes", input->path,
+                             input->line, MAX_DOCUMENT_BYTES);
         char *grown = realloc(input->document, capacity);
         if (!grown)
             return zinf_fail(-ENOMEM, "no memory for a document of %zu bytes in %s", capacity,
@@ -184,8 +184,8 @@ static int take_document(struct input *input, long line)
         return relocate(code, input, line);
     const cJSON *text = cJSON_GetObjectItemCaseSensitive(object, "text");
     if (!cJSON_IsObject(object)) {
-        code = zinf_fail(-EINVAL, "%s: line %ld: not an object with a \"text\" field",
-                         input->path, line);
+        code = zinf_fail(-EINVAL, "%s: line %ld: not an object with a \"text\" field", input->path,
+                         line);
     } else if (!cJSON_IsString(text)) {
         code = zinf_fail(-EINVAL, "%s: line %ld: the object has %s", input->path, line,
                          text ? "a \"text\" field that is no string" : "no \"text\" field");
@@ -193,8 +193,7 @@ static int take_document(struct input *input, long line)
         size_t bytes = strlen(text->valuestring);
         if (has_nul)
             bytes = show_nul(text->valuestring, bytes);
-        code = input->sink->feed(input->sink->handle, text->valuestring, 0, bytes, true,
-                                 &consumed);
+        code = input->sink->feed(input->sink->handle, text->valuestring, 0, bytes, true, &consumed);
     }
     cJSON_Delete(object);
     return code;
@@ -241,8 +240,10 @@ static int read_object(struct input *input)
         int c = peek(input);
         if (c < 0)
             return c < END_OF_FILE ? c
-                                   : zinf_fail(-EINVAL, "%s: line %ld: the object that begins "
-                                               "here has no end", input->path, line);
+                                   : zinf_fail(-EINVAL,
+                                               "%s: line %ld: the object that begins "
+                                               "here has no end",
+                                               input->path, line);
         if (c == '"')
             in_string = !in_string;
         else if (!in_string)

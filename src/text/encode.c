@@ -68,8 +68,7 @@ struct piece {
     bool fresh; /* begins where a prefix space belongs */
 };
 
-static int run_stage(struct text_encoder *encoder, int index, struct piece piece,
-                     size_t *consumed);
+static int run_stage(struct text_encoder *encoder, int index, struct piece piece, size_t *consumed);
 
 static int match_next(struct text_encoder *encoder, const struct text_stage *stage,
                       const struct piece *piece, size_t at)
@@ -79,8 +78,8 @@ static int match_next(struct text_encoder *encoder, const struct text_stage *sta
     /* Enough for any pattern that does not explode; a long run of one kind may be walked back. */
     uint64_t limit = 10000000 + 8 * (uint64_t)piece->bytes;
     pcre2_set_match_limit(encoder->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
-    int found = pcre2_match(stage->code, text, piece->bytes, at, options, encoder->match,
-                            encoder->context);
+    int found =
+        pcre2_match(stage->code, text, piece->bytes, at, options, encoder->match, encoder->context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
         found = pcre2_match(stage->code, text, piece->bytes, at, options | PCRE2_NO_JIT,
                             encoder->match, encoder->context);
@@ -203,8 +202,8 @@ static int encode_level(struct text_encoder *encoder, int level, size_t begin, s
     if (level == 2)
         return encode_text(encoder, begin, end, open, consumed);
     const struct text_added_set *set = &encoder->tokenizer->added[level];
-    bool at_start = encoder->place == TEXT_AT_START ||
-                    (level == 1 && encoder->place == TEXT_AFTER_FIRST);
+    bool at_start =
+        encoder->place == TEXT_AT_START || (level == 1 && encoder->place == TEXT_AFTER_FIRST);
     struct text_added_scan scan = {
         .text = encoder->text,
         .sentence = at_start ? begin : 0,

@@ -101,6 +101,15 @@ int text_stage_compile(struct text_stage *stage, const char *pattern, bool liter
                        const char *what);
 void text_stage_fini(struct text_stage *stage);
 
+/* ---- unicode_newer.c ---- */
+
+struct text_newer {
+    uint32_t first, last;
+    char category[3]; /* as in \p{Lu} */
+};
+extern const struct text_newer text_newer[]; /* in order */
+extern const size_t text_newer_count;
+
 /* ---- added.c ---- */
 
 struct text_added {

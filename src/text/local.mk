@@ -1,5 +1,19 @@
 libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_json.h \
-	src/text/utf8.c src/text/vocab.c src/text/bpe.c src/text/pretokenize.c src/text/added.c \
-	src/text/encode.c src/text/decode.c src/text/tokenizer.c src/text/tokenizer_json.c \
+	src/text/utf8.c src/text/vocab.c src/text/bpe.c src/text/pretokenize.c \
+	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c src/text/tokenizer.c src/text/tokenizer_json.c \
 	src/text/documents.c src/text/token_cache.c src/text/dataset.c
 INSTALLED_H += src/text/text.h
+
+check_PROGRAMS += tests/text_test tests/dataset_test tests/fuzz_tokenizer
+TESTS += tests/text_test tests/dataset_test tests/fuzz_tokenizer
+tests_text_test_SOURCES = tests/text_test.c
+tests_text_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_text_test_LDADD = $(TEST_LDADD)
+tests_dataset_test_SOURCES = tests/dataset_test.c
+tests_dataset_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_dataset_test_LDADD = $(TEST_LDADD)
+tests_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c tests/fuzz/driver.c
+tests_fuzz_tokenizer_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"tokenizer"'
+tests_fuzz_tokenizer_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_tokenizer.py tests/fixtures/tokenizer \
+	tests/fuzz/corpus/tokenizer

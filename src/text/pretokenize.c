@@ -33,30 +33,66 @@ static bool copy(struct reader *r, size_t n)
     return true;
 }
 
-/* Returns NULL, or what is not understood. */
-static const char *read_escape(struct reader *r)
+static bool put(struct reader *r, const char *text)
+{
+    size_t n = strlen(text);
+    if (r->out_bytes + n >= r->capacity)
+        return false;
+    memcpy(r->out + r->out_bytes, text, n);
+    r->out_bytes += n;
+    return true;
+}
+
+/* \s as White_Space itself: PCRE2's own also takes U+180E. Returns NULL, or what is not
+ * understood, as all read_ functions here do. */
+static const char *read_space(struct reader *r)
+{
+    bool negated = r->at[1] == 'S';
+    if (r->plain_space)
+        return copy(r, 2) ? NULL : "its length";
+    r->at += 2;
+    return put(r, negated ? "\\P{White_Space}" : "\\p{White_Space}") ? NULL : "its length";
+}
+
+/* The characters of a general category that the engine may not know yet, as ranges. */
+static bool put_newer(struct reader *r, const char *category, size_t letters)
+{
+    bool good = true;
+    for (size_t i = 0; i < text_newer_count && good; i++) {
+        const struct text_newer *newer = &text_newer[i];
+        char range[32];
+        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", newer->first, newer->last);
+        if (!strncmp(newer->category, category, letters))
+            good = put(r, range);
+    }
+    return good;
+}
+
+/* General categories alone; names of scripts differ in meaning. */
+static const char *read_property(struct reader *r, bool in_class)
+{
+    const char *p = r->at + 2;
+    bool whole = p[0] == '{' && p[1] && p[2] == '}';
+    bool known = p[0] == '{' && p[1] && strchr("LMNPSZ", p[1]) &&
+                 (whole || (p[2] >= 'a' && p[2] <= 'z' && p[3] == '}'));
+    bool negated = r->at[1] == 'P';
+    char positive[8];
+    if (!known || (negated && in_class))
+        return known ? "\\P in a class" : "a property other than L, M, N, P, S, Z and their kinds";
+    snprintf(positive, sizeof positive, "\\p%.*s", whole ? 3 : 4, p);
+    bool good = in_class || put(r, negated ? "[^" : "[");
+    good = good && put(r, positive) && put_newer(r, p + 1, whole ? 1 : 2);
+    r->at += whole ? 5 : 6;
+    return good && (in_class || put(r, "]")) ? NULL : "its length";
+}
+
+static const char *read_escape(struct reader *r, bool in_class)
 {
     char c = r->at[1];
-    if (c == 's' || c == 'S') {
-        /* White_Space itself: PCRE2's own \s also takes U+180E. */
-        const char *property = r->plain_space ? "\\s" : "\\p{White_Space}";
-        int n = snprintf(r->out + r->out_bytes, r->capacity - r->out_bytes, "%s", property);
-        if (r->out_bytes + (size_t)n >= r->capacity)
-            return "its length";
-        if (c == 'S')
-            r->out[r->out_bytes + 1] = r->plain_space ? 'S' : 'P';
-        r->out_bytes += (size_t)n;
-        r->at += 2;
-        return NULL;
-    }
-    if (c == 'p' || c == 'P') { /* general categories; names of scripts differ in meaning */
-        const char *p = r->at + 2;
-        bool known = p[0] == '{' && p[1] && strchr("LMNPSZC", p[1]) &&
-                     (p[2] == '}' || (p[2] >= 'a' && p[2] <= 'z' && p[3] == '}'));
-        if (!known)
-            return "a property other than a general category";
-        return copy(r, p[2] == '}' ? 5 : 6) ? NULL : "its length";
-    }
+    if (c == 's' || c == 'S')
+        return read_space(r);
+    if (c == 'p' || c == 'P')
+        return read_property(r, in_class);
     if (c == 'x') {
         size_t digits = r->at[2] == '{' ? strspn(r->at + 3, "0123456789abcdefABCDEF") : 0;
         if (!digits || r->at[3 + digits] != '}')
@@ -84,7 +120,7 @@ static const char *read_class(struct reader *r)
         if (r->at[0] == '&' && r->at[1] == '&')
             return "a meeting of classes (&&)";
         if (*r->at == '\\')
-            trouble = read_escape(r);
+            trouble = read_escape(r, true);
         else if (!copy(r, 1))
             trouble = "its length";
         if (trouble)
@@ -108,7 +144,8 @@ static const char *read_group(struct reader *r)
     return copy(r, 1) ? NULL : "its length";
 }
 
-/* Counted repeats: a + or ? after them is possessive or lazy in one engine, a repeat in the other. */
+/* After a counted repeat, + and ? make it possessive or lazy in one engine, a repeat in the other.
+ */
 static const char *read_count(struct reader *r)
 {
     size_t n = 1 + strspn(r->at + 1, "0123456789");
@@ -129,7 +166,7 @@ static const char *translate(struct reader *r)
         const char *trouble = NULL;
         switch (*r->at) {
         case '\\':
-            trouble = read_escape(r);
+            trouble = read_escape(r, false);
             break;
         case '[':
             trouble = read_class(r);
@@ -171,15 +208,17 @@ static pcre2_code *compile_text(const char *pattern, uint32_t options, int *erro
 
 static int compile_expression(struct text_stage *stage, const char *pattern, const char *what)
 {
-    char translated[4 * MAX_PATTERN];
+    char translated[16 * MAX_PATTERN];
     int error = 0;
     for (int attempt = 0; attempt < 2 && !stage->code; attempt++) {
         struct reader r = {.at = pattern, .out = translated, .capacity = sizeof translated};
         r.plain_space = attempt > 0; /* PCRE2 before 10.40 does not know White_Space */
         const char *trouble = translate(&r);
         if (trouble)
-            return zinf_fail(-ENOTSUP, "%s: the pattern '%.200s' of the pre-tokenizer has %s, "
-                             "which is not supported", what, pattern, trouble);
+            return zinf_fail(-ENOTSUP,
+                             "%s: the pattern '%.200s' of the pre-tokenizer has %s, "
+                             "which is not supported",
+                             what, pattern, trouble);
         stage->code = compile_text(translated, PCRE2_UCP, &error);
     }
     if (!stage->code) {
@@ -211,9 +250,10 @@ int text_stage_compile(struct text_stage *stage, const char *pattern, bool liter
     pcre2_pattern_info(stage->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
     pcre2_pattern_info(stage->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
     if (behind || matches_empty)
-        return zinf_fail(-ENOTSUP, "%s: the pre-tokenizer's pattern '%.200s' %s, which is not "
-                         "supported", what, pattern,
-                         behind ? "looks behind" : "matches the empty text");
+        return zinf_fail(-ENOTSUP,
+                         "%s: the pre-tokenizer's pattern '%.200s' %s, which is not "
+                         "supported",
+                         what, pattern, behind ? "looks behind" : "matches the empty text");
     /* Without JIT (refused, or not built in) matching is slower and otherwise the same. */
     (void)pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     return 0;

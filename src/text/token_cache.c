@@ -67,8 +67,8 @@ struct writer {
 static int write_all(struct writer *writer, const void *data, size_t bytes, uint64_t offset)
 {
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(writer->fd, (const char *)data + done, bytes - done,
-                           (off_t)(offset + done));
+        ssize_t n =
+            pwrite(writer->fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -180,8 +180,8 @@ static int open_private(int *out)
     const char *folders[] = {getenv("TMPDIR"), "/var/tmp", "/tmp"};
     int error = ENOENT;
     for (int i = 0; i < 3; i++) {
-        char *path = folders[i] && *folders[i] ? zinf_path_join(folders[i], "zinf-tokens-XXXXXX")
-                                               : NULL;
+        char *path =
+            folders[i] && *folders[i] ? zinf_path_join(folders[i], "zinf-tokens-XXXXXX") : NULL;
         if (!path)
             continue;
         int fd = mkstemp(path);
@@ -197,8 +197,10 @@ static int open_private(int *out)
             return 0;
         }
     }
-    return zinf_fail(-error, "cannot make a temporary file for tokens: %s; set TMPDIR to a folder "
-                     "with room", strerror(error));
+    return zinf_fail(-error,
+                     "cannot make a temporary file for tokens: %s; set TMPDIR to a folder "
+                     "with room",
+                     strerror(error));
 }
 
 /* One file for each text file and tokenizer: FOLDER/NAME-HASH.tokens */
@@ -245,18 +247,17 @@ static int make_named(const char *final_path, int source, const char *path,
     snprintf(temporary, length, "%s.tmp.%ld", final_path, (long)getpid());
     int code = 0, fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
-        code = zinf_fail(-errno, "cannot create the token cache %s: %s", temporary,
-                         strerror(errno));
+        code =
+            zinf_fail(-errno, "cannot create the token cache %s: %s", temporary, strerror(errno));
         free(temporary);
         return code;
     }
     code = write_cache(fd, temporary, source, path, tokenizer, header);
     if (!code && fsync(fd))
-        code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary,
-                         strerror(errno));
+        code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
     if (!code && rename(temporary, final_path))
-        code = zinf_fail(-errno, "cannot rename %s to %s: %s", temporary, final_path,
-                         strerror(errno));
+        code =
+            zinf_fail(-errno, "cannot rename %s to %s: %s", temporary, final_path, strerror(errno));
     if (code) {
         unlink(temporary);
         close(fd);
@@ -273,8 +274,8 @@ static int open_cache_file(struct text_token_cache *cache, int source, const cha
 {
     if (!folder) {
         int code = open_private(&cache->fd);
-        return code ? code : write_cache(cache->fd, "(a temporary file)", source, path, tokenizer,
-                                         header);
+        return code ? code
+                    : write_cache(cache->fd, "(a temporary file)", source, path, tokenizer, header);
     }
     int code = zinf_make_dirs(folder);
     char *name = code ? NULL : cache_path(folder, path, header->key);
@@ -345,8 +346,10 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
             if (got < 0 && errno == EINTR)
                 continue;
             if (got <= 0)
-                return zinf_fail(got ? -errno : -EIO, "cannot read the token cache of %s at token "
-                                 "%llu: %s", cache->path, (unsigned long long)first,
+                return zinf_fail(got ? -errno : -EIO,
+                                 "cannot read the token cache of %s at token "
+                                 "%llu: %s",
+                                 cache->path, (unsigned long long)first,
                                  got ? strerror(errno) : "it became shorter");
             done += (size_t)got;
         }

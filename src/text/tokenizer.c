@@ -1,7 +1,7 @@
 /*
  * tokenizer: opens a model folder's tokenizer, whichever form it has, and answers questions about
- * it. Forms: tokenizer.json (tokenizer_json.c); vocab.json with merges.txt, also under GPT-2's first
- * names encoder.json and vocab.bpe; nothing, which means bytes.
+ * it. Forms: tokenizer.json (tokenizer_json.c); vocab.json with merges.txt, also under GPT-2's
+ * first names encoder.json and vocab.bpe; nothing, which means bytes.
  */
 #include "text/internal.h"
 #include "text/tokenizer_json.h"
@@ -50,8 +50,8 @@ static int32_t id_of_name(const struct zinf_tokenizer *tokenizer, const char *na
 
 void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name)
 {
-    static const char *const usual[] = {END_OF_TEXT, "<|end_of_text|>", "</s>", "<|eot_id|>",
-                                        "<|im_end|>", "<eos>"};
+    static const char *const usual[] = {END_OF_TEXT,  "<|end_of_text|>", "</s>",
+                                        "<|eot_id|>", "<|im_end|>",      "<eos>"};
     int32_t id = name ? id_of_name(tokenizer, name) : -1;
     for (size_t i = 0; id < 0 && i < sizeof usual / sizeof *usual; i++)
         id = id_of_name(tokenizer, usual[i]);
@@ -137,8 +137,8 @@ static int open_vocab_and_merges(struct zinf_tokenizer **out, const char *vocab_
     if (!code)
         code = text_tokenizer_create(&tokenizer);
     if (!code)
-        code = text_json_read_pair(tokenizer, vocab, vocab_bytes, vocab_path, merges,
-                                   merges_bytes, merges_path);
+        code = text_json_read_pair(tokenizer, vocab, vocab_bytes, vocab_path, merges, merges_bytes,
+                                   merges_path);
     if (!code) {
         text_tokenizer_pick_end(tokenizer, NULL);
         tokenizer->fingerprint = XXH3_64bits_withSeed(
@@ -161,9 +161,11 @@ static int refuse_other_kinds(const char *folder)
         char *path = find_file(folder, others[i]);
         free(path);
         if (path)
-            return zinf_fail(-ENOTSUP, "%s: the tokenizer in %s is of a kind that is not "
+            return zinf_fail(-ENOTSUP,
+                             "%s: the tokenizer in %s is of a kind that is not "
                              "supported; only tokenizer.json with byte-level BPE, or vocab.json "
-                             "and merges.txt, are", folder, others[i]);
+                             "and merges.txt, are",
+                             folder, others[i]);
     }
     return 0;
 }

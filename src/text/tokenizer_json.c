@@ -1,6 +1,6 @@
 /*
- * tokenizer_json: byte-level BPE out of tokenizer.json, or out of vocab.json and merges.txt. What is
- * not understood is refused by name, never skipped: a tokenizer that is almost right trains a
+ * tokenizer_json: byte-level BPE out of tokenizer.json, or out of vocab.json and merges.txt. What
+ * is not understood is refused by name, never skipped: a tokenizer that is almost right trains a
  * model on almost the right ids. The post-processor, truncation and padding are left aside; they
  * do not take part in encode(add_special_tokens=False).
  */
@@ -74,8 +74,9 @@ static int read_vocab(struct text_vocab *vocab, const cJSON *object, const cJSON
         uint32_t id = (uint32_t)token->valuedouble;
         size_t letters = strlen(token->string), n;
         if (text_vocab_has(vocab, id))
-            code = zinf_fail(-EINVAL, "%s: the id %u is given to two tokens, one of them \"%.100s\"",
-                             what, id, token->string);
+            code =
+                zinf_fail(-EINVAL, "%s: the id %u is given to two tokens, one of them \"%.100s\"",
+                          what, id, token->string);
         else if (text_alphabet_decode(token->string, letters, bytes, &n))
             code = text_vocab_add(vocab, id, bytes, n, true);
         else /* spelled in other letters: no text leads there, but it can be decoded */
@@ -109,11 +110,15 @@ static int add_token(struct zinf_tokenizer *tokenizer, const struct text_added *
     uint32_t id = (uint32_t)token->id;
     int64_t known = id_in_vocab(vocab, token->content, id);
     if (known >= 0 && known != id)
-        return zinf_fail(-EINVAL, "%s: the added token \"%.100s\" has the id %u, but %lld in the "
-                         "vocabulary", what, token->content, id, (long long)known);
+        return zinf_fail(-EINVAL,
+                         "%s: the added token \"%.100s\" has the id %u, but %lld in the "
+                         "vocabulary",
+                         what, token->content, id, (long long)known);
     if (known < 0 && text_vocab_has(vocab, id))
-        return zinf_fail(-EINVAL, "%s: the id %u of the added token \"%.100s\" belongs to another "
-                         "token", what, id, token->content);
+        return zinf_fail(-EINVAL,
+                         "%s: the id %u of the added token \"%.100s\" belongs to another "
+                         "token",
+                         what, id, token->content);
     int code = 0;
     if (known < 0)
         code = text_vocab_add(vocab, id, token->content, token->bytes, false);
@@ -173,8 +178,10 @@ static int refuse_unless_empty(const cJSON *model, const char *what, const char 
     const char *text = "";
     int code = zinf_json_string(model, what, key, &text);
     if (!code && *text)
-        code = zinf_fail(-ENOTSUP, "%s: \"model.%s\" is \"%.50s\"; only byte-level BPE without it "
-                         "is supported", what, key, text);
+        code = zinf_fail(-ENOTSUP,
+                         "%s: \"model.%s\" is \"%.50s\"; only byte-level BPE without it "
+                         "is supported",
+                         what, key, text);
     return code;
 }
 
@@ -187,8 +194,10 @@ static int check_model(const cJSON *model, const char *what)
         return zinf_fail(-EINVAL, "%s: has no \"model\"", what);
     int code = zinf_json_string(model, what, "type", &type);
     if (!code && strcmp(type, "BPE"))
-        code = zinf_fail(-ENOTSUP, "%s: a tokenizer of kind \"%.50s\" is not supported, only "
-                         "byte-level BPE", what, type);
+        code = zinf_fail(-ENOTSUP,
+                         "%s: a tokenizer of kind \"%.50s\" is not supported, only "
+                         "byte-level BPE",
+                         what, type);
     code = code ? code : zinf_json_double(model, what, "dropout", &dropout);
     code = code ? code : zinf_json_bool(model, what, "byte_fallback", &byte_fallback);
     if (!code && (dropout != 0 || byte_fallback))
@@ -233,8 +242,8 @@ static int read_unknown(struct zinf_tokenizer *tokenizer, const cJSON *model, co
         return code;
     bpe->unknown = (int32_t)text_vocab_find(&tokenizer->vocab, name, strlen(name));
     if (bpe->unknown < 0 && !complete)
-        return zinf_fail(-EINVAL, "%s: \"model.unk_token\" \"%.50s\" is not in the vocabulary", what,
-                         name);
+        return zinf_fail(-EINVAL, "%s: \"model.unk_token\" \"%.50s\" is not in the vocabulary",
+                         what, name);
     return zinf_json_bool(model, what, "fuse_unk", &bpe->fuse_unknown);
 }
 
@@ -250,13 +259,13 @@ static int read_model(struct zinf_tokenizer *tokenizer, const cJSON *model, cons
     code = read_vocab(&tokenizer->vocab, cJSON_GetObjectItemCaseSensitive(model, "vocab"), added,
                       what);
     if (!code)
-        code = text_bpe_init(&tokenizer->bpe, &tokenizer->vocab,
-                             (size_t)cJSON_GetArraySize(merges));
+        code =
+            text_bpe_init(&tokenizer->bpe, &tokenizer->vocab, (size_t)cJSON_GetArraySize(merges));
     for (merge = merges->child; merge && !code; merge = merge->next)
         code = read_merge(tokenizer, merge, what);
     code = code ? code : read_unknown(tokenizer, model, what);
-    return code ? code : zinf_json_bool(model, what, "ignore_merges",
-                                        &tokenizer->bpe.ignore_merges);
+    return code ? code
+                : zinf_json_bool(model, what, "ignore_merges", &tokenizer->bpe.ignore_merges);
 }
 
 /* ---- pre-tokenizer ---- */
@@ -296,8 +305,10 @@ static int read_split(struct zinf_tokenizer *tokenizer, const cJSON *object, con
         return code;
     bool removed = !strcmp(behavior, "Removed") && invert;
     if (strcmp(behavior, "Isolated") && !removed)
-        return zinf_fail(-ENOTSUP, "%s: the pre-tokenizer Split with behavior \"%.50s\"%s is not "
-                         "supported", what, behavior, invert ? ", inverted," : "");
+        return zinf_fail(-ENOTSUP,
+                         "%s: the pre-tokenizer Split with behavior \"%.50s\"%s is not "
+                         "supported",
+                         what, behavior, invert ? ", inverted," : "");
     if (!expression == !string)
         return zinf_fail(-EINVAL, "%s: the pre-tokenizer Split has no \"pattern\"", what);
     struct text_stage *stage = next_stage(tokenizer, what);
@@ -326,20 +337,26 @@ static int read_pre_tokenizer(struct zinf_tokenizer *tokenizer, const cJSON *obj
         if (code)
             break;
         if (byte_level)
-            return zinf_fail(-ENOTSUP, "%s: the pre-tokenizer \"%.50s\" after ByteLevel is not "
-                             "supported", what, type);
+            return zinf_fail(-ENOTSUP,
+                             "%s: the pre-tokenizer \"%.50s\" after ByteLevel is not "
+                             "supported",
+                             what, type);
         byte_level = !strcmp(type, "ByteLevel");
         if (byte_level)
             code = read_byte_level(tokenizer, member, what);
         else if (!strcmp(type, "Split"))
             code = read_split(tokenizer, member, what);
         else
-            return zinf_fail(-ENOTSUP, "%s: the pre-tokenizer \"%.50s\" is not supported, only "
-                             "ByteLevel, and Split before it", what, type);
+            return zinf_fail(-ENOTSUP,
+                             "%s: the pre-tokenizer \"%.50s\" is not supported, only "
+                             "ByteLevel, and Split before it",
+                             what, type);
     }
     if (!code && !byte_level)
-        code = zinf_fail(-ENOTSUP, "%s: the pre-tokenizer does not end in ByteLevel; only "
-                         "byte-level BPE is supported", what);
+        code = zinf_fail(-ENOTSUP,
+                         "%s: the pre-tokenizer does not end in ByteLevel; only "
+                         "byte-level BPE is supported",
+                         what);
     return code;
 }
 
@@ -394,9 +411,8 @@ static int read_merge_lines(struct zinf_tokenizer *tokenizer, const char *text, 
         if (stop > at && !version) {
             if (!space || space == at || space + 1 == stop)
                 return zinf_fail(-EINVAL, "%s: line %d: not two tokens", what, line);
-            code = text_bpe_add_merge(&tokenizer->bpe, &tokenizer->vocab, at,
-                                      (size_t)(space - at), space + 1,
-                                      (size_t)(stop - space - 1));
+            code = text_bpe_add_merge(&tokenizer->bpe, &tokenizer->vocab, at, (size_t)(space - at),
+                                      space + 1, (size_t)(stop - space - 1));
             if (code)
                 return zinf_fail_in(code, "%s: line %d", what, line);
         }
