@@ -72,6 +72,8 @@ static void residual_slice(const struct host_simd *simd, const struct zinf_resid
                            const void *x, struct host_range range)
 {
     float x_buffer[HOST_CHUNK], r_buffer[HOST_CHUNK], factors[HOST_CHUNK];
+    for (int k = 0; k < HOST_CHUNK; k++)
+        factors[k] = 1.0f; /* stays so without dropout */
     for (uint64_t done = 0; done < range.count; done += HOST_CHUNK) {
         uint64_t i = range.first + done;
         size_t n = range.count - done < HOST_CHUNK ? range.count - done : HOST_CHUNK;
@@ -79,9 +81,6 @@ static void residual_slice(const struct host_simd *simd, const struct zinf_resid
         float *y = host_target(r_buffer, a->y, a->dtype, i);
         if (a->dropout.p > 0.0f)
             simd->dropout_factors(factors, &a->dropout, a->dropout.element_first + i, n);
-        else
-            for (size_t k = 0; k < n; k++)
-                factors[k] = 1.0f;
         if (x)
             simd->multiply_add(y, host_read(simd, x_buffer, x, a->dtype, i, n), r, factors, n);
         else

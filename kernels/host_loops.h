@@ -1,10 +1,8 @@
 /*
  * host_loops: elementwise and row loops of host_simd.h, to be included once by each per-ISA file
- * after it has defined f16_to_f32() and f16_from_f32() over ranges.
+ * after it has defined f16_to_f32(), f16_from_f32() and philox_blocks().
  */
-#include "base/random.h"
 #include "kernels/host_math.h"
-#include "kernels/host_simd.h"
 
 static void loop_to_f32(float *dst, const void *src, enum zinf_dtype dtype, size_t n)
 {
@@ -57,45 +55,20 @@ static void loop_multiply_add(float *y, const float *x, const float *a, const fl
 
 /* ---- dropout ---- */
 
-enum { PHILOX_BLOCKS = 64 };
-
-/* The four words of blocks first .. first + PHILOX_BLOCKS - 1, words[w][block]. */
-static void philox_blocks(uint32_t words[4][PHILOX_BLOCKS], const struct zinf_dropout *dropout,
-                          uint64_t first)
-{
-#pragma omp simd
-    for (uint32_t i = 0; i < PHILOX_BLOCKS; i++) {
-        uint64_t block = first + i;
-        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), dropout->step,
-                               dropout->site};
-        uint32_t out[4];
-        zinf_philox(counter, dropout->seed, out);
-        words[0][i] = out[0];
-        words[1][i] = out[1];
-        words[2][i] = out[2];
-        words[3][i] = out[3];
-    }
-}
-
 static void loop_dropout_factors(float *factors, const struct zinf_dropout *dropout,
                                  uint64_t element, size_t n)
 {
     /* uniform >= p, with both sides times 2^24: the same comparison in integers, exactly. */
     const int32_t threshold = (int32_t)ceilf(dropout->p * 0x1p24f);
     const float keep = 1.0f / (1.0f - dropout->p);
-    uint32_t words[4][PHILOX_BLOCKS];
-    float block[4 * PHILOX_BLOCKS];
+    uint32_t words[4 * PHILOX_BLOCKS];
     for (size_t done = 0; done < n;) {
-        size_t skip = (element + done) % 4;
-        size_t count = 4 * PHILOX_BLOCKS - skip;
-        if (count > n - done)
-            count = n - done;
+        const size_t skip = (element + done) % 4, room = 4 * PHILOX_BLOCKS - skip;
+        const size_t count = n - done < room ? n - done : room;
         philox_blocks(words, dropout, (element + done) / 4);
 #pragma omp simd
-        for (int i = 0; i < PHILOX_BLOCKS; i++)
-            for (int w = 0; w < 4; w++)
-                block[4 * i + w] = (int32_t)(words[w][i] >> 8) >= threshold ? keep : 0.0f;
-        memcpy(factors + done, block + skip, count * sizeof *block);
+        for (size_t i = 0; i < count; i++)
+            factors[done + i] = (int32_t)(words[skip + i] >> 8) >= threshold ? keep : 0.0f;
         done += count;
     }
 }

@@ -174,6 +174,7 @@ static int64_t least(int64_t a, int64_t b)
 static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
                            const struct plan *plan, const struct block *c_block)
 {
+    const bool keep_a = c_block->column > 0 && plan->depth >= m->k;
     const struct host_device *device = q->device;
     float *a_panel = q->workspace, *b_panel = a_panel + plan->a_floats;
     float *c_panel = b_panel + plan->b_floats, *c = c_panel;
@@ -198,7 +199,12 @@ static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
             a = (struct block){m->a, m->a_dtype, k, c_block->row, p.k, p.m, m->lda};
         if (m->trans_b)
             b = (struct block){m->b, m->b_dtype, c_block->column, k, p.n, p.k, m->ldb};
-        p.a = block_as_f32(device, &a, a_panel, &p.lda);
+        if (keep_a && m->a_dtype != ZINF_DTYPE_F32) { /* as the panel to the left left it */
+            p.a = a_panel;
+            p.lda = a.columns;
+        } else {
+            p.a = block_as_f32(device, &a, a_panel, &p.lda);
+        }
         p.b = block_as_f32(device, &b, b_panel, &p.ldb);
         multiply(device, &p);
     }

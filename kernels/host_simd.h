@@ -48,6 +48,9 @@ struct host_simd {
 
 extern const struct host_simd host_simd_scalar, host_simd_avx2, host_simd_avx512;
 
+/* Random blocks of four words that are made at a time. */
+enum { PHILOX_BLOCKS = 16 };
+
 /* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
 enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 

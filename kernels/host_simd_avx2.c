@@ -1,5 +1,6 @@
 /* host_simd_avx2: the loops for AVX2 with FMA; fp16 by the F16C instructions. */
-#include "base/base.h"
+#include "base/random.h"
+#include "kernels/host_simd.h"
 
 #include <immintrin.h>
 
@@ -24,6 +25,63 @@ static void f16_from_f32(uint16_t *dst, const float *src, size_t n)
                          _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
     for (; i < n; i++)
         dst[i] = zinf_f16_from_f32(src[i]);
+}
+
+/* Philox with one block in each 64-bit lane: the multiplication reads the low halves only, so what
+ * the high halves hold does not matter and no product need be shuffled. */
+struct philox_lanes {
+    __m256i c0, c1, c2, c3;
+};
+
+static inline void philox_round(struct philox_lanes *l, __m256i k0, __m256i k1)
+{
+    __m256i p0 = _mm256_mul_epu32(l->c0, _mm256_set1_epi64x(0xD2511F53));
+    __m256i p1 = _mm256_mul_epu32(l->c2, _mm256_set1_epi64x(0xCD9E8D57));
+    l->c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), l->c1), k0);
+    l->c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), l->c3), k1);
+    l->c1 = p1;
+    l->c3 = p0;
+}
+
+/* Words in 64-bit lanes, one block a lane, to memory in the order of blocks. */
+static inline void store_blocks(uint32_t *words, const struct philox_lanes *l)
+{
+    const __m256i low = _mm256_set1_epi64x(0xffffffff);
+    __m256i w01 = _mm256_or_si256(_mm256_and_si256(l->c0, low), _mm256_slli_epi64(l->c1, 32));
+    __m256i w23 = _mm256_or_si256(_mm256_and_si256(l->c2, low), _mm256_slli_epi64(l->c3, 32));
+    __m256i even = _mm256_unpacklo_epi64(w01, w23); /* blocks 0 and 2 */
+    __m256i odd = _mm256_unpackhi_epi64(w01, w23);  /* blocks 1 and 3 */
+    _mm256_storeu_si256((__m256i *)words, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)(words + 8), _mm256_permute2x128_si256(even, odd, 0x31));
+}
+
+static inline struct philox_lanes load_lanes(const struct zinf_dropout *dropout, uint64_t first)
+{
+    __m256i block =
+        _mm256_add_epi64(_mm256_set1_epi64x((long long)first), _mm256_setr_epi64x(0, 1, 2, 3));
+    return (struct philox_lanes){block, _mm256_srli_epi64(block, 32),
+                                 _mm256_set1_epi64x(dropout->step),
+                                 _mm256_set1_epi64x(dropout->site)};
+}
+
+/* Words of blocks first .. first + PHILOX_BLOCKS - 1, in order; two chains at a time hide the
+ * latency of the multiplication. */
+static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, uint64_t first)
+{
+    for (int block = 0; block < PHILOX_BLOCKS; block += 8) {
+        uint32_t k0 = (uint32_t)dropout->seed, k1 = (uint32_t)(dropout->seed >> 32);
+        struct philox_lanes a = load_lanes(dropout, first + (uint64_t)block);
+        struct philox_lanes b = load_lanes(dropout, first + (uint64_t)block + 4);
+        for (int round = 0; round < 10; round++) {
+            __m256i key0 = _mm256_set1_epi64x(k0), key1 = _mm256_set1_epi64x(k1);
+            philox_round(&a, key0, key1);
+            philox_round(&b, key0, key1);
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        store_blocks(words + 4 * block, &a);
+        store_blocks(words + 4 * block + 16, &b);
+    }
 }
 
 #include "kernels/host_loops.h"

@@ -1,6 +1,7 @@
 /* host_simd_scalar: the loops without instruction set flags: what every machine can run, and the
  * specification of the others. Four lanes is what a baseline compiler maps to a register. */
-#include "base/base.h"
+#include "base/random.h"
+#include "kernels/host_simd.h"
 
 #define HOST_SIMD host_simd_scalar
 #define HOST_ISA ZINF_ISA_SCALAR
@@ -16,6 +17,16 @@ static void f16_from_f32(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = zinf_f16_from_f32(src[i]);
+}
+
+/* Words of blocks first .. first + PHILOX_BLOCKS - 1, in order. */
+static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, uint64_t first)
+{
+    for (uint64_t block = first; block < first + PHILOX_BLOCKS; block++, words += 4) {
+        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), dropout->step,
+                               dropout->site};
+        zinf_philox(counter, dropout->seed, words);
+    }
 }
 
 #include "kernels/host_loops.h"

@@ -51,17 +51,35 @@ register_tile(const struct product *p, int64_t row, int64_t column, const int n_
         }
 }
 
+/* One column of register tiles; the tile's width must be a constant to stay in registers. */
+static void multiply_columns(const struct product *p, int64_t rows, int64_t column, int n_vectors)
+{
+    switch (n_vectors) {
+    case 1:
+        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
+            register_tile(p, row, column, 1);
+        break;
+    case 2:
+        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
+            register_tile(p, row, column, 2);
+        break;
+    case 3:
+        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
+            register_tile(p, row, column, REGISTER_VECTORS > 2 ? 3 : 1);
+        break;
+    default:
+        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
+            register_tile(p, row, column, REGISTER_VECTORS);
+    }
+}
+
 /* rows is rounded up to REGISTER_ROWS: every buffer has room for whole tiles. */
 static void multiply_tiles(const struct product *p, int64_t rows, int64_t columns)
 {
-    const int64_t wide = REGISTER_VECTORS * HOST_LANES;
-    int64_t column = 0;
-    for (; column + wide <= columns; column += wide)
-        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
-            register_tile(p, row, column, REGISTER_VECTORS);
-    for (; column < columns; column += HOST_LANES)
-        for (int64_t row = 0; row < rows; row += REGISTER_ROWS)
-            register_tile(p, row, column, 1);
+    for (int64_t column = 0; column < columns; column += REGISTER_VECTORS * HOST_LANES) {
+        int64_t left = (columns - column) / HOST_LANES;
+        multiply_columns(p, rows, column, left < REGISTER_VECTORS ? (int)left : REGISTER_VECTORS);
+    }
 }
 
 /* ---- packing ---- */

@@ -42,3 +42,9 @@ tests_kernels_elementwise_test_LDADD = $(TEST_LDADD)
 tests_kernels_rows_test_SOURCES = tests/kernels_rows_test.c
 tests_kernels_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_rows_test_LDADD = $(TEST_LDADD)
+
+noinst_PROGRAMS += tests/bench/matmul_bench tests/bench/kernels_bench
+tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c
+tests_bench_matmul_bench_LDADD = $(TEST_LDADD)
+tests_bench_kernels_bench_SOURCES = tests/bench/kernels_bench.c
+tests_bench_kernels_bench_LDADD = $(TEST_LDADD)

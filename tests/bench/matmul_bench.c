@@ -1,0 +1,128 @@
+/*
+ * matmul_bench: the device's matmul against one plain multi-threaded cblas_sgemm of the same
+ * shape, best of several runs taken in turn. Usage: matmul_bench [threads] [runs]
+ */
+#include "kernels/kernels.h"
+
+#include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct shape {
+    const char *name;
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+};
+
+/* The products of a GPT-2 block and head at 1024 tokens: forward, dX and dW. */
+static const struct shape shapes[] = {
+    {"qkv", 1024, 2304, 768, false, false},      {"up", 1024, 3072, 768, false, false},
+    {"down", 1024, 768, 3072, false, false},     {"up dX", 1024, 768, 3072, false, true},
+    {"up dW", 768, 3072, 1024, true, false},     {"down dW", 3072, 768, 1024, true, false},
+    {"head tile", 1024, 8384, 768, false, true},
+};
+
+struct bench {
+    struct zinf_device *device;
+    struct zinf_queue *queue;
+    int n_threads, runs;
+};
+
+/* With one thread the time is the CPU's, so that other users of the machine do not count. */
+static double seconds(int n_threads)
+{
+    struct timespec now;
+    clock_gettime(n_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double time_blas(const struct zinf_matmul *m, int n_threads)
+{
+    openblas_set_num_threads(n_threads);
+    double start = seconds(n_threads);
+    cblas_sgemm(CblasRowMajor, m->trans_a ? CblasTrans : CblasNoTrans,
+                m->trans_b ? CblasTrans : CblasNoTrans, (int)m->m, (int)m->n, (int)m->k, 1.0f, m->a,
+                (int)m->lda, m->b, (int)m->ldb, 0.0f, m->c, (int)m->ldc);
+    double taken = seconds(n_threads) - start;
+    openblas_set_num_threads(1);
+    return taken;
+}
+
+static double time_ours(const struct bench *b, const struct zinf_matmul *m)
+{
+    double start = seconds(b->n_threads);
+    if (b->device->ops->matmul(b->queue, m))
+        fprintf(stderr, "%s\n", zinf_error());
+    return seconds(b->n_threads) - start;
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static void run_shape(const struct bench *b, const struct shape *s)
+{
+    const size_t a_n = (size_t)(s->m * s->k), b_n = (size_t)(s->k * s->n);
+    const size_t c_n = (size_t)(s->m * s->n);
+    float *a = calloc(a_n, 4), *w = calloc(b_n, 4), *c = calloc(c_n, 4);
+    uint16_t *a_half = calloc(a_n, 2), *w_half = calloc(b_n, 2), *c_half = calloc(c_n, 2);
+    struct zinf_matmul m = {.m = s->m,
+                            .n = s->n,
+                            .k = s->k,
+                            .a = a,
+                            .b = w,
+                            .c = c,
+                            .trans_a = s->trans_a,
+                            .trans_b = s->trans_b,
+                            .lda = s->trans_a ? s->m : s->k,
+                            .ldb = s->trans_b ? s->k : s->n,
+                            .ldc = s->n};
+    struct zinf_matmul half = m;
+    half.a = a_half;
+    half.b = w_half;
+    half.c = c_half;
+    half.a_dtype = half.b_dtype = half.c_dtype = ZINF_DTYPE_BF16;
+    uint64_t bytes = b->device->ops->matmul_workspace(b->device, &half);
+    void *workspace = malloc(bytes);
+    b->device->ops->queue_set_workspace(b->queue, workspace, bytes);
+    double blas = 1e9, ours = 1e9, ours_half = 1e9;
+    for (int run = 0; run < b->runs; run++) {
+        blas = least(blas, time_blas(&m, b->n_threads));
+        ours = least(ours, time_ours(b, &m));
+        ours_half = least(ours_half, time_ours(b, &half));
+    }
+    double flops = 2e-9 * (double)s->m * (double)s->n * (double)s->k;
+    printf("%-10s %5d %5d %5d %c%c  %7.1f  %7.1f %4.0f%%  %7.1f %4.0f%%  %5.1f MiB\n", s->name,
+           (int)s->m, (int)s->n, (int)s->k, s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N',
+           flops / blas, flops / ours, 100.0 * blas / ours, flops / ours_half,
+           100.0 * blas / ours_half, (double)bytes / 1048576.0);
+    free(workspace);
+    free(a);
+    free(w);
+    free(c);
+    free(a_half);
+    free(w_half);
+    free(c_half);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.n_threads = argc > 1 ? atoi(argv[1]) : zinf_cpu_count(),
+                      .runs = argc > 2 ? atoi(argv[2]) : 10};
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST, .n_threads = b.n_threads};
+    if (zinf_device_create(&b.device, &options) ||
+        b.device->ops->queue_create(b.device, ZINF_QUEUE_COMPUTE, &b.queue)) {
+        fprintf(stderr, "%s\n", zinf_error());
+        return 1;
+    }
+    printf("%s; Gflop/s, best of %d\n", b.device->name, b.runs);
+    printf("%-10s %5s %5s %5s     %7s  %7s %5s  %7s %5s  workspace\n", "product", "m", "n", "k",
+           "sgemm", "fp32", "", "bf16", "");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        run_shape(&b, &shapes[i]);
+    b.device->ops->queue_destroy(b.queue);
+    zinf_device_destroy(b.device);
+    return 0;
+}
