@@ -75,7 +75,7 @@ static void print_text(const struct inspection *it)
     if (it->tensors)
         printf("values: %llu floating tensors are finite\n", (unsigned long long)it->n_checked);
     if (it->n_problems)
-        printf("%d problems found\n", it->n_problems + it->n_unsaid);
+        printf("problems found: %d\n", it->n_problems + it->n_unsaid);
     else
         puts("no problem found");
 }

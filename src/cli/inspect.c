@@ -169,7 +169,9 @@ void inspect_check_shapes(struct inspection *it)
 {
     if (it->model && it->tensors)
         check_tensors(it);
-    if (!it->model || !it->tokenizer)
+    /* The byte-level default of a folder without a tokenizer is no statement about its model,
+     * which may be meant for token files. */
+    if (!it->model || !it->tokenizer || !strcmp(zinf_tokenizer_kind(it->tokenizer), "bytes"))
         return;
     uint32_t ids = zinf_tokenizer_vocab(it->tokenizer);
     int64_t vocab = zinf_model_spec(it->model)->vocab;
