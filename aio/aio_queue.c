@@ -212,24 +212,30 @@ static int resolve_options(struct zinf_aio_queue_options *options)
     return 0;
 }
 
+static const struct zinf_aio_engine_ops *ops_of(enum zinf_aio_engine engine)
+{
+    switch (engine) {
+    case ZINF_AIO_ENGINE_THREADS:
+        return &zinf_aio_threads_ops;
+    case ZINF_AIO_ENGINE_NULL:
+        return &zinf_aio_null_ops;
+    default:
+        return &zinf_aio_uring_ops;
+    }
+}
+
 static int create_engine(struct zinf_aio_queue *queue)
 {
     struct zinf_aio_queue_options *options = &queue->options;
-    if (options->engine == ZINF_AIO_ENGINE_AUTO) {
-        const char *why;
-        int code = zinf_aio_uring_probe(&why);
-        options->engine = code ? ZINF_AIO_ENGINE_THREADS : ZINF_AIO_ENGINE_URING;
-        if (code)
-            zinf_log_once(ZINF_LOG_WARN, "aio engine",
-                          "aio: io_uring is refused (%s): uses I/O threads; %s", strerror(-code),
-                          why);
+    int code = ops_of(options->engine)->create(&queue->engine, options);
+    if (code && options->engine == ZINF_AIO_ENGINE_AUTO) {
+        zinf_log_once(ZINF_LOG_WARN, "aio engine", "aio: uses I/O threads: %s", zinf_error());
+        code = zinf_aio_threads_ops.create(&queue->engine, options);
     }
-    const struct zinf_aio_engine_ops *ops =
-        options->engine == ZINF_AIO_ENGINE_URING     ? &zinf_aio_uring_ops
-        : options->engine == ZINF_AIO_ENGINE_THREADS ? &zinf_aio_threads_ops
-                                                     : &zinf_aio_null_ops;
-    int code = ops->create(&queue->engine, options);
-    if (!code && options->faults)
+    if (code)
+        return code;
+    options->engine = queue->engine->ops->engine;
+    if (options->faults)
         code = zinf_aio_faults_wrap(&queue->engine, options);
     options->faults = NULL; /* borrowed; the engine has its copy */
     return code;

@@ -38,6 +38,19 @@ struct uring_engine {
 
 /* ---- ring ---- */
 
+/* Where rings count as locked memory, that of a closed one is given back a little later. */
+static int init_ring_with(struct io_uring *ring, uint32_t entries, unsigned flags)
+{
+    int code = -ENOMEM;
+    for (int tries = 0; tries < 20 && code == -ENOMEM; tries++) {
+        struct io_uring_params params = {.flags = flags, .sq_thread_idle = 50};
+        if (tries)
+            usleep(2000);
+        code = io_uring_queue_init_params(entries, ring, &params);
+    }
+    return code;
+}
+
 /* Best first; a kernel that does not know a flag says EINVAL. */
 static int init_ring(struct io_uring *ring, uint32_t entries, bool sqpoll)
 {
@@ -54,12 +67,13 @@ static int init_ring(struct io_uring *ring, uint32_t entries, bool sqpoll)
         IORING_SETUP_R_DISABLED | IORING_SETUP_SQPOLL,
         IORING_SETUP_R_DISABLED | IORING_SETUP_SQPOLL,
     };
+    /* The polling thread frees the entries of a batch after it has issued the whole batch. Some of
+     * its transfers may be finished and followed by new ones by then. */
+    if (sqpoll)
+        entries *= 2;
     int code = -EINVAL;
-    for (int i = 0; i < 3 && code == -EINVAL; i++) {
-        struct io_uring_params params = {.flags = sqpoll ? polled[i] : plain[i],
-                                         .sq_thread_idle = 50};
-        code = io_uring_queue_init_params(entries, ring, &params);
-    }
+    for (int i = 0; i < 3 && code == -EINVAL; i++)
+        code = init_ring_with(ring, entries, sqpoll ? polled[i] : plain[i]);
     return code;
 }
 
@@ -258,7 +272,7 @@ static int find_file(struct uring_engine *uring, const struct zinf_aio_file *fil
 static void uring_stage(struct zinf_aio_backend *engine, struct zinf_aio_block *block)
 {
     struct uring_engine *uring = (struct uring_engine *)engine;
-    /* There is always an entry: the ring has queue_depth of them. */
+    /* There is always an entry: see init_ring. */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
     int slab = find_slab(uring, block);
     int slot = find_file(uring, block->file);
