@@ -16,7 +16,7 @@ static char scratch[4096]; /* a folder of our own, removed at the end */
 
 static const char *in_scratch(const char *name)
 {
-    static char path[4][4200];
+    static char path[4][4400];
     static int turn;
     char *text = path[turn++ % 4];
     snprintf(text, sizeof path[0], "%s/%s", scratch, name);
