@@ -25,5 +25,5 @@ tests_formats_tokens_test_LDADD = $(TEST_LDADD)
 tests_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/driver.c
 tests_fuzz_safetensors_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"safetensors"'
 tests_fuzz_safetensors_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/fixtures/make_formats.py tests/fixtures/formats \
+EXTRA_DIST += tests/fixtures/make_formats.py tests/fixtures/check_formats.py tests/fixtures/formats \
 	tests/fuzz/make_safetensors_corpus.py tests/fuzz/corpus/safetensors
