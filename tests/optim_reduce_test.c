@@ -1,6 +1,5 @@
 /* cpu_optim: sum of squares, search for non-finite values and accumulation give the same bits from
  * every instruction set and thread count, and count beyond 2^31 elements. */
-#define _GNU_SOURCE
 #include "base/random.h"
 #include "cpu_optim/optim_internal.h"
 #include "tap.h"

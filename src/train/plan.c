@@ -122,8 +122,8 @@ static void device_lines(struct zinf_trainer *t, const struct choice *c, struct 
         return;
     add(l, ZINF_MEMORY_DEVICE, "gradient of the activations", "train_micro_batch_size_per_gpu",
         s->x, &p->d_dx);
-    add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL,
-        (t->grad_tier == ZINF_TIER_DEVICE ? 1u : GRAD_SLOTS) * s->grad_slot, &p->d_grad_slots);
+    add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL, (uint64_t)c->grad_slots * s->grad_slot,
+        &p->d_grad_slots);
     if (c->head_all)
         add(l, ZINF_MEMORY_DEVICE, "gradients of all table tiles", "zinf.device_memory",
             tile_grad_bytes(t), &p->d_table_grads);
@@ -220,8 +220,11 @@ static void choose(struct zinf_trainer *t)
     struct choice *c = &t->choice;
     int64_t wanted = t->config->look_ahead;
     c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
+    c->grad_slots = t->grad_tier == ZINF_TIER_DEVICE ? 1 : 2;
     while (wanted < 0 && c->look_ahead > 0 && !fits(t, c))
         c->look_ahead--;
+    if (!fits(t, c))
+        c->grad_slots = 1;
     choose_kept(t, c);
     int tiles = zinf_model_n_tiles(t->model);
     bool resident = t->param_tier == ZINF_TIER_DEVICE;

@@ -14,11 +14,11 @@
 #define MAX_LOOK_AHEAD 8
 #define STATE_SLOTS 3 /* sub-groups under way: one read, one updated, one written */
 #define OUT_SLOTS 2   /* updated parameters on their way to their tier */
-#define GRAD_SLOTS 2  /* device gradients on their way out */
-#define GRAD_STAGES 2 /* the same on the host */
+#define GRAD_STAGES 2 /* gradients on their way to their sum, on the host */
 
 struct choice {
     int look_ahead; /* parameter slots on the device less one */
+    int grad_slots; /* device gradients on their way out */
     int n_kept;     /* blocks [n_layers - n_kept, n_layers) keep their activations */
     int n_own;      /* units that have a device slot of their own, from unit 0 */
     bool head_all;  /* all table tiles on the device at once: logits computed once */
