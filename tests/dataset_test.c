@@ -293,6 +293,19 @@ static void test_small_windows_give_the_same_ids(void)
     zinf_tokenizer_close(tokenizer);
 }
 
+/* 20 MiB of one kind of character, as a binary file may have: refused before memory fills up. */
+static void test_endless_pieces_are_refused(void)
+{
+    const char *path = write_text("zeros.txt", "");
+    struct zinf_tokenizer *tokenizer = bpe_tokenizer();
+    struct text_token_cache cache;
+    CHECK(!truncate(path, 20 << 20));
+    CHECK(text_token_cache_open(&cache, path, tokenizer, NULL) == -EFBIG);
+    CHECKF(strstr(zinf_error(), "zeros.txt") && strstr(zinf_error(), "16777216"), "%s",
+           zinf_error());
+    zinf_tokenizer_close(tokenizer);
+}
+
 /* ---- cache ---- */
 
 static int files_in(const char *name)
@@ -459,6 +472,7 @@ int main(void)
     TAP_RUN(test_documents_are_joined);
     TAP_RUN(test_token_files_and_ids_beyond_the_vocabulary);
     TAP_RUN(test_small_windows_give_the_same_ids);
+    TAP_RUN(test_endless_pieces_are_refused);
     TAP_RUN(test_cache_reuse_and_invalidation);
     TAP_RUN(test_without_cache_folder_nothing_is_left);
     TAP_RUN(test_bad_input);

@@ -2,10 +2,22 @@
 #include "build-config.h"
 #include "base/base.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#if defined(__x86_64__)
+/* Not every compiler's __builtin_cpu_supports knows F16C: leaf 1, ECX bit 29. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+}
+#endif
 
 static enum zinf_isa probe(void)
 {
@@ -13,8 +25,7 @@ static enum zinf_isa probe(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #ifdef ZINF_HAVE_AVX2
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         best = ZINF_ISA_AVX2;
 #endif
 #ifdef ZINF_HAVE_AVX512
