@@ -7,3 +7,7 @@ TEST_LDADD = libcore.la $(EXTERNAL_LIBS)
 TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
 EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
+
+# The whole command: bad input, and its memory against the ledger.
+TESTS += tests/bad_input_test.sh tests/memory_test.sh
+EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh

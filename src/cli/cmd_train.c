@@ -114,6 +114,7 @@ struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
     const char *output, *log, *progress;
+    enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every;
     bool init, no_shuffle;
 };
@@ -156,10 +157,8 @@ static void print_result(const struct train_options *o, const struct shown *s)
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
-    struct shown shown = {0};
-    int code = o->progress ? cli_progress_parse(o->progress, &shown.mode) : 0;
-    if (!code)
-        code = open_all(&session, o);
+    struct shown shown = {.mode = o->progress_mode};
+    int code = open_all(&session, o);
     if (code)
         goto out;
     shown.every = plain_every(session.config, o->common.steps);
@@ -230,9 +229,11 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_need("--model DIR", c->model);
+        code = cli_check_common(c);
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (!code && o.progress)
+        code = cli_progress_parse(o.progress, &o.progress_mode);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
     if (!o.output)

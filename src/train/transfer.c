@@ -92,14 +92,15 @@ static int check_shape(const struct zinf_trainer *t, const struct zinf_tensor_in
     for (int i = 0, at = 0; i < info->rank && at < 100; i++)
         at += snprintf(found + at, sizeof found - (size_t)at, "%s%llu", i ? ", " : "",
                        (unsigned long long)info->shape[i]);
+    char asked[64];
+    int used = snprintf(asked, sizeof asked, "%llu", (unsigned long long)tensor->shape[0]);
     if (tensor->rank == 2)
-        return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu, %llu]",
-                         t->options.model_path, info->name, found,
-                         (unsigned long long)tensor->shape[0],
-                         (unsigned long long)tensor->shape[1]);
-    return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu]",
-                     t->options.model_path, info->name, found,
-                     (unsigned long long)tensor->shape[0]);
+        snprintf(asked + used, sizeof asked - (size_t)used, ", %llu",
+                 (unsigned long long)tensor->shape[1]);
+    return zinf_fail(-EINVAL,
+                     "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
+                     "of one model; take the config.json that belongs to these weights",
+                     t->options.model_path, info->name, found, asked);
 }
 
 static int check_finite(const struct zinf_trainer *t, const struct zinf_tensor_spec *tensor,
@@ -220,6 +221,8 @@ int trainer_load(struct zinf_trainer *t)
     struct zinf_tensors *file = NULL;
     struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
     int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
+    if (code == -ENOENT && t->options.mode == ZINF_TRAINER_TRAIN)
+        return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (code)
         return code;
     t->prefix = prefix_of(t, file);
