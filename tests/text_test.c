@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *const names[] = {"plain", "prefix", "split"};
+static const char *const names[] = {"plain", "prefix", "split", "literal"};
+enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *source_path(const char *name)
 {
@@ -63,7 +64,7 @@ static const char *text_of(const cJSON *item, const char *key)
 
 static void test_ids_equal_hugging_face(void)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_NAMES; i++) {
         struct zinf_tokenizer *tokenizer = open_fixture(names[i]);
         cJSON *cases = read_cases(names[i]), *item;
         int n = 0;
@@ -85,7 +86,7 @@ static void test_ids_equal_hugging_face(void)
 
 static void test_decoding_equals_hugging_face(void)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_NAMES; i++) {
         struct zinf_tokenizer *tokenizer = open_fixture(names[i]);
         cJSON *cases = read_cases(names[i]), *item, *id;
         cJSON_ArrayForEach(item, cases)
@@ -161,7 +162,7 @@ static void check_portions(const struct zinf_tokenizer *tokenizer, const char *t
 static size_t random_text(const cJSON *cases, uint32_t *counter, char *out, size_t capacity)
 {
     static const char *const broken[] = {"\xff", "\xc3",         "\xe2\x82", "\xf0\x9f\x98",
-                                         "\x80", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80"};
+                                         "\x80", "\xe0\x80\x80", "\xc0\xaf", "\xf4\x90\x80\x80"};
     size_t bytes = 0;
     uint32_t parts = 1 + random_below(counter, 12), n = (uint32_t)cJSON_GetArraySize(cases);
     for (uint32_t i = 0; i < parts; i++) {
@@ -182,7 +183,7 @@ static void test_any_cuts_give_the_same_ids(void)
 {
     uint32_t counter = 0;
     char text[8192];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_NAMES; i++) {
         struct zinf_tokenizer *tokenizer = open_fixture(names[i]);
         cJSON *cases = read_cases(names[i]), *item;
         cJSON_ArrayForEach(item, cases)
@@ -239,6 +240,35 @@ static void test_bytes_tokenizer(void)
     CHECKF(!strcmp(text, "h\xc3\xa9\xef\xbf\xbd<|endoftext|>\xef\xbf\xbd."), "'%s'", text);
     free(text);
     zinf_tokens_free(&tokens);
+    zinf_tokenizer_close(tokenizer);
+}
+
+/* One U+FFFD for each maximal part that no valid text begins with, as everybody decodes. */
+static void test_malformed_bytes_when_decoding(void)
+{
+    static const struct {
+        const char *bytes;
+        int replaced;
+    } cases[] = {
+        {"\xc0\xaf", 2},         {"\xe0\x80\x80", 3},     {"\xe0\xa0", 1}, {"\xed\xa0\x80", 3},
+        {"\xf0\x80\x80\x80", 4}, {"\xf0\x9f\x98", 1},     {"\xe2\x82", 1}, {"\xf4\x90\x80\x80", 4},
+        {"\xf5\x80", 2},         {"\xf0\x9f\x98\xe2", 2}, {"\x80", 1},     {"\xe2\xe2\x82\xac", 1},
+    };
+    struct zinf_tokenizer *tokenizer;
+    CHECK(!zinf_tokenizer_bytes(&tokenizer));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct zinf_tokens tokens = {0};
+        char *text;
+        size_t bytes;
+        int replaced = 0;
+        zinf_tokenizer_encode(tokenizer, cases[i].bytes, strlen(cases[i].bytes), &tokens);
+        CHECK(!zinf_tokenizer_decode(tokenizer, tokens.ids, tokens.count, &text, &bytes));
+        for (const char *at = text; (at = strstr(at, "\xef\xbf\xbd")); at += 3)
+            replaced++;
+        CHECKF(replaced == cases[i].replaced, "case %zu: %d replaced", i, replaced);
+        free(text);
+        zinf_tokens_free(&tokens);
+    }
     zinf_tokenizer_close(tokenizer);
 }
 
@@ -324,6 +354,7 @@ int main(void)
     TAP_RUN(test_any_cuts_give_the_same_ids);
     TAP_RUN(test_streaming_makes_headway);
     TAP_RUN(test_bytes_tokenizer);
+    TAP_RUN(test_malformed_bytes_when_decoding);
     TAP_RUN(test_invalid_utf8_goes_byte_by_byte);
     TAP_RUN(test_gpt2_ids_of_tinyshakespeare);
     return tap_done();
