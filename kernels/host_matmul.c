@@ -5,6 +5,7 @@
  * by panel in the queue's workspace.
  */
 #include "kernels/host.h"
+#include "kernels/host_gemm.h"
 
 #include <cblas.h>
 #include <limits.h>
@@ -95,11 +96,18 @@ static struct plan plan_panels(const struct zinf_matmul *m)
     return plan;
 }
 
+static const struct host_gemm_kernel *choose_kernel(const struct host_device *device)
+{
+    return host_gemm_kernel(device->simd->isa);
+}
+
 uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
 {
-    (void)device;
     if (args->m < 1 || args->n < 1 || args->k < 1)
         return 0;
+    const struct host_gemm_kernel *kernel = choose_kernel((const struct host_device *)device);
+    if (kernel)
+        return host_gemm_workspace(kernel, args);
     struct plan plan = plan_panels(args);
     return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
 }
@@ -237,6 +245,11 @@ int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
     code = host_check_workspace(q, host_matmul_workspace(&q->device->device, args), "matmul");
     if (code)
         return code;
+    const struct host_gemm_kernel *kernel = choose_kernel(q->device);
+    if (kernel) {
+        host_gemm(q, kernel, args);
+        return 0;
+    }
     struct plan plan = plan_panels(args);
     for (int64_t i = 0; i < args->m; i += plan.rows)
         for (int64_t j = 0; j < args->n; j += plan.columns) {
