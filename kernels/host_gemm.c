@@ -12,9 +12,9 @@
  * stays in the first cache, a unit's panels of A in the second, all of packed A and B, below
  * 7 MiB, in the third. Sums over more than BLOCK_DEPTH for a C in 16 bits are kept in fp32, in
  * blocks of SUM_COLUMNS. */
-enum { BLOCK_ROWS = 1024, BLOCK_COLUMNS = 3072, BLOCK_DEPTH = 384, SUM_COLUMNS = 1024 };
+enum { BLOCK_ROWS = 1024, BLOCK_COLUMNS = 1536, BLOCK_DEPTH = 768, SUM_COLUMNS = 768 };
 /* Panels of a unit; fewer where threads would have less than UNITS_PER_THREAD each. */
-enum { UNIT_A_PANELS = 10, UNIT_B_PANELS = 8, UNITS_PER_THREAD = 4 };
+enum { UNIT_A_PANELS = 10, UNIT_B_PANELS = 4, UNITS_PER_THREAD = 4 };
 /* Multiplications below which threads cost more than they bring. */
 enum { PARALLEL_MIN = 1 << 18 };
 

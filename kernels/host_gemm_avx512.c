@@ -8,6 +8,9 @@
 #include <immintrin.h>
 
 enum { LANES = 16, TILE_ROWS = 14, TILE_COLUMNS = 2 * LANES };
+/* How many steps of k ahead panels are fetched from the second cache: the hardware alone leaves a
+ * quarter of the speed. */
+enum { AHEAD = 16 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -30,6 +33,9 @@ ALWAYS_INLINE void multiply_rows(const struct host_gemm_tile *t, const int rows)
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     }
     for (int64_t k = 0; k < t->depth; k++, a += LANES, b += TILE_COLUMNS) {
+        _mm_prefetch((const char *)(a + AHEAD * LANES), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + AHEAD * TILE_COLUMNS), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + AHEAD * TILE_COLUMNS + LANES), _MM_HINT_T0);
         const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + LANES);
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
