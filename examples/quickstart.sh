@@ -71,6 +71,9 @@ say "a sample"
 ./zinf generate --model run/model --prompt "static int " --max-new-tokens 120 --temperature 0.7 \
     --top-k 40 --seed 3
 
+say "where the memory went"
+cat run/ledger.txt
+
 first=$(sed -n 's/.*"first_loss": \([0-9.]*\).*/\1/p' result.json)
 final=$(sed -n 's/.*"final_loss": \([0-9.]*\).*/\1/p' result.json)
 left=$(find swap -mindepth 1 | wc -l)

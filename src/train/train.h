@@ -124,7 +124,7 @@ struct zinf_run_events {
 };
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    const char *output;             /* folder: model/, log.jsonl, config.resolved.json */
+    const char *output;             /* folder: model/, log.jsonl, ledger.txt, config.resolved.json */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
