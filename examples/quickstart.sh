@@ -44,7 +44,7 @@ write_config() {
   "gradient_clipping": 1.0,
   "optimizer": {
     "type": "AdamW",
-    "params": {"lr": 2e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
   },
   "scheduler": {
     "type": "WarmupCosineLR",

@@ -23,7 +23,8 @@ case "$source$build" in
 esac
 
 "$source/scripts/install-deps.sh"
-if [ ! -x "$source/configure" ] || [ "$source/configure.ac" -nt "$source/configure" ]; then
+if [ ! -x "$source/configure" ] ||
+    [ -n "$(find "$source/configure.ac" -newer "$source/configure")" ]; then
     echo "build: autoreconf"
     (cd "$source" && autoreconf -fi >"$build/autoreconf.log" 2>&1) || {
         cat "$build/autoreconf.log" >&2

@@ -7,3 +7,4 @@ TEST_LDADD = libcore.la $(EXTERNAL_LIBS)
 TESTS += tests/arrows_test.sh tests/man_test.sh
 EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/check_san.sh tests/tsan.supp \
 	tests/lsan.supp
+EXTRA_DIST += tests/run.sh .ci/run

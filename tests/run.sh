@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs every test of `make check`, and shows what failed and what
+# was skipped and why. The last line is `N passed, N failed, N skipped`, summed over the cases of
+# all test programs; status 1 when something failed.
+#
+# usage: tests/run.sh [ARGUMENT-OF-CONFIGURE...]      ZINF_BUILD: build folder (default: build-tests)
+set -euo pipefail
+
+source=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+build=${ZINF_BUILD:-$source/build-tests}
+
+"$source/scripts/build.sh" "$build" "$@"
+cd "$build"
+# Results of an earlier run must not be counted: a test may have gone since.
+find tests -name '*.trs' -exec rm -f {} +
+echo "tests: make check"
+status=0
+make -s -k -j"$(nproc)" check >check.log 2>&1 </dev/null || status=$?
+
+# A .trs file holds one line a case: ":test-result: PASS name", and SKIP with its reason.
+results=$(find tests -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do
+    program=${trs#tests/}
+    sed -n "s|^:test-result: *|${program%.trs}: |p" "$trs"
+done)
+count() { grep -cE "^[^ ]+: ($1)( |\$)" <<<"$results" || true; }
+passed=$(count 'PASS|XFAIL')
+failed=$(count 'FAIL|XPASS|ERROR')
+skipped=$(count SKIP)
+
+grep -E '^[^ ]+: SKIP( |$)' <<<"$results" || true
+if [ "$failed" -gt 0 ]; then
+    grep -E '^[^ ]+: (FAIL|XPASS|ERROR)( |$)' <<<"$results"
+    find tests -name '*.trs' -exec grep -lE '^:test-result: (FAIL|XPASS|ERROR)' {} + |
+        while IFS= read -r trs; do
+            echo "---- $build/${trs%.trs}.log"
+            tail -n 20 "${trs%.trs}.log"
+        done
+elif [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; then
+    # A test program that was not built, or make itself: that is a failure too.
+    tail -n 30 check.log
+    failed=1
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
