@@ -1,0 +1,1 @@
+EXTRA_DIST += examples/quickstart.sh scripts/install-deps.sh scripts/build.sh

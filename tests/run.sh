@@ -1,38 +1,44 @@
-#!/bin/sh
-# Installs what is missing, builds, runs every test, and ends with "N passed, N failed, N skipped".
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs every test of `make check`, and shows what failed and what
+# was skipped and why. The last line is `N passed, N failed, N skipped`, summed over the cases of
+# all test programs; status 1 when something failed.
 #
-# usage: tests/run.sh [BUILD_FOLDER]     default: build-tests beside this folder
-# CONFIGURE_FLAGS is given to configure. Failing cases, and skipped ones with their reasons, are
-# printed before the last line; the status is 0 only if every case ran or said why not.
-set -eu
+# usage: tests/run.sh [ARGUMENT-OF-CONFIGURE...]      ZINF_BUILD: build folder (default: build-tests)
+set -euo pipefail
 
-source=$(cd "$(dirname "$0")/.." && pwd)
-build=${1:-$source/build-tests}
-jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+source=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+build=${ZINF_BUILD:-$source/build-tests}
 
-"$source/scripts/install-deps.sh"
-[ -x "$source/configure" ] || (cd "$source" && autoreconf -fi >/dev/null 2>&1) || {
-    echo "tests/run.sh: autoreconf failed; run 'autoreconf -fi' in $source to see why" >&2
-    exit 1
-}
-mkdir -p "$build"
+"$source/scripts/build.sh" "$build" "$@"
 cd "$build"
-# shellcheck disable=SC2086  # flags are a list of words
-"$source/configure" -q ${CONFIGURE_FLAGS-}
-echo "tests/run.sh: building in $build"
-make -s -j"$jobs"
+# Results of an earlier run must not be counted: a test may have gone since.
+find tests -name '*.trs' -exec rm -f {} +
+echo "tests: make check"
 status=0
-make -s -j"$jobs" check >check.log 2>&1 || status=$?
+make -s -k -j"$(nproc)" check >check.log 2>&1 </dev/null || status=$?
 
-failed=$(grep -cE '^(FAIL|XPASS|ERROR):' check.log || true)
-passed=$(grep -cE '^PASS:' check.log || true)
-skipped=$(grep -cE '^SKIP:' check.log || true)
-grep -E '^SKIP:' check.log || true
-if [ "$status" != 0 ] || [ "$failed" != 0 ]; then
-    grep -E '^(FAIL|XPASS|ERROR):|\*\*\*|error:' check.log || true
-    echo "tests/run.sh: all output is in $build/check.log and $build/tests/*.log"
-    # A build that broke, or a program that died, counts: never green without a failure shown.
-    [ "$failed" != 0 ] || failed=1
+# A .trs file holds one line a case: ":test-result: PASS name", and SKIP with its reason.
+results=$(find tests -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do
+    program=${trs#tests/}
+    sed -n "s|^:test-result: *|${program%.trs}: |p" "$trs"
+done)
+count() { grep -cE "^[^ ]+: ($1)( |\$)" <<<"$results" || true; }
+passed=$(count 'PASS|XFAIL')
+failed=$(count 'FAIL|XPASS|ERROR')
+skipped=$(count SKIP)
+
+grep -E '^[^ ]+: SKIP( |$)' <<<"$results" || true
+if [ "$failed" -gt 0 ]; then
+    grep -E '^[^ ]+: (FAIL|XPASS|ERROR)( |$)' <<<"$results"
+    find tests -name '*.trs' -exec grep -lE '^:test-result: (FAIL|XPASS|ERROR)' {} + |
+        while IFS= read -r trs; do
+            echo "---- $build/${trs%.trs}.log"
+            tail -n 20 "${trs%.trs}.log"
+        done
+elif [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; then
+    # A test program that was not built, or make itself: that is a failure too.
+    tail -n 30 check.log
+    failed=1
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+[ "$failed" -eq 0 ]

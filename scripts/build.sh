@@ -1,0 +1,44 @@
+#!/bin/sh
+# Builds zinf in FOLDER from whatever state the checkout is in: installs what is missing, makes
+# configure if need be, configures once, compiles. Further runs only compile what changed.
+#
+# usage: scripts/build.sh FOLDER [ARGUMENT-OF-CONFIGURE...]
+set -eu
+
+[ $# -ge 1 ] || {
+    echo "usage: $0 FOLDER [ARGUMENT-OF-CONFIGURE...]" >&2
+    exit 2
+}
+source=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+mkdir -p -- "$1"
+build=$(CDPATH='' cd -- "$1" && pwd)
+shift
+
+case "$source$build" in
+*[[:space:]]*)
+    echo "build: autotools cannot build in a path with spaces: $source, $build" >&2
+    echo "build: move the checkout, or link to it: ln -s '$source' /tmp/zinf" >&2
+    exit 1
+    ;;
+esac
+
+"$source/scripts/install-deps.sh"
+if [ ! -x "$source/configure" ] ||
+    [ -n "$(find "$source/configure.ac" -newer "$source/configure")" ]; then
+    echo "build: autoreconf"
+    (cd "$source" && autoreconf -fi >"$build/autoreconf.log" 2>&1) || {
+        cat "$build/autoreconf.log" >&2
+        exit 1
+    }
+fi
+cd "$build"
+if [ ! -f Makefile ] || [ ! -x config.status ]; then
+    echo "build: configure $*"
+    "$source/configure" -q "$@"
+fi
+echo "build: make -j$(nproc) in $build"
+make -s -j"$(nproc)" >make.log 2>&1 || {
+    tail -n 40 make.log >&2
+    echo "build: make failed; all of it is in $build/make.log" >&2
+    exit 1
+}
