@@ -9,6 +9,7 @@
 
 #include <cblas.h>
 #include <limits.h>
+#include <omp.h>
 #include <pthread.h>
 
 /* A panel of C is at most PANEL_ROWS x PANEL_COLUMNS, with PANEL_DEPTH of k at a time: a converted
@@ -59,6 +60,10 @@ static void multiply_slice(const struct product *p, int slice, int n_slices)
 static void multiply(const struct host_device *device, const struct product *p)
 {
     int n_slices = p->m * p->n < PARALLEL_MIN / p->k ? 1 : device->device.n_threads;
+    /* Outside of a team, an OpenBLAS built for OpenMP goes by this thread's own OpenMP setting,
+     * whatever openblas_set_num_threads was told in another thread. */
+    if (n_slices == 1)
+        omp_set_num_threads(1);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++)
         multiply_slice(p, slice, n_slices);

@@ -1,4 +1,5 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/usage.h"
@@ -25,11 +26,14 @@ struct shown {
     size_t n_losses, capacity;
     double first_loss, last_loss;
     bool breakdown;
+    uint64_t planned_bytes; /* device and host; on the host device both are RAM */
 };
 
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
-    (void)arg;
+    struct shown *s = arg;
+    s->planned_bytes = zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_DEVICE) +
+                       zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_HOST);
     zinf_trainer_print_plan(trainer, stderr);
 }
 
@@ -149,9 +153,10 @@ static void print_result(const struct train_options *o, const struct shown *s)
 {
     if (s->n_losses > 1 && o->progress == NULL)
         cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-    printf(
-        "{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\"}\n",
-        s->n_losses, s->first_loss, s->last_loss, o->output);
+    printf("{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\", "
+           "\"planned_bytes\": %llu, \"peak_resident_bytes\": %llu}\n",
+           s->n_losses, s->first_loss, s->last_loss, o->output,
+           (unsigned long long)s->planned_bytes, (unsigned long long)zinf_memory_peak_resident());
 }
 
 static int train(struct train_options *o)

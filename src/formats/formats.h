@@ -68,6 +68,7 @@ int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */
 
 struct zinf_tensors_writer;
+#define ZINF_TENSORS_WRITER_BYTES (4u << 20) /* what a writer holds beside its table of tensors */
 struct zinf_tensors_writer_options {
     const char *path;        /* a folder (sharded as model-0000i-of-0000n) or a .safetensors file */
     bool single_file;        /* path is the file */

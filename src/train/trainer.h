@@ -90,6 +90,8 @@ struct zinf_trainer {
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
+/* plan_blas.c: what OpenBLAS takes outside of the arenas */
+uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
 /* After the arenas exist: every pointer. */
 void trainer_place(struct zinf_trainer *t);
 
@@ -149,6 +151,6 @@ const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer
 
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);
-uint64_t trainer_transfer_bytes(const struct zinf_model *model);
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
 
 #endif

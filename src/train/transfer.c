@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type. */
+/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type if it is another.
+ */
 struct region {
     float *unit, *tensor;
     char *packed;
@@ -29,11 +30,12 @@ static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *te
     *tensor = zinf_align_up(*tensor, ZINF_LAYOUT_ALIGN);
 }
 
-uint64_t trainer_transfer_bytes(const struct zinf_model *model)
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype)
 {
     uint64_t unit, tensor;
     largest(model, &unit, &tensor);
-    return (2 * unit + tensor) * sizeof(float);
+    uint64_t packed = dtype == ZINF_DTYPE_F32 ? 0 : unit * zinf_dtype_bytes(dtype);
+    return (unit + tensor) * sizeof(float) + packed;
 }
 
 static struct region region_at(const struct zinf_model *model, char *base)
