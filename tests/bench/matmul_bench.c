@@ -91,6 +91,10 @@ static void run_shape(const struct bench *b, const struct shape *s)
     half.b = w_half;
     half.c = c_half;
     half.a_dtype = half.b_dtype = half.c_dtype = ZINF_DTYPE_BF16;
+    if (s->beta != 0.0f) { /* gradients are summed in fp32 */
+        half.c = c;
+        half.c_dtype = ZINF_DTYPE_F32;
+    }
     uint64_t bytes = b->device->ops->matmul_workspace(b->device, &half);
     uint64_t bytes_f32 = b->device->ops->matmul_workspace(b->device, &m);
     bytes = bytes > bytes_f32 ? bytes : bytes_f32;
