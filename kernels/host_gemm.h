@@ -44,7 +44,8 @@ extern const struct host_gemm_kernel host_gemm_avx512;
 /* The kernel for an instruction set, or NULL: OpenBLAS multiplies then. */
 const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa);
 /* Bytes of workspace; more rows, columns or depth never need less. */
-uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, const struct zinf_matmul *args);
+uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_threads,
+                             const struct zinf_matmul *args);
 /* Arguments and workspace have been checked. */
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args);

@@ -82,9 +82,9 @@ MULTIPLY(14)
 static void multiply_tile(const struct host_gemm_tile *tile)
 {
     static void (*const by_rows[])(const struct host_gemm_tile *) = {
-        NULL,       multiply_1, multiply_2, multiply_3,  multiply_4,  multiply_5,  multiply_6,
-        multiply_7, multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13,
-        multiply_14};
+        NULL,        multiply_1,  multiply_2,  multiply_3,  multiply_4,
+        multiply_5,  multiply_6,  multiply_7,  multiply_8,  multiply_9,
+        multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
     by_rows[tile->rows](tile);
 }
 
@@ -108,9 +108,9 @@ ALWAYS_INLINE void pack_across(float *dst, int stride, const struct host_gemm_st
     const int64_t vectors = stride / LANES;
     for (int64_t d = 0; d < s->depth; d++)
         for (int64_t v = 0; v < vectors; v++)
-            _mm512_store_ps(dst + d * stride + v * LANES,
-                            load_f32(s->src, dtype, d * s->ld + v * LANES,
-                                     first_lanes(s->width - v * LANES)));
+            _mm512_store_ps(
+                dst + d * stride + v * LANES,
+                load_f32(s->src, dtype, d * s->ld + v * LANES, first_lanes(s->width - v * LANES)));
 }
 
 /* Rows become columns: pairs of rows, then fours, then 128-bit lanes change places. */

@@ -112,7 +112,7 @@ uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_mat
         return 0;
     const struct host_gemm_kernel *kernel = choose_kernel((const struct host_device *)device);
     if (kernel)
-        return host_gemm_workspace(kernel, args);
+        return host_gemm_workspace(kernel, device->n_threads, args);
     struct plan plan = plan_panels(args);
     return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
 }
