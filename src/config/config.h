@@ -71,8 +71,8 @@ struct zinf_config_offload {
     char *nvme_path[ZINF_CONFIG_MAX_PATHS]; /* one, or a list (zinf's extension: striped) */
     int n_nvme_paths;
     bool pin_memory;
-    int64_t buffer_count; /* hints, never fatal */
-    int64_t buffer_size, max_in_cpu; /* offload_param */
+    int64_t buffer_count;               /* hints, never fatal */
+    int64_t buffer_size, max_in_cpu;    /* offload_param */
     bool pipeline_read, pipeline_write; /* offload_optimizer */
     double ratio;
 };
@@ -94,13 +94,13 @@ struct zinf_config {
     enum zinf_dtype dtype; /* fp16.enabled, bf16.enabled, else fp32 */
 
     int64_t zero_stage;
-    int64_t sub_group_size;        /* elements */
-    int64_t prefetch_bucket_size;  /* elements; hint for look_ahead */
+    int64_t sub_group_size;              /* elements */
+    int64_t prefetch_bucket_size;        /* elements; hint for look_ahead */
     int64_t param_persistence_threshold; /* elements */
     struct zinf_config_offload offload_param, offload_optimizer;
     struct zinf_config_aio aio;
 
-    bool cpu_checkpointing; /* activation_checkpointing.cpu_checkpointing */
+    bool cpu_checkpointing;  /* activation_checkpointing.cpu_checkpointing */
     int64_t steps_per_print; /* 0: never */
     bool wall_clock_breakdown;
     bool csv_enabled;
@@ -108,13 +108,13 @@ struct zinf_config {
 
     /* "zinf": {...}: what DeepSpeed has no key for */
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
-    int64_t look_ahead;  /* units fetched ahead; -1: the plan decides */
-    int64_t threads;     /* 0: what is there */
-    char *io_engine;     /* "auto", "uring", "threads" */
-    bool checksums;      /* of extents; default true */
-    enum zinf_place grad_device; /* default: as offload_optimizer.device */
-    double dropout;      /* < 0: as the model's configuration says; else replaces all three */
-    char *trace;         /* Chrome trace file, or NULL */
+    int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
+    int64_t threads;                     /* 0: what is there */
+    char *io_engine;                     /* "auto", "uring", "threads" */
+    bool checksums;                      /* of extents; default true */
+    enum zinf_place grad_device;         /* default: as offload_optimizer.device */
+    double dropout; /* < 0: as the model's configuration says; else replaces all three */
+    char *trace;    /* Chrome trace file, or NULL */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
@@ -134,9 +134,11 @@ struct zinf_config_context {
     const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
     bool lenient;      /* unknown keys are warnings */
 };
-#define ZINF_CONFIG_CONTEXT_DEFAULT \
-    {.world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1, \
-     .dropout = -1, .steps = -1, .threads = -1}
+#define ZINF_CONFIG_CONTEXT_DEFAULT                                                                \
+    {                                                                                              \
+        .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
+        .dropout = -1, .steps = -1, .threads = -1                                                  \
+    }
 
 /* path NULL: no file, defaults and context alone (micro batch 1, AdamW lr 1e-3 when not given). */
 int zinf_config_load(struct zinf_config **out, const char *path,
