@@ -24,8 +24,11 @@ liboptim_avx512_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += liboptim_avx512.la
 endif
 
-check_PROGRAMS += tests/optim_test tests/optim_forms_test
-TESTS += tests/optim_test tests/optim_forms_test
+check_PROGRAMS += tests/optim_test tests/optim_reduce_test tests/optim_forms_test
+TESTS += tests/optim_test tests/optim_reduce_test tests/optim_forms_test
+tests_optim_reduce_test_SOURCES = tests/optim_reduce_test.c
+tests_optim_reduce_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_reduce_test_LDADD = $(TEST_LDADD)
 tests_optim_forms_test_SOURCES = tests/optim_forms_test.c
 tests_optim_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_optim_forms_test_LDADD = $(TEST_LDADD)

@@ -66,8 +66,9 @@ struct zinf_optim_hyper {
  * bf16 moments: with half_moment1 (and 2) set and moment1 and moment2 NULL, moments are kept in
  * bf16; arithmetic is as above. They are rounded to nearest even or, with stochastic_rounding, up
  * with the probability of the distance to the lower neighbour: 16 random bits are added below the
- * cut. The bits are a function of rounding_key, step, moment and first_element + i: element e takes
- * half (e / 16) % 2 (low first) of word (e % 128) / 32 of the Philox block e / 128 * 16 + e % 16.
+ * cut. Element e = first_element + i takes them from word (e % 64) / 16 of the Philox block
+ * (base/random.h) with counter {e / 64 * 16 + e % 16, step}, 64 bits each, and key rounding_key:
+ * moment1 the low half, moment2 the high half.
  */
 struct zinf_optim_array {
     uint64_t n;

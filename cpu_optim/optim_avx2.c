@@ -126,6 +126,44 @@ static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LAN
     _mm256_storeu_pd(lane + 12, sums->d);
 }
 
+typedef __m256i ivec;
+#define ivec_xor _mm256_xor_si256
+
+static inline ivec ivec_set1(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+
+static inline ivec ivec_count_from(uint32_t x)
+{
+    return _mm256_add_epi32(ivec_set1(x), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
+{
+    __m256i even = _mm256_mul_epu32(a, ivec_set1(b));
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), ivec_set1(b));
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+
+static inline void ivec_store_halves(uint16_t *low, uint16_t *high, ivec x)
+{
+    __m256i bottom = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
+    __m256i both = _mm256_packus_epi32(bottom, _mm256_srli_epi32(x, 16));
+    both = _mm256_permute4x64_epi64(both, 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)low, _mm256_castsi256_si128(both));
+    _mm_storeu_si128((__m128i *)(void *)high, _mm256_extracti128_si256(both, 1));
+}
+
+static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *random)
+{
+    __m256i below = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)random));
+    __m256i bits = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), below), 16);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_packus_epi32(_mm256_castsi256_si128(bits),
+                                                             _mm256_extracti128_si256(bits, 1)));
+}
+
 #include "cpu_optim/optim_kernels.h"
 #include "cpu_optim/reduce_kernels.h"
 #include "cpu_optim/staged_kernels.h"

@@ -113,6 +113,42 @@ static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LAN
     _mm512_storeu_pd(lane + 8, sums->b);
 }
 
+typedef __m512i ivec;
+#define ivec_xor _mm512_xor_si512
+
+static inline ivec ivec_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+
+static inline ivec ivec_count_from(uint32_t x)
+{
+    const ivec lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(ivec_set1(x), lane);
+}
+
+static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
+{
+    __m512i even = _mm512_mul_epu32(a, ivec_set1(b));
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), ivec_set1(b));
+    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
+static inline void ivec_store_halves(uint16_t *low, uint16_t *high, ivec x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)low, _mm512_cvtepi32_epi16(x));
+    _mm256_storeu_si256((__m256i *)(void *)high, _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+}
+
+static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *random)
+{
+    __m512i below =
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)random));
+    __m512i bits = _mm512_add_epi32(_mm512_castps_si512(x), below);
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+}
+
 #include "cpu_optim/optim_kernels.h"
 #include "cpu_optim/reduce_kernels.h"
 #include "cpu_optim/staged_kernels.h"

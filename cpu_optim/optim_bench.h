@@ -15,6 +15,9 @@ struct zinf_optim_bench {
     enum zinf_isa isa; /* at most zinf_isa() */
     uint64_t n;        /* elements; much more than the caches hold */
     enum zinf_dtype grad_dtype, param_dtype;
+    bool split_master; /* param_dtype is bf16 */
+    bool half_moments; /* bf16; Adam and AdamW */
+    bool stochastic_rounding;
     int n_threads;
     int repeats; /* rounds of one step and one streaming loop each; the best of each counts */
     /* out */

@@ -121,6 +121,43 @@ static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LAN
     memcpy(lane, sums->lane, sizeof sums->lane);
 }
 
+typedef uint32_t ivec;
+
+static inline ivec ivec_set1(uint32_t x)
+{
+    return x;
+}
+
+static inline ivec ivec_count_from(uint32_t x)
+{
+    return x;
+}
+
+static inline ivec ivec_xor(ivec a, ivec b)
+{
+    return a ^ b;
+}
+
+static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
+{
+    uint64_t product = (uint64_t)a * b;
+    *high = (uint32_t)(product >> 32);
+    *low = (uint32_t)product;
+}
+
+static inline void ivec_store_halves(uint16_t *low, uint16_t *high, ivec x)
+{
+    *low = (uint16_t)x;
+    *high = (uint16_t)(x >> 16);
+}
+
+static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *random)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    *to = (uint16_t)((bits + *random) >> 16);
+}
+
 #include "cpu_optim/optim_kernels.h"
 #include "cpu_optim/reduce_kernels.h"
 #include "cpu_optim/staged_kernels.h"

@@ -1,103 +1,94 @@
 /*
  * staged_kernels: steps over moments that are not kept in fp32. A tile of them is widened into the
  * first-level cache, the plain kernel runs over it, and the tile is narrowed back: still one pass
- * over memory. Widening and narrowing are integer arithmetic, the same on every instruction set;
- * each compiles this text to vectors of its own.
+ * over memory. Widening and narrowing are integer arithmetic.
  *
- * Included by each per-ISA file after optim_kernels.h.
+ * Included by each per-ISA file after optim_kernels.h. Beside its names the file has defined
+ *   ivec                     LANES unsigned integers of 32 bits
+ *   ivec_set1 _xor _count_from(x): x, x + 1, ...   _mul_wide(a, b, &high, &low)
+ *   ivec_store_halves(low, high, x)                the halves of each lane, apart
+ *   vec_store_bf16_random(to, x, random)           16 random bits are added below the cut
  */
-#include "base/random.h"
-
 #define STAGED_ELEMS 1024u
-#define RANDOM_GROUP 128u /* elements that 16 Philox blocks serve */
+#define RANDOM_GROUP 64u /* elements that 16 Philox blocks serve */
 #define RANDOM_LANES 16u
 
-/* Ten rounds of zinf_philox on 16 counters side by side: word[j][lane]. */
-static __attribute__((noinline)) void philox_group(uint64_t group, uint32_t counter2,
-                                                   uint32_t counter3, uint64_t key,
-                                                   uint32_t word[4][RANDOM_LANES])
+/* Ten rounds of zinf_philox on LANES counters side by side; the first word of the counter differs
+ * by one from lane to lane. */
+ALWAYS_INLINE void philox_lanes(uint64_t first, uint64_t step, uint64_t key, ivec word[4])
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (unsigned lane = 0; lane < RANDOM_LANES; lane++) {
-        word[0][lane] = (uint32_t)(group * RANDOM_LANES) + lane;
-        word[1][lane] = (uint32_t)(group * RANDOM_LANES >> 32);
-        word[2][lane] = counter2;
-        word[3][lane] = counter3;
-    }
+    ivec c0 = ivec_count_from((uint32_t)first), c1 = ivec_set1((uint32_t)(first >> 32));
+    ivec c2 = ivec_set1((uint32_t)step), c3 = ivec_set1((uint32_t)(step >> 32));
     for (int round = 0; round < 10; round++) {
-        for (unsigned lane = 0; lane < RANDOM_LANES; lane++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * word[0][lane];
-            uint64_t p1 = (uint64_t)0xCD9E8D57u * word[2][lane];
-            word[0][lane] = (uint32_t)(p1 >> 32) ^ word[1][lane] ^ k0;
-            word[2][lane] = (uint32_t)(p0 >> 32) ^ word[3][lane] ^ k1;
-            word[1][lane] = (uint32_t)p1;
-            word[3][lane] = (uint32_t)p0;
-        }
+        ivec high0, low0, high1, low1;
+        ivec_mul_wide(c0, 0xD2511F53u, &high0, &low0);
+        ivec_mul_wide(c2, 0xCD9E8D57u, &high1, &low1);
+        c0 = ivec_xor(ivec_xor(high1, c1), ivec_set1(k0));
+        c2 = ivec_xor(ivec_xor(high0, c3), ivec_set1(k1));
+        c1 = low1;
+        c3 = low0;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
+    word[0] = c0;
+    word[1] = c1;
+    word[2] = c2;
+    word[3] = c3;
 }
 
-/* The 16 random bits of elements element .. element + count, as optim.h lays them out. */
-static void random_halves(uint16_t *out, uint64_t element, uint64_t count, uint64_t key,
-                          uint64_t step, unsigned moment)
+/* The random bits of elements element .. element + count, as optim.h lays them out. */
+static void random_halves(uint16_t *low, uint16_t *high, uint64_t element, uint64_t count,
+                          uint64_t step, uint64_t key)
 {
     const uint64_t end = element + count;
-    for (uint64_t group = element / RANDOM_GROUP; group * RANDOM_GROUP < end; group++) {
-        uint32_t word[4][RANDOM_LANES];
-        uint16_t half[RANDOM_GROUP];
-        uint64_t base = group * RANDOM_GROUP;
-        philox_group(group, (uint32_t)step, (uint32_t)(step >> 32) << 1 | moment, key, word);
-        for (unsigned j = 0; j < 4; j++)
-            for (unsigned lane = 0; lane < RANDOM_LANES; lane++) {
-                half[j * 32 + lane] = (uint16_t)word[j][lane];
-                half[j * 32 + 16 + lane] = (uint16_t)(word[j][lane] >> 16);
-            }
+    for (uint64_t base = element / RANDOM_GROUP * RANDOM_GROUP; base < end; base += RANDOM_GROUP) {
+        uint16_t group_low[RANDOM_GROUP], group_high[RANDOM_GROUP];
+        for (unsigned lane = 0; lane < RANDOM_LANES; lane += LANES) {
+            ivec word[4];
+            philox_lanes(base / RANDOM_GROUP * RANDOM_LANES + lane, step, key, word);
+            for (unsigned j = 0; j < 4; j++)
+                ivec_store_halves(group_low + j * RANDOM_LANES + lane,
+                                  group_high + j * RANDOM_LANES + lane, word[j]);
+        }
         uint64_t from = base > element ? base : element;
         uint64_t to = base + RANDOM_GROUP < end ? base + RANDOM_GROUP : end;
-        memcpy(out + (from - element), half + (from - base), (to - from) * sizeof *out);
+        memcpy(low + (from - element), group_low + (from - base), (to - from) * sizeof *low);
+        memcpy(high + (from - element), group_high + (from - base), (to - from) * sizeof *high);
     }
 }
 
 static void widen(float *to, const uint16_t *from, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(to + i, &bits, sizeof bits);
-    }
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        vec_store(to + i, vec_load_bf16(from + i));
+    for (; i < count; i++)
+        to[i] = zinf_bf16_to_f32(from[i]);
 }
 
-/* To nearest even. NaNs are canonical by now, so nothing carries into the sign. */
+/* To nearest even. */
 static void narrow_nearest(uint16_t *to, const float *from, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, from + i, sizeof bits);
-        to[i] = (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-    }
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        vec_store_bf16(to + i, vec_load(from + i));
+    for (; i < count; i++)
+        to[i] = zinf_bf16_from_f32(from[i]);
 }
 
-/* What the format holds stays: infinities, canonical NaNs and bf16 values have 16 zeros below. */
+/* What bf16 holds stays: its values, infinities and canonical NaNs have 16 zeros below. */
 static void narrow_stochastic(uint16_t *to, const float *from, const uint16_t *random,
                               uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        vec_store_bf16_random(to + i, vec_load(from + i), random + i);
+    for (; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, from + i, sizeof bits);
         to[i] = (uint16_t)((bits + random[i]) >> 16);
     }
-}
-
-static void narrow(uint16_t *to, const float *from, uint64_t count, uint64_t i, unsigned moment,
-                   const struct optim_scalars *s, const struct zinf_optim_array *a)
-{
-    uint16_t random[STAGED_ELEMS];
-    if (!a->stochastic_rounding) {
-        narrow_nearest(to, from, count);
-        return;
-    }
-    random_halves(random, a->first_element + i, count, a->rounding_key, s->step, moment);
-    narrow_stochastic(to, from, random, count);
 }
 
 /* Elements i .. of the array, with moments in the given buffers. */
@@ -119,16 +110,25 @@ static void step_half_moments(const struct optim_scalars *s, const struct zinf_o
                               uint64_t begin, uint64_t end)
 {
     _Alignas(CACHE_LINE) float moment1[STAGED_ELEMS], moment2[STAGED_ELEMS];
+    uint16_t low[STAGED_ELEMS], high[STAGED_ELEMS];
+    uint16_t *half1 = a->half_moment1, *half2 = a->half_moment2;
     for (uint64_t i = begin; i < end; i += STAGED_ELEMS) {
         uint64_t count = end - i < STAGED_ELEMS ? end - i : STAGED_ELEMS;
-        struct zinf_optim_array tile = tile_of(a, i, moment1, a->half_moment2 ? moment2 : NULL);
-        widen(moment1, a->half_moment1 + i, count);
-        if (a->half_moment2)
-            widen(moment2, a->half_moment2 + i, count);
+        struct zinf_optim_array tile = tile_of(a, i, moment1, half2 ? moment2 : NULL);
+        widen(moment1, half1 + i, count);
+        if (half2)
+            widen(moment2, half2 + i, count);
         step_plain(s, &tile, 0, count);
-        narrow(a->half_moment1 + i, moment1, count, i, 0, s, a);
-        if (a->half_moment2)
-            narrow(a->half_moment2 + i, moment2, count, i, 1, s, a);
+        if (a->stochastic_rounding) {
+            random_halves(low, high, a->first_element + i, count, s->step, a->rounding_key);
+            narrow_stochastic(half1 + i, moment1, low, count);
+            if (half2)
+                narrow_stochastic(half2 + i, moment2, high, count);
+        } else {
+            narrow_nearest(half1 + i, moment1, count);
+            if (half2)
+                narrow_nearest(half2 + i, moment2, count);
+        }
     }
 }
 

@@ -106,10 +106,8 @@ if [ -z "$data" ]; then
     own_text >"$data"
 fi
 write_config >"$run/config.json"
-# The plan and the progress go to the terminal and to train.log, the result to result.json.
-{ "$zinf" train --model "$run/model" --data "$data" --config "$run/config.json" --dropout 0 \
-    --output "$run/out" --steps "$steps" --seq-len 256 2>&1 1>&3 |
-    tee "$run/train.log" >&2; } 3>"$run/result.json"
+"$zinf" train --model "$run/model" --data "$data" --config "$run/config.json" --dropout 0 \
+    --output "$run/out" --steps "$steps" --seq-len 256 >"$run/result.json"
 trained=$((SECONDS - begin - built))
 
 say "sample"
@@ -117,9 +115,9 @@ say "sample"
     --temperature 0.7 --top-k 20 --seed 1
 
 say "where the bytes were"
-grep -E '^  (tier|device|host|drive) ' "$run/train.log"
+cat "$run/out/ledger.txt"
 
 say "result"
-check_loss || fail "the loss did not fall: see $run/train.log"
+check_loss || fail "the loss did not fall: see $run/out/log.jsonl"
 printf 'seconds: %d build, %d training, %d in all\n' "$built" "$trained" "$((SECONDS - begin))"
 printf 'Hugging Face folder: %s\n' "$run/out/model"

@@ -5,9 +5,11 @@
  * by panel in the queue's workspace.
  */
 #include "kernels/host.h"
+#include "kernels/host_gemm.h"
 
 #include <cblas.h>
 #include <limits.h>
+#include <omp.h>
 #include <pthread.h>
 
 /* A panel of C is at most PANEL_ROWS x PANEL_COLUMNS, with PANEL_DEPTH of k at a time: a converted
@@ -58,6 +60,10 @@ static void multiply_slice(const struct product *p, int slice, int n_slices)
 static void multiply(const struct host_device *device, const struct product *p)
 {
     int n_slices = p->m * p->n < PARALLEL_MIN / p->k ? 1 : device->device.n_threads;
+    /* Outside of a team, an OpenBLAS built for OpenMP goes by this thread's own OpenMP setting,
+     * whatever openblas_set_num_threads was told in another thread. */
+    if (n_slices == 1)
+        omp_set_num_threads(1);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++)
         multiply_slice(p, slice, n_slices);
@@ -95,11 +101,18 @@ static struct plan plan_panels(const struct zinf_matmul *m)
     return plan;
 }
 
+static const struct host_gemm_kernel *choose_kernel(const struct host_device *device)
+{
+    return host_gemm_kernel(device->simd->isa);
+}
+
 uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
 {
-    (void)device;
     if (args->m < 1 || args->n < 1 || args->k < 1)
         return 0;
+    const struct host_gemm_kernel *kernel = choose_kernel((const struct host_device *)device);
+    if (kernel)
+        return host_gemm_workspace(kernel, device->n_threads, args);
     struct plan plan = plan_panels(args);
     return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
 }
@@ -237,6 +250,11 @@ int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
     code = host_check_workspace(q, host_matmul_workspace(&q->device->device, args), "matmul");
     if (code)
         return code;
+    const struct host_gemm_kernel *kernel = choose_kernel(q->device);
+    if (kernel) {
+        host_gemm(q, kernel, args);
+        return 0;
+    }
     struct plan plan = plan_panels(args);
     for (int64_t i = 0; i < args->m; i += plan.rows)
         for (int64_t j = 0; j < args->n; j += plan.columns) {

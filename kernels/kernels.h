@@ -60,14 +60,14 @@ struct zinf_norm {
     enum zinf_dtype dtype; /* of x, y, w, b, dy, dx */
     int64_t rows, cols;
     float eps;
-    const void *x, *w, *b;    /* [rows][cols], [cols], [cols] or NULL */
-    void *y;                  /* forward; backward ignores it */
-    float *mean, *rstd;       /* [rows]; written forward, read backward; mean unused for RMS */
+    const void *x, *w, *b; /* [rows][cols], [cols], [cols] or NULL */
+    void *y;               /* forward; backward ignores it */
+    float *mean, *rstd;    /* [rows]; written forward, read backward; mean unused for RMS */
     /* backward only */
-    const void *dy;           /* [rows][cols] */
-    void *dx;                 /* [rows][cols]; dx = beta_dx * dx + gradient */
-    float beta_dx;            /* 0 or 1 */
-    float *dw, *db;           /* [cols] fp32, overwritten; db NULL if no b */
+    const void *dy; /* [rows][cols] */
+    void *dx;       /* [rows][cols]; dx = beta_dx * dx + gradient */
+    float beta_dx;  /* 0 or 1 */
+    float *dw, *db; /* [cols] fp32, overwritten; db NULL if no b */
 };
 
 enum zinf_activation {
@@ -83,14 +83,15 @@ struct zinf_attention {
     enum zinf_dtype dtype;
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
     bool causal;
-    float scale;               /* scores are scale * q.k */
-    struct zinf_dropout dropout; /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
-    const void *qkv;           /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
-    void *out;                 /* [batch*seq][n_heads head_dim]; read by backward */
-    float *lse;                /* [batch][n_heads][seq]: log-sum-exp of the scaled scores */
+    float scale; /* scores are scale * q.k */
+    struct zinf_dropout
+        dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
+    const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
+    void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
+    float *lse;      /* [batch][n_heads][seq]: log-sum-exp of the scaled scores */
     /* backward only */
-    const void *d_out;         /* as out */
-    void *d_qkv;               /* as qkv, overwritten */
+    const void *d_out; /* as out */
+    void *d_qkv;       /* as qkv, overwritten */
 };
 
 /* x[i] = (accumulate ? x[i] : 0) + table[ids[i] - first] for rows i whose id is in [first,
@@ -101,24 +102,24 @@ struct zinf_embedding {
     const int32_t *ids; /* [rows] */
     int64_t first, count;
     bool accumulate;
-    const void *table;  /* [count][cols] */
-    void *x;            /* [rows][cols] */
+    const void *table; /* [count][cols] */
+    void *x;           /* [rows][cols] */
     /* backward only: rows are added in order of i */
-    const void *dx;     /* [rows][cols] */
-    float *d_table;     /* [count][cols] fp32, added to */
+    const void *dx; /* [rows][cols] */
+    float *d_table; /* [count][cols] fp32, added to */
 };
 
 /* Softmax cross-entropy over tiles of the vocabulary. For each row an online (max, sum) and the
  * target's logit are kept in stats; tiles in increasing order of first. A row with target < 0 is
  * ignored: loss 0, gradient 0. */
 struct zinf_cross_entropy {
-    int64_t rows, cols, ld;   /* logits tile [rows][cols], fp32 */
-    int64_t first;            /* vocabulary id of column 0 */
-    const int32_t *targets;   /* [rows] */
+    int64_t rows, cols, ld; /* logits tile [rows][cols], fp32 */
+    int64_t first;          /* vocabulary id of column 0 */
+    const int32_t *targets; /* [rows] */
     float *logits;
     float *max, *sum, *target_logit; /* [rows] each */
-    float *loss;              /* [rows]: finish writes log(sum) + max - target_logit */
-    float scale;              /* backward: logits become scale * (softmax - onehot) in place */
+    float *loss;                     /* [rows]: finish writes log(sum) + max - target_logit */
+    float scale; /* backward: logits become scale * (softmax - onehot) in place */
 };
 
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
@@ -200,12 +201,12 @@ enum zinf_device_kind {
 struct zinf_device {
     const struct zinf_device_ops *ops;
     enum zinf_device_kind kind;
-    const char *name;        /* "host (avx512, 2 threads)", "NVIDIA ..." */
-    void *memory;            /* the arena, 2 MiB aligned; NULL until taken */
+    const char *name; /* "host (avx512, 2 threads)", "NVIDIA ..." */
+    void *memory;     /* the arena, 2 MiB aligned; NULL until taken */
     uint64_t memory_bytes;
-    uint64_t free_bytes;     /* what could be taken at create time */
-    bool host_addressable;   /* the CPU may read and write the arena itself */
-    bool needs_pinned;       /* copies want registered host memory */
+    uint64_t free_bytes;   /* what could be taken at create time */
+    bool host_addressable; /* the CPU may read and write the arena itself */
+    bool needs_pinned;     /* copies want registered host memory */
     int n_threads;
 };
 struct zinf_device_options {

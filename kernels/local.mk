@@ -1,7 +1,8 @@
 libcore_la_SOURCES += kernels/kernels.h kernels/device.h kernels/device.c \
 	kernels/device_cuda_load.c kernels/host.h kernels/host_simd.h kernels/host_math.h \
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_table.h kernels/host_queue.c \
-	kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
+	kernels/host_gemm.h \
+	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h
 
@@ -20,7 +21,7 @@ libcore_la_LIBADD += libkernels_avx2.la
 endif
 if HAVE_AVX512
 noinst_LTLIBRARIES += libkernels_avx512.la
-libkernels_avx512_la_SOURCES = kernels/host_simd_avx512.c
+libkernels_avx512_la_SOURCES = kernels/host_simd_avx512.c kernels/host_gemm_avx512.c
 libkernels_avx512_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += libkernels_avx512.la
 endif

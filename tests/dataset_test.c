@@ -263,20 +263,21 @@ static struct zinf_tokenizer *bpe_tokenizer(void)
 static void test_small_windows_give_the_same_ids(void)
 {
     static const char *const parts[] = {
-        "the ",          "fox",   "\n\n  ", "  <mask>", "\xf0\x9f\x98\x80", "!?", " 1984", "\xff",
-        "<|endoftext|>", "<|end", "zword",  "\t"};
+        "the ",     "fox",   "\n\n  ", "  <mask>",      "\xf0\x9f\x98\x80",
+        "!?",       " 1984", "\xff",   "<|endoftext|>", "<|end",
+        "zzwordzz", "1",     "\t"};
     struct zinf_tokenizer *tokenizer = bpe_tokenizer();
     char text[20000];
     size_t bytes = 0;
     for (uint32_t i = 0; bytes < sizeof text - 32; i = i * 1103515245 + 12345) {
-        const char *part = parts[(i >> 16) % 12];
+        const char *part = parts[(i >> 16) % 13];
         memcpy(text + bytes, part, strlen(part));
         bytes += strlen(part);
     }
     const char *path = write_bytes("windows.txt", text, bytes);
     struct zinf_tokens whole = {0};
     CHECK(!zinf_tokenizer_encode(tokenizer, text, bytes, &whole));
-    for (size_t window = 8; window < 3000; window = window * 3 + 1) {
+    for (size_t window = 8; window < 3000; window += window < 64 ? 1 : window) {
         struct gathered gathered = {0};
         struct text_sink sink = {gather, &gathered};
         int fd = open(path, O_RDONLY);
@@ -290,6 +291,19 @@ static void test_small_windows_give_the_same_ids(void)
         close(fd);
     }
     zinf_tokens_free(&whole);
+    zinf_tokenizer_close(tokenizer);
+}
+
+/* 20 MiB of one kind of character, as a binary file may have: refused before memory fills up. */
+static void test_endless_pieces_are_refused(void)
+{
+    const char *path = write_text("zeros.txt", "");
+    struct zinf_tokenizer *tokenizer = bpe_tokenizer();
+    struct text_token_cache cache;
+    CHECK(!truncate(path, 20 << 20));
+    CHECK(text_token_cache_open(&cache, path, tokenizer, NULL) == -EFBIG);
+    CHECKF(strstr(zinf_error(), "zeros.txt") && strstr(zinf_error(), "16777216"), "%s",
+           zinf_error());
     zinf_tokenizer_close(tokenizer);
 }
 
@@ -459,6 +473,7 @@ int main(void)
     TAP_RUN(test_documents_are_joined);
     TAP_RUN(test_token_files_and_ids_beyond_the_vocabulary);
     TAP_RUN(test_small_windows_give_the_same_ids);
+    TAP_RUN(test_endless_pieces_are_refused);
     TAP_RUN(test_cache_reuse_and_invalidation);
     TAP_RUN(test_without_cache_folder_nothing_is_left);
     TAP_RUN(test_bad_input);

@@ -97,6 +97,55 @@ static void test_all_types_and_transposes(void)
     for_each_device(all_types);
 }
 
+/* Shapes at the edges of register tiles and of blocks of k, in one type of each kind. */
+static void tile_edges(struct fixture *f)
+{
+    static const enum zinf_dtype dtypes[][3] = {
+        {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32},
+        {ZINF_DTYPE_BF16, ZINF_DTYPE_F16, ZINF_DTYPE_BF16},
+    };
+    static const int64_t rows[] = {1, 6, 7, 13, 14, 15, 27, 28, 29};
+    static const int64_t columns[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+    const size_t n_columns = sizeof columns / sizeof *columns;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows * n_columns; i++) {
+        struct shape shape = {rows[i / n_columns], columns[i % n_columns], 5 + (int64_t)i % 29, 1};
+        struct problem p;
+        problem_open(&p, &shape, i & 1, i & 2, dtypes[i % 2], i % 3 == 1, i % 3 == 2 ? 1.0f : 0.0f);
+        check_problem(f, &p);
+        problem_close(&p);
+    }
+}
+
+static void depth_edges(struct fixture *f)
+{
+    static const enum zinf_dtype dtypes[][3] = {
+        {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32},
+        {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16},
+        {ZINF_DTYPE_F16, ZINF_DTYPE_F32, ZINF_DTYPE_F16},
+    };
+    static const int64_t depths[] = {15, 16, 17, 383, 384, 385, 767, 768, 769, 1537};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths * 3; i++) {
+        struct shape shape = {29, 37, depths[i / 3], 2};
+        for (int end = 0; end < 3; end++) {
+            struct problem p;
+            problem_open(&p, &shape, (i + end) & 1, (i + end) & 2, dtypes[i % 3], end == 1,
+                         end == 2 ? 1.0f : 0.0f);
+            check_problem(f, &p);
+            problem_close(&p);
+        }
+    }
+}
+
+static void test_edges_of_tiles(void)
+{
+    for_each_device(tile_edges);
+}
+
+static void test_edges_of_blocks_of_k(void)
+{
+    for_each_device(depth_edges);
+}
+
 static void test_panels_of_large_shapes(void)
 {
     static const enum zinf_dtype dtypes[][3] = {
@@ -223,6 +272,8 @@ static void test_bad_arguments_are_refused(void)
 int main(void)
 {
     TAP_RUN(test_all_types_and_transposes);
+    TAP_RUN(test_edges_of_tiles);
+    TAP_RUN(test_edges_of_blocks_of_k);
     TAP_RUN(test_panels_of_large_shapes);
     TAP_RUN(test_c_without_beta_need_not_be_initialised);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);

@@ -156,17 +156,17 @@ static void test_split_refusals(void)
 
 /* ---- bf16 moments ---- */
 
-static uint16_t random_half(uint64_t element, uint64_t key, uint64_t step, uint32_t moment)
+static uint16_t random_half(uint64_t element, uint64_t key, uint64_t step, unsigned moment)
 {
-    uint64_t block = element / 128 * 16 + element % 16;
+    uint64_t block = element / 64 * 16 + element % 16;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step,
-                           (uint32_t)(step >> 32) << 1 | moment};
+                           (uint32_t)(step >> 32)};
     uint32_t word[4];
     zinf_philox(counter, key, word);
-    return (uint16_t)(word[element % 128 / 32] >> (element / 16 % 2 * 16));
+    return (uint16_t)(word[element % 64 / 16] >> (16 * moment));
 }
 
-static uint16_t rounded(float value, bool stochastic, uint64_t element, uint32_t moment)
+static uint16_t rounded(float value, bool stochastic, uint64_t element, unsigned moment)
 {
     uint32_t bits;
     if (!stochastic)

@@ -20,14 +20,12 @@ struct outcome {
 
 static char model[600], drive[600];
 
-static void make_model(void)
+static void make_model(const char *name, int64_t layers)
 {
     struct zinf_model_shape shape = {
-        .arch = "gpt2", .layers = 3, .hidden = 64, .heads = 4, .vocab = 1000, .context = 32};
+        .arch = "gpt2", .layers = layers, .hidden = 64, .heads = 4, .vocab = 1000, .context = 32};
     cJSON *config = NULL;
-    snprintf(model, sizeof model, "%s/model", work);
-    snprintf(drive, sizeof drive, "%s/drive", work);
-    CHECKF(!zinf_make_dirs(drive), "%s", zinf_error());
+    snprintf(model, sizeof model, "%s/%s", work, name);
     CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
     CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, model), "%s", zinf_error());
     cJSON_Delete(config);
@@ -213,6 +211,19 @@ static void test_device_cap_changes_nothing(void)
     check_same(&free_run, &capped, "capped");
 }
 
+static void test_quarter_of_the_parameters(void)
+{
+    struct setting s = {.param = "nvme", .optimizer = "nvme", .accumulation = 2, .look_ahead = -1};
+    struct outcome free_run, capped;
+    make_model("deep", 24);
+    run(&s, "free", &free_run);
+    s.device_memory = 24 * 12 * 64 * 64 * sizeof(float) / 4; /* of the blocks' matrices alone */
+    run(&s, "quarter", &capped);
+    CHECK(capped.device_bytes <= s.device_memory);
+    check_same(&free_run, &capped, "a quarter of the parameters' bytes");
+    snprintf(model, sizeof model, "%s/model", work);
+}
+
 static void test_recompute_equals_kept(void)
 {
     struct setting s = {.param = "none",
@@ -253,12 +264,15 @@ int main(void)
 {
     make_work("placement");
     zinf_log_set_level(ZINF_LOG_ERROR);
-    make_model();
+    snprintf(drive, sizeof drive, "%s/drive", work);
+    zinf_make_dirs(drive);
+    make_model("model", 3);
     TAP_RUN(test_nine_placements_fp32);
     TAP_RUN(test_nine_placements_bf16);
     TAP_RUN(test_two_threads);
     TAP_RUN(test_gradients_in_ram_state_on_drive);
     TAP_RUN(test_device_cap_changes_nothing);
+    TAP_RUN(test_quarter_of_the_parameters);
     TAP_RUN(test_recompute_equals_kept);
     TAP_RUN(test_fp16_overflow_skips);
     TAP_RUN(test_no_files_stay);

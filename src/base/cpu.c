@@ -2,18 +2,20 @@
 #include "build-config.h"
 #include "base/base.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#if defined(__x86_64__) && defined(ZINF_HAVE_AVX2)
-#include <cpuid.h>
 
-/* Asked of the processor itself: clang 14 does not know "f16c" in __builtin_cpu_supports. */
+#if defined(__x86_64__)
+/* Not every compiler's __builtin_cpu_supports knows F16C: leaf 1, ECX bit 29. */
 static bool has_f16c(void)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
 }
 #endif
 

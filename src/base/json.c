@@ -171,8 +171,15 @@ static int parse_plain(const char *text, size_t bytes, const char *what, cJSON *
     cJSON *value = cJSON_ParseWithLengthOpts(text, bytes, &end, 0);
     if (!value) {
         size_t at = end && end >= text && end <= text + bytes ? (size_t)(end - text) : 0;
+        size_t shown = bytes - at < 20 ? bytes - at : 20;
+        const char *line_end = memchr(text + at, '\n', shown);
+        if (line_end)
+            shown = (size_t)(line_end - (text + at));
+        if (!shown)
+            return zinf_fail(-EINVAL, "%s: line %d: not valid JSON at the end of the line", what,
+                             line_at(text, at));
         return zinf_fail(-EINVAL, "%s: line %d: not valid JSON near '%.*s'", what,
-                         line_at(text, at), (int)(bytes - at < 20 ? bytes - at : 20), text + at);
+                         line_at(text, at), (int)shown, text + at);
     }
     while (end < text + bytes && strchr(" \t\r\n", *end))
         end++;

@@ -1,7 +1,13 @@
 libcore_la_SOURCES += src/base/base.h src/base/memory.h src/base/random.h src/base/json.h \
 	src/base/error.c src/base/log.c src/base/dtype.c src/base/cpu.c src/base/file.c \
-	src/base/size.c src/base/memory.c src/base/random.c src/base/json.c
-INSTALLED_H += src/base/base.h src/base/memory.h src/base/random.h
+	src/base/size.c src/base/memory.c src/base/json.c
+
+# Vectorised, and the same bits with and without: no contraction.
+noinst_LTLIBRARIES += librandom.la
+librandom_la_SOURCES = src/base/random.c
+librandom_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+libcore_la_LIBADD += librandom.la
+INSTALLED_H += src/base/base.h src/base/memory.h src/base/random.h src/base/json.h
 
 check_PROGRAMS += tests/base_test
 TESTS += tests/base_test

@@ -132,7 +132,7 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_need("--model DIR", c->model);
+        code = cli_check_common(c);
     if (!code)
         code = cli_need("--prompt TEXT", o.prompt);
     if (code)

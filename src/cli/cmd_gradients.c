@@ -85,7 +85,7 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_need("--model DIR", c.model);
+        code = cli_check_common(&c);
     if (!code && !data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code)

@@ -34,6 +34,8 @@ static int init(const struct zinf_model_shape *shape, const char *dtype_name, co
         code = zinf_model_from_json(&model, config, "the options");
     if (!code)
         code = zinf_model_write_new(config, dtype, seed, output);
+    if (code == -EACCES || code == -EROFS || code == -ENOTDIR)
+        zinf_fail_in(code, "--output");
     if (!code) {
         uint64_t n = zinf_model_n_params(model);
         printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_spec(model)->family,

@@ -1,4 +1,5 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/usage.h"
@@ -25,11 +26,14 @@ struct shown {
     size_t n_losses, capacity;
     double first_loss, last_loss;
     bool breakdown;
+    uint64_t planned_bytes; /* device and host; on the host device both are RAM */
 };
 
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
-    (void)arg;
+    struct shown *s = arg;
+    s->planned_bytes = zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_DEVICE) +
+                       zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_HOST);
     zinf_trainer_print_plan(trainer, stderr);
 }
 
@@ -114,6 +118,7 @@ struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
     const char *output, *log, *progress;
+    enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every;
     bool init, no_shuffle;
 };
@@ -148,18 +153,17 @@ static void print_result(const struct train_options *o, const struct shown *s)
 {
     if (s->n_losses > 1 && o->progress == NULL)
         cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-    printf(
-        "{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\"}\n",
-        s->n_losses, s->first_loss, s->last_loss, o->output);
+    printf("{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\", "
+           "\"planned_bytes\": %llu, \"peak_resident_bytes\": %llu}\n",
+           s->n_losses, s->first_loss, s->last_loss, o->output,
+           (unsigned long long)s->planned_bytes, (unsigned long long)zinf_memory_peak_resident());
 }
 
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
-    struct shown shown = {0};
-    int code = o->progress ? cli_progress_parse(o->progress, &shown.mode) : 0;
-    if (!code)
-        code = open_all(&session, o);
+    struct shown shown = {.mode = o->progress_mode};
+    int code = open_all(&session, o);
     if (code)
         goto out;
     shown.every = plain_every(session.config, o->common.steps);
@@ -230,9 +234,11 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_need("--model DIR", c->model);
+        code = cli_check_common(c);
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (!code && o.progress)
+        code = cli_progress_parse(o.progress, &o.progress_mode);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
     if (!o.output)

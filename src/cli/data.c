@@ -47,12 +47,17 @@ int cli_need(const char *option, const void *value)
     return value ? 0 : zinf_fail(-EINVAL, "%s is missing", option);
 }
 
+int cli_check_common(const struct cli_common *c)
+{
+    enum zinf_device_kind device;
+    int code = cli_need("--model DIR", c->model);
+    return code ? code : parse_device(c->device, &device);
+}
+
 int cli_session_open(struct cli_session *s, const struct cli_common *c)
 {
     memset(s, 0, sizeof *s);
-    int code = cli_need("--model DIR", c->model);
-    if (!code)
-        code = parse_device(c->device, &s->device);
+    int code = parse_device(c->device, &s->device);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (!code)

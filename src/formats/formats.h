@@ -22,9 +22,21 @@ extern "C" {
 
 /* dtypes of the file format; only the floating ones convert to zinf_dtype. */
 enum zinf_file_dtype {
-    ZINF_FILE_BOOL, ZINF_FILE_U8, ZINF_FILE_I8, ZINF_FILE_F8_E5M2, ZINF_FILE_F8_E4M3,
-    ZINF_FILE_I16, ZINF_FILE_U16, ZINF_FILE_F16, ZINF_FILE_BF16, ZINF_FILE_I32, ZINF_FILE_U32,
-    ZINF_FILE_F32, ZINF_FILE_F64, ZINF_FILE_I64, ZINF_FILE_U64,
+    ZINF_FILE_BOOL,
+    ZINF_FILE_U8,
+    ZINF_FILE_I8,
+    ZINF_FILE_F8_E5M2,
+    ZINF_FILE_F8_E4M3,
+    ZINF_FILE_I16,
+    ZINF_FILE_U16,
+    ZINF_FILE_F16,
+    ZINF_FILE_BF16,
+    ZINF_FILE_I32,
+    ZINF_FILE_U32,
+    ZINF_FILE_F32,
+    ZINF_FILE_F64,
+    ZINF_FILE_I64,
+    ZINF_FILE_U64,
     ZINF_FILE_DTYPES,
 };
 const char *zinf_file_dtype_name(enum zinf_file_dtype dtype); /* "F32", "BF16", ... */
@@ -40,7 +52,7 @@ struct zinf_tensor_info {
     uint64_t shape[ZINF_TENSOR_MAX_RANK];
     uint64_t n_elems;
     uint64_t bytes;
-    uint32_t file;      /* index of the shard in a folder, 0 for a single file */
+    uint32_t file;        /* index of the shard in a folder, 0 for a single file */
     uint64_t file_offset; /* absolute, of the first byte */
 };
 
@@ -68,9 +80,10 @@ int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */
 
 struct zinf_tensors_writer;
+#define ZINF_TENSORS_WRITER_BYTES (4u << 20) /* what a writer holds beside its table of tensors */
 struct zinf_tensors_writer_options {
-    const char *path;        /* a folder (sharded as model-0000i-of-0000n) or a .safetensors file */
-    bool single_file;        /* path is the file */
+    const char *path; /* a folder (sharded as model-0000i-of-0000n) or a .safetensors file */
+    bool single_file; /* path is the file */
     uint64_t max_shard_bytes; /* folders; 0: 5e9 */
 };
 int zinf_tensors_writer_create(struct zinf_tensors_writer **out,
@@ -81,7 +94,8 @@ int zinf_tensors_writer_declare(struct zinf_tensors_writer *writer, const char *
 int zinf_tensors_writer_begin(struct zinf_tensors_writer *writer);
 /* Appends bytes of the tensors in the order of declaration; calls may cut anywhere. Data is
  * written with bounded memory and does not stay in the page cache. */
-int zinf_tensors_writer_append(struct zinf_tensors_writer *writer, const void *data, uint64_t bytes);
+int zinf_tensors_writer_append(struct zinf_tensors_writer *writer, const void *data,
+                               uint64_t bytes);
 /* Checks that every byte was given, fsyncs, renames, writes the index file. */
 int zinf_tensors_writer_finish(struct zinf_tensors_writer *writer);
 /* Frees; before finish it removes what was written. NULL is allowed. */

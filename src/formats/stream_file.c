@@ -2,13 +2,14 @@
 #include "build-config.h" /* _GNU_SOURCE: sync_file_range */
 #include "formats/stream_file.h"
 #include "formats/file_span.h"
+#include "formats/formats.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES (4u << 20)
+#define BLOCK_BYTES ZINF_TENSORS_WRITER_BYTES
 
 int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint64_t bytes)
 {

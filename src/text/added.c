@@ -179,9 +179,7 @@ int text_added_next(const struct text_added_set *set, struct text_added_scan *sc
             continue;
         }
         if (token->lstrip)
-            begin = white_space_begin(text, scan->sentence, begin);
-        if (begin < scan->piece)
-            begin = scan->piece < at ? scan->piece : at;
+            begin = white_space_begin(text, scan->piece, begin);
         size_t after = token->rstrip ? white_space_end(text, end, scan->end) : end;
         /* Within a character's length of an open end, more white space may follow. */
         if (scan->open && token->rstrip && (after > *limit || scan->end - after < 4)) {

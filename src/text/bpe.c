@@ -138,7 +138,7 @@ static int reserve(struct text_bpe_scratch *scratch, size_t bytes)
     if (bytes > INT32_MAX / 4)
         return zinf_fail(-EFBIG, "%zu bytes without a place to cut are too many to tokenize",
                          bytes);
-    size_t capacity = bytes < 256 ? 256 : 2 * bytes;
+    size_t capacity = bytes < 256 ? 256 : bytes + bytes / 2;
     text_bpe_scratch_free(scratch);
     scratch->symbols = malloc(capacity * sizeof *scratch->symbols);
     /* n - 1 pairs at first, and each of at most n - 1 joins adds two and has taken one. */

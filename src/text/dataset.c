@@ -154,7 +154,7 @@ static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_op
     if (!dataset->n_windows)
         return zinf_fail(-EINVAL,
                          "%s%s: %llu tokens are less than one window of %u and the token "
-                         "after it: give more text or a smaller sequence length",
+                         "after it: give more text or a smaller --seq-len",
                          options->files[0], options->n_files > 1 ? " and the other data files" : "",
                          (unsigned long long)dataset->n_tokens, dataset->seq_len);
     return 0;

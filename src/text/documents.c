@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define WINDOW_BYTES ((size_t)1 << 20)
+#define MAX_WINDOW_BYTES ((size_t)16 << 20) /* no text goes on so long without a place to cut */
 #define MAX_DOCUMENT_BYTES ((size_t)1 << 30)
 
 struct input {
@@ -57,7 +58,7 @@ static void slide(struct input *input, size_t consumed)
 
 static int grow(struct input *input)
 {
-    if (input->capacity >= MAX_DOCUMENT_BYTES)
+    if (input->capacity >= MAX_WINDOW_BYTES)
         return zinf_fail(-EFBIG, "%s: %zu bytes before byte %llu have no place to cut; is it text?",
                          input->path, input->end, (unsigned long long)input->offset);
     char *grown = realloc(input->buffer, 2 * input->capacity);

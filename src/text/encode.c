@@ -146,6 +146,7 @@ static int run_stage(struct text_encoder *encoder, int index, struct piece piece
         return text_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, piece.text, piece.bytes,
                                &encoder->scratch, encoder->tokens);
     }
+    /* The prefix space is never a piece alone: GPT-2's pattern takes it with what follows. */
     const struct text_stage *stage = &tokenizer->stages[index];
     bool prefix = stage->add_prefix_space && piece.fresh && piece.text[0] != ' ';
     int code = prefix ? put_prefix(encoder, &piece) : 0;
@@ -169,7 +170,7 @@ static int encode_text(struct text_encoder *encoder, size_t begin, size_t end, b
     int code = 0;
     while (begin < end && !code) {
         int32_t stopped_at;
-        size_t done = 0, before = encoder->tokens->count;
+        size_t done = 0;
         const char *text = encoder->text + begin;
         size_t valid = text_utf8_valid(text, end - begin, &stopped_at);
         bool unsure = open && stopped_at != TEXT_UTF8_INVALID;
@@ -181,10 +182,8 @@ static int encode_text(struct text_encoder *encoder, size_t begin, size_t end, b
                                    encoder->tokens);
             done = 1;
         }
-        if (!done) { /* not even the prefix space is sure to stand alone */
-            encoder->tokens->count = before;
+        if (!done)
             break;
-        }
         encoder->place = TEXT_INSIDE;
         begin += done;
         if (unsure)

@@ -27,8 +27,8 @@ int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size
                              const char *what);
 int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default */
 void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
-const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer); /* "bytes", "bpe" */
-uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer); /* largest id + 1 */
+const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);    /* "bytes", "bpe" */
+uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */
 int32_t zinf_tokenizer_end_of_text(const struct zinf_tokenizer *tokenizer); /* -1: none */
 /* A number that changes whenever the token ids of some text could change (for caches). */
 uint64_t zinf_tokenizer_fingerprint(const struct zinf_tokenizer *tokenizer);
@@ -59,14 +59,14 @@ struct zinf_token_source {
 
 struct zinf_dataset;
 struct zinf_dataset_options {
-    const char *const *files;  /* .txt and anything unknown: text; .jsonl, .json: "text" fields */
+    const char *const *files; /* .txt and anything unknown: text; .jsonl, .json: "text" fields */
     int n_files;
     const struct zinf_tokenizer *tokenizer;
     /* Opens token files (.bin, .npy); NULL: they are refused. */
     int (*open_token_file)(const char *path, struct zinf_token_source *out);
-    const char *cache_folder;  /* where token caches are kept; NULL: a private temporary file */
-    uint32_t seq_len;          /* T */
-    uint32_t vocab;            /* ids at or above this are an error naming file, position and id */
+    const char *cache_folder; /* where token caches are kept; NULL: a private temporary file */
+    uint32_t seq_len;         /* T */
+    uint32_t vocab;           /* ids at or above this are an error naming file, position and id */
     bool shuffle;
     uint64_t seed;
 };

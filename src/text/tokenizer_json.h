@@ -13,4 +13,15 @@ int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, siz
                         const char *vocab_what, const char *merges, size_t merges_bytes,
                         const char *merges_what);
 
+/* ---- tokenizer_model.c ---- */
+
+/* The table has room for the added tokens too, an array or NULL. */
+int text_json_read_vocab(struct text_vocab *vocab, const cJSON *object, const cJSON *added,
+                         const char *what);
+int text_json_read_model(struct zinf_tokenizer *tokenizer, const cJSON *model, const cJSON *added,
+                         const char *what);
+/* merges.txt: a line "a b" for each merge. */
+int text_json_read_merge_lines(struct zinf_tokenizer *tokenizer, const char *text, size_t bytes,
+                               const char *what);
+
 #endif

@@ -44,7 +44,7 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     uint32_t slots = (uint32_t)t->choice.look_ahead + 1;
     ring_init(e, &e->slots, slots);
     ring_init(e, &e->param_stages, slots);
-    ring_init(e, &e->grad_slots, t->grad_tier == ZINF_TIER_DEVICE ? 1 : GRAD_SLOTS);
+    ring_init(e, &e->grad_slots, (uint32_t)t->choice.grad_slots);
     ring_init(e, &e->grad_stages, GRAD_STAGES);
     ring_init(e, &e->grad_sums, GRAD_STAGES);
     ring_init(e, &e->state_slots, STATE_SLOTS);

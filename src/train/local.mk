@@ -1,9 +1,11 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src/train/lr.c \
-	src/train/loss_scale.c src/train/sample.c src/train/plan.c src/train/emitter.c \
-	src/train/emit.c src/train/emit_update.c src/train/ops.c src/train/trainer.c \
+	src/train/loss_scale.c src/train/sample.c src/train/plan.c src/train/plan_blas.c src/train/emitter.c \
+	src/train/emit.c src/train/emit_update.c src/train/ops.c src/train/trainer.c src/train/step.c \
 	src/train/transfer.c src/train/run.c src/train/run_log.c src/train/run_log.h
+INSTALLED_H += src/train/train.h
 
-TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test
+
+TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_units_test
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
@@ -12,3 +14,6 @@ tests_train_fixtures_test_LDADD = $(TEST_LDADD)
 tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/train_support.h
 tests_train_placement_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_placement_test_LDADD = $(TEST_LDADD)
+tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
+tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_units_test_LDADD = $(TEST_LDADD)

@@ -4,6 +4,7 @@
  * all table tiles at once (spares computing logits twice), units with slots of their own (each
  * spares fetches). Arithmetic does not depend on any of these choices, so results do not either.
  */
+#include "formats/formats.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void measure(struct zinf_trainer *t)
     if (t->grad_tier == ZINF_TIER_DRIVE)
         arrays++;
     s->state_slot = layout->max_group_elems * arrays * sizeof(float);
-    s->transfer = trainer_transfer_bytes(t->model);
+    s->transfer = trainer_transfer_bytes(t->model, t->dtype);
 }
 
 static uint64_t own_bytes(const struct zinf_trainer *t, const struct choice *c)
@@ -122,8 +123,8 @@ static void device_lines(struct zinf_trainer *t, const struct choice *c, struct 
         return;
     add(l, ZINF_MEMORY_DEVICE, "gradient of the activations", "train_micro_batch_size_per_gpu",
         s->x, &p->d_dx);
-    add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL,
-        (t->grad_tier == ZINF_TIER_DEVICE ? 1u : GRAD_SLOTS) * s->grad_slot, &p->d_grad_slots);
+    add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL, (uint64_t)c->grad_slots * s->grad_slot,
+        &p->d_grad_slots);
     if (c->head_all)
         add(l, ZINF_MEMORY_DEVICE, "gradients of all table tiles", "zinf.device_memory",
             tile_grad_bytes(t), &p->d_table_grads);
@@ -220,8 +221,11 @@ static void choose(struct zinf_trainer *t)
     struct choice *c = &t->choice;
     int64_t wanted = t->config->look_ahead;
     c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
+    c->grad_slots = t->grad_tier == ZINF_TIER_DEVICE ? 1 : 2;
     while (wanted < 0 && c->look_ahead > 0 && !fits(t, c))
         c->look_ahead--;
+    if (!fits(t, c))
+        c->grad_slots = 1;
     choose_kept(t, c);
     int tiles = zinf_model_n_tiles(t->model);
     bool resident = t->param_tier == ZINF_TIER_DEVICE;
@@ -246,14 +250,19 @@ static int add_lines(struct zinf_trainer *t)
     return code;
 }
 
-/* What the process holds already, and what BLAS takes for packing at its first products. */
+/* What the process holds already, and what is taken outside of the arenas later. */
 static int add_process(struct zinf_trainer *t)
 {
-    const uint64_t blas_bytes_per_thread = (uint64_t)2 << 20;
-    uint64_t bytes =
-        zinf_memory_resident() + (uint64_t)t->device->n_threads * blas_bytes_per_thread;
-    return zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "this program and its libraries",
-                                   NULL, bytes);
+    int code =
+        zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "this program and its libraries", NULL,
+                                zinf_memory_resident());
+    if (!code)
+        code = zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
+                                       "--threads", trainer_blas_bytes(t));
+    if (!code && has_backward(t))
+        code = zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
+                                       NULL, ZINF_TENSORS_WRITER_BYTES);
+    return code;
 }
 
 static void set_budgets(struct zinf_trainer *t)

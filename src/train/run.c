@@ -155,6 +155,23 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     return code;
 }
 
+/* The plan as it was printed, to be read after the run. */
+static int write_ledger(struct run *run)
+{
+    char *path = zinf_path_join(run->options->output, "ledger.txt"), *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int code = path && out ? zinf_trainer_print_plan(run->trainer, out)
+                           : zinf_fail(-ENOMEM, "no memory for the ledger");
+    if (out)
+        fclose(out);
+    if (!code)
+        code = zinf_file_write_atomic(path, text, bytes);
+    free(text);
+    free(path);
+    return code;
+}
+
 static int prepare(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
@@ -168,6 +185,8 @@ static int prepare(struct run *run)
         o->events.planned(o->events.arg, run->trainer);
     if (!code)
         code = zinf_config_write(run->config, resolved);
+    if (!code)
+        code = write_ledger(run);
     if (!code)
         code = run_log_open(&run->log, o, run->config);
     free(resolved);

@@ -61,7 +61,7 @@ int run_log_open(struct run_log **out, const struct zinf_run_options *options,
     log->batch = (uint64_t)config->train_batch_size;
     log->json = open_log(path);
     if (!log->json)
-        code = -EIO;
+        code = zinf_fail_in(-EIO, options->log_path ? "--log" : "--output");
     if (!code && config->csv_enabled)
         code = open_csv(log, config);
 out:

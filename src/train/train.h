@@ -124,9 +124,9 @@ struct zinf_run_events {
 };
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    const char *output;             /* folder: model/, log.jsonl, config.resolved.json */
-    const char *log_path;           /* NULL: output/log.jsonl */
-    struct zinf_dataset *data;      /* borrowed */
+    const char *output;        /* folder: model/, log.jsonl, ledger.txt, config.resolved.json */
+    const char *log_path;      /* NULL: output/log.jsonl */
+    struct zinf_dataset *data; /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
     uint64_t steps;
     uint64_t eval_every, save_every;   /* 0: at the end only */

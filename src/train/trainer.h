@@ -14,11 +14,11 @@
 #define MAX_LOOK_AHEAD 8
 #define STATE_SLOTS 3 /* sub-groups under way: one read, one updated, one written */
 #define OUT_SLOTS 2   /* updated parameters on their way to their tier */
-#define GRAD_SLOTS 2  /* device gradients on their way out */
-#define GRAD_STAGES 2 /* the same on the host */
+#define GRAD_STAGES 2 /* gradients on their way to their sum, on the host */
 
 struct choice {
     int look_ahead; /* parameter slots on the device less one */
+    int grad_slots; /* device gradients on their way out */
     int n_kept;     /* blocks [n_layers - n_kept, n_layers) keep their activations */
     int n_own;      /* units that have a device slot of their own, from unit 0 */
     bool head_all;  /* all table tiles on the device at once: logits computed once */
@@ -90,6 +90,8 @@ struct zinf_trainer {
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
+/* plan_blas.c: what OpenBLAS takes outside of the arenas */
+uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
 /* After the arenas exist: every pointer. */
 void trainer_place(struct zinf_trainer *t);
 
@@ -149,6 +151,6 @@ const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer
 
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);
-uint64_t trainer_transfer_bytes(const struct zinf_model *model);
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
 
 #endif

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type. */
+/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type if it is another.
+ */
 struct region {
     float *unit, *tensor;
     char *packed;
@@ -29,11 +30,12 @@ static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *te
     *tensor = zinf_align_up(*tensor, ZINF_LAYOUT_ALIGN);
 }
 
-uint64_t trainer_transfer_bytes(const struct zinf_model *model)
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype)
 {
     uint64_t unit, tensor;
     largest(model, &unit, &tensor);
-    return (2 * unit + tensor) * sizeof(float);
+    uint64_t packed = dtype == ZINF_DTYPE_F32 ? 0 : unit * zinf_dtype_bytes(dtype);
+    return (unit + tensor) * sizeof(float) + packed;
 }
 
 static struct region region_at(const struct zinf_model *model, char *base)
@@ -92,14 +94,15 @@ static int check_shape(const struct zinf_trainer *t, const struct zinf_tensor_in
     for (int i = 0, at = 0; i < info->rank && at < 100; i++)
         at += snprintf(found + at, sizeof found - (size_t)at, "%s%llu", i ? ", " : "",
                        (unsigned long long)info->shape[i]);
+    char asked[64];
+    int used = snprintf(asked, sizeof asked, "%llu", (unsigned long long)tensor->shape[0]);
     if (tensor->rank == 2)
-        return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu, %llu]",
-                         t->options.model_path, info->name, found,
-                         (unsigned long long)tensor->shape[0],
-                         (unsigned long long)tensor->shape[1]);
-    return zinf_fail(-EINVAL, "%s: tensor %s has shape [%s], config.json asks for [%llu]",
-                     t->options.model_path, info->name, found,
-                     (unsigned long long)tensor->shape[0]);
+        snprintf(asked + used, sizeof asked - (size_t)used, ", %llu",
+                 (unsigned long long)tensor->shape[1]);
+    return zinf_fail(-EINVAL,
+                     "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
+                     "of one model; take the config.json that belongs to these weights",
+                     t->options.model_path, info->name, found, asked);
 }
 
 static int check_finite(const struct zinf_trainer *t, const struct zinf_tensor_spec *tensor,
@@ -220,6 +223,8 @@ int trainer_load(struct zinf_trainer *t)
     struct zinf_tensors *file = NULL;
     struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
     int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
+    if (code == -ENOENT && t->options.mode == ZINF_TRAINER_TRAIN)
+        return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (code)
         return code;
     t->prefix = prefix_of(t, file);

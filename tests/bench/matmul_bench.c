@@ -13,14 +13,20 @@ struct shape {
     const char *name;
     int64_t m, n, k;
     bool trans_a, trans_b;
+    float beta;
 };
 
-/* The products of a GPT-2 block and head at 1024 tokens: forward, dX and dW. */
+/* The products of a GPT-2 block at 1024 tokens: forward, dX and dW; and of a tile of its head for
+ * 256 rows: logits, gradient of the norm's output, gradient of the table (added to). */
 static const struct shape shapes[] = {
-    {"qkv", 1024, 2304, 768, false, false},      {"up", 1024, 3072, 768, false, false},
-    {"down", 1024, 768, 3072, false, false},     {"up dX", 1024, 768, 3072, false, true},
-    {"up dW", 768, 3072, 1024, true, false},     {"down dW", 3072, 768, 1024, true, false},
-    {"head tile", 1024, 8384, 768, false, true},
+    {"qkv", 1024, 2304, 768, false, true, 0},     {"out", 1024, 768, 768, false, true, 0},
+    {"up", 1024, 3072, 768, false, true, 0},      {"down", 1024, 768, 3072, false, true, 0},
+    {"qkv dX", 1024, 768, 2304, false, false, 0}, {"out dX", 1024, 768, 768, false, false, 0},
+    {"up dX", 1024, 768, 3072, false, false, 0},  {"down dX", 1024, 3072, 768, false, false, 0},
+    {"qkv dW", 2304, 768, 1024, true, false, 1},  {"out dW", 768, 768, 1024, true, false, 1},
+    {"up dW", 3072, 768, 1024, true, false, 1},   {"down dW", 768, 3072, 1024, true, false, 1},
+    {"logits", 256, 8384, 768, false, true, 0},   {"d_norm", 256, 768, 8384, false, false, 0},
+    {"d_table", 8384, 768, 256, true, false, 1},
 };
 
 struct bench {
@@ -43,7 +49,7 @@ static double time_blas(const struct zinf_matmul *m, int n_threads)
     double start = seconds(n_threads);
     cblas_sgemm(CblasRowMajor, m->trans_a ? CblasTrans : CblasNoTrans,
                 m->trans_b ? CblasTrans : CblasNoTrans, (int)m->m, (int)m->n, (int)m->k, 1.0f, m->a,
-                (int)m->lda, m->b, (int)m->ldb, 0.0f, m->c, (int)m->ldc);
+                (int)m->lda, m->b, (int)m->ldb, m->beta, m->c, (int)m->ldc);
     double taken = seconds(n_threads) - start;
     openblas_set_num_threads(1);
     return taken;
@@ -78,13 +84,20 @@ static void run_shape(const struct bench *b, const struct shape *s)
                             .trans_b = s->trans_b,
                             .lda = s->trans_a ? s->m : s->k,
                             .ldb = s->trans_b ? s->k : s->n,
-                            .ldc = s->n};
+                            .ldc = s->n,
+                            .beta = s->beta};
     struct zinf_matmul half = m;
     half.a = a_half;
     half.b = w_half;
     half.c = c_half;
     half.a_dtype = half.b_dtype = half.c_dtype = ZINF_DTYPE_BF16;
+    if (s->beta != 0.0f) { /* gradients are summed in fp32 */
+        half.c = c;
+        half.c_dtype = ZINF_DTYPE_F32;
+    }
     uint64_t bytes = b->device->ops->matmul_workspace(b->device, &half);
+    uint64_t bytes_f32 = b->device->ops->matmul_workspace(b->device, &m);
+    bytes = bytes > bytes_f32 ? bytes : bytes_f32;
     void *workspace = malloc(bytes);
     b->device->ops->queue_set_workspace(b->queue, workspace, bytes);
     double blas = 1e9, ours = 1e9, ours_half = 1e9;

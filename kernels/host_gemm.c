@@ -1,0 +1,301 @@
+/*
+ * host_gemm: blocks, panels and threads. Step by step over blocks of rows and of k, all threads
+ * pack A into the queue's workspace, then each takes units of columns, packs that part of B for
+ * itself and multiplies. Packed A has two places in turn, so that one barrier a step is enough.
+ * Work is handed out as threads come for it: which thread does what changes no bit.
+ */
+#include "kernels/host_gemm.h"
+#include "kernels/host.h"
+
+#include <omp.h>
+
+#include "build-config.h"
+
+/* Depth of a block of k; what packed A may take, in floats (1000 rows of that depth: it stays in
+ * the third cache); block of C where sums over more than one block of k are kept in fp32 for a C in
+ * 16 bits. */
+enum { BLOCK_DEPTH = 768, A_FLOATS = 1 << 20, SUM_ROWS = 1024, SUM_COLUMNS = 768 };
+/* Panels of B in a unit: they stay in the second cache; fewer, then fewer rows, where threads would
+ * have less than UNITS_PER_THREAD units each. */
+enum { UNIT_PANELS = 4, UNIT_ROW_PANELS = 8, UNITS_PER_THREAD = 4 };
+/* Panels of A packed together, PACK_DEPTH of k at a time: neighbours share lines and pages. */
+enum { PACK_PANELS = 4, PACK_DEPTH = 64 };
+/* Multiplications below which threads cost more than they bring. */
+enum { PARALLEL_MIN = 1 << 18 };
+
+const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa)
+{
+#ifdef ZINF_HAVE_AVX512
+    if (isa == ZINF_ISA_AVX512)
+        return &host_gemm_avx512;
+#endif
+    (void)isa;
+    return NULL;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- plan ---- */
+
+/* Lengths of blocks, and what they take of the workspace in floats. */
+struct plan {
+    int64_t rows, columns, depth;
+    uint64_t a_floats, b_floats, sum_floats, bias_floats; /* a: of one place; b: of one thread */
+    int n_threads, a_places;
+};
+
+/* Length of equal pieces of n, each at most limit, in multiples of align. */
+static int64_t piece_length(int64_t n, int64_t limit, int64_t align)
+{
+    return divide_up(divide_up(n, divide_up(n, limit)), align) * align;
+}
+
+static struct plan make_plan(const struct host_gemm_kernel *kernel, int n_threads,
+                             const struct zinf_matmul *m)
+{
+    const bool sums = m->c_dtype != ZINF_DTYPE_F32 && m->k > BLOCK_DEPTH;
+    const int64_t tile_rows = kernel->tile_rows, tile_columns = kernel->tile_columns;
+    struct plan plan = {.depth = piece_length(m->k, BLOCK_DEPTH, 1)};
+    const int64_t rows_limit = A_FLOATS / (kernel->a_stride * plan.depth) * tile_rows;
+    plan.rows = piece_length(m->m, sums ? least(rows_limit, SUM_ROWS) : rows_limit, 1);
+    plan.columns = sums ? piece_length(m->n, SUM_COLUMNS, tile_columns) : m->n;
+    plan.n_threads = m->m * m->n < PARALLEL_MIN / m->k ? 1 : n_threads;
+    /* By the limits, not by the pieces, so that a smaller product never needs more. */
+    const int64_t depth = least(m->k, BLOCK_DEPTH);
+    const int64_t a = divide_up(m->m, tile_rows) * kernel->a_stride * depth;
+    const int64_t sum_columns = divide_up(least(m->n, SUM_COLUMNS), tile_columns) * tile_columns;
+    plan.a_places = a > A_FLOATS || m->k > BLOCK_DEPTH ? 2 : 1;
+    plan.a_floats = (uint64_t)least(a, A_FLOATS);
+    plan.b_floats =
+        (uint64_t)(least(divide_up(m->n, tile_columns), UNIT_PANELS) * tile_columns * depth);
+    plan.sum_floats = sums ? (uint64_t)(least(m->m, SUM_ROWS) * sum_columns) : 0;
+    plan.bias_floats =
+        m->bias && m->b_dtype != ZINF_DTYPE_F32 ? zinf_align_up((uint64_t)m->n, 16) : 0;
+    return plan;
+}
+
+/* Panels begin at cache lines. */
+enum { LINE_BYTES = 64 };
+
+uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_threads,
+                             const struct zinf_matmul *args)
+{
+    const struct plan plan = make_plan(kernel, n_threads, args);
+    return (plan.a_floats * (uint64_t)plan.a_places + plan.b_floats * (uint64_t)plan.n_threads +
+            plan.sum_floats + plan.bias_floats) *
+               sizeof(float) +
+           LINE_BYTES;
+}
+
+/* ---- one block ---- */
+
+struct block {
+    const struct host_gemm_kernel *kernel;
+    const struct host_simd *simd;
+    const struct zinf_matmul *m;
+    float *a;          /* packed */
+    float *b;          /* packed, of this thread */
+    float *sums;       /* of a C in 16 bits over more than one block of k, or NULL */
+    const float *bias; /* [n] or NULL */
+    int64_t row, column, k, rows, columns, depth;
+    int64_t a_panels, b_panels;
+    int64_t height, width; /* of a unit, in panels */
+};
+
+/* First row of panel i in the block; the heights of panels differ by one at most. */
+static int64_t panel_row(const struct block *b, int64_t i)
+{
+    const int64_t each = b->rows / b->a_panels, more = b->rows % b->a_panels;
+    return i * each + least(i, more);
+}
+
+/* Depths k to k + depth of one panel of A. */
+static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t depth)
+{
+    const struct zinf_matmul *m = b->m;
+    const int stride = b->kernel->a_stride;
+    const int64_t first = panel_row(b, panel), row = b->row + first;
+    const int64_t element = m->trans_a ? (b->k + k) * m->lda + row : row * m->lda + b->k + k;
+    const struct host_gemm_strip strip = {
+        .src = host_at(m->a, m->a_dtype, (uint64_t)element),
+        .dtype = m->a_dtype,
+        .across = m->trans_a,
+        .ld = m->lda,
+        .width = panel_row(b, panel + 1) - first,
+        .depth = depth,
+    };
+    b->kernel->pack(b->a + (panel * b->depth + k) * stride, stride, &strip);
+}
+
+static void pack_a_panels(const struct block *b, int64_t first, int64_t end)
+{
+    const int64_t step = b->m->trans_a ? PACK_DEPTH : b->depth;
+    for (int64_t k = 0; k < b->depth; k += step)
+        for (int64_t panel = first; panel < end; panel++)
+            pack_a(b, panel, k, least(step, b->depth - k));
+}
+
+/* Depths k to k + depth of one panel of B, the slot-th of a unit. */
+static void pack_b(const struct block *b, int64_t panel, int64_t slot, int64_t k, int64_t depth)
+{
+    const struct zinf_matmul *m = b->m;
+    const int stride = b->kernel->tile_columns;
+    const int64_t first = panel * stride, column = b->column + first;
+    const int64_t element = m->trans_b ? column * m->ldb + b->k + k : (b->k + k) * m->ldb + column;
+    const struct host_gemm_strip strip = {
+        .src = host_at(m->b, m->b_dtype, (uint64_t)element),
+        .dtype = m->b_dtype,
+        .across = !m->trans_b,
+        .ld = m->ldb,
+        .width = least(stride, b->columns - first),
+        .depth = depth,
+    };
+    b->kernel->pack(b->b + (slot * b->depth + k) * stride, stride, &strip);
+}
+
+static void pack_b_panels(const struct block *b, int64_t first, int64_t end)
+{
+    const int64_t step = b->m->trans_b ? b->depth : PACK_DEPTH;
+    for (int64_t k = 0; k < b->depth; k += step)
+        for (int64_t panel = first; panel < end; panel++)
+            pack_b(b, panel, panel - first, k, least(step, b->depth - k));
+}
+
+/* A tile of a C in 16 bits, from or into fp32. */
+static void read_tile(const struct block *b, float *tile, int64_t ld, const char *c, int64_t rows,
+                      int64_t columns)
+{
+    const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
+    for (int64_t i = 0; i < rows; i++)
+        b->simd->to_f32(tile + i * ld, c + (uint64_t)i * row_bytes, b->m->c_dtype, (size_t)columns);
+}
+
+static void write_tile(const struct block *b, char *c, const float *tile, int64_t ld, int64_t rows,
+                       int64_t columns)
+{
+    const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
+    for (int64_t i = 0; i < rows; i++)
+        b->simd->from_f32(c + (uint64_t)i * row_bytes, b->m->c_dtype, tile + i * ld,
+                          (size_t)columns);
+}
+
+/* The tile of panels i and j, which is the slot-th of its unit. What is added to it is C or the
+ * bias in the first block of k, later the sum so far; it goes to C, or to the sums as long as C in
+ * 16 bits would round them. */
+static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot)
+{
+    float buffer[HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
+    const struct zinf_matmul *m = b->m;
+    const int64_t width = b->kernel->tile_columns;
+    const int64_t row = panel_row(b, i), column = j * width;
+    char *c = (char *)(uintptr_t)host_at(m->c, m->c_dtype,
+                                         (uint64_t)((b->row + row) * m->ldc + b->column + column));
+    struct host_gemm_tile tile = {
+        .rows = panel_row(b, i + 1) - row,
+        .columns = least(width, b->columns - column),
+        .depth = b->depth,
+        .a = b->a + i * b->kernel->a_stride * b->depth,
+        .b = b->b + slot * width * b->depth,
+    };
+    const bool wide = m->c_dtype == ZINF_DTYPE_F32, last = b->k + b->depth == m->k;
+    float *sums = b->sums + row * b->columns + column;
+    tile.c = wide ? (float *)(void *)c : last ? buffer : sums;
+    tile.ldc = wide ? m->ldc : last ? width : b->columns;
+    if (b->k > 0) {
+        tile.d = wide ? tile.c : sums;
+        tile.ldd = wide ? m->ldc : b->columns;
+    } else if (m->beta != 0.0f) {
+        tile.d = wide ? tile.c : buffer;
+        tile.ldd = wide ? m->ldc : width;
+        if (!wide)
+            read_tile(b, buffer, width, c, tile.rows, tile.columns);
+    } else if (b->bias) {
+        tile.d = b->bias + b->column + column;
+    }
+    b->kernel->multiply(&tile);
+    if (!wide && last)
+        write_tile(b, c, buffer, width, tile.rows, tile.columns);
+}
+
+static void multiply_unit(const struct block *b, int64_t unit)
+{
+    const int64_t across = divide_up(b->b_panels, b->width);
+    const int64_t i0 = unit / across * b->height, i_end = least(i0 + b->height, b->a_panels);
+    const int64_t j0 = unit % across * b->width, j_end = least(j0 + b->width, b->b_panels);
+    pack_b_panels(b, j0, j_end);
+    for (int64_t i = i0; i < i_end; i++)
+        for (int64_t j = j0; j < j_end; j++)
+            multiply_panels(b, i, j, j - j0);
+}
+
+/* Run by every thread of a team, or by one thread outside of any. */
+static void multiply_block(const struct block *b)
+{
+#pragma omp for schedule(dynamic)
+    for (int64_t panel = 0; panel < b->a_panels; panel += PACK_PANELS)
+        pack_a_panels(b, panel, least(panel + PACK_PANELS, b->a_panels));
+    const int64_t units = divide_up(b->a_panels, b->height) * divide_up(b->b_panels, b->width);
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t unit = 0; unit < units; unit++)
+        multiply_unit(b, unit);
+}
+
+/* ---- all blocks ---- */
+
+static void choose_unit(struct block *b, int n_threads)
+{
+    const int64_t wanted = n_threads > 1 ? n_threads * UNITS_PER_THREAD : 1;
+    b->width = least(UNIT_PANELS, b->b_panels);
+    b->height = b->a_panels;
+    while (b->width > 1 && divide_up(b->b_panels, b->width) < wanted)
+        b->width--;
+    while (b->height > UNIT_ROW_PANELS &&
+           divide_up(b->b_panels, b->width) * divide_up(b->a_panels, b->height) < wanted)
+        b->height = (b->height + 1) / 2;
+}
+
+/* b begins as what all blocks share. A thread packs A into a place again two steps later, after a
+ * barrier that all threads reached having left the step in between. */
+static void multiply_blocks(struct block b, const struct plan *plan)
+{
+    const struct zinf_matmul *m = b.m;
+    float *const places[2] = {b.a, b.a + (plan->a_places - 1) * (int64_t)plan->a_floats};
+    int step = 0;
+    b.b += (uint64_t)omp_get_thread_num() * plan->b_floats;
+    for (b.row = 0; b.row < m->m; b.row += plan->rows)
+        for (b.column = 0; b.column < m->n; b.column += plan->columns)
+            for (b.k = 0; b.k < m->k; b.k += plan->depth) {
+                b.a = places[step++ % 2];
+                b.rows = least(plan->rows, m->m - b.row);
+                b.columns = least(plan->columns, m->n - b.column);
+                b.depth = least(plan->depth, m->k - b.k);
+                b.a_panels = divide_up(b.rows, b.kernel->tile_rows);
+                b.b_panels = divide_up(b.columns, b.kernel->tile_columns);
+                choose_unit(&b, plan->n_threads);
+                multiply_block(&b);
+            }
+}
+
+void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
+               const struct zinf_matmul *args)
+{
+    const struct plan plan = make_plan(kernel, q->device->device.n_threads, args);
+    float *workspace = (float *)(uintptr_t)zinf_align_up((uintptr_t)q->workspace, LINE_BYTES);
+    struct block block = {.kernel = kernel, .simd = q->device->simd, .m = args, .a = workspace};
+    block.b = block.a + plan.a_floats * (uint64_t)plan.a_places;
+    block.sums = block.b + plan.b_floats * (uint64_t)plan.n_threads;
+    float *bias = block.sums + plan.sum_floats;
+    if (plan.bias_floats)
+        block.simd->to_f32(bias, args->bias, args->b_dtype, (size_t)args->n);
+    block.bias = plan.bias_floats ? bias : args->bias;
+#pragma omp parallel num_threads(plan.n_threads) if (plan.n_threads > 1)
+    multiply_blocks(block, &plan);
+}

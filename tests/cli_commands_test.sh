@@ -1,0 +1,109 @@
+#!/bin/sh
+# cli: what a user sees of inspect, config, report and the table of commands: streams, exit status,
+# and that a damaged model is found for what it is.
+zinf=$BUILDDIR/zinf
+model=$SRCDIR/tests/fixtures/gpt2_a
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+n=0
+failed=0
+
+# Runs a command line; $work/out and $work/err hold its streams. The name ends the arguments.
+expect() { # status, words that must be in out, words that must be in err, name, command...
+    status=$1 out=$2 err=$3 name=$4
+    shift 4
+    "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    n=$((n + 1))
+    if [ $got -eq "$status" ] && grep -qF -e "$out" "$work/out" && has_error "$err"; then
+        echo "ok $n - $name"
+    else
+        echo "# status $got, wanted $status, '$out' on stdout, '$err' on stderr"
+        sed 's/^/# out: /' "$work/out" | tail -n 5
+        sed 's/^/# err: /' "$work/err" | tail -n 5
+        echo "not ok $n - $name"
+        failed=1
+    fi
+}
+has_error() { # words; "": nothing may be there
+    if [ -z "$1" ]; then [ ! -s "$work/err" ]; else grep -qF -e "$1" "$work/err"; fi
+}
+# For commands that print nothing: `grep -F ""` finds the empty words only in a line.
+silent() {
+    echo
+    "$@"
+}
+damage() { # name: a writable copy of the model
+    mkdir "$work/$1" && cp "$model/config.json" "$model/model.safetensors" "$work/$1/" &&
+        chmod u+w "$work/$1"/*
+}
+
+expect 2 "" "usage: zinf COMMAND" "no command" silent "$zinf"
+expect 2 "" "did you mean 'train'" "unknown command" silent "$zinf" trian
+expect 0 "zinf 0" "" "--version" "$zinf" --version
+expect 0 "gradients" "" "help" "$zinf" help
+expect 0 "usage: zinf inspect" "" "help of a command" "$zinf" help inspect
+expect 0 "usage: zinf config" "" "--help of a command" "$zinf" config --help
+expect 2 "" "did you mean --json?" "unknown option" silent "$zinf" inspect --jsn "$model"
+expect 2 "" "one PATH" "inspect without a path" silent "$zinf" inspect
+if [ -w /dev/full ]; then
+    expect 1 "" "cannot write" "a full disk" silent sh -c '"$0" help >/dev/full' "$zinf"
+fi
+
+expect 0 "no problem found" "" "inspect a good folder" "$zinf" inspect "$model"
+expect 0 '"ok":	true' "" "inspect as JSON" "$zinf" inspect --json "$model"
+expect 0 "transformer.wte.weight" "" "inspect a file" "$zinf" inspect "$model/model.safetensors"
+expect 1 "" "No such file" "inspect what is not there" silent "$zinf" inspect "$work/none"
+
+damage nan # the last four bytes of the file are one fp32 number
+bytes=$(wc -c <"$work/nan/model.safetensors")
+printf '\000\000\300\177' |
+    dd of="$work/nan/model.safetensors" bs=1 seek=$((bytes - 4)) conv=notrunc 2>/dev/null
+expect 1 "problems found: 1" "holds NaN at element" "inspect finds NaN" "$zinf" inspect "$work/nan"
+damage short
+head -c $((bytes - 1)) "$model/model.safetensors" >"$work/short/model.safetensors"
+expect 1 '"ok":	false' "model.safetensors" "inspect finds a truncated file" \
+    "$zinf" inspect --json "$work/short"
+damage missing
+sed 's/"n_layer": *[0-9]*/"n_layer": 3/' "$model/config.json" >"$work/missing/config.json"
+expect 1 "problems found: 12" "transformer.h.2.ln_1.weight is missing" \
+    "inspect finds missing tensors" "$zinf" inspect "$work/missing"
+damage more
+sed 's/"n_layer": *[0-9]*/"n_layer": 1/' "$model/config.json" >"$work/more/config.json"
+expect 1 "problems found: 12" "h.1.ln_1.weight is unexpected" "inspect finds unexpected tensors" \
+    "$zinf" inspect "$work/more"
+damage shape
+sed 's/"vocab_size": *[0-9]*/"vocab_size": 100/' "$model/config.json" >"$work/shape/config.json"
+expect 1 "problems found: 1" "config.json asks for [100, 32]" "inspect finds a wrong shape" \
+    "$zinf" inspect "$work/shape"
+damage bare
+rm "$work/bare/config.json"
+expect 1 "problems found: 1" "config.json is missing" "inspect without config.json" \
+    "$zinf" inspect "$work/bare"
+
+cat >"$work/good.json" <<'END'
+{"train_micro_batch_size_per_gpu": 3, // a comment
+ "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": "auto"}}
+END
+sed 's/stage3_prefetch_bucket_size/stage3_prefetch_bucket_syze/' "$work/good.json" >"$work/bad.json"
+expect 2 "" "--config FILE is needed" "config without a file" silent "$zinf" config
+expect 0 "train_micro_batch_size_per_gpu" "" "config" \
+    "$zinf" config --config "$work/good.json" --model "$model"
+expect 0 '"_sources"' "" "config as JSON" \
+    "$zinf" config --json --config "$work/good.json" --model "$model"
+expect 1 "" "stage3_prefetch_bucket_size" "config names the nearest key" \
+    silent "$zinf" config --config "$work/bad.json" --model "$model"
+
+expect 0 "memlock" "" "report" "$zinf" report
+expect 0 '"io_uring":' "" "report as JSON" "$zinf" report --json --path "$work"
+expect 0 "cannot look at" "" "report of a folder that is not there" \
+    "$zinf" report --path "$work/none"
+n=$((n + 1))
+if HOME=/nonexistent "$zinf" report | grep -qwF -e "$(uname -n)"; then
+    echo "not ok $n - report names the host"
+    failed=1
+else
+    echo "ok $n - report does not name the host"
+fi
+echo "1..$n"
+exit $failed

@@ -1,0 +1,62 @@
+#!/bin/sh
+# What a training run takes of memory is what its ledger printed before it began: the process's
+# peak resident set within 5 % of the planned device and host memory, in three placements.
+if [ -n "${ZINF_SANITIZER-}" ]; then
+    echo "1..0 # SKIP a sanitizer's own memory hides ours"
+    exit 0
+fi
+zinf=$BUILDDIR/zinf
+work=$BUILDDIR/memory_test.$$
+mkdir -p "$work/drive" || exit 99
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+count=0
+failed=0
+
+# 3 M parameters: 13 MB of each array in fp32, so that the program itself does not dominate.
+"$zinf" init --arch gpt2 --size small --layers 3 --hidden 256 --heads 4 --vocab 3000 --context 256 \
+    --output model >/dev/null || exit 99
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that is long enough for some windows"
+    i=$((i + 1))
+done >text.txt
+
+number() { # key, file
+    sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$2"
+}
+
+measure() { # parameters, state, threads
+    count=$((count + 1))
+    name="parameters $1, state $2, $3 threads"
+    cat >config.json <<END
+{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+ "zero_optimization": {"stage": 3, "sub_group_size": 1e6,
+    "offload_param": {"device": "$1", "nvme_path": "$work/drive"},
+    "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
+END
+    "$zinf" train --model model --data text.txt --output out --config config.json --steps 3 \
+        --seq-len 128 --threads "$3" --progress none >said.out 2>said.err
+    status=$?
+    peak=$(number peak_resident_bytes said.out)
+    planned=$(number planned_bytes said.out)
+    if [ $status -eq 0 ] && [ -n "$peak" ] && [ -n "$planned" ] && [ "$planned" -gt 60000000 ] &&
+        [ $((20 * peak)) -le $((21 * planned)) ] && [ $((20 * peak)) -ge $((19 * planned)) ]; then
+        echo "ok $count - $name"
+    else
+        echo "not ok $count - $name"
+        sed 's/^/# /' said.err
+        failed=1
+    fi
+    echo "# peak $peak of planned $planned: $((peak - planned)) bytes," \
+        "$((1000 * peak / planned - 1000)) per mille"
+    rm -rf out
+}
+
+measure none none 1
+measure none none 2
+measure cpu cpu 2
+measure nvme nvme 1
+measure nvme nvme 2
+echo "1..$count"
+exit $failed

@@ -1,0 +1,152 @@
+/* text: tokenizers' folders and files; what is not understood is refused by name. */
+#include "text/text.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (text)
+        CHECK(!zinf_file_write_atomic(path, text, strlen(text)));
+    else
+        unlink(path);
+}
+
+static void test_folders(void)
+{
+    char folder[] = "text-test-XXXXXX";
+    struct zinf_tokenizer *tokenizer;
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK(!zinf_tokenizer_open(&tokenizer, folder));
+    CHECK(!strcmp(zinf_tokenizer_kind(tokenizer), "bytes"));
+    zinf_tokenizer_close(tokenizer);
+    write_file(folder, "vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3,\"</s>\":4}");
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) == -EINVAL && strstr(zinf_error(), "merges.txt"));
+    write_file(folder, "merges.txt", "#version: 0.2\r\na b\r\n");
+    CHECKF(!zinf_tokenizer_open(&tokenizer, folder), "%s", zinf_error());
+    CHECK(!strcmp(zinf_tokenizer_kind(tokenizer), "bpe"));
+    CHECK(zinf_tokenizer_vocab(tokenizer) == 5 && zinf_tokenizer_end_of_text(tokenizer) == 3);
+    uint64_t fingerprint = zinf_tokenizer_fingerprint(tokenizer);
+    zinf_tokenizer_close(tokenizer);
+    write_file(folder, "tokenizer_config.json", "{\"eos_token\":{\"content\":\"</s>\"}}");
+    write_file(folder, "merges.txt", "a b");
+    CHECK(!zinf_tokenizer_open(&tokenizer, folder));
+    CHECK(zinf_tokenizer_end_of_text(tokenizer) == 4);
+    CHECK(zinf_tokenizer_fingerprint(tokenizer) != fingerprint);
+    zinf_tokenizer_close(tokenizer);
+    write_file(folder, "merges.txt", "a b\nb a\n");
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "line 2") && strstr(zinf_error(), "\"ba\""), "%s", zinf_error());
+    write_file(folder, "merges.txt", NULL);
+    write_file(folder, "vocab.json", NULL);
+    write_file(folder, "tokenizer.model", "x");
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) == -ENOTSUP &&
+          strstr(zinf_error(), "tokenizer.model"));
+    write_file(folder, "tokenizer.model", NULL);
+    write_file(folder, "tokenizer_config.json", NULL);
+    rmdir(folder);
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) == -ENOENT);
+}
+
+#define BYTE_LEVEL                                                                                 \
+    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
+#define MODEL "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+#define SPLIT(pattern)                                                                             \
+    "{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"  \
+    "\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"Isolated\"}," BYTE_LEVEL     \
+    "]}}"
+#define WITH(model, rest) "{\"model\":" model ",\"pre_tokenizer\":" BYTE_LEVEL rest "}"
+
+static void test_refusals_name_what_and_where(void)
+{
+    static const struct {
+        const char *json, *said;
+    } cases[] = {
+        {"{\"model\":{\"type\":\"Unigram\"}}", "Unigram"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
+        {"{}", "model"},
+        {"[1]", "model"},
+        {"{\"model\":", "line 1"},
+        {"{\"model\":" MODEL "}", "ByteLevel"},
+        {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Metaspace\"}}", "Metaspace"},
+        {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+         "{\"type\":\"Digits\"}," BYTE_LEVEL "]}}",
+         "Digits"},
+        {WITH(MODEL, ",\"normalizer\":{\"type\":\"NFC\"}"), "NFC"},
+        {WITH(MODEL, ",\"decoder\":{\"type\":\"WordPiece\"}"), "WordPiece"},
+        {WITH("{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]}", ""), "\"ab\""},
+        {WITH("{\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"a b\"]}", ""), "\"b\""},
+        {WITH("{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}", ""), "two tokens"},
+        {WITH("{\"vocab\":{\"a\":-1},\"merges\":[]}", ""), "\"a\""},
+        {WITH("{\"vocab\":{\"a\":1e18},\"merges\":[]}", ""), "\"a\""},
+        {WITH("{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}", ""), "twice"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[\"a\"]}", ""), "merge 0"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}", ""), "merge 0"},
+        {WITH("{\"vocab\":{},\"merges\":[]}", ""), "vocab"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true}", ""), "byte_fallback"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}", ""), "dropout"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}", ""), "</w>"},
+        {WITH("{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"<u>\"}", ""), "<u>"},
+        {WITH(MODEL, ",\"added_tokens\":[{\"id\":1,\"content\":\"x\"}]"), "belongs"},
+        {WITH(MODEL, ",\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]"), "\"a\""},
+        {WITH(MODEL, ",\"added_tokens\":[{\"id\":7}]"), "content"},
+        {WITH(MODEL, ",\"added_tokens\":[{\"content\":\"x\"}]"), "\"x\""},
+        {SPLIT("\\\\w+"), "\\w"},
+        {SPLIT("(?<=a)b"), "group"},
+        {SPLIT("a*"), "empty"},
+        {SPLIT("[[a]b]"), "class within"},
+        {SPLIT("\\\\p{Han}+"), "property"},
+        {SPLIT("\\\\p{N}{1,3}+"), "after {n,m}"},
+        {SPLIT("(a"), "'(a'"},
+        {SPLIT("^a"), "anchor"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct zinf_tokenizer *tokenizer = NULL;
+        const char *json = cases[i].json;
+        int code = zinf_tokenizer_from_json(&tokenizer, json, strlen(json), "given.json");
+        CHECKF(code < 0, "%s is taken", json);
+        CHECKF(strstr(zinf_error(), cases[i].said) && strstr(zinf_error(), "given.json"),
+               "%s: '%s' does not name %s", json, zinf_error(), cases[i].said);
+        if (!code)
+            zinf_tokenizer_close(tokenizer);
+    }
+}
+
+/* Bytes outside a small vocabulary are left out without unk_token, and fused as it says with. */
+static void check_ids(const char *json, const char *text, const char *want)
+{
+    struct zinf_tokenizer *tokenizer;
+    struct zinf_tokens tokens = {0};
+    char got[256] = "";
+    if (zinf_tokenizer_from_json(&tokenizer, json, strlen(json), "small")) {
+        CHECKF(0, "%s", zinf_error());
+        return;
+    }
+    CHECK(!zinf_tokenizer_encode(tokenizer, text, strlen(text), &tokens));
+    for (size_t i = 0; i < tokens.count; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", tokens.ids[i]);
+    CHECKF(!strcmp(got, want), "'%s' gives %s, not %s", text, got, want);
+    zinf_tokens_free(&tokens);
+    zinf_tokenizer_close(tokenizer);
+}
+
+#define SMALL(rest)                                                                                \
+    "{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"?\":3},\"merges\":[[\"a\",\"b\"]]" rest "}"
+
+static void test_bytes_outside_the_vocabulary(void)
+{
+    check_ids(WITH(SMALL(""), ""), "axyb", "2 ");
+    check_ids(WITH(SMALL(",\"unk_token\":\"?\""), ""), "axyb", "0 3 3 1 ");
+    check_ids(WITH(SMALL(",\"unk_token\":\"?\",\"fuse_unk\":true"), ""), "axyb", "0 3 1 ");
+}
+
+int main(void)
+{
+    TAP_RUN(test_folders);
+    TAP_RUN(test_refusals_name_what_and_where);
+    TAP_RUN(test_bytes_outside_the_vocabulary);
+    return tap_done();
+}
