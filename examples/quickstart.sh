@@ -16,7 +16,8 @@ build=${ZINF_BUILD:-$source/build-quickstart}
 run=${ZINF_RUN:-$build/run}
 nvme=${ZINF_NVME:-$run/swap}
 steps=${ZINF_STEPS:-150}
-device_memory_mib=44 # the state of the model below takes 92.9 MiB
+device_memory_mib=60 # the state of the model below takes 92.9 MiB
+threads=$(($(nproc) < 16 ? $(nproc) : 16)) # the kernels' workspace grows with them
 bytes_per_param=20   # fp32: parameter 4, gradient 4, master and two moments 12
 
 say() { printf '\n== %s\n' "$*"; }
@@ -107,7 +108,7 @@ if [ -z "$data" ]; then
 fi
 write_config >"$run/config.json"
 "$zinf" train --model "$run/model" --data "$data" --config "$run/config.json" --dropout 0 \
-    --output "$run/out" --steps "$steps" --seq-len 256 >"$run/result.json"
+    --output "$run/out" --steps "$steps" --seq-len 256 --threads "$threads" >"$run/result.json"
 trained=$((SECONDS - begin - built))
 
 say "sample"
