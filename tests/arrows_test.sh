@@ -97,7 +97,9 @@ installed=$(cat */local.mk src/*/local.mk | sed -e :a -e '/\\$/N; s/\\\n//; ta' 
     sed -n 's/^INSTALLED_H *+= *//p')
 check "headers are installed" "$([ -n "$installed" ] || echo none)"
 for header in $installed; do
-    said=$($CC -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c -I src -I . $header 2>&1)
+    # Included, not compiled as the main file: clang calls an inline function of that unused.
+    said=$(echo "#include \"$header\"" |
+        $CC -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c -I src -I . - 2>&1)
     check "$header compiles alone" "$said"
 done
 echo "1..$n"
