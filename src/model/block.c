@@ -8,15 +8,6 @@
 #include "model/model.h"
 #include "model/compute.h"
 
-#include <math.h>
-
-static uint64_t take(uint64_t *at, uint64_t bytes)
-{
-    uint64_t here = *at;
-    *at = zinf_align_up(*at + bytes, 256);
-    return here;
-}
-
 static void *at(void *base, uint64_t offset)
 {
     return base ? (char *)base + offset : NULL;

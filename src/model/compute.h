@@ -12,6 +12,14 @@ static inline uint64_t rows_of(const struct zinf_compute *c)
     return (uint64_t)(c->batch * c->seq);
 }
 
+/* The next buffer of a layout that is *at bytes long so far; returns its offset. */
+static inline uint64_t take(uint64_t *at, uint64_t bytes)
+{
+    uint64_t here = *at;
+    *at = zinf_align_up(*at + bytes, 256);
+    return here;
+}
+
 /* NULL where the unit has no such tensor. */
 static inline const void *weight(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
                                  const void *weights, enum zinf_role role)

@@ -15,13 +15,6 @@ int64_t zinf_head_rows(const struct zinf_model_spec *spec, int64_t rows)
     return rows < HEAD_ROWS ? rows : HEAD_ROWS;
 }
 
-static uint64_t take(uint64_t *at, uint64_t bytes)
-{
-    uint64_t here = *at;
-    *at = zinf_align_up(*at + bytes, 256);
-    return here;
-}
-
 uint64_t zinf_head_layout(const struct zinf_compute *c, void *base, struct zinf_head *head,
                           int64_t logits_tiles, bool backward)
 {

@@ -14,7 +14,7 @@ static enum zinf_tier tier_of(enum zinf_place place)
     return tiers[place];
 }
 
-static int choose_tiers(struct zinf_trainer *t)
+static void choose_tiers(struct zinf_trainer *t)
 {
     const struct zinf_config *c = t->config;
     t->param_tier = tier_of(c->offload_param.device);
@@ -24,7 +24,6 @@ static int choose_tiers(struct zinf_trainer *t)
         t->state_tier = ZINF_TIER_HOST;
         t->grad_tier = ZINF_TIER_HOST;
     }
-    return 0;
 }
 
 static int choose_hyper(struct zinf_trainer *t)
@@ -236,8 +235,7 @@ static int emit_programs(struct zinf_trainer *t)
 static int create(struct zinf_trainer *t)
 {
     int code = choose_hyper(t);
-    if (!code)
-        code = choose_tiers(t);
+    choose_tiers(t);
     if (!code)
         code = open_model(t);
     if (!code)
