@@ -1,0 +1,41 @@
+/*
+ * cmd_bench: `zinf bench`, the table of what can be measured.
+ */
+#include "cli/bench.h"
+
+static const struct cli_command *const modes[] = {&bench_nvme, &bench_optim};
+#define N_MODES (sizeof modes / sizeof *modes)
+
+static const char usage[] =
+    "usage: zinf bench MODE [options]\n"
+    "\n"
+    "Measures this machine. Results are kept for 'zinf estimate'.\n"
+    "\n"
+    "  nvme                  drives: reads, writes, latency, best settings\n"
+    "  optim                 CPU optimizers against memory bandwidth\n"
+    "\n"
+    "'zinf bench MODE --help' lists a mode's options.\n";
+
+static int run(int argc, char **argv)
+{
+    const char *names[N_MODES];
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        fputs(usage, stdout);
+        return CLI_OK;
+    }
+    for (size_t i = 0; i < N_MODES; i++) {
+        names[i] = modes[i]->name + strlen("bench ");
+        if (!strcmp(argv[1], names[i]))
+            return modes[i]->run(argc - 1, argv + 1);
+    }
+    const char *near = cli_nearest(argv[1], names, N_MODES);
+    fprintf(stderr, "zinf bench: unknown mode '%s'%s%s%s; 'zinf help bench' lists the modes\n",
+            argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return CLI_USAGE;
+}
+
+const struct cli_command cli_bench = {"bench", "measure drives and CPU optimizers", usage, run};
