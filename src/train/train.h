@@ -84,11 +84,15 @@ struct zinf_step_result {
     double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
     double lr, loss_scale;
     bool skipped; /* overflow: no update was made */
-    double seconds;
+    double seconds, predicted_seconds; /* 0: not predicted */
     uint64_t tokens;
-    /* busy seconds by lane, and the lane that was busiest */
+    const char *schedule; /* of this step */
+    uint64_t n_redone;    /* steps so far whose early updates were taken back */
+    /* busy seconds by lane, and the lane that was busiest; seconds that lane a stood still for
+     * lane b */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
+    double stall_seconds[8][8];
     const char *bottleneck;
 };
 /* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */
