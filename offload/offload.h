@@ -78,9 +78,9 @@ struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
     enum zinf_state_form form;
-    int n_moments;                   /* fp32 moments of the optimizer; < 0: no state */
+    int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
     const struct zinf_home *places; /* [n_units], copied */
-    struct zinf_store *store;        /* where a tier is DRIVE; borrowed */
+    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. */
@@ -198,12 +198,12 @@ struct zinf_op {
     int32_t unit;   /* unit number */
     int32_t arg;
     struct zinf_operand at[ZINF_OP_OPERANDS];
-    uint64_t bytes;             /* moved, for prediction and trace */
-    double flops;               /* for prediction */
-    double seconds;             /* expected, alone on the machine */
-    float cpu;                  /* share of the machine's CPUs while it runs; 0: none */
-    uint32_t deadline;          /* smaller is more urgent; see zinf_program_schedule */
-    struct zinf_location where; /* READ, WRITE: the extent */
+    uint64_t bytes;               /* moved, for prediction and trace */
+    double flops;                 /* for prediction */
+    double seconds;               /* expected, alone on the machine */
+    float cpu;                    /* share of the machine's CPUs while it runs; 0: none */
+    uint32_t deadline;            /* smaller is more urgent; see zinf_program_schedule */
+    struct zinf_location where;   /* READ, WRITE: the extent */
     uint32_t first_wait, n_waits; /* into program->waits: earlier operations */
 };
 struct zinf_program {

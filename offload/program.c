@@ -74,8 +74,8 @@ int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_optio
                       zinf_pool *out)
 {
     struct zinf_builder *b = program->builder;
-    int code = zinf_builder_grow((void **)&b->pools, &b->pools_capacity, b->n_pools + 1,
-                                 sizeof *b->pools);
+    int code =
+        zinf_builder_grow((void **)&b->pools, &b->pools_capacity, b->n_pools + 1, sizeof *b->pools);
     if (code)
         return code;
     b->pools[b->n_pools] = *options;
@@ -98,8 +98,8 @@ static int want(struct zinf_builder *b, uint32_t earlier)
     for (uint32_t i = 0; i < b->n_found; i++)
         if (b->found[i] == earlier)
             return 0;
-    int code = zinf_builder_grow((void **)&b->found, &b->found_capacity, b->n_found + 1,
-                                 sizeof *b->found);
+    int code =
+        zinf_builder_grow((void **)&b->found, &b->found_capacity, b->n_found + 1, sizeof *b->found);
     if (!code)
         b->found[b->n_found++] = earlier;
     return code;

@@ -16,12 +16,12 @@ struct slot {
 struct freeze {
     struct zinf_program *program;
     const struct zinf_builder *b;
-    uint32_t *order, *position; /* [n_ops]: position -> operation, and back */
-    uint32_t *first_touch;      /* [n_ops + 1] into b->touches, by operation */
-    uint32_t *touches_left;     /* [n_resources] */
-    uint32_t *slot_of;          /* [n_resources]: of a buffer */
-    zinf_buffer *before;        /* [n_resources]: the slot's tenant before a buffer, or NONE */
-    struct slot **slots;        /* [n_pools][n_slots] */
+    uint32_t *order, *position;   /* [n_ops]: position -> operation, and back */
+    uint32_t *first_touch;        /* [n_ops + 1] into b->touches, by operation */
+    uint32_t *touches_left;       /* [n_resources] */
+    uint32_t *slot_of;            /* [n_resources]: of a buffer */
+    zinf_buffer *before;          /* [n_resources]: the slot's tenant before a buffer, or NONE */
+    struct slot **slots;          /* [n_pools][n_slots] */
     uint32_t *first_user, *users; /* users of each buffer, by operation */
     struct zinf_op *ops;
     uint32_t *waits, n_waits, waits_capacity;
@@ -146,8 +146,8 @@ static int want(struct freeze *f, enum zinf_lane lane, uint32_t earlier)
             return 0;
         }
     }
-    int code = zinf_builder_grow((void **)&f->found, &f->found_capacity, f->n_found + 1,
-                                 sizeof *f->found);
+    int code =
+        zinf_builder_grow((void **)&f->found, &f->found_capacity, f->n_found + 1, sizeof *f->found);
     if (!code)
         f->found[f->n_found++] = earlier;
     return code;

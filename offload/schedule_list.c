@@ -15,11 +15,11 @@ struct ready {
 struct list {
     const struct zinf_program *program;
     const struct zinf_builder *b;
-    uint32_t *urgency;     /* [n_ops] */
-    uint32_t *unmet;       /* [n_ops] waits that are not done */
-    uint32_t *first_after; /* [n_ops + 1] into after */
-    uint32_t *after;       /* operations that wait for each */
-    uint32_t *first_touch; /* [n_ops + 1] into b->touches */
+    uint32_t *urgency;      /* [n_ops] */
+    uint32_t *unmet;        /* [n_ops] waits that are not done */
+    uint32_t *first_after;  /* [n_ops + 1] into after */
+    uint32_t *after;        /* operations that wait for each */
+    uint32_t *first_touch;  /* [n_ops + 1] into b->touches */
     uint32_t *touches_left; /* [n_resources] */
     uint32_t *slots_free;   /* [n_pools] */
     zinf_buffer *in_turn;   /* [n_pools] the buffer that gets the next slot, where in order */
@@ -157,8 +157,7 @@ static void start_lane(struct list *l, struct simulation *s, int lane)
         uint32_t op = r->ops[i];
         if (best != NONE) {
             uint32_t now = r->ops[best];
-            if (l->urgency[op] > l->urgency[now] ||
-                (l->urgency[op] == l->urgency[now] && op > now))
+            if (l->urgency[op] > l->urgency[now] || (l->urgency[op] == l->urgency[now] && op > now))
                 continue;
         }
         if (has_slots(l, op))

@@ -11,8 +11,8 @@
 
 static double drive_rate(const struct simulation *s, int lane)
 {
-    double rate = lane == ZINF_LANE_READ ? s->machine->read_beside_write
-                                         : s->machine->write_beside_read;
+    double rate =
+        lane == ZINF_LANE_READ ? s->machine->read_beside_write : s->machine->write_beside_read;
     return rate > 0 && rate < 1 ? rate : 1;
 }
 

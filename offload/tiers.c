@@ -15,9 +15,9 @@ struct thing {
 struct zinf_tiers {
     struct zinf_tiers_options options;
     struct zinf_home *places;     /* [n_units] */
-    struct thing *params, *grads;  /* [n_units] */
-    struct thing *states;          /* [n_groups] */
-    uint8_t *live;                 /* [n_units] */
+    struct thing *params, *grads; /* [n_units] */
+    struct thing *states;         /* [n_groups] */
+    uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
 };
 
@@ -292,8 +292,8 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_read_generation(t->options.store, where->extent,
-                                          (uint8_t)zinf_location_generation(where), where->offset + offset,
-                                          memory, bytes);
+                                          (uint8_t)zinf_location_generation(where),
+                                          where->offset + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     const char *from = (const char *)zinf_address(&at) + offset;
     if (where->tier == ZINF_TIER_HOST) {
@@ -313,8 +313,8 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_write_generation(t->options.store, where->extent,
-                                           (uint8_t)zinf_location_generation(where), where->offset + offset,
-                                           memory, bytes);
+                                           (uint8_t)zinf_location_generation(where),
+                                           where->offset + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     char *to = (char *)zinf_address(&at) + offset;
     if (where->tier == ZINF_TIER_HOST) {

@@ -8,9 +8,9 @@
 /* Guesses, until something was measured. */
 #define HOST_FLOPS_A_THREAD 4e10
 #define DEVICE_FLOPS 5e13
-#define MEMORY_BYTES 6e9   /* a second */
-#define DRIVE_BYTES 1.5e9  /* a second */
-#define DRIVE_CPU 0.15     /* of one CPU while a drive lane is busy: submission, checksums */
+#define MEMORY_BYTES 6e9  /* a second */
+#define DRIVE_BYTES 1.5e9 /* a second */
+#define DRIVE_CPU 0.15    /* of one CPU while a drive lane is busy: submission, checksums */
 
 static double work_of(const struct zinf_op *op)
 {

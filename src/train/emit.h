@@ -60,7 +60,7 @@ struct emitter {
     zinf_resource *x;                   /* [(n_layers + 1) n_x_micros]: activations in their tier */
     zinf_resource tokens, losses, logits, tile_grads;
     zinf_resource sequence; /* of computations */
-    uint64_t working; /* whose activations the working buffer holds */
+    uint64_t working;       /* whose activations the working buffer holds */
 };
 
 /* emitter.c */

@@ -49,10 +49,10 @@ static void make_pools(struct emitter *e)
          &e->stages);
     pool(e, "gradient slots", device_at(t, t->at.d_grad_slots), t->sizes.grad_slot,
          t->choice.grad_slots, true, &e->grads);
-    pool(e, "gradient staging", host_at(t, t->at.h_grad_stages), t->sizes.grad_slot,
-         GRAD_STAGES, true, &e->host_grads);
-    pool(e, "sub-groups under way", host_at(t, t->at.h_tiles), t->sizes.tile,
-         t->choice.state_slots, false, &e->tiles);
+    pool(e, "gradient staging", host_at(t, t->at.h_grad_stages), t->sizes.grad_slot, GRAD_STAGES,
+         true, &e->host_grads);
+    pool(e, "sub-groups under way", host_at(t, t->at.h_tiles), t->sizes.tile, t->choice.state_slots,
+         false, &e->tiles);
     pool(e, "block inputs", device_at(t, t->at.d_x), t->sizes.x, x_slots(t), true, &e->xs.pool);
     pool(e, "block inputs on their way", host_at(t, t->at.h_x_stages), t->sizes.x, X_STAGES, true,
          &e->x_stages);

@@ -5,7 +5,8 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 INSTALLED_H += src/train/train.h
 
 
-TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_units_test
+TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
+	tests/train_units_test
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
@@ -17,3 +18,6 @@ tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
+tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_support.h
+tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_schedules_test_LDADD = $(TEST_LDADD)

@@ -1,7 +1,9 @@
 /* ops: what each operation of a program does when its lane reaches it. */
+#include "base/random.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static struct zinf_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
@@ -263,9 +265,20 @@ static int run_copy(struct zinf_trainer *t, const struct zinf_op *op)
     return ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1), op->bytes);
 }
 
+/* A test's lanes stand still now and then. */
+static void disturb(struct zinf_trainer *t)
+{
+    uint32_t counter[4] = {atomic_fetch_add(&t->n_disturbed, 1), 0, 0, 7}, bits[4];
+    zinf_philox(counter, t->options.seed, bits);
+    if (bits[0] % 4 == 0)
+        usleep(bits[1] % t->options.delay_us);
+}
+
 int trainer_run_op(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
+    if (t->options.delay_us)
+        disturb(t);
     switch ((enum op_kind)op->kind) {
     case OP_COPY_IN:
     case OP_COPY_OUT:

@@ -55,8 +55,8 @@ static void measure(struct zinf_trainer *t)
     s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
     s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
-    s->tile_grad =
-        s->tile_state + zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems), a);
+    s->tile_grad = s->tile_state +
+                   zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems), a);
     s->transfer = trainer_transfer_bytes(t->model, t->dtype);
 }
 
@@ -72,12 +72,13 @@ static void set_places(struct zinf_trainer *t, const struct choice *c)
 {
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
-        bool late_block = is_block(t, u) && (int)(first_block(t) + t->n_layers - u) <= c->n_host_grads;
+        bool late_block =
+            is_block(t, u) && (int)(first_block(t) + t->n_layers - u) <= c->n_host_grads;
         *p = (struct zinf_home){.param = t->param_tier,
-                                 .state = t->state_tier,
-                                 .grad = t->grad_tier,
-                                 .keeps_grad = has_backward(t),
-                                 .generations = 1};
+                                .state = t->state_tier,
+                                .grad = t->grad_tier,
+                                .keeps_grad = has_backward(t),
+                                .generations = 1};
         if (p->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
             p->param = ZINF_TIER_HOST;
         if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)

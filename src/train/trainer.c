@@ -31,8 +31,7 @@ static void choose_tiers(struct zinf_trainer *t)
     t->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
               : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
                                             : ZINF_STATE_WHOLE;
-    t->fills = !strcmp(c->placement, "fill") ||
-               (!strcmp(c->placement, "auto") && c->host_memory);
+    t->fills = !strcmp(c->placement, "fill") || (!strcmp(c->placement, "auto") && c->host_memory);
 }
 
 static int check_tiers(const struct zinf_trainer *t)
@@ -66,13 +65,12 @@ static void choose_step(struct zinf_trainer *t)
     bool possible = t->n_micro > 1 && t->n_micro <= MAX_LAYER_MAJOR;
     bool moves = t->param_tier != ZINF_TIER_DEVICE || t->grad_tier != ZINF_TIER_DEVICE;
     t->direct = t->config->direct && t->device->host_addressable;
-    t->layer_major = possible && (!strcmp(order, "layer-major") ||
-                                  (!strcmp(order, "auto") && moves));
+    t->layer_major =
+        possible && (!strcmp(order, "layer-major") || (!strcmp(order, "auto") && moves));
     t->n_x_micros = t->layer_major ? t->n_micro : 1;
     t->wanted = wanted_schedule(t);
     t->schedule = SCHEDULE_SERIAL;
-    t->generations =
-        t->wanted == SCHEDULE_AUTO || t->wanted == SCHEDULE_UPDATE_IN_BACKWARD ? 2 : 1;
+    t->generations = t->wanted == SCHEDULE_AUTO || t->wanted == SCHEDULE_UPDATE_IN_BACKWARD ? 2 : 1;
 }
 
 static int choose_hyper(struct zinf_trainer *t)
@@ -268,6 +266,7 @@ static int start_executor(struct zinf_trainer *t)
         .trace_path = t->config->trace,
     };
     set_io(t, &options.read_queue);
+    options.read_queue.faults = t->options.faults;
     options.write_queue = options.read_queue;
     if (t->store) {
         options.register_base = host_at(t, t->at.h_transfer);

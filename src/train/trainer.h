@@ -16,10 +16,10 @@
 #define MAX_LOOK_AHEAD 16
 #define MAX_STATE_SLOTS 16
 #define MAX_GRAD_SLOTS 16
-#define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
-#define X_SLOTS 4     /* block inputs on the device, where they live elsewhere, at least */
-#define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
-#define X_STAGES 3    /* and on their way between it and the drive */
+#define GRAD_STAGES 3         /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4             /* block inputs on the device, where they live elsewhere, at least */
+#define MAX_LAYER_MAJOR 512   /* micro-batches that may run layer by layer */
+#define X_STAGES 3            /* and on their way between it and the drive */
 #define SPECULATION_MEMORY 16 /* steps that decide whether to speculate */
 
 enum schedule {
@@ -55,9 +55,9 @@ struct places {
 
 struct trainer_sizes {
     uint64_t slot, grad_slot, kept, scratch, head, logits, workspace, x;
-    uint64_t tile;  /* a sub-group under way: parameters, state, gradient */
+    uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
-    uint64_t transfer;                     /* what loading and saving need on the host */
+    uint64_t transfer;              /* what loading and saving need on the host */
 };
 
 /* What an operation does; operands by number. */
@@ -77,11 +77,11 @@ enum op_kind {
     OP_EMBED_DROPOUT_BACKWARD,
     OP_EMBED_TILE_BACKWARD, /* at[2] grads; arg: 1: adds to them */
     OP_EMBED_POSITION_BACKWARD,
-    OP_GRAD_ADD,  /* DEVICE or HOST: at[0] += at[1], bytes */
-    OP_NORM_PART, /* DEVICE or HOST: at[0] the unit's gradient */
-    OP_UPDATE,    /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
-                   * arg group */
-    OP_FLIP,      /* HOST: the unit's other generation is its truth; it is pending no more */
+    OP_GRAD_ADD,   /* DEVICE or HOST: at[0] += at[1], bytes */
+    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient */
+    OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
+                    * arg group */
+    OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
     OP_ROW_LOGITS, /* at[0] weights */
     OP_READ,
     OP_WRITE,
@@ -117,11 +117,11 @@ struct zinf_trainer {
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
     enum zinf_state_form form;
     struct zinf_home *homes; /* [n_units] */
-    uint8_t generations;            /* of what can be taken back */
-    bool direct;                    /* drive and CPU use device memory themselves */
-    bool fills; /* budgets are filled beyond what the configuration names */
+    uint8_t generations;     /* of what can be taken back */
+    bool direct;             /* drive and CPU use device memory themselves */
+    bool fills;              /* budgets are filled beyond what the configuration names */
     bool layer_major;
-    int64_t n_x_micros; /* micro-batches whose activations exist at once: G, or 1 */
+    int64_t n_x_micros;     /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents; /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
     struct choice choice;
     struct places at;
@@ -131,16 +131,16 @@ struct zinf_trainer {
     /* pointers into the arenas */
     int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
     int32_t *h_ids, *h_targets, *h_positions;
-    float *d_losses, *h_losses; /* [G][N] */
-    float *h_logits;            /* [tiles][tile_rows] */
+    float *d_losses, *h_losses;   /* [G][N] */
+    float *h_logits;              /* [tiles][tile_rows] */
     struct zinf_block_kept *kept; /* [n_layers][n_x_micros]: kept ones; others point to working */
     struct zinf_block_scratch scratch;
     struct zinf_head *heads; /* [n_x_micros]; logits are shared */
     int64_t head_rows;
     struct zinf_operand *tile_places; /* [n_tiles], head_all, as the next three */
     const void **tile_weights;
-    float **tile_grads;        /* an area of their own */
-    float **tile_sums;         /* the sums, where they are on the device */
+    float **tile_grads; /* an area of their own */
+    float **tile_sums;  /* the sums, where they are on the device */
 
     struct zinf_executor *executor;
     /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
@@ -148,7 +148,7 @@ struct zinf_trainer {
      */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     enum schedule wanted, schedule; /* as configured; in use, from the second step on */
-    uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
+    uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
     struct op_rates rates;
     bool measuring;
     double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
@@ -162,13 +162,14 @@ struct zinf_trainer {
     struct update_scalars {
         struct zinf_optim_hyper hyper;
         float grad_scale;
-    } eager, late; /* of updates within the step, and of pending ones */
-    uint8_t *pending;         /* [n_units]: the kept gradient awaits its update */
-    _Atomic bool give_up;     /* speculation has failed in this step */
-    double partial_limit;     /* sum of squares from which it has */
-    _Atomic double partial;   /* sum of squares so far */
+    } eager, late;                    /* of updates within the step, and of pending ones */
+    uint8_t *pending;                 /* [n_units]: the kept gradient awaits its update */
+    _Atomic bool give_up;             /* speculation has failed in this step */
+    double partial_limit;             /* sum of squares from which it has */
+    _Atomic double partial;           /* sum of squares so far */
     bool clipped[SPECULATION_MEMORY]; /* of the last steps */
-    uint64_t n_redone;        /* steps whose speculation failed */
+    _Atomic uint32_t n_disturbed;
+    uint64_t n_redone; /* steps whose speculation failed */
 
     uint64_t step, n_applied;
     struct zinf_optim_hyper hyper; /* without lr and step */

@@ -190,8 +190,8 @@ static int place_state(const struct zinf_trainer *t, uint32_t unit, const struct
         if (t->form == ZINF_STATE_BARE)
             continue;
         for (uint64_t at = 0; !code && at < group->n; at += r->tensor_elems)
-            code = place_masters(t, &where, at, values + at, least(r->tensor_elems, group->n - at),
-                                 r);
+            code =
+                place_masters(t, &where, at, values + at, least(r->tensor_elems, group->n - at), r);
     }
     return code;
 }
