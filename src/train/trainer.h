@@ -149,6 +149,14 @@ int trainer_emit_update(struct zinf_trainer *t);
 int trainer_run_op(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
 
+/* state_access.c: what checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
+ * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments. */
+/* Makes the updates that a step left to be made later. */
+int trainer_settle(struct zinf_trainer *t);
+int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
+/* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
+int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
+
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);
 uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
