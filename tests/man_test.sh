@@ -20,7 +20,7 @@ for page in "$SRCDIR"/man/*.1; do
     fi
 done
 
-for command in init train eval generate gradients inspect config report; do
+for command in init train eval generate gradients export inspect config report; do
     page="$SRCDIR/man/zinf-$command.1"
     used=$("$BUILDDIR/zinf" help "$command" | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)

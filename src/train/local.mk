@@ -21,3 +21,9 @@ tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/checkpoint_test
+TESTS += tests/checkpoint_test
+tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h
+tests_checkpoint_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_checkpoint_test_LDADD = $(TEST_LDADD)

@@ -28,11 +28,9 @@ int run_open_checkpoint(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (!o->resume)
         return refuse_other_run(o->output);
-    int code = checkpoint_check_model(o->resume, o->trainer.model_path);
-    if (!code)
-        code = checkpoint_open(&run->from, o->resume);
+    int code = checkpoint_open(&run->from, o->resume);
     run->resumes = !code;
-    return code;
+    return code ? code : checkpoint_check_model(o->resume, o->trainer.model_path);
 }
 
 /* Three windows of the first epoch tell other data, another order and another seed. */

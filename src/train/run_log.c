@@ -82,8 +82,8 @@ static int open_csv(struct run_log *log, const struct zinf_config *config)
             continue;
         snprintf(path, sizeof path, "%s/Train_Samples_%s.csv", folder, tags[tag]);
         bool is_new = true;
-        /* A line has the number of samples before its step. */
-        log->csv[tag] = open_log(path, "", true, (int64_t)log->samples - 1, &is_new);
+        log->csv[tag] =
+            open_log(path, "", true, log->samples ? (int64_t)log->samples : -1, &is_new);
         if (log->csv[tag] && is_new)
             fprintf(log->csv[tag], "step,%s\n", tags[tag]);
         if (!log->csv[tag])
