@@ -62,13 +62,18 @@ void zinf_store_destroy(struct zinf_store *store);
 typedef uint32_t zinf_extent; /* number of an extent in its store, from 0 */
 /* Plans an extent of bytes (rounded up to ZINF_AIO_ALIGN). Before zinf_store_allocate only. */
 int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out);
-/* Bytes that the planned extents need, over all paths. */
+/* The same with two generations, 0 and 1: each has bytes of its own, in space and in checksums.
+ * What a generation means is the caller's; a request names the one it moves. */
+int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out);
+/* Bytes that the planned extents need, with all generations, over all paths. */
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store);
 /* Checks free space on every path (-ENOSPC with needed, free and path before a byte is written),
  * creates the files at full length and writes them once, so that every later write is a pure
  * overwrite. Large: takes planned bytes / drive speed. The content is zeros. */
 int zinf_store_allocate(struct zinf_store *store);
 uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent);
+/* 1 or 2; 0: there is no such extent. */
+uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent);
 
 /* ---- queue ---- */
 
@@ -122,11 +127,12 @@ struct zinf_aio_request {
     struct zinf_aio_file *file;
     struct zinf_store *store;
     zinf_extent extent;
-    uint64_t offset; /* in the file, or in the extent; aligned */
-    uint64_t bytes;  /* > 0; aligned */
-    void *memory;    /* aligned */
-    int priority;    /* higher goes first; a demand read overtakes queued prefetch */
-    void *user;      /* the caller's */
+    uint8_t generation; /* of the extent: 0, or 1 in one that has two */
+    uint64_t offset;    /* in the file, or in the extent; aligned */
+    uint64_t bytes;     /* > 0; aligned */
+    void *memory;       /* aligned */
+    int priority;       /* higher goes first; a demand read overtakes queued prefetch */
+    void *user;         /* the caller's */
 
     int64_t result; /* bytes, or -errno */
     uint64_t begin_ns, end_ns;
@@ -136,7 +142,8 @@ struct zinf_aio_request {
     uint32_t attempts; /* whole reads repeated after a wrong checksum */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
- * the extent. Else the sticky error. On a negative return the request did not enter the queue. */
+ * the extent, a generation that it does not have. Else the sticky error. On a negative return the
+ * request did not enter the queue. */
 int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
 /* Makes progress and returns one finished request, or NULL. timeout_ns 0: only looks;
  * UINT64_MAX: waits until one finishes (NULL at once if none is in flight). A finished request
@@ -148,11 +155,16 @@ int zinf_aio_queue_error(const struct zinf_aio_queue *queue, const char **messag
 /* The engine in use, after AUTO was resolved. */
 enum zinf_aio_engine zinf_aio_queue_engine(const struct zinf_aio_queue *queue);
 
-/* ---- one call: submits and waits. Own queue per call; for set-up code, not for loops ---- */
+/* ---- one call: submits and waits. Own queue per call; for set-up code, not for loops.
+ * Without a generation: generation 0 ---- */
 int zinf_store_read(struct zinf_store *store, zinf_extent extent, uint64_t offset, void *memory,
                     uint64_t bytes);
 int zinf_store_write(struct zinf_store *store, zinf_extent extent, uint64_t offset,
                      const void *memory, uint64_t bytes);
+int zinf_store_read_generation(struct zinf_store *store, zinf_extent extent, uint8_t generation,
+                               uint64_t offset, void *memory, uint64_t bytes);
+int zinf_store_write_generation(struct zinf_store *store, zinf_extent extent, uint8_t generation,
+                                uint64_t offset, const void *memory, uint64_t bytes);
 
 /* ---- what this machine has, for `zinf report` ---- */
 

@@ -109,15 +109,14 @@ bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_reque
         return true;
     if (request->op == ZINF_AIO_OP_WRITE) {
         if (request->result < 0)
-            zinf_store_sums_forget(store, request->extent, request->offset, request->bytes);
+            zinf_store_sums_forget(request);
         return true;
     }
-    if (request->result < 0 || zinf_store_sums_verify(store, request->extent, request->offset,
-                                                      request->bytes, request->memory, &bad))
+    if (request->result < 0 || zinf_store_sums_verify(request, &bad))
         return true;
     struct zinf_aio_block block = {.request = request, .op = ZINF_AIO_OP_READ};
-    block.bytes = (uint32_t)zinf_store_locate(store, request->extent, bad, store->stripe_bytes,
-                                              &block.file, &block.offset);
+    block.bytes =
+        (uint32_t)zinf_store_locate(request, bad, store->stripe_bytes, &block.file, &block.offset);
     if (request->attempts++) {
         fail(queue, &block, -EBADMSG);
         return true;

@@ -101,8 +101,7 @@ static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request
         .busy = true,
     };
     if (request->store)
-        run = zinf_store_locate(request->store, request->extent, offset, run, &block->file,
-                                &block->offset);
+        run = zinf_store_locate(request, offset, run, &block->file, &block->offset);
     block->bytes = (uint32_t)run;
     request->issued_bytes += run;
     request->blocks_in_flight++;
@@ -305,10 +304,7 @@ static int check_request(const struct zinf_aio_request *request)
                          request->bytes, request->offset, request->memory, ZINF_AIO_ALIGN);
     if (request->offset > INT64_MAX || request->bytes > INT64_MAX - request->offset)
         return zinf_fail(-EINVAL, "an I/O request ends beyond 2^63");
-    if (request->store)
-        return zinf_store_check_range(request->store, request->extent, request->offset,
-                                      request->bytes);
-    return 0;
+    return request->store ? zinf_store_check_range(request) : 0;
 }
 
 int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
@@ -330,13 +326,12 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
     if (!queue->n_requests++)
         queue->quiet_since = request->begin_ns;
     if (hashes)
-        zinf_store_sums_forget(request->store, request->extent, request->offset, request->bytes);
+        zinf_store_sums_forget(request);
     heap_push(queue, request);
     progress(queue, 0);
     /* Hashing overlaps with the transfers that were just started. */
     if (hashes)
-        zinf_store_sums_record(request->store, request->extent, request->offset, request->bytes,
-                               request->memory);
+        zinf_store_sums_record(request);
     return 0;
 }
 

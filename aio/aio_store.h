@@ -1,7 +1,8 @@
 /*
  * aio_store: what the queue and the parts of a store know of each other, for files of aio/ only.
  *
- * An extent is a range of one linear space. zinf_store_locate() alone maps that space to paths:
+ * An extent is a range of one linear space; its generations lie there one after the other.
+ * zinf_store_locate() alone maps that space to paths:
  * stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how often
  * a path occurs in the pattern.
  */
@@ -37,8 +38,9 @@ struct zinf_store_path {
 };
 
 struct zinf_store_extent {
-    uint64_t start, bytes; /* in the linear space */
-    uint64_t first_sum;    /* index of its first checksum */
+    uint64_t start, bytes; /* in the linear space: of generation 0, and of each */
+    uint64_t first_sum;    /* index of generation 0's first checksum */
+    uint8_t n_generations;
 };
 
 struct zinf_store {
@@ -59,30 +61,26 @@ struct zinf_store {
     uint64_t n_sums;
 };
 
-/* 0 if the range lies within an extent of an allocated store. */
-int zinf_store_check_range(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                           uint64_t bytes);
-/* The file and offset behind offset of an extent, and how many bytes follow there without a
- * break (at most bytes). */
-uint64_t zinf_store_locate(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                           uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset);
+/* 0 if the request's range lies within an extent of its allocated store. */
+int zinf_store_check_range(const struct zinf_aio_request *request);
+/* The file and offset behind offset of the request's extent and generation, and how many bytes
+ * follow there without a break (at most bytes). */
+uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
+                           struct zinf_aio_file **file, uint64_t *file_offset);
 /* Shares stripes out to the paths, then sets the length of each path's file. */
 void zinf_store_map_init(struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);
 
-/* Checksums cover pieces of stripe_bytes counted from the extent's start. A write that covers a
- * piece only in part makes it unknown; an unknown piece is not verified. */
+/* Checksums cover pieces of stripe_bytes counted from the start of each generation. A write that
+ * covers a piece only in part makes it unknown; an unknown piece is not verified. */
 int zinf_store_sums_init(struct zinf_store *store);
-void zinf_store_sums_forget(struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                            uint64_t bytes);
-void zinf_store_sums_record(struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                            uint64_t bytes, const void *memory);
-/* True if all known pieces that lie whole in the range agree with memory, else *bad is the offset
- * in the extent of the first that does not. */
-bool zinf_store_sums_verify(struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                            uint64_t bytes, const void *memory, uint64_t *bad);
+void zinf_store_sums_forget(const struct zinf_aio_request *request);
+void zinf_store_sums_record(const struct zinf_aio_request *request);
+/* True if all known pieces that lie whole in the request's range agree with its memory, else *bad
+ * is the offset in the extent of the first that does not. */
+bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad);
 
 #pragma GCC visibility pop
 #endif

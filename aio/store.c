@@ -116,12 +116,13 @@ void zinf_store_destroy(struct zinf_store *store)
     free(store);
 }
 
-int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+static int add_extent(struct zinf_store *store, uint64_t bytes, uint8_t n_generations,
+                      zinf_extent *out)
 {
-    uint64_t rounded = zinf_align_up(bytes, ZINF_AIO_ALIGN);
     if (store->allocated)
         return zinf_fail(-EINVAL, "the store is allocated: no extent can be added any more");
-    if (!bytes || bytes > INT64_MAX / 2 || rounded > INT64_MAX / 2 - store->planned_bytes)
+    uint64_t room = (INT64_MAX / 2 - store->planned_bytes) / n_generations;
+    if (!bytes || bytes > room || zinf_align_up(bytes, ZINF_AIO_ALIGN) > room)
         return zinf_fail(-EINVAL, "an extent of %" PRIu64 " bytes cannot be planned", bytes);
     if (store->n_extents == store->extents_capacity) {
         uint32_t capacity = store->extents_capacity ? 2 * store->extents_capacity : 64;
@@ -131,11 +132,23 @@ int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent 
         store->extents = grown;
         store->extents_capacity = capacity;
     }
-    store->extents[store->n_extents] =
-        (struct zinf_store_extent){.start = store->planned_bytes, .bytes = rounded};
-    store->planned_bytes += rounded;
+    struct zinf_store_extent *extent = &store->extents[store->n_extents];
+    *extent = (struct zinf_store_extent){.start = store->planned_bytes,
+                                         .bytes = zinf_align_up(bytes, ZINF_AIO_ALIGN),
+                                         .n_generations = n_generations};
+    store->planned_bytes += n_generations * extent->bytes;
     *out = store->n_extents++;
     return 0;
+}
+
+int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+{
+    return add_extent(store, bytes, 1, out);
+}
+
+int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+{
+    return add_extent(store, bytes, 2, out);
 }
 
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store)
@@ -146,6 +159,11 @@ uint64_t zinf_store_planned_bytes(const struct zinf_store *store)
 uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent)
 {
     return extent < store->n_extents ? store->extents[extent].bytes : 0;
+}
+
+uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent)
+{
+    return extent < store->n_extents ? store->extents[extent].n_generations : 0;
 }
 
 int zinf_store_allocate(struct zinf_store *store)
@@ -186,26 +204,40 @@ static int move_and_wait(struct zinf_aio_request *request)
     return code;
 }
 
-int zinf_store_read(struct zinf_store *store, zinf_extent extent, uint64_t offset, void *memory,
-                    uint64_t bytes)
+int zinf_store_read_generation(struct zinf_store *store, zinf_extent extent, uint8_t generation,
+                               uint64_t offset, void *memory, uint64_t bytes)
 {
     struct zinf_aio_request request = {.op = ZINF_AIO_OP_READ,
                                        .store = store,
                                        .extent = extent,
+                                       .generation = generation,
                                        .offset = offset,
                                        .memory = memory,
                                        .bytes = bytes};
     return move_and_wait(&request);
 }
 
-int zinf_store_write(struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                     const void *memory, uint64_t bytes)
+int zinf_store_write_generation(struct zinf_store *store, zinf_extent extent, uint8_t generation,
+                                uint64_t offset, const void *memory, uint64_t bytes)
 {
     struct zinf_aio_request request = {.op = ZINF_AIO_OP_WRITE,
                                        .store = store,
                                        .extent = extent,
+                                       .generation = generation,
                                        .offset = offset,
                                        .memory = (void *)memory, /* only read from */
                                        .bytes = bytes};
     return move_and_wait(&request);
+}
+
+int zinf_store_read(struct zinf_store *store, zinf_extent extent, uint64_t offset, void *memory,
+                    uint64_t bytes)
+{
+    return zinf_store_read_generation(store, extent, 0, offset, memory, bytes);
+}
+
+int zinf_store_write(struct zinf_store *store, zinf_extent extent, uint64_t offset,
+                     const void *memory, uint64_t bytes)
+{
+    return zinf_store_write_generation(store, extent, 0, offset, memory, bytes);
 }

@@ -31,25 +31,30 @@ void zinf_store_map_init(struct zinf_store *store)
             stripes * store->stripe_bytes - store->planned_bytes;
 }
 
-int zinf_store_check_range(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                           uint64_t bytes)
+int zinf_store_check_range(const struct zinf_aio_request *request)
 {
+    const struct zinf_store *store = request->store;
     if (!store->allocated)
         return zinf_fail(-EINVAL, "the store has no space yet: zinf_store_allocate comes first");
-    if (extent >= store->n_extents)
-        return zinf_fail(-EINVAL, "extent %u: the store has %u", extent, store->n_extents);
-    uint64_t length = store->extents[extent].bytes;
-    if (offset > length || bytes > length - offset)
+    if (request->extent >= store->n_extents)
+        return zinf_fail(-EINVAL, "extent %u: the store has %u", request->extent, store->n_extents);
+    const struct zinf_store_extent *extent = &store->extents[request->extent];
+    if (request->generation >= extent->n_generations)
+        return zinf_fail(-EINVAL, "generation %u of extent %u: it has %u", request->generation,
+                         request->extent, extent->n_generations);
+    if (request->offset > extent->bytes || request->bytes > extent->bytes - request->offset)
         return zinf_fail(
             -EINVAL, "%" PRIu64 " bytes at offset %" PRIu64 " leave extent %u of %" PRIu64 " bytes",
-            bytes, offset, extent, length);
+            request->bytes, request->offset, request->extent, extent->bytes);
     return 0;
 }
 
-uint64_t zinf_store_locate(const struct zinf_store *store, zinf_extent extent, uint64_t offset,
-                           uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset)
+uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
+                           struct zinf_aio_file **file, uint64_t *file_offset)
 {
-    uint64_t place = store->extents[extent].start + offset;
+    const struct zinf_store *store = request->store;
+    const struct zinf_store_extent *extent = &store->extents[request->extent];
+    uint64_t place = extent->start + request->generation * extent->bytes + offset;
     if (store->n_paths == 1) {
         *file = store->paths[0].file;
         *file_offset = place;

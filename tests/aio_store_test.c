@@ -140,6 +140,54 @@ static void test_striping(void)
     free(back);
 }
 
+/* Two generations of one extent are two places with checksums of their own. */
+static void test_generations(void)
+{
+    zinf_extent before, pair, after;
+    const uint64_t bytes = 2 * MIB + 8192;
+    char *old = aligned(bytes), *new = aligned(bytes), *back = aligned(bytes), byte = 0;
+    struct zinf_store *store = store_here();
+    CHECK(!zinf_store_add_extent(store, 4096, &before));
+    CHECK(!zinf_store_add_extent_pair(store, bytes - 1, &pair));
+    CHECK(!zinf_store_add_extent(store, 4096, &after));
+    CHECK(zinf_store_add_extent_pair(store, INT64_MAX / 4, &after) == -EINVAL);
+    CHECK(zinf_store_planned_bytes(store) == 2 * bytes + 8192);
+    CHECK(zinf_store_extent_bytes(store, pair) == bytes);
+    CHECK(zinf_store_generations(store, before) == 1 && zinf_store_generations(store, pair) == 2);
+    CHECK(zinf_store_generations(store, 3) == 0);
+    CHECKF(!zinf_store_allocate(store), "%s", zinf_error());
+    fill(old, bytes, 1);
+    fill(new, bytes, 2);
+    CHECK(!zinf_store_write(store, before, 0, new, 4096));
+    CHECK(!zinf_store_write(store, after, 0, new, 4096));
+    CHECK(!zinf_store_write(store, pair, 0, old, bytes)); /* generation 0 */
+    CHECK(!zinf_store_write_generation(store, pair, 1, 0, new, bytes));
+    CHECK(!zinf_store_read_generation(store, pair, 0, 0, back, bytes) && !memcmp(old, back, bytes));
+    CHECK(!zinf_store_read_generation(store, pair, 1, 0, back, bytes) && !memcmp(new, back, bytes));
+    CHECK(!zinf_store_read(store, pair, 4096, back, MIB) && !memcmp(old + 4096, back, MIB));
+    CHECK(!zinf_store_read(store, before, 0, back, 4096) && !memcmp(new, back, 4096));
+    CHECK(!zinf_store_read(store, after, 0, back, 4096) && !memcmp(new, back, 4096));
+    CHECK(zinf_store_read_generation(store, pair, 2, 0, back, bytes) == -EINVAL);
+    CHECK(zinf_store_write_generation(store, before, 1, 0, back, 4096) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "generation 1"), "%s", zinf_error());
+    CHECK(zinf_store_read_generation(store, pair, 1, 4096, back, bytes) == -EINVAL);
+    /* Damage to the new one is found in the new one alone. */
+    zinf_log_set_sink(remember, NULL);
+    off_t place = 4096 + (off_t)bytes + 5;
+    int fd = open(store->paths[0].file->path, O_RDWR);
+    CHECK(pread(fd, &byte, 1, place) == 1 && byte == new[5]);
+    byte ^= 1;
+    CHECK(pwrite(fd, &byte, 1, place) == 1 && !fdatasync(fd));
+    close(fd);
+    CHECK(zinf_store_read_generation(store, pair, 1, 0, back, bytes) == -EBADMSG);
+    CHECK(!zinf_store_read(store, pair, 0, back, bytes) && !memcmp(old, back, bytes));
+    zinf_log_set_sink(NULL, NULL);
+    zinf_store_destroy(store);
+    free(old);
+    free(new);
+    free(back);
+}
+
 /* ---- owners ---- */
 
 static void test_two_stores_on_one_path(void)
@@ -443,6 +491,7 @@ int main(void)
     TAP_RUN(test_life);
     TAP_RUN(test_space_is_taken);
     TAP_RUN(test_striping);
+    TAP_RUN(test_generations);
     TAP_RUN(test_two_stores_on_one_path);
     TAP_RUN(test_reclaim_after_kill);
     TAP_RUN(test_reclaim_of_pieces);
