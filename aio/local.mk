@@ -1,10 +1,11 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
-	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c
-INSTALLED_H += aio/aio.h
+	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c \
+	aio/commit.h aio/commit.c aio/commit_record.h aio/commit_record.c
+INSTALLED_H += aio/aio.h aio/commit.h
 
-AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/commit_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
 EXTRA_DIST += tests/aio_fixture.h
@@ -14,6 +15,9 @@ tests_aio_test_LDADD = $(TEST_LDADD)
 tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
 tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_commit_test_SOURCES = tests/commit_test.c
+tests_commit_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_commit_test_LDADD = $(TEST_LDADD)
 tests_aio_store_test_SOURCES = tests/aio_store_test.c
 tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_store_test_LDADD = $(TEST_LDADD)
