@@ -74,6 +74,10 @@ int zinf_store_allocate(struct zinf_store *store);
 uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent);
 /* 1 or 2; 0: there is no such extent. */
 uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent);
+/* Makes durable what completed before the call, on all paths at once (fdatasync); blocks. After a
+ * failure the drive's content is not known: from then on this and every submit to the store
+ * return the same error. */
+int zinf_store_flush(struct zinf_store *store);
 
 /* ---- queue ---- */
 
@@ -142,8 +146,8 @@ struct zinf_aio_request {
     uint32_t attempts; /* whole reads repeated after a wrong checksum */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
- * the extent, a generation that it does not have. Else the sticky error. On a negative return the
- * request did not enter the queue. */
+ * the extent, a generation that it does not have. Else the sticky error, the queue's or that of
+ * the store's flush. On a negative return the request did not enter the queue. */
 int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
 /* Makes progress and returns one finished request, or NULL. timeout_ns 0: only looks;
  * UINT64_MAX: waits until one finishes (NULL at once if none is in flight). A finished request

@@ -59,9 +59,10 @@ struct zinf_store {
     uint32_t pattern_length;
     _Atomic uint64_t *sums; /* XXH3-64 of each stripe-sized piece of each extent; 0: not known */
     uint64_t n_sums;
+    _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };
 
-/* 0 if the request's range lies within an extent of its allocated store. */
+/* 0 if the request's range lies within an extent of its allocated, sound store. */
 int zinf_store_check_range(const struct zinf_aio_request *request);
 /* The file and offset behind offset of the request's extent and generation, and how many bytes
  * follow there without a break (at most bytes). */
@@ -69,6 +70,9 @@ uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offs
                            struct zinf_aio_file **file, uint64_t *file_offset);
 /* Shares stripes out to the paths, then sets the length of each path's file. */
 void zinf_store_map_init(struct zinf_store *store);
+
+/* 0, or the error of the flush that failed, with its sentence. */
+int zinf_store_failure(const struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);

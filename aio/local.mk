@@ -1,7 +1,8 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
-	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c
+	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_flush.c \
+	aio/store_checksum.c
 INSTALLED_H += aio/aio.h
 
 AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test

@@ -38,6 +38,9 @@ int zinf_store_check_range(const struct zinf_aio_request *request)
         return zinf_fail(-EINVAL, "the store has no space yet: zinf_store_allocate comes first");
     if (request->extent >= store->n_extents)
         return zinf_fail(-EINVAL, "extent %u: the store has %u", request->extent, store->n_extents);
+    int code = zinf_store_failure(store);
+    if (code)
+        return code;
     const struct zinf_store_extent *extent = &store->extents[request->extent];
     if (request->generation >= extent->n_generations)
         return zinf_fail(-EINVAL, "generation %u of extent %u: it has %u", request->generation,

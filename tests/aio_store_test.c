@@ -188,6 +188,40 @@ static void test_generations(void)
     free(back);
 }
 
+/* ---- flush ---- */
+
+/* A descriptor that cannot be flushed stands for a drive that lost what it took. */
+static void test_flush(void)
+{
+    char one[600], two[600], *memory = aligned(MIB);
+    snprintf(one, sizeof one, "%s", in_folder("one"));
+    snprintf(two, sizeof two, "%s", in_folder("two"));
+    CHECK(!mkdir(one, 0777) && !mkdir(two, 0777));
+    const char *paths[] = {one, two};
+    struct zinf_store *store = store_on(paths, 2, 65536);
+    zinf_extent extent;
+    CHECK(zinf_store_flush(store) == -EINVAL);
+    CHECK(!zinf_store_add_extent(store, MIB, &extent) && !zinf_store_allocate(store));
+    fill(memory, MIB, 1);
+    CHECK(!zinf_store_write(store, extent, 0, memory, MIB));
+    CHECKF(!zinf_store_flush(store), "%s", zinf_error());
+    int fd = store->paths[1].file->fd, keep = dup(fd), unusable = open(two, O_PATH);
+    CHECK(dup2(unusable, fd) == fd);
+    CHECK(zinf_store_flush(store) == -EBADF);
+    CHECKF(strstr(zinf_error(), store->paths[1].file->path) && strstr(zinf_error(), "checkpoint"),
+           "%s", zinf_error());
+    CHECK(dup2(keep, fd) == fd);
+    CHECK(zinf_store_flush(store) == -EBADF);
+    CHECK(zinf_store_read(store, extent, 0, memory, MIB) == -EBADF);
+    CHECK(zinf_store_write(store, extent, 0, memory, MIB) == -EBADF);
+    CHECKF(strstr(zinf_error(), "cannot flush"), "%s", zinf_error());
+    close(keep);
+    close(unusable);
+    zinf_store_destroy(store);
+    CHECK(!rmdir(one) && !rmdir(two));
+    free(memory);
+}
+
 /* ---- owners ---- */
 
 static void test_two_stores_on_one_path(void)
@@ -492,6 +526,7 @@ int main(void)
     TAP_RUN(test_space_is_taken);
     TAP_RUN(test_striping);
     TAP_RUN(test_generations);
+    TAP_RUN(test_flush);
     TAP_RUN(test_two_stores_on_one_path);
     TAP_RUN(test_reclaim_after_kill);
     TAP_RUN(test_reclaim_of_pieces);
