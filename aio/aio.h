@@ -40,6 +40,9 @@ int zinf_aio_open(struct zinf_aio_file **out, const char *path, unsigned flags);
 void zinf_aio_close(struct zinf_aio_file *file);
 uint64_t zinf_aio_file_bytes(const struct zinf_aio_file *file);
 bool zinf_aio_file_direct(const struct zinf_aio_file *file);
+/* Makes durable what completed before the call (fdatasync); blocks. After a failure what was
+ * written may be lost, also if a second call succeeds. */
+int zinf_aio_file_flush(struct zinf_aio_file *file);
 
 /* ---- store ---- */
 

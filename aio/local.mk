@@ -1,9 +1,10 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
+	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
 	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_flush.c \
 	aio/store_checksum.c
-INSTALLED_H += aio/aio.h
+INSTALLED_H += aio/aio.h aio/drive_bench.h
 
 AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
 check_PROGRAMS += $(AIO_TESTS)
@@ -27,3 +28,9 @@ examples_copy_file_LDADD = libzinf.la
 TESTS += tests/copy_file_test.sh
 EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
 dist_man_MANS += man/zinf_aio.3
+
+# Measures a file for tests/bench/nvme_vs_fio.sh; not a test.
+noinst_PROGRAMS += tests/bench/drive_bench
+tests_bench_drive_bench_SOURCES = tests/bench/drive_bench.c
+tests_bench_drive_bench_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/bench/nvme_vs_fio.sh

@@ -9,7 +9,6 @@
 #include "aio/aio_store.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 /* Path in the upper half, counted from 1, errno in the lower: one atomic tells both. */
 static uint64_t failure_of(int path, int code)
@@ -39,11 +38,7 @@ struct flush {
 static void *flush_path(void *arg)
 {
     struct flush *flush = arg;
-    int failed;
-    do
-        failed = fdatasync(flush->path->file->fd);
-    while (failed && errno == EINTR);
-    flush->code = failed ? -errno : 0;
+    flush->code = zinf_aio_file_flush(flush->path->file);
     return NULL;
 }
 
