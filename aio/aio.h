@@ -52,9 +52,14 @@ struct zinf_store_options {
     int n_paths;              /* >= 1 */
     const char *label;        /* short word in the run folder's name, e.g. "state" */
     uint64_t stripe_bytes;    /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
-    bool checksums;           /* keep XXH3-64 of every stripe of every extent in RAM, verify
-                               * those that a read covers whole; wrong twice: -EBADMSG */
-    bool allow_memory_fs;     /* tmpfs as a path is an error unless this is set (tests) */
+    /* Stripes are shared out in proportion to the paths' bandwidth: [n_paths], in any unit; NULL:
+     * equally, or as zinf_store_allocate measures, which costs about a second a path and is done
+     * only where there are several paths and at least a GiB. */
+    const double *path_rates;
+    bool measure_paths;
+    bool checksums;       /* keep XXH3-64 of every stripe of every extent in RAM, verify
+                           * those that a read covers whole; wrong twice: -EBADMSG */
+    bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
  * folders whose owner is dead. -ENOENT, -EACCES, -EROFS, -EINVAL (tmpfs): message with remedy. */

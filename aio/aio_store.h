@@ -4,7 +4,7 @@
  * An extent is a range of one linear space; its generations lie there one after the other.
  * zinf_store_locate() alone maps that space to paths:
  * stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how often
- * a path occurs in the pattern.
+ * a path occurs in the pattern. A path too slow for one stripe in ZINF_STORE_PATTERN_MAX has none.
  */
 #ifndef ZINF_AIO_STORE_H
 #define ZINF_AIO_STORE_H
@@ -47,6 +47,8 @@ struct zinf_store {
     struct zinf_store_path *paths;
     int n_paths;
     uint64_t stripe_bytes;
+    double *rates; /* [n_paths] bandwidth, in any unit */
+    bool measure_paths, allow_memory_fs;
     bool checksums;
     bool allocated;
     uint64_t planned_bytes;
