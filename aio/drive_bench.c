@@ -32,7 +32,7 @@ static uint32_t bucket_of(uint64_t ns)
     return ((shift + 1) << BUCKET_BITS) + (uint32_t)(ns >> shift) - (1u << BUCKET_BITS);
 }
 
-/* The largest latency that falls into the bucket. */
+/* The largest latency that falls into a bucket. */
 static uint64_t bucket_end(uint32_t bucket)
 {
     uint32_t shift = bucket >> BUCKET_BITS;
@@ -42,12 +42,13 @@ static uint64_t bucket_end(uint32_t bucket)
     return ((mantissa + 1) << (shift - 1)) - 1;
 }
 
-static uint64_t percentile(const uint64_t counts[BUCKETS], uint64_t total, double share)
+static uint64_t percentile(const uint64_t counts[BUCKETS], uint64_t total, double share,
+                           uint64_t max_ns)
 {
     uint64_t wanted = (uint64_t)ceil((double)total * share), seen = 0;
     for (uint32_t i = 0; i < BUCKETS; i++)
         if ((seen += counts[i]) >= wanted && seen)
-            return bucket_end(i);
+            return bucket_end(i) < max_ns ? bucket_end(i) : max_ns;
     return 0;
 }
 
@@ -281,9 +282,9 @@ static void gather(struct bench *bench, struct zinf_aio_bench_result *result)
     }
     for (uint32_t b = 0; b < BUCKETS; b++)
         total += counts[b];
-    result->p50_ns = percentile(counts, total, 0.5);
-    result->p99_ns = percentile(counts, total, 0.99);
-    result->p999_ns = percentile(counts, total, 0.999);
+    result->p50_ns = percentile(counts, total, 0.5, result->max_ns);
+    result->p99_ns = percentile(counts, total, 0.99, result->max_ns);
+    result->p999_ns = percentile(counts, total, 0.999, result->max_ns);
 }
 
 int zinf_aio_bench(const struct zinf_aio_bench_options *options,
