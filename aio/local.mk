@@ -6,7 +6,7 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 	aio/store_checksum.c
 INSTALLED_H += aio/aio.h aio/drive_bench.h
 
-AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
 EXTRA_DIST += tests/aio_fixture.h
@@ -19,6 +19,15 @@ tests_aio_faults_test_LDADD = $(TEST_LDADD)
 tests_aio_store_test_SOURCES = tests/aio_store_test.c
 tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_store_test_LDADD = $(TEST_LDADD)
+tests_aio_space_test_SOURCES = tests/aio_space_test.c
+tests_aio_space_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_space_test_LDADD = $(TEST_LDADD)
+
+# Runs those tests and others under the limits of containers.
+check_PROGRAMS += tests/restricted
+tests_restricted_SOURCES = tests/restricted.c
+TESTS += tests/aio_restricted_test.sh
+EXTRA_DIST += tests/aio_restricted_test.sh
 
 # Sees only the public header, as a program outside would.
 noinst_PROGRAMS += examples/copy_file

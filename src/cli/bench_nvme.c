@@ -15,7 +15,7 @@ static const char usage[] =
     "again. Wants the drives for itself. Under two minutes without options.\n"
     "\n"
     "  --path DIR[,DIR...]   folders on the drives; several are striped as nvme_path is\n"
-    "  --size SIZE           data (default: what the drives write in 10 s, 1GiB to 32GiB)\n"
+    "  --size SIZE           data (default: what the drives write in 7 s, 1GiB to 32GiB)\n"
     "  --read                only these of read, write and mixed (half each way);\n"
     "  --write               all without them\n"
     "  --mixed\n"

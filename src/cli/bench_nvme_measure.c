@@ -11,7 +11,7 @@
 #define PROBE_BYTES (256ull << 20)
 #define MIN_BYTES (1ull << 30)  /* beyond what small caches hide */
 #define MAX_BYTES (32ull << 30) /* beyond what large ones hide */
-#define PASS_SECONDS 10         /* a pass over data of the default size, at the rate of writes */
+#define PASS_SECONDS 7          /* a pass over data of the default size, at the rate of writes */
 #define LOOK_SECONDS 1.0        /* each setting and each engine */
 #define NEAR_BEST 0.97          /* so near to the best, what needs less in flight is better */
 #define MAX_IN_FLIGHT (256u << 20)
