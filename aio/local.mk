@@ -6,7 +6,8 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 	aio/store_checksum.c
 INSTALLED_H += aio/aio.h aio/drive_bench.h
 
-AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
+	tests/aio_stripe_test tests/aio_bench_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
 EXTRA_DIST += tests/aio_fixture.h
@@ -22,6 +23,12 @@ tests_aio_store_test_LDADD = $(TEST_LDADD)
 tests_aio_space_test_SOURCES = tests/aio_space_test.c
 tests_aio_space_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_space_test_LDADD = $(TEST_LDADD)
+tests_aio_stripe_test_SOURCES = tests/aio_stripe_test.c
+tests_aio_stripe_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_stripe_test_LDADD = $(TEST_LDADD)
+tests_aio_bench_test_SOURCES = tests/aio_bench_test.c
+tests_aio_bench_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_bench_test_LDADD = $(TEST_LDADD)
 
 # Runs those tests and others under the limits of containers.
 check_PROGRAMS += tests/restricted

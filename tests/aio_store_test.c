@@ -100,93 +100,6 @@ static void test_space_is_taken(void)
     zinf_store_destroy(store);
 }
 
-/* Two folders stand for two drives; every byte must come back, and from both. */
-static void stripe_over(const double *rates)
-{
-    static const uint64_t wanted[] = {22, 11, 3}; /* of 39 stripes */
-    char one[600], two[600], three[600];
-    snprintf(one, sizeof one, "%s", in_folder("one"));
-    snprintf(two, sizeof two, "%s", in_folder("two"));
-    snprintf(three, sizeof three, "%s", in_folder("three"));
-    CHECK(!mkdir(one, 0777) && !mkdir(two, 0777) && !mkdir(three, 0777));
-    const char *paths[] = {one, two, three};
-    static const uint64_t sizes[] = {4096, 65536, 65536 * 7 + 4096, 12288, 65536 * 30};
-    char *out[5], *back = aligned(65536 * 30);
-    struct zinf_store *store = NULL;
-    struct zinf_store_options options = {
-        .paths = paths, .n_paths = 3, .label = "test", .stripe_bytes = 65536, .path_rates = rates};
-    CHECK(!zinf_store_create(&store, &options));
-    zinf_extent extent;
-    for (int i = 0; i < 5; i++) {
-        out[i] = aligned(sizes[i]);
-        fill(out[i], sizes[i], (uint64_t)i + 1);
-        CHECK(zinf_store_add_extent(store, sizes[i], &extent) == 0);
-    }
-    CHECK(zinf_store_allocate(store) == 0);
-    uint64_t total = 0;
-    for (int i = 0; i < 3; i++) {
-        CHECK(store->paths[i].bytes == zinf_aio_file_bytes(store->paths[i].file));
-        CHECK(store->paths[i].bytes / 65536 >= (rates ? wanted[i] : 12));
-        total += store->paths[i].bytes;
-    }
-    CHECK(total == zinf_store_planned_bytes(store));
-    for (uint32_t i = 0; i < 5; i++)
-        CHECK(zinf_store_write(store, i, 0, out[i], sizes[i]) == 0);
-    for (uint32_t i = 0; i < 5; i++) {
-        CHECK(zinf_store_read(store, i, 0, back, sizes[i]) == 0);
-        CHECKF(!memcmp(out[i], back, sizes[i]), "extent %u", i);
-        CHECK(zinf_store_read(store, i, sizes[i] - 4096, back, 4096) == 0);
-        CHECK(!memcmp(out[i] + sizes[i] - 4096, back, 4096));
-        free(out[i]);
-    }
-    zinf_store_destroy(store);
-    CHECK(!rmdir(one) && !rmdir(two) && !rmdir(three));
-    free(back);
-}
-
-static void test_striping(void)
-{
-    stripe_over(NULL);
-    stripe_over((double[]){6, 3, 1});
-}
-
-/* How often each path occurs, and that ranks count up within a path. */
-static void check_shares(const double *rates, const char *wanted)
-{
-    static const char *const paths[] = {folder, folder, folder};
-    struct zinf_store_options options = {
-        .paths = paths, .n_paths = 3, .label = "test", .path_rates = rates};
-    struct zinf_store *store = NULL;
-    char text[64];
-    zinf_extent extent;
-    CHECKF(!zinf_store_create(&store, &options), "%s", zinf_error());
-    CHECK(!zinf_store_add_extent(store, 4096, &extent));
-    zinf_store_map_init(store);
-    snprintf(text, sizeof text, "%u:%u:%u", store->per_path[0], store->per_path[1],
-             store->per_path[2]);
-    CHECKF(!strcmp(text, wanted), "%s, wanted %s", text, wanted);
-    uint16_t ranks[3] = {0};
-    for (uint32_t i = 0; i < store->pattern_length; i++)
-        CHECK(store->rank[i] == ranks[store->pattern[i]]++);
-    zinf_store_destroy(store);
-}
-
-static void test_shares_follow_bandwidth(void)
-{
-    check_shares(NULL, "1:1:1");
-    check_shares((double[]){7e9, 7e9, 7e9}, "1:1:1");
-    check_shares((double[]){1.02, 0.99, 1}, "1:1:1");
-    check_shares((double[]){2, 1, 1}, "2:1:1");
-    check_shares((double[]){14, 7, 3.5}, "4:2:1");
-    check_shares((double[]){3, 2, 2}, "3:2:2");
-    check_shares((double[]){100, 100, 0.001}, "1:1:0");
-    const char *paths[] = {folder};
-    struct zinf_store *store = NULL;
-    struct zinf_store_options options = {
-        .paths = paths, .n_paths = 1, .label = "test", .path_rates = (double[]){0}};
-    CHECK(zinf_store_create(&store, &options) == -EINVAL && strstr(zinf_error(), folder));
-}
-
 /* Two generations of one extent are two places with checksums of their own. */
 static void test_generations(void)
 {
@@ -571,8 +484,6 @@ int main(void)
         return 99;
     TAP_RUN(test_life);
     TAP_RUN(test_space_is_taken);
-    TAP_RUN(test_striping);
-    TAP_RUN(test_shares_follow_bandwidth);
     TAP_RUN(test_generations);
     TAP_RUN(test_flush);
     TAP_RUN(test_two_stores_on_one_path);
