@@ -40,6 +40,9 @@ int zinf_aio_open(struct zinf_aio_file **out, const char *path, unsigned flags);
 void zinf_aio_close(struct zinf_aio_file *file);
 uint64_t zinf_aio_file_bytes(const struct zinf_aio_file *file);
 bool zinf_aio_file_direct(const struct zinf_aio_file *file);
+/* Makes durable what completed before the call (fdatasync); blocks. After a failure what was
+ * written may be lost, also if a second call succeeds. */
+int zinf_aio_file_flush(struct zinf_aio_file *file);
 
 /* ---- store ---- */
 
@@ -49,9 +52,14 @@ struct zinf_store_options {
     int n_paths;              /* >= 1 */
     const char *label;        /* short word in the run folder's name, e.g. "state" */
     uint64_t stripe_bytes;    /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
-    bool checksums;           /* keep XXH3-64 of every stripe of every extent in RAM, verify
-                               * those that a read covers whole; wrong twice: -EBADMSG */
-    bool allow_memory_fs;     /* tmpfs as a path is an error unless this is set (tests) */
+    /* Stripes are shared out in proportion to the paths' bandwidth: [n_paths], in any unit; NULL:
+     * equally, or as zinf_store_allocate measures, which costs about a second a path and is done
+     * only where there are several paths and at least a GiB. */
+    const double *path_rates;
+    bool measure_paths;
+    bool checksums;       /* keep XXH3-64 of every stripe of every extent in RAM, verify
+                           * those that a read covers whole; wrong twice: -EBADMSG */
+    bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
  * folders whose owner is dead. -ENOENT, -EACCES, -EROFS, -EINVAL (tmpfs): message with remedy. */
@@ -74,6 +82,10 @@ int zinf_store_allocate(struct zinf_store *store);
 uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent);
 /* 1 or 2; 0: there is no such extent. */
 uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent);
+/* Makes durable what completed before the call, on all paths at once (fdatasync); blocks. After a
+ * failure the drive's content is not known: from then on this and every submit to the store
+ * return the same error. */
+int zinf_store_flush(struct zinf_store *store);
 
 /* ---- queue ---- */
 
@@ -142,8 +154,8 @@ struct zinf_aio_request {
     uint32_t attempts; /* whole reads repeated after a wrong checksum */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
- * the extent, a generation that it does not have. Else the sticky error. On a negative return the
- * request did not enter the queue. */
+ * the extent, a generation that it does not have. Else the sticky error, the queue's or that of
+ * the store's flush. On a negative return the request did not enter the queue. */
 int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
 /* Makes progress and returns one finished request, or NULL. timeout_ns 0: only looks;
  * UINT64_MAX: waits until one finishes (NULL at once if none is in flight). A finished request

@@ -106,13 +106,6 @@ bool zinf_aio_file_direct(const struct zinf_aio_file *file)
     return file->direct;
 }
 
-uint64_t zinf_aio_free_bytes(const char *path)
-{
-    struct statvfs info;
-    /* f_bavail, not f_bfree: what is kept for root is not ours. */
-    return statvfs(path, &info) ? UINT64_MAX : (uint64_t)info.f_bavail * info.f_frsize;
-}
-
 static const char *remedy(int code)
 {
     switch (-code) {
@@ -137,6 +130,24 @@ static const char *remedy(int code)
     default:
         return "see dmesg";
     }
+}
+
+int zinf_aio_file_flush(struct zinf_aio_file *file)
+{
+    int failed;
+    do
+        failed = fdatasync(file->fd);
+    while (failed && errno == EINTR);
+    return failed ? zinf_fail(-errno, "cannot flush %s: %s; %s", file->path, strerror(errno),
+                              remedy(-errno))
+                  : 0;
+}
+
+uint64_t zinf_aio_free_bytes(const char *path)
+{
+    struct statvfs info;
+    /* f_bavail, not f_bfree: what is kept for root is not ours. */
+    return statvfs(path, &info) ? UINT64_MAX : (uint64_t)info.f_bavail * info.f_frsize;
 }
 
 void zinf_aio_describe_failure(char *buffer, size_t buffer_bytes,

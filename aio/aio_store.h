@@ -4,7 +4,7 @@
  * An extent is a range of one linear space; its generations lie there one after the other.
  * zinf_store_locate() alone maps that space to paths:
  * stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how often
- * a path occurs in the pattern.
+ * a path occurs in the pattern. A path too slow for one stripe in ZINF_STORE_PATTERN_MAX has none.
  */
 #ifndef ZINF_AIO_STORE_H
 #define ZINF_AIO_STORE_H
@@ -47,6 +47,8 @@ struct zinf_store {
     struct zinf_store_path *paths;
     int n_paths;
     uint64_t stripe_bytes;
+    double *rates; /* [n_paths] bandwidth, in any unit */
+    bool measure_paths, allow_memory_fs;
     bool checksums;
     bool allocated;
     uint64_t planned_bytes;
@@ -59,9 +61,10 @@ struct zinf_store {
     uint32_t pattern_length;
     _Atomic uint64_t *sums; /* XXH3-64 of each stripe-sized piece of each extent; 0: not known */
     uint64_t n_sums;
+    _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };
 
-/* 0 if the request's range lies within an extent of its allocated store. */
+/* 0 if the request's range lies within an extent of its allocated, sound store. */
 int zinf_store_check_range(const struct zinf_aio_request *request);
 /* The file and offset behind offset of the request's extent and generation, and how many bytes
  * follow there without a break (at most bytes). */
@@ -69,6 +72,9 @@ uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offs
                            struct zinf_aio_file **file, uint64_t *file_offset);
 /* Shares stripes out to the paths, then sets the length of each path's file. */
 void zinf_store_map_init(struct zinf_store *store);
+
+/* 0, or the error of the flush that failed, with its sentence. */
+int zinf_store_failure(const struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);

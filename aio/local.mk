@@ -1,10 +1,13 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
-	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_checksum.c
-INSTALLED_H += aio/aio.h
+	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
+	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_flush.c \
+	aio/store_checksum.c aio/commit.h aio/commit.c aio/commit_record.h aio/commit_record.c
+INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h
 
-AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test
+AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
+	tests/aio_stripe_test tests/aio_bench_test tests/commit_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
 EXTRA_DIST += tests/aio_fixture.h
@@ -14,9 +17,27 @@ tests_aio_test_LDADD = $(TEST_LDADD)
 tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
 tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_commit_test_SOURCES = tests/commit_test.c
+tests_commit_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_commit_test_LDADD = $(TEST_LDADD)
 tests_aio_store_test_SOURCES = tests/aio_store_test.c
 tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_store_test_LDADD = $(TEST_LDADD)
+tests_aio_space_test_SOURCES = tests/aio_space_test.c
+tests_aio_space_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_space_test_LDADD = $(TEST_LDADD)
+tests_aio_stripe_test_SOURCES = tests/aio_stripe_test.c
+tests_aio_stripe_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_stripe_test_LDADD = $(TEST_LDADD)
+tests_aio_bench_test_SOURCES = tests/aio_bench_test.c
+tests_aio_bench_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_bench_test_LDADD = $(TEST_LDADD)
+
+# Runs those tests and others under the limits of containers.
+check_PROGRAMS += tests/restricted
+tests_restricted_SOURCES = tests/restricted.c
+TESTS += tests/aio_restricted_test.sh
+EXTRA_DIST += tests/aio_restricted_test.sh
 
 # Sees only the public header, as a program outside would.
 noinst_PROGRAMS += examples/copy_file
@@ -26,3 +47,9 @@ examples_copy_file_LDADD = libzinf.la
 TESTS += tests/copy_file_test.sh
 EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
 dist_man_MANS += man/zinf_aio.3
+
+# Measures a file for tests/bench/nvme_vs_fio.sh; not a test.
+noinst_PROGRAMS += tests/bench/drive_bench
+tests_bench_drive_bench_SOURCES = tests/bench/drive_bench.c
+tests_bench_drive_bench_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/bench/nvme_vs_fio.sh

@@ -6,21 +6,34 @@
 #include "build-config.h"
 
 #include "aio/aio_store.h"
+#include "aio/drive_bench.h"
 
 #include <inttypes.h>
 #include <linux/magic.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #define DEFAULT_STRIPE_BYTES (2u << 20)
+#define MEASURE_BYTES (256u << 20)      /* to find out how fast a path is */
+#define MEASURE_FROM_BYTES (1ull << 30) /* a smaller store is not worth it */
 
 static bool label_is_plain(const char *label)
 {
     size_t n = label ? strlen(label) : 0;
     return n && n <= 32 &&
            strspn(label, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == n;
+}
+
+static int check_rates(const struct zinf_store_options *options)
+{
+    for (int i = 0; options->path_rates && i < options->n_paths; i++)
+        if (!(options->path_rates[i] > 0) || isinf(options->path_rates[i]))
+            return zinf_fail(-EINVAL, "the bandwidth of %s is %g: it must be above 0",
+                             options->paths[i], options->path_rates[i]);
+    return 0;
 }
 
 static int check_options(const struct zinf_store_options *options)
@@ -33,7 +46,7 @@ static int check_options(const struct zinf_store_options *options)
     if (options->stripe_bytes % ZINF_AIO_ALIGN)
         return zinf_fail(-EINVAL, "stripe_bytes is %" PRIu64 ": it must be a multiple of %d",
                          options->stripe_bytes, ZINF_AIO_ALIGN);
-    return 0;
+    return check_rates(options);
 }
 
 /* State that is moved to a "drive" made of RAM would fill the RAM it was to leave. */
@@ -71,10 +84,16 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     if (code)
         return code;
     struct zinf_store *store = calloc(1, sizeof *store);
-    if (!store || !(store->paths = calloc((size_t)options->n_paths, sizeof *store->paths))) {
-        free(store);
+    size_t n_paths = (size_t)options->n_paths;
+    if (!store || !(store->paths = calloc(n_paths, sizeof *store->paths)) ||
+        !(store->rates = calloc(n_paths, sizeof *store->rates))) {
+        zinf_store_destroy(store);
         return zinf_fail(-ENOMEM, "no memory for a store");
     }
+    for (size_t i = 0; i < n_paths; i++)
+        store->rates[i] = options->path_rates ? options->path_rates[i] : 1;
+    store->measure_paths = options->measure_paths && !options->path_rates;
+    store->allow_memory_fs = options->allow_memory_fs;
     store->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : DEFAULT_STRIPE_BYTES;
     store->checksums = options->checksums;
     while (!code && store->n_paths < options->n_paths) {
@@ -112,6 +131,7 @@ void zinf_store_destroy(struct zinf_store *store)
         zinf_run_folder_drop(&store->paths[i].folder);
     free((void *)store->sums);
     free(store->extents);
+    free(store->rates);
     free(store->paths);
     free(store);
 }
@@ -166,12 +186,33 @@ uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent exten
     return extent < store->n_extents ? store->extents[extent].n_generations : 0;
 }
 
+/* Rates that were not given; of paths on one drive the measurements agree within noise. */
+static int measure_paths(struct zinf_store *store)
+{
+    struct zinf_aio_bench_rates rates;
+    int code = 0;
+    if (!store->measure_paths || store->n_paths == 1 || store->planned_bytes < MEASURE_FROM_BYTES)
+        return 0;
+    for (int i = 0; i < store->n_paths && !code; i++) {
+        const char *path = store->paths[i].folder.parent;
+        code = zinf_aio_bench_path(path, MEASURE_BYTES, store->allow_memory_fs, &rates);
+        store->rates[i] = rates.mixed;
+        if (!code)
+            zinf_log(ZINF_LOG_INFO, "aio: %s moves %.2f GB/s of reads and writes", path,
+                     rates.mixed * 1e-9);
+    }
+    return code;
+}
+
 int zinf_store_allocate(struct zinf_store *store)
 {
     if (store->allocated)
         return zinf_fail(-EINVAL, "the store is allocated already");
-    zinf_store_map_init(store);
-    int code = store->checksums ? zinf_store_sums_init(store) : 0;
+    int code = measure_paths(store);
+    if (!code)
+        zinf_store_map_init(store);
+    if (!code && store->checksums)
+        code = zinf_store_sums_init(store);
     if (!code)
         code = zinf_store_fill(store);
     if (code) {

@@ -83,7 +83,8 @@ int main(int argc, char **argv)
     copy.memory = aligned_alloc(ZINF_AIO_ALIGN, (size_t)SLOTS * PIECE_BYTES);
     if (!code && copy.memory) {
         copy.bytes = zinf_aio_file_bytes(copy.source);
-        code = run(&copy);
+        if (!(code = run(&copy)))
+            code = zinf_aio_file_flush(copy.target);
         zinf_aio_queue_error(copy.queue, &message);
     }
     if (code || !copy.memory)

@@ -100,46 +100,6 @@ static void test_space_is_taken(void)
     zinf_store_destroy(store);
 }
 
-/* Two folders stand for two drives; every byte must come back, and from both. */
-static void test_striping(void)
-{
-    char one[600], two[600], three[600];
-    snprintf(one, sizeof one, "%s", in_folder("one"));
-    snprintf(two, sizeof two, "%s", in_folder("two"));
-    snprintf(three, sizeof three, "%s", in_folder("three"));
-    CHECK(!mkdir(one, 0777) && !mkdir(two, 0777) && !mkdir(three, 0777));
-    const char *paths[] = {one, two, three};
-    static const uint64_t sizes[] = {4096, 65536, 65536 * 7 + 4096, 12288, 65536 * 30};
-    char *out[5], *back = aligned(65536 * 30);
-    struct zinf_store *store = store_on(paths, 3, 65536);
-    zinf_extent extent;
-    for (int i = 0; i < 5; i++) {
-        out[i] = aligned(sizes[i]);
-        fill(out[i], sizes[i], (uint64_t)i + 1);
-        CHECK(zinf_store_add_extent(store, sizes[i], &extent) == 0);
-    }
-    CHECK(zinf_store_allocate(store) == 0);
-    uint64_t total = 0;
-    for (int i = 0; i < 3; i++) {
-        CHECK(store->paths[i].bytes == zinf_aio_file_bytes(store->paths[i].file));
-        CHECK(store->paths[i].bytes >= 12 * 65536);
-        total += store->paths[i].bytes;
-    }
-    CHECK(total == zinf_store_planned_bytes(store));
-    for (uint32_t i = 0; i < 5; i++)
-        CHECK(zinf_store_write(store, i, 0, out[i], sizes[i]) == 0);
-    for (uint32_t i = 0; i < 5; i++) {
-        CHECK(zinf_store_read(store, i, 0, back, sizes[i]) == 0);
-        CHECKF(!memcmp(out[i], back, sizes[i]), "extent %u", i);
-        CHECK(zinf_store_read(store, i, sizes[i] - 4096, back, 4096) == 0);
-        CHECK(!memcmp(out[i] + sizes[i] - 4096, back, 4096));
-        free(out[i]);
-    }
-    zinf_store_destroy(store);
-    CHECK(!rmdir(one) && !rmdir(two) && !rmdir(three));
-    free(back);
-}
-
 /* Two generations of one extent are two places with checksums of their own. */
 static void test_generations(void)
 {
@@ -186,6 +146,40 @@ static void test_generations(void)
     free(old);
     free(new);
     free(back);
+}
+
+/* ---- flush ---- */
+
+/* A descriptor that cannot be flushed stands for a drive that lost what it took. */
+static void test_flush(void)
+{
+    char one[600], two[600], *memory = aligned(MIB);
+    snprintf(one, sizeof one, "%s", in_folder("one"));
+    snprintf(two, sizeof two, "%s", in_folder("two"));
+    CHECK(!mkdir(one, 0777) && !mkdir(two, 0777));
+    const char *paths[] = {one, two};
+    struct zinf_store *store = store_on(paths, 2, 65536);
+    zinf_extent extent;
+    CHECK(zinf_store_flush(store) == -EINVAL);
+    CHECK(!zinf_store_add_extent(store, MIB, &extent) && !zinf_store_allocate(store));
+    fill(memory, MIB, 1);
+    CHECK(!zinf_store_write(store, extent, 0, memory, MIB));
+    CHECKF(!zinf_store_flush(store), "%s", zinf_error());
+    int fd = store->paths[1].file->fd, keep = dup(fd), unusable = open(two, O_PATH);
+    CHECK(dup2(unusable, fd) == fd);
+    CHECK(zinf_store_flush(store) == -EBADF);
+    CHECKF(strstr(zinf_error(), store->paths[1].file->path) && strstr(zinf_error(), "checkpoint"),
+           "%s", zinf_error());
+    CHECK(dup2(keep, fd) == fd);
+    CHECK(zinf_store_flush(store) == -EBADF);
+    CHECK(zinf_store_read(store, extent, 0, memory, MIB) == -EBADF);
+    CHECK(zinf_store_write(store, extent, 0, memory, MIB) == -EBADF);
+    CHECKF(strstr(zinf_error(), "cannot flush"), "%s", zinf_error());
+    close(keep);
+    close(unusable);
+    zinf_store_destroy(store);
+    CHECK(!rmdir(one) && !rmdir(two));
+    free(memory);
 }
 
 /* ---- owners ---- */
@@ -490,8 +484,8 @@ int main(void)
         return 99;
     TAP_RUN(test_life);
     TAP_RUN(test_space_is_taken);
-    TAP_RUN(test_striping);
     TAP_RUN(test_generations);
+    TAP_RUN(test_flush);
     TAP_RUN(test_two_stores_on_one_path);
     TAP_RUN(test_reclaim_after_kill);
     TAP_RUN(test_reclaim_of_pieces);

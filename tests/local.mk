@@ -8,7 +8,7 @@ TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
 EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
 
-# The whole command: bad input, and its memory against the ledger.
-TESTS += tests/bad_input_test.sh tests/memory_test.sh
-EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh
+# The whole command: bad input, its memory against the ledger, stopping and going on.
+TESTS += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
+EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
 EXTRA_DIST += tests/run.sh .ci/run

@@ -122,6 +122,8 @@ static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
 int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 /* Writes to PATH.tmp, fsyncs and renames: the file appears whole or not at all. */
 int zinf_file_write_atomic(const char *path, const void *data, size_t bytes);
+/* Flushes a folder: names made, renamed or removed in it are durable then. */
+int zinf_folder_sync(const char *folder);
 /* mkdir -p with mode 0777 & ~umask. */
 int zinf_make_dirs(const char *path);
 /* "dir/name" on the heap, or NULL with an error set. Caller frees. */

@@ -116,6 +116,18 @@ int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
     return code;
 }
 
+int zinf_folder_sync(const char *folder)
+{
+    int code = 0;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return zinf_fail(-errno, "cannot open the folder %s: %s", folder, strerror(errno));
+    if (fsync(fd) && errno != EINVAL) /* EINVAL: a file system without it */
+        code = zinf_fail(-errno, "cannot flush the folder %s: %s", folder, strerror(errno));
+    close(fd);
+    return code;
+}
+
 int zinf_make_dirs(const char *path)
 {
     char *copy = strdup(path);

@@ -23,13 +23,14 @@ struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
-    cli_inspect, cli_config, cli_report, cli_bench;
+    cli_inspect, cli_config, cli_report, cli_bench, cli_export;
 
 /* ---- options: one table a command ---- */
 
 enum cli_option_kind {
     CLI_FLAG,    /* bool * */
     CLI_STRING,  /* const char ** */
+    CLI_MAYBE,   /* const char **: a string after '=', or "" */
     CLI_STRINGS, /* struct cli_strings *: repeats, and takes words up to the next option */
     CLI_INT,     /* int64_t * */
     CLI_DOUBLE,  /* double * */
@@ -66,6 +67,7 @@ int cli_progress_parse(const char *text, enum cli_progress_mode *out); /* bar, p
 struct cli_progress {
     enum cli_progress_mode mode; /* resolved */
     uint64_t total, done, begin_ns, last_ns;
+    uint64_t first; /* done before it began: the ETA leaves that out; set after begin */
     char label[32];
     struct cli_progress *outer; /* the bar that this one stands in for until it ends */
 };

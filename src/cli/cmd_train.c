@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked, save_asked;
 
 static void ask_stop(int signal_number)
 {
@@ -18,12 +18,19 @@ static void ask_stop(int signal_number)
     stop_asked = 1;
 }
 
+static void ask_save(int signal_number)
+{
+    (void)signal_number;
+    save_asked = 1;
+}
+
 struct shown {
     struct cli_progress progress;
     enum cli_progress_mode mode;
     int64_t every; /* plain lines: every so many steps */
     double *losses;
     size_t n_losses, capacity;
+    uint64_t n_steps, last_step; /* of this process; of the training */
     double first_loss, last_loss;
     bool breakdown;
     uint64_t planned_bytes; /* device and host; on the host device both are RAM */
@@ -66,11 +73,14 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
 {
     struct shown *s = arg;
     char text[160], scale[32] = "";
-    if (r->step == 1) {
+    bool first = !s->n_steps++;
+    if (first) {
         cli_progress_begin(&s->progress, s->mode, "step", steps);
+        s->progress.first = r->step - 1;
         s->first_loss = r->loss;
     }
     s->last_loss = r->loss;
+    s->last_step = r->step;
     if (!r->skipped)
         keep_loss(s, r->loss);
     if (r->loss_scale != 1)
@@ -78,8 +88,8 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
     snprintf(text, sizeof text, "loss %.4f  norm %.3f  lr %.3g  %.0f tok/s  [%s]%s%s", r->loss,
              r->grad_norm, r->lr, (double)r->tokens / r->seconds, r->bottleneck, scale,
              r->skipped ? "  SKIPPED (overflow)" : "");
-    bool print = r->step == 1 || r->step == steps || r->skipped ||
-                 (s->every && r->step % (uint64_t)s->every == 0);
+    bool print =
+        first || r->step == steps || r->skipped || (s->every && r->step % (uint64_t)s->every == 0);
     cli_progress_update(&s->progress, r->step, text, print);
     if (s->breakdown)
         show_breakdown(r);
@@ -117,9 +127,10 @@ static int resolve_steps(struct cli_session *s, struct cli_common *c)
 struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
-    const char *output, *log, *progress;
+    const char *output, *log, *progress, *resume;
+    char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress_mode;
-    int64_t eval_every, save_every;
+    int64_t eval_every, save_every, save_total_limit;
     bool init, no_shuffle;
 };
 
@@ -163,6 +174,7 @@ static int train(struct train_options *o)
 {
     struct cli_session session = {0};
     struct shown shown = {.mode = o->progress_mode};
+    signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
     if (code)
         goto out;
@@ -186,7 +198,10 @@ static int train(struct train_options *o)
         .steps = (uint64_t)o->common.steps,
         .eval_every = (uint64_t)o->eval_every,
         .save_every = (uint64_t)o->save_every,
+        .save_total_limit = (uint64_t)o->save_total_limit,
+        .resume = o->checkpoint,
         .stop = &stop_asked,
+        .save = &save_asked,
         .events = {on_planned, on_stepped, on_evaluated, on_saved, &shown},
     };
     signal(SIGINT, ask_stop);
@@ -195,10 +210,31 @@ static int train(struct train_options *o)
     cli_progress_end(&shown.progress);
     if (!code)
         print_result(o, &shown);
+    if (!code && shown.last_step < run.steps && stop_asked)
+        zinf_log(ZINF_LOG_INFO,
+                 "stopped after step %llu of %llu: to go on, repeat the command with --resume",
+                 (unsigned long long)shown.last_step, (unsigned long long)run.steps);
 out:
     cli_session_close(&session);
     free(shown.losses);
     return code;
+}
+
+/* --resume: the checkpoint, whose config.json and tokenizer stand in for a --model that is not
+ * given. Without one yet, a plain --resume begins the training: what restarts it need not know. */
+static int find_checkpoint(struct train_options *o)
+{
+    if (!o->resume)
+        return 0;
+    bool named = *o->resume;
+    int code = zinf_checkpoint_find(named ? o->resume : o->output, &o->checkpoint);
+    if (code == -ENOENT && !named && o->common.model) {
+        zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", o->output);
+        code = 0;
+    }
+    if (o->checkpoint && !o->common.model)
+        o->common.model = o->checkpoint;
+    return code ? zinf_fail_in(code, "--resume") : 0;
 }
 
 static int run(int argc, char **argv)
@@ -222,6 +258,8 @@ static int run(int argc, char **argv)
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
+        {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
+        {"--resume", CLI_MAYBE, &o.resume, 0, 0},
         {"--device", CLI_STRING, &c->device, 0, 0},
         {"--device-memory", CLI_SIZE, &c->device_memory, 0, 0},
         {"--host-memory", CLI_SIZE, &c->host_memory, 0, 0},
@@ -233,17 +271,20 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
-    if (!code)
-        code = cli_check_common(c);
+    if (!o.output)
+        o.output = "zinf-output";
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.progress)
         code = cli_progress_parse(o.progress, &o.progress_mode);
+    int found = code ? 0 : find_checkpoint(&o);
+    if (!code && !found)
+        code = cli_check_common(c);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
-    if (!o.output)
-        o.output = "zinf-output";
-    return train(&o) ? cli_error(&cli_train, CLI_FAILED) : CLI_OK;
+    int status = found || train(&o) ? cli_error(&cli_train, CLI_FAILED) : CLI_OK;
+    free(o.checkpoint);
+    return status;
 }
 
 const struct cli_command cli_train = {

@@ -6,8 +6,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-    &cli_init,    &cli_train,  &cli_eval,   &cli_generate, &cli_gradients,
-    &cli_inspect, &cli_config, &cli_report, &cli_bench,
+    &cli_init,   &cli_train,   &cli_eval,   &cli_generate, &cli_gradients,
+    &cli_export, &cli_inspect, &cli_config, &cli_report,   &cli_bench,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -51,6 +51,10 @@ static int help(int argc, char **argv)
     const struct cli_command *command = find(argv[1]);
     if (!command)
         return fail_unknown(argv[1]);
+    if (argc > 2) { /* a mode of it */
+        char *words[] = {argv[1], argv[2], "--help"};
+        return command->run(3, words);
+    }
     fputs(command->usage, stdout);
     return CLI_OK;
 }

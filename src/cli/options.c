@@ -114,6 +114,7 @@ static int read_value(const struct cli_option *option, const char *text)
 {
     switch (option->kind) {
     case CLI_STRING:
+    case CLI_MAYBE:
         *(const char **)option->value = text;
         return 0;
     case CLI_STRINGS:
@@ -145,6 +146,10 @@ static int read_option(const struct cli_option *options, int n_options, int argc
         return read_value(option, value);
     if (option->kind == CLI_FLAG) {
         *(bool *)option->value = true;
+        return 0;
+    }
+    if (option->kind == CLI_MAYBE) {
+        *(const char **)option->value = "";
         return 0;
     }
     if (*at >= argc || names_option(options, n_options, argv[*at]))

@@ -59,10 +59,10 @@ static size_t terminal_cols(void)
 static const char *format_eta(char buffer[32], const struct cli_progress *p, uint64_t now_ns)
 {
     buffer[0] = 0;
-    if (!p->done || !p->total || p->done > p->total)
+    if (p->done <= p->first || !p->total || p->done > p->total)
         return buffer;
     double elapsed = (double)(now_ns - p->begin_ns) * 1e-9;
-    double left = elapsed / (double)p->done * (double)(p->total - p->done);
+    double left = elapsed / (double)(p->done - p->first) * (double)(p->total - p->done);
     if (!(left < 1e8))
         return buffer;
     unsigned long s = (unsigned long)lround(left);

@@ -43,10 +43,12 @@ static const char USAGE_TRAIN[] =
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
-    "  --output DIR          receives model/, log.jsonl and config.resolved.json\n"
+    "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
     "  --eval-every N        steps between evaluations\n"
-    "  --save-every N        steps between writing DIR/model\n"
+    "  --save-every N        steps between checkpoints, and one after the last\n"
+    "  --save-total-limit N  keep so many checkpoints (default: all)\n"
+    "  --resume[=DIR]        go on from DIR, or from the latest checkpoint of the output\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal, else plain)\n"
     "The step\n"
     "  --steps N             optimizer steps\n"
@@ -56,6 +58,16 @@ static const char USAGE_TRAIN[] =
     "  --dropout X           instead of the model's; 0 switches it off\n"
     "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings, not errors\n";
+
+static const char USAGE_EXPORT[] =
+    "usage: zinf export --checkpoint DIR --output DIR [options]\n"
+    "\n"
+    "Writes a Hugging Face model folder from a checkpoint's fp32 weights. Memory stays small.\n"
+    "\n"
+    "  --checkpoint DIR      checkpoint-N of a training, or its output folder: the latest\n"
+    "  --output DIR          folder to write\n"
+    "  --dtype NAME          fp32, bf16 or fp16 (default: as the training has them)\n"
+    "  --max-shard-size SIZE largest file (default: 5GB)\n";
 
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"

@@ -98,6 +98,14 @@ int zinf_tensors_writer_append(struct zinf_tensors_writer *writer, const void *d
                                uint64_t bytes);
 /* Checks that every byte was given, fsyncs, renames, writes the index file. */
 int zinf_tensors_writer_finish(struct zinf_tensors_writer *writer);
+/* After finish: file i of those with tensors (not the index), as it was handed to the drive; false
+ * behind the last. name is the writer's. */
+struct zinf_written_file {
+    const char *name; /* without folder */
+    uint64_t bytes, xxh3;
+};
+bool zinf_tensors_writer_file(const struct zinf_tensors_writer *writer, uint32_t i,
+                              struct zinf_written_file *out);
 /* Frees; before finish it removes what was written. NULL is allowed. */
 void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
 

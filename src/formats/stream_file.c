@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define BLOCK_BYTES ZINF_TENSORS_WRITER_BYTES
 
@@ -18,11 +19,13 @@ int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint6
     file->path = strdup(path);
     file->temporary = malloc(length);
     file->block = malloc(BLOCK_BYTES);
+    file->hash = XXH3_createState();
     int code = 0;
-    if (!file->path || !file->temporary || !file->block) {
+    if (!file->path || !file->temporary || !file->block || !file->hash) {
         code = zinf_fail(-ENOMEM, "no memory to write %s", path);
         goto out;
     }
+    XXH3_64bits_reset(file->hash);
     snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
     file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file->fd < 0) {
@@ -96,11 +99,24 @@ static int flush_block(struct zinf_stream_file *file)
 
 /* ---- writing ---- */
 
+/* What is hashed is the caller's memory, so that a wrong copy on the way to the drive is found. */
+static void hash_span(struct zinf_stream_file *file, const void *data, uint64_t bytes,
+                      uint64_t offset)
+{
+    if (offset == file->hashed) {
+        XXH3_64bits_update(file->hash, data, bytes);
+        file->hashed += bytes;
+    } else {
+        file->hashed = UINT64_MAX;
+    }
+}
+
 int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
                            uint64_t offset)
 {
     const char *from = data;
     int code = 0;
+    hash_span(file, data, bytes, offset);
     if (file->filled && offset != file->offset + file->filled)
         code = flush_block(file);
     while (bytes > 0 && !code) {
@@ -123,7 +139,15 @@ int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint
     return code;
 }
 
-int zinf_stream_file_sync(struct zinf_stream_file *file)
+static void free_buffers(struct zinf_stream_file *file)
+{
+    free(file->block);
+    XXH3_freeState(file->hash);
+    file->block = NULL;
+    file->hash = NULL;
+}
+
+int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum)
 {
     int code = flush_block(file);
     if (!code && fsync(file->fd))
@@ -133,8 +157,8 @@ int zinf_stream_file_sync(struct zinf_stream_file *file)
     if (close(file->fd) && !code)
         code = fail_writeback(file);
     file->fd = -1;
-    free(file->block);
-    file->block = NULL;
+    *sum = file->hashed == UINT64_MAX ? 0 : XXH3_64bits_digest(file->hash);
+    free_buffers(file);
     return code;
 }
 
@@ -155,20 +179,8 @@ void zinf_stream_file_discard(struct zinf_stream_file *file)
         unlink(file->temporary);
     if (file->block && file->fd >= 0)
         close(file->fd);
-    free(file->block);
+    free_buffers(file);
     free(file->temporary);
     free(file->path);
     *file = (struct zinf_stream_file){.fd = -1};
-}
-
-int zinf_folder_sync(const char *folder)
-{
-    int code = 0;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return zinf_fail(-errno, "cannot open the folder %s: %s", folder, strerror(errno));
-    if (fsync(fd) && errno != EINVAL) /* EINVAL: a file system without it */
-        code = zinf_fail(-errno, "cannot flush the folder %s: %s", folder, strerror(errno));
-    close(fd);
-    return code;
 }

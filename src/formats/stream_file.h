@@ -23,6 +23,8 @@ struct zinf_stream_file {
         uint64_t offset, bytes;
     } in_flight[ZINF_STREAM_FILE_IN_FLIGHT];
     unsigned n_in_flight, oldest;
+    void *hash;      /* running XXH3 of what was written front to back */
+    uint64_t hashed; /* bytes of it, or UINT64_MAX after a write elsewhere */
 };
 
 /* Opens a temporary name beside path and reserves bytes for it. After success, and after
@@ -30,14 +32,12 @@ struct zinf_stream_file {
 int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint64_t bytes);
 int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
                            uint64_t offset);
-/* Everything is on the drive after this, the descriptor and the block are given back. */
-int zinf_stream_file_sync(struct zinf_stream_file *file);
-/* Renames to path. The folder is not flushed: see zinf_folder_sync. On failure discard it. */
+/* Everything is on the drive after this, the descriptor and the block are given back. *sum is the
+ * XXH3-64 of the whole file as it was handed in, if it came front to back; else it is 0. */
+int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum);
+/* Renames to path. The folder is not flushed: zinf_folder_sync does that. On failure discard it. */
 int zinf_stream_file_publish(struct zinf_stream_file *file);
 /* Removes it; also before a failed init is undone, and on a zeroed struct. */
 void zinf_stream_file_discard(struct zinf_stream_file *file);
-
-/* Makes renames in a folder durable. */
-int zinf_folder_sync(const char *folder);
 
 #endif

@@ -35,6 +35,7 @@ struct zinf_tensors_writer {
     uint64_t count, capacity;
     struct zinf_tensors_layout layout;
     struct zinf_stream_file *files; /* [n_shards] */
+    uint64_t *sums;                 /* [n_shards] of the files' bytes, known when they are synced */
     uint32_t n_opened;              /* the last of them is open while streaming */
     uint64_t at, done;              /* tensor and bytes of it that came in */
 };
@@ -177,7 +178,8 @@ int zinf_tensors_writer_begin(struct zinf_tensors_writer *writer)
     free(folder);
     if (!code) {
         writer->files = calloc(writer->layout.n_shards, sizeof *writer->files);
-        if (!writer->files)
+        writer->sums = calloc(writer->layout.n_shards, sizeof *writer->sums);
+        if (!writer->files || !writer->sums)
             code = zinf_fail(-ENOMEM, "no memory for %u shards", writer->layout.n_shards);
     }
     if (!code)
@@ -188,6 +190,12 @@ int zinf_tensors_writer_begin(struct zinf_tensors_writer *writer)
 
 /* ---- streaming ---- */
 
+static int sync_shard(struct zinf_tensors_writer *writer)
+{
+    uint32_t last = writer->n_opened - 1;
+    return zinf_stream_file_sync(&writer->files[last], &writer->sums[last]);
+}
+
 /* Steps to the next tensor that still wants bytes, through the ends of shards. */
 static int advance(struct zinf_tensors_writer *writer)
 {
@@ -197,7 +205,7 @@ static int advance(struct zinf_tensors_writer *writer)
         if (writer->at < writer->layout.shards[writer->n_opened - 1].end ||
             writer->n_opened == writer->layout.n_shards)
             continue;
-        int code = zinf_stream_file_sync(&writer->files[writer->n_opened - 1]);
+        int code = sync_shard(writer);
         if (!code)
             code = open_next_shard(writer);
         if (code)
@@ -337,11 +345,28 @@ int zinf_tensors_writer_finish(struct zinf_tensors_writer *writer)
                          writer->list[writer->at].name, (unsigned long long)writer->done,
                          (unsigned long long)writer->list[writer->at].bytes);
     if (!code)
-        code = zinf_stream_file_sync(&writer->files[writer->n_opened - 1]);
+        code = sync_shard(writer);
     if (!code)
         code = writer->single_file ? publish_file(writer) : publish_folder(writer);
     writer->state = code ? WRITER_FAILED : WRITER_FINISHED;
     return code;
+}
+
+bool zinf_tensors_writer_file(const struct zinf_tensors_writer *writer, uint32_t i,
+                              struct zinf_written_file *out)
+{
+    if (writer->state != WRITER_FINISHED || i >= writer->layout.n_shards)
+        return false;
+    const char *slash = strrchr(writer->path, '/');
+    const struct zinf_tensors_shard *shard = &writer->layout.shards[i];
+    *out = (struct zinf_written_file){
+        .name = !writer->single_file ? shard->name
+                : slash              ? slash + 1
+                                     : writer->path,
+        .bytes = shard->file_bytes,
+        .xxh3 = writer->sums[i],
+    };
+    return true;
 }
 
 void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer)
@@ -354,6 +379,7 @@ void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer)
         free((char *)writer->list[i].name);
     zinf_tensors_layout_fini(&writer->layout);
     free(writer->files);
+    free(writer->sums);
     free(writer->list);
     free(writer->path);
     free(writer);

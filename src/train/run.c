@@ -2,53 +2,16 @@
  * run: the training loop. Data in, steps, one line of log a step, evaluations, and a model folder
  * that appears whole: it is written under another name and exchanged for the old one.
  */
-#include "train/run_log.h"
-#include "train/train.h"
+#include "train/output.h"
+#include "train/run.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-struct run {
-    const struct zinf_run_options *options;
-    const struct zinf_config *config;
-    struct zinf_trainer *trainer;
-    struct run_log *log;
-    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
-    uint64_t position;         /* windows given out so far */
-};
-
 /* ---- the model folder ---- */
-
-/* Removes a folder of plain files. */
-static void remove_folder(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    if (!dir)
-        return;
-    while ((entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
-    rmdir(path);
-}
-
-/* new takes old's name in one step, whether or not old exists. */
-static int exchange(const char *new, const char *old)
-{
-    if (!rename(new, old))
-        return 0;
-    if (renameat2(AT_FDCWD, new, AT_FDCWD, old, RENAME_EXCHANGE))
-        return zinf_fail(-errno, "cannot rename %s to %s: %s", new, old, strerror(errno));
-    remove_folder(new);
-    return 0;
-}
 
 static int save_model(struct run *run, uint64_t step)
 {
@@ -56,13 +19,14 @@ static int save_model(struct run *run, uint64_t step)
     char *partial = zinf_path_join(run->options->output, "model.partial");
     int code = folder && partial ? 0 : -ENOMEM;
     if (!code) {
-        remove_folder(partial);
+        output_remove(partial);
+        run_choose_source(run);
         code = zinf_trainer_save(run->trainer, partial);
     }
     if (!code)
-        code = exchange(partial, folder);
+        code = output_publish(run->options->output, partial, folder);
     if (code && partial)
-        remove_folder(partial);
+        output_remove(partial);
     if (!code && run->options->events.saved)
         run->options->events.saved(run->options->events.arg, step, folder);
     free(folder);
@@ -128,6 +92,20 @@ static bool due(uint64_t step, uint64_t every)
     return every && step % every == 0;
 }
 
+/* Between two steps: what is due, what was asked for, and the last state of a run that can go on.
+ * Only the last one may fail the run. */
+static int save_if_due(struct run *run, uint64_t step, bool last)
+{
+    const struct zinf_run_options *o = run->options;
+    bool stopped = o->stop && *o->stop, asked = o->save && *o->save;
+    int code = 0;
+    if (asked)
+        *o->save = 0;
+    if (asked || stopped || due(step, o->save_every) || (last && o->save_every))
+        code = run_save_checkpoint(run, step);
+    return last ? code : 0;
+}
+
 static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
@@ -150,9 +128,10 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = evaluate(run, step, &evaluation);
     if (!code)
         code = run_log_step(run->log, &result, &evaluation);
-    if (!code && (*last || due(step, o->save_every)))
+    int saved = code ? 0 : save_if_due(run, step, *last);
+    if (!code && *last)
         code = save_model(run, step);
-    return code;
+    return code ? code : saved;
 }
 
 /* The plan as it was printed, to be read after the run. */
@@ -172,26 +151,8 @@ static int write_ledger(struct run *run)
     return code;
 }
 
-static int prepare(struct run *run)
+static int take_batch(struct run *run)
 {
-    const struct zinf_run_options *o = run->options;
-    char *resolved = zinf_path_join(o->output, "config.resolved.json");
-    int code = resolved ? zinf_make_dirs(o->output) : -ENOMEM;
-    if (!code && access(o->output, W_OK))
-        code = zinf_fail(-errno, "--output %s cannot be written: %s", o->output, strerror(errno));
-    if (!code)
-        code = zinf_trainer_create(&run->trainer, &o->trainer);
-    if (!code && o->events.planned)
-        o->events.planned(o->events.arg, run->trainer);
-    if (!code)
-        code = zinf_config_write(run->config, resolved);
-    if (!code)
-        code = write_ledger(run);
-    if (!code)
-        code = run_log_open(&run->log, o, run->config);
-    free(resolved);
-    if (code)
-        return code;
     size_t ids = (size_t)(run->config->micro_batch * run->config->accumulation *
                           zinf_trainer_seq_len(run->trainer));
     run->inputs = malloc(ids * sizeof *run->inputs);
@@ -199,18 +160,51 @@ static int prepare(struct run *run)
     return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
 }
 
+static int prepare(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_trainer_options trainer = o->trainer;
+    char *resolved = zinf_path_join(o->output, "config.resolved.json");
+    int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
+    if (!code)
+        code = run_open_checkpoint(run);
+    if (run->resumes) {
+        trainer.model_path = o->resume;
+        trainer.init = false;
+    }
+    if (!code)
+        code = zinf_trainer_create(&run->trainer, &trainer);
+    if (!code && o->events.planned)
+        o->events.planned(o->events.arg, run->trainer);
+    if (!code)
+        code = zinf_config_write(run->config, resolved);
+    if (!code)
+        code = write_ledger(run);
+    if (!code)
+        code = take_batch(run);
+    if (!code)
+        code = run_resume(run);
+    if (!code)
+        code = run_log_open(&run->log, o, run->config, run->from.step);
+    free(resolved);
+    return code;
+}
+
 int zinf_run_train(const struct zinf_run_options *options)
 {
-    struct run run = {.options = options, .config = options->trainer.config};
-    bool last = options->steps == 0;
+    struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
     int code = prepare(&run);
+    bool last = options->steps <= run.from.step;
     if (!code && last)
-        code = save_model(&run, 0);
-    for (uint64_t step = 1; !code && !last; step++)
+        code = save_model(&run, run.from.step);
+    for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
     int closed = run_log_close(run.log);
     zinf_trainer_destroy(run.trainer);
+    run_close_checkpoint(&run);
     free(run.inputs);
     free(run.targets);
+    if (run.lock_fd >= 0)
+        close(run.lock_fd);
     return code ? code : closed;
 }

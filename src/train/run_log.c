@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum csv_tag {
     CSV_LOSS,
@@ -18,9 +19,51 @@ struct run_log {
     uint64_t samples, batch;
 };
 
-static FILE *open_log(const char *path)
+/* Number at the beginning of a line, behind what every line begins with; -1: there is none, or the
+ * line is not whole. */
+static int64_t line_number(const char *line, const char *start)
 {
-    FILE *file = fopen(path, "w");
+    size_t n = strlen(start);
+    char *end;
+    if (strncmp(line, start, n) || !strchr(line, '\n'))
+        return -1;
+    long long number = strtoll(line + n, &end, 10);
+    return end == line + n ? -1 : number;
+}
+
+/* Cuts off the first line whose number is above last and all behind it: steps that a run made after
+ * the checkpoint from which it goes on. */
+static int cut_lines(FILE *file, const char *path, const char *start, bool has_head, int64_t last)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    long keep = 0;
+    if (has_head && getline(&line, &capacity, file) > 0)
+        keep = ftell(file);
+    while (getline(&line, &capacity, file) > 0) {
+        int64_t number = line_number(line, start);
+        if (number < 0 || number > last)
+            break;
+        keep = ftell(file);
+    }
+    free(line);
+    if (fseek(file, keep, SEEK_SET) || ftruncate(fileno(file), keep))
+        return zinf_fail(-errno, "cannot cut the log %s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* *is_new: nothing is in it. */
+static FILE *open_log(const char *path, const char *start, bool has_head, int64_t last,
+                      bool *is_new)
+{
+    FILE *file = last < 0 ? NULL : fopen(path, "r+");
+    if (file && cut_lines(file, path, start, has_head, last)) {
+        fclose(file);
+        return NULL;
+    }
+    *is_new = !file || ftell(file) == 0;
+    if (!file)
+        file = fopen(path, "w");
     if (!file)
         zinf_fail(-errno, "cannot write the log %s: %s", path, strerror(errno));
     return file;
@@ -38,18 +81,21 @@ static int open_csv(struct run_log *log, const struct zinf_config *config)
         if (tag == CSV_LOSS_SCALE && !config->fp16.enabled)
             continue;
         snprintf(path, sizeof path, "%s/Train_Samples_%s.csv", folder, tags[tag]);
-        log->csv[tag] = open_log(path);
-        if (log->csv[tag])
+        bool is_new = true;
+        log->csv[tag] =
+            open_log(path, "", true, log->samples ? (int64_t)log->samples : -1, &is_new);
+        if (log->csv[tag] && is_new)
             fprintf(log->csv[tag], "step,%s\n", tags[tag]);
-        else
+        if (!log->csv[tag])
             code = -EIO;
     }
     return code ? zinf_fail_in(code, "csv_monitor") : 0;
 }
 
 int run_log_open(struct run_log **out, const struct zinf_run_options *options,
-                 const struct zinf_config *config)
+                 const struct zinf_config *config, uint64_t step)
 {
+    bool is_new;
     struct run_log *log = calloc(1, sizeof *log);
     char *path = options->log_path ? strdup(options->log_path)
                                    : zinf_path_join(options->output, "log.jsonl");
@@ -59,7 +105,8 @@ int run_log_open(struct run_log **out, const struct zinf_run_options *options,
         goto out;
     }
     log->batch = (uint64_t)config->train_batch_size;
-    log->json = open_log(path);
+    log->samples = step * log->batch;
+    log->json = open_log(path, "{\"step\": ", false, step ? (int64_t)step : -1, &is_new);
     if (!log->json)
         code = zinf_fail_in(-EIO, options->log_path ? "--log" : "--output");
     if (!code && config->csv_enabled)

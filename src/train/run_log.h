@@ -5,8 +5,9 @@
 #include "train/train.h"
 
 struct run_log;
+/* What is there of steps up to step stays, and the log goes on behind it; 0: it begins anew. */
 int run_log_open(struct run_log **out, const struct zinf_run_options *options,
-                 const struct zinf_config *config);
+                 const struct zinf_config *config, uint64_t step);
 struct run_evaluation {
     double loss;
     uint64_t tokens; /* 0: no evaluation after this step */

@@ -210,15 +210,17 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow)
 /* The first step is run one operation at a time, and its operations are measured. */
 static int run_step(struct zinf_trainer *t, double *norm)
 {
+    bool first = !t->planned;
     int code;
-    if (t->step == 1)
+    if (first)
         trainer_measure_begin(t);
     if (should_speculate(t))
         code = run_speculating(t, norm);
     else
         code = run_waiting(t, norm);
-    if (t->step == 1) {
+    if (first) {
         trainer_measure_end(t);
+        t->planned = true;
         if (!code)
             code = trainer_replan(t);
     }

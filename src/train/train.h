@@ -132,21 +132,40 @@ struct zinf_run_events {
 };
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    const char *output;        /* folder: model/, log.jsonl, ledger.txt, config.resolved.json */
+    const char *output; /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;      /* NULL: output/log.jsonl */
     struct zinf_dataset *data; /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
     uint64_t steps;
-    uint64_t eval_every, save_every;   /* 0: at the end only */
+    uint64_t eval_every;               /* 0: at the end only */
+    uint64_t save_every;               /* steps between checkpoints; 0: only when asked */
+    uint64_t save_total_limit;         /* checkpoints to keep; 0: all */
+    const char *resume;                /* checkpoint to go on from, or NULL: from the beginning */
     const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
+    volatile sig_atomic_t *save;       /* set by a signal: save after this step; reset */
     struct zinf_run_events events;
 };
 /* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
- * name that nobody takes for a result. */
+ * name that nobody takes for a result. A checkpoint that cannot be saved is reported and does not
+ * end the run, but for the last one. The output folder is locked meanwhile. */
 int zinf_run_train(const struct zinf_run_options *options);
 /* Mean loss over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, double *loss, uint64_t *tokens);
+
+/* ---- checkpoints: OUTPUT/checkpoint-N, self-contained; OUTPUT/latest names one ---- */
+
+/* folder: a checkpoint, or an output folder, whose latest it is. *path on the heap. -ENOENT: an
+ * output folder, or none at all, without a checkpoint. */
+int zinf_checkpoint_find(const char *folder, char **path);
+/* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
+struct zinf_export_options {
+    const char *checkpoint, *output;
+    enum zinf_dtype dtype;
+    bool as_saved;            /* dtype is that of the checkpoint's parameters */
+    uint64_t max_shard_bytes; /* 0: 5e9 */
+};
+int zinf_checkpoint_export(const struct zinf_export_options *options);
 
 /* ---- sampling ---- */
 

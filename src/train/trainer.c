@@ -181,6 +181,7 @@ static int open_store(struct zinf_trainer *t)
         .paths = (const char *const *)section->nvme_path,
         .n_paths = section->n_nvme_paths,
         .label = "train",
+        .measure_paths = true,
         .checksums = t->config->checksums,
     };
     int code = zinf_store_create(&t->store, &options);

@@ -150,7 +150,7 @@ struct zinf_trainer {
     enum schedule wanted, schedule; /* as configured; in use, from the second step on */
     uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
     struct op_rates rates;
-    bool measuring;
+    bool measuring, planned; /* planned: the schedule has been chosen */
     double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
     struct zinf_machine machine;
     double predicted_seconds; /* of a step; 0: not known */
@@ -260,8 +260,14 @@ bool trainer_skip_op(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
 const char *trainer_kind_name(enum op_kind kind);
 
-/* step.c: what is pending is updated; before anything else looks at parameters or state. */
+/* state_access.c: what checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
+ * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments. */
+/* step.c: makes the updates that a step left to be made later; before anything else looks at
+ * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
+int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
+/* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
+int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
 
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);

@@ -2,20 +2,11 @@
  * transfer: weights between Hugging Face folders and tiers, unit by unit, in a fixed region of
  * memory. Files have the family's names and orientation; tiers have flat buffers, [out][in].
  */
-#include "formats/formats.h"
-#include "train/trainer.h"
+#include "train/transfer.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type if it is another.
- */
-struct region {
-    float *unit, *tensor;
-    char *packed;
-    uint64_t unit_elems, tensor_elems;
-};
 
 static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *tensor)
 {
@@ -38,11 +29,11 @@ uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype 
     return (unit + tensor) * sizeof(float) + packed;
 }
 
-static struct region region_at(const struct zinf_model *model, char *base)
+struct region trainer_region(const struct zinf_trainer *t)
 {
     struct region r = {0};
-    largest(model, &r.unit_elems, &r.tensor_elems);
-    r.unit = (float *)base;
+    largest(t->model, &r.unit_elems, &r.tensor_elems);
+    r.unit = (float *)host_at(t, t->at.h_transfer);
     r.tensor = r.unit + r.unit_elems;
     r.packed = (char *)(r.tensor + r.tensor_elems);
     return r;
@@ -135,9 +126,8 @@ static int read_tensor(const struct zinf_trainer *t, const struct zinf_tensors *
     return code ? code : check_finite(t, tensor, out);
 }
 
-/* Tensors from file or initialisation into the unit's flat buffer. */
-static int gather_unit(const struct zinf_trainer *t, const struct zinf_tensors *file,
-                       const struct zinf_unit_spec *unit, const struct region *r)
+int trainer_gather_unit(const struct zinf_trainer *t, const struct zinf_tensors *file,
+                        const struct zinf_unit_spec *unit, const struct region *r)
 {
     memset(r->unit, 0, r->unit_elems * sizeof(float));
     for (int i = 0; i < unit->n_tensors; i++) {
@@ -253,7 +243,7 @@ static void report_unused(const struct zinf_trainer *t, const struct zinf_tensor
 int trainer_load(struct zinf_trainer *t)
 {
     struct zinf_tensors *file = NULL;
-    struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
+    struct region r = trainer_region(t);
     int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
     if (code == -ENOENT && t->options.mode == ZINF_TRAINER_TRAIN)
         return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
@@ -263,7 +253,7 @@ int trainer_load(struct zinf_trainer *t)
     if (file)
         report_unused(t, file);
     for (uint32_t u = 0; !code && u < t->n_units; u++) {
-        code = gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
+        code = trainer_gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
         if (!code)
             code = place_unit(t, u, &r);
     }
@@ -335,27 +325,39 @@ static int read_grad(const struct zinf_trainer *t, uint32_t unit, const struct r
                               where.bytes);
 }
 
-static int save(struct zinf_trainer *t, const struct zinf_tensors_writer_options *options,
-                enum zinf_dtype dtype,
-                int (*read_unit)(const struct zinf_trainer *, uint32_t, const struct region *))
+/* One array of a unit as fp32 into the region. */
+static int read_part(struct zinf_trainer *t, uint32_t unit, int part, const struct region *r)
 {
-    struct zinf_tensors_writer *writer = NULL;
-    struct region r = region_at(t->model, host_at(t, t->at.h_transfer));
-    int code = zinf_tensors_writer_create(&writer, options);
-    if (!code)
-        code = declare_all(t->model, t->prefix, writer, dtype);
+    if (part == PART_PARAM)
+        return read_param(t, unit, r);
+    return part == PART_GRAD ? read_grad(t, unit, r) : trainer_state_read(t, unit, part, r->unit);
+}
+
+int trainer_stream(struct zinf_trainer *t, int part, enum zinf_dtype dtype,
+                   struct zinf_tensors_writer *writer)
+{
+    struct region r = trainer_region(t);
+    int code = declare_all(t->model, t->prefix, writer, dtype);
     for (uint32_t u = 0; !code && u < t->n_units; u++) {
-        code = read_unit(t, u, &r);
+        code = read_part(t, u, part, &r);
         if (!code)
             code = append_unit(writer, zinf_model_unit(t->model, (int)u), &r, dtype);
     }
+    return code ? code : zinf_tensors_writer_finish(writer);
+}
+
+static int save(struct zinf_trainer *t, const struct zinf_tensors_writer_options *options, int part,
+                enum zinf_dtype dtype)
+{
+    struct zinf_tensors_writer *writer = NULL;
+    int code = zinf_tensors_writer_create(&writer, options);
     if (!code)
-        code = zinf_tensors_writer_finish(writer);
+        code = trainer_stream(t, part, dtype, writer);
     zinf_tensors_writer_destroy(writer);
     return code;
 }
 
-static int write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder)
+int trainer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder)
 {
     static const char *const names[] = {"float32", "bfloat16", "float16"};
     cJSON *copy = cJSON_Duplicate(config, true);
@@ -383,16 +385,18 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
     if (!code)
         code = zinf_make_dirs(folder);
     if (!code)
-        code = save(t, &options, t->dtype, read_param);
+        code = trainer_settle(t);
     if (!code)
-        code = write_config(zinf_model_config(t->model), t->dtype, folder);
+        code = save(t, &options, PART_PARAM, t->dtype);
+    if (!code)
+        code = trainer_write_config(zinf_model_config(t->model), t->dtype, folder);
     return code ? code : zinf_folder_copy_companions(t->options.model_path, folder);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
 {
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    return save(t, &options, ZINF_DTYPE_F32, read_grad);
+    return save(t, &options, PART_GRAD, ZINF_DTYPE_F32);
 }
 
 /* ---- new folders ---- */
@@ -441,7 +445,7 @@ int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t se
     if (!code)
         code = zinf_tensors_writer_finish(writer);
     if (!code)
-        code = write_config(zinf_model_config(model), dtype, folder);
+        code = trainer_write_config(zinf_model_config(model), dtype, folder);
     zinf_tensors_writer_destroy(writer);
     zinf_model_close(model);
     free(block);

@@ -1,0 +1,42 @@
+/* export: a checkpoint's weights as a model folder for others, in the number type they want. */
+#include "cli/cli.h"
+#include "cli/usage.h"
+#include "train/train.h"
+
+static int run(int argc, char **argv)
+{
+    struct zinf_export_options export = {.as_saved = true};
+    const char *dtype = NULL;
+    const struct cli_option options[] = {
+        {"--checkpoint", CLI_STRING, &export.checkpoint, 0, 0},
+        {"--output", CLI_STRING, &export.output, 0, 0},
+        {"--dtype", CLI_STRING, &dtype, 0, 0},
+        {"--max-shard-size", CLI_SIZE, &export.max_shard_bytes, 0, 0},
+    };
+    int code = cli_parse(&cli_export, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code && !export.checkpoint)
+        code = zinf_fail(-EINVAL, "--checkpoint DIR is missing");
+    if (!code && !export.output)
+        code = zinf_fail(-EINVAL, "--output DIR is missing");
+    if (!code && dtype) {
+        export.as_saved = false;
+        code = zinf_dtype_parse(dtype, &export.dtype);
+        if (code)
+            zinf_fail_in(code, "--dtype");
+    }
+    if (code)
+        return cli_error(&cli_export, CLI_USAGE);
+    if (zinf_checkpoint_export(&export))
+        return cli_error(&cli_export, CLI_FAILED);
+    zinf_log(ZINF_LOG_INFO, "exported to %s", export.output);
+    return CLI_OK;
+}
+
+const struct cli_command cli_export = {
+    .name = "export",
+    .summary = "make a model folder from a checkpoint",
+    .usage = USAGE_EXPORT,
+    .run = run,
+};

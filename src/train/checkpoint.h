@@ -1,0 +1,79 @@
+/*
+ * checkpoint: a folder from which a training goes on with the same bits, under any placement. It
+ * is a Hugging Face model folder, with the fp32 master weights and moments of every parameter
+ * beside it in optimizer/ (in fp32 the model itself is the master), and trainer_state.json, which
+ * holds the rest and the checksum of every file. Inside this folder only.
+ */
+#ifndef ZINF_TRAIN_CHECKPOINT_H
+#define ZINF_TRAIN_CHECKPOINT_H
+
+#include "base/json.h"
+#include "train/transfer.h"
+
+#define CHECKPOINT_FORMAT 1 /* of trainer_state.json; a newer one is refused */
+#define CHECKPOINT_STATE "trainer_state.json"
+#define CHECKPOINT_OPTIMIZER "optimizer"
+
+struct checkpoint_file {
+    char *name; /* within the checkpoint, "optimizer/master.safetensors" */
+    uint64_t bytes, xxh3;
+};
+
+/* Which data, in which order: a position means something only together with it. */
+struct checkpoint_data {
+    uint64_t position; /* windows given out */
+    uint64_t windows, tokens, fingerprint;
+    int64_t seq_len;
+};
+
+/* What trainer_state.json says. */
+struct checkpoint {
+    uint64_t step, n_applied, seed;
+    double lr; /* of the last update; for the reader */
+    enum zinf_dtype dtype;
+    char optimizer[16];
+    int n_moments;
+    struct zinf_loss_scale loss_scale;
+    struct checkpoint_data data;
+    cJSON *config; /* the resolved configuration */
+    struct checkpoint_file *files;
+    uint32_t n_files;
+};
+void checkpoint_fini(struct checkpoint *c);
+
+/* checkpoint_state.c */
+int checkpoint_write_state(const struct checkpoint *c, const char *folder);
+int checkpoint_read_state(struct checkpoint *out, const char *folder);
+
+/* checkpoint_files.c */
+int checkpoint_add_file(struct checkpoint *c, const char *part, const char *name, uint64_t bytes,
+                        uint64_t xxh3);
+/* Adds the plain files of c's folder/part ("" or "optimizer") that are not listed yet, as they are
+ * on the drive. */
+int checkpoint_add_others(struct checkpoint *c, const char *folder, const char *part);
+/* Reads every listed file from the drive, past the page cache, and compares. -EBADMSG: the message
+ * names the file. */
+int checkpoint_verify(const struct checkpoint *c, const char *folder);
+bool checkpoint_lists(const struct checkpoint *c, const char *name);
+/* Name of the array's file in a checkpoint: part as in transfer.h, PART_MASTER or a moment. */
+void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
+
+/* checkpoint_save.c: c has what the trainer does not know: seed, data, config. Makes
+ * OUTPUT/checkpoint-STEP and "latest", and removes what limit (0: none) does not leave. On failure
+ * nothing of it is left, and what was there stays. */
+int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
+                    uint64_t limit);
+
+/* checkpoint_load.c */
+/* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */
+int checkpoint_open(struct checkpoint *out, const char *folder);
+/* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
+int checkpoint_check_config(const struct checkpoint *c, const char *folder,
+                            const struct zinf_config *config, const cJSON *resolved);
+int checkpoint_check_model(const char *folder, const char *model_path);
+int checkpoint_check_data(const struct checkpoint *c, const char *folder,
+                          const struct checkpoint_data *data);
+/* Master weights, moments and counters into a trainer whose model_path is the checkpoint. */
+int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t);
+
+#endif

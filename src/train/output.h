@@ -1,0 +1,30 @@
+/*
+ * output: the folder that a run owns. Its results appear whole: they are made under another name,
+ * flushed and renamed. Checkpoints are folders checkpoint-N, "latest" names the one to go on from,
+ * and whatever begins with "tmp-" was never finished. Inside this folder only.
+ */
+#ifndef ZINF_TRAIN_OUTPUT_H
+#define ZINF_TRAIN_OUTPUT_H
+
+#include "base/base.h"
+
+/* Makes the folder and locks it against a second run; the lock ends with *fd. Removes what an
+ * earlier run left unfinished. */
+int output_open(const char *output, int *fd);
+/* Removes a folder with all that is in it; none there is fine. */
+void output_remove(const char *path);
+/* fresh takes name's place in one step, whether or not name exists; durable when it returns. */
+int output_publish(const char *output, const char *fresh, const char *name);
+
+/* Steps of the checkpoints in the folder, ascending, on the heap. */
+int output_checkpoints(const char *output, uint64_t **steps, uint32_t *n);
+/* "OUTPUT/checkpoint-STEP", on the heap; prefix "" or "tmp-". */
+char *output_checkpoint_path(const char *output, const char *prefix, uint64_t step);
+/* The step that "latest" names; without that file the largest. -ENOENT: there is none. */
+int output_latest(const char *output, uint64_t *step);
+int output_set_latest(const char *output, uint64_t step);
+/* Removes checkpoints until limit are left (0: no limit), never that of step keep: first those of
+ * later steps, which a run that went back has left behind, then the earliest. */
+int output_rotate(const char *output, uint64_t keep, uint64_t limit);
+
+#endif
