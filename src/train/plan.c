@@ -403,7 +403,7 @@ static void choose_device(struct zinf_trainer *t, struct choice *c)
         *c = with_head;
     if (fetches)
         grow(t, c, &c->n_own, (int)t->n_units);
-    if (t->grad_tier == ZINF_TIER_DRIVE || t->generations == 2)
+    if (t->grad_tier == ZINF_TIER_DRIVE)
         grow(t, c, &c->grad_slots, 6);
     if (fetches && t->config->look_ahead < 0)
         grow(t, c, &c->look_ahead, 4);
