@@ -48,8 +48,10 @@ TESTS += tests/copy_file_test.sh
 EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
 dist_man_MANS += man/zinf_aio.3
 
-# Measures a file for tests/bench/nvme_vs_fio.sh; not a test.
-noinst_PROGRAMS += tests/bench/drive_bench
+# Measurements, not tests; the first is what tests/bench/nvme_vs_fio.sh runs.
+noinst_PROGRAMS += tests/bench/drive_bench tests/bench/checksum_bench
+tests_bench_checksum_bench_SOURCES = tests/bench/checksum_bench.c
+tests_bench_checksum_bench_LDADD = $(TEST_LDADD)
 tests_bench_drive_bench_SOURCES = tests/bench/drive_bench.c
 tests_bench_drive_bench_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/bench/nvme_vs_fio.sh

@@ -94,6 +94,20 @@ static void test_a_time(void)
     zinf_aio_close(file);
 }
 
+/* Every block comes back 5 ms late, so that is the least that latencies can say. */
+static void test_latency(void)
+{
+    struct zinf_aio_file *file = scratch_file(4 * MIB, 0);
+    struct zinf_aio_bench_options options = options_for(file);
+    struct zinf_aio_bench_result r;
+    struct zinf_aio_faults faults = {.seed = 1, .delay_ppm = 1000000, .delay_us = 5000};
+    options.queue.faults = &faults;
+    CHECKF(!zinf_aio_bench(&options, &r), "%s", zinf_error());
+    CHECKF(r.p50_ns >= 5000000, "%lu ns", (unsigned long)r.p50_ns);
+    check_figures(&r);
+    zinf_aio_close(file);
+}
+
 static void test_refusals(void)
 {
     struct zinf_aio_file *file = scratch_file(4 * MIB, 0);
@@ -127,6 +141,7 @@ int main(void)
     n_engines = moving_engines(engines);
     TAP_RUN(test_a_pass);
     TAP_RUN(test_a_time);
+    TAP_RUN(test_latency);
     TAP_RUN(test_refusals);
     TAP_RUN(test_a_path);
     fixture_end();

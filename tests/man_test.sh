@@ -8,7 +8,7 @@ result() { # ok|"not ok", name
     [ "$1" = ok ] || failed=1
 }
 
-for page in "$SRCDIR"/man/*.1; do
+for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     name="lint $(basename "$page")"
     if ! command -v mandoc >/dev/null; then
         result ok "$name # SKIP mandoc is not installed"

@@ -247,7 +247,8 @@ static void set_io(struct zinf_trainer *t, struct zinf_aio_queue_options *queue)
     const struct zinf_config *c = t->config;
     queue->block_bytes = (uint32_t)c->aio.block_size;
     queue->queue_depth = (uint32_t)c->aio.queue_depth;
-    queue->n_threads = (uint32_t)c->aio.n_threads;
+    /* 1 is DeepSpeed's default, of threads that have many transfers in flight; ours has one. */
+    queue->n_threads = c->aio.n_threads > 1 ? (uint32_t)c->aio.n_threads : 0;
     queue->single_submit = c->aio.single_submit;
     if (c->io_engine && !strcmp(c->io_engine, "uring"))
         queue->engine = ZINF_AIO_ENGINE_URING;
