@@ -1,14 +1,16 @@
 # Per-ISA files are libraries of their own, with their own flags. Nowhere in this folder may the
 # compiler fuse a multiply and an add by itself: the bits would depend on it.
 OPTIM_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno
-OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/optim_kernels.h cpu_optim/reduce_kernels.h \
-	cpu_optim/staged_kernels.h
+OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/vector_kernels.h \
+	cpu_optim/reduce_kernels.h cpu_optim/moment_kernels.h cpu_optim/optim_kernels.h \
+	cpu_optim/adafactor_kernels.h
 INSTALLED_H += cpu_optim/optim.h
 
 noinst_LTLIBRARIES += liboptim.la
 liboptim_la_SOURCES = cpu_optim/optim.h $(OPTIM_INTERNAL) cpu_optim/optim.c \
-	cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c cpu_optim/optim_bench.c \
-	cpu_optim/optim_split.c
+	cpu_optim/optim_check.c cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c \
+	cpu_optim/optim_adafactor.c cpu_optim/optim_numa.c cpu_optim/optim_split.c \
+	cpu_optim/optim_bench.c
 liboptim_la_CFLAGS = $(OPTIM_CFLAGS)
 libcore_la_LIBADD += liboptim.la
 if HAVE_AVX2
