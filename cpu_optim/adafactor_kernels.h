@@ -82,8 +82,8 @@ static double adafactor_norm(const struct adafactor_pass *pass, uint64_t row)
 ALWAYS_INLINE vec applied(const struct adafactor_pass *pass, vec p, vec update)
 {
     if (pass->decay)
-        p = vec_sub(p, vec_mul(vec_set1(pass->lr_decay), p));
-    return vec_canonical(vec_sub(p, vec_mul(vec_set1(pass->step_size), update)));
+        p = vec_fma(vec_set1(-pass->lr_decay), p, p);
+    return vec_canonical(vec_fma(vec_set1(-pass->step_size), update, p));
 }
 
 /* Fewer than LANES elements at i: through the stack. */

@@ -61,12 +61,12 @@ struct zinf_optim_hyper {
  *   g = grad * grad_scale
  *   m = fma(1 - beta1, g, beta1 * m);   v = fma(1 - beta2, g * g, beta2 * v)
  *   d = fma(sqrt(v), 1 / sqrt(1 - beta2^step), eps)
- *   p = p - lr * weight_decay * p;      p = p - (lr / (1 - beta1^step)) * (m / d)
+ *   p = fma(-lr * weight_decay, p, p);  p = fma(-lr / (1 - beta1^step), m / d, p)
  * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p.
- * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = p - lr * weight_decay * p
+ * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = fma(-lr * weight_decay, p, p)
  *           p = p - lr * sign(c), sign(0) = 0;  m = fma(1 - beta2, g, beta2 * m)
- * Adagrad:  g as Adam;   m = fma(g, g, m);      p = p - lr * (g / (sqrt(m) + eps))
- * SGD:      g as Adam;   m = fma(beta1, m, g);  p = p - lr * m
+ * Adagrad:  g as Adam;   m = fma(g, g, m);      p = fma(-lr, g / (sqrt(m) + eps), p)
+ * SGD:      g as Adam;   m = fma(beta1, m, g);  p = fma(-lr, m, p)
  * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta,
  * bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
  * param, if set, receives p rounded to param_dtype. grad_scale is (clip factor) / (loss scale).
@@ -85,13 +85,14 @@ struct zinf_optim_hyper {
  *
  * 8-bit moments (AdamW), after the dynamic quantisation of Dettmers et al., arXiv 2110.02861: with
  * byte_moment1 and 2 and scale1 and 2 set, a moment is a code times the scale of its block of
- * ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. A code is a magnitude of L = 8
- * bits (moment2) or a sign bit and L = 7 (moment1). Magnitude 0 is 0; its leading zeros are the
- * decimal exponent, and what follows the first one the fraction: with e = floor(log2 c), c stands
- * for 10^(e - L + 1) (0.1 + 0.9 (c + 1/2 - 2^e) / 2^e), the middle of its cell. A new moment, as
- * stored by AdamW above, takes the cell that it falls in, where the largest of its block takes the
- * last; of moment2 only 0 takes code 0. A block below 2^-126 becomes 0; one with an Inf or NaN
- * becomes NaN.
+ * ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The leading zeros of a code are
+ * the decimal exponent, and what follows the first one the fraction: with e = floor(log2 |c|), c
+ * stands for the middle of its cell,
+ *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 .. 127,
+ * and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store it,
+ * takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
+ * code 1 at least, since a step is divided by its root. A block that is all below 2^-126 becomes 0;
+ * one with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {
     uint64_t n;
@@ -108,7 +109,8 @@ struct zinf_optim_array {
     uint16_t *half_moment2;   /* [n] bf16, updated: instead of moment2 */
     bool stochastic_rounding; /* of bf16 moments */
     uint64_t rounding_key, first_element;
-    uint8_t *byte_moment1, *byte_moment2; /* [n] codes, updated: instead of moment1, moment2 */
+    int8_t *byte_moment1;     /* [n] codes, updated: instead of moment1 */
+    uint8_t *byte_moment2;    /* [n] codes, updated: instead of moment2 */
     float *scale1, *scale2;               /* [ceil(n / ZINF_OPTIM_8BIT_BLOCK)], updated */
     bool zero_grad;                       /* grad is set to zero as soon as it is used */
     /* If set, grad is looked through first: the index of the first Inf or NaN, or UINT64_MAX. */
@@ -160,8 +162,7 @@ struct zinf_adafactor_hyper {
  *   g = grad * grad_scale
  *   r = (1 - w) r + w mean of g^2 over the row;    c = (1 - w) c + w mean of g^2 over the column
  *   u = g * min(1/sqrt(r / max(mean r, eps1)) * 1/sqrt(c), 1/eps1)
- *   p = p - lr * weight_decay * p
- *   p = p - (step / max(1, RMS(u) / clip_threshold)) * u
+ *   p = fma(-lr * weight_decay, p, p);    p = fma(-step / max(1, RMS(u) / clip_threshold), u, p)
  * Of a vector (rows = 1) c alone is kept, the whole second moment. Three reads of grad, two of p.
  */
 struct zinf_adafactor_tensor {

@@ -90,9 +90,31 @@ static inline vec vec_sign(vec c, vec x)
     return _mm256_blendv_ps(c, signed_x, ordered);
 }
 
-static inline vec vec_below(vec a, vec b, vec x, vec y)
+static inline vec vec_abs(vec x)
 {
-    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+
+static inline vec vec_copysign_of(vec x, vec y)
+{
+    return _mm256_or_ps(x, _mm256_and_ps(y, _mm256_set1_ps(-0.0f)));
+}
+
+static inline vec vec_flip_sign(vec x, vec y)
+{
+    return _mm256_xor_ps(x, _mm256_and_ps(y, _mm256_set1_ps(-0.0f)));
+}
+
+static inline vec vec_mul_below(vec a, vec b, vec x, vec y)
+{
+    vec below = _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+    return _mm256_mul_ps(x, _mm256_blendv_ps(_mm256_set1_ps(1), y, below));
+}
+
+static inline vec vec_mul_nonzero(vec c, vec x, vec y)
+{
+    vec nonzero = _mm256_cmp_ps(c, _mm256_setzero_ps(), _CMP_NEQ_OQ);
+    return _mm256_and_ps(_mm256_mul_ps(x, y), nonzero);
 }
 
 static inline uint32_t vec_nonfinite(vec x)
@@ -143,10 +165,7 @@ static inline void squares_add(double *to, vec x)
 
 typedef __m256i ivec;
 #define ivec_xor _mm256_xor_si256
-#define ivec_and _mm256_and_si256
-#define ivec_or _mm256_or_si256
 #define ivec_max _mm256_max_epu32
-#define ivec_shift_left _mm256_slli_epi32
 #define ivec_shift_right _mm256_srli_epi32
 #define ivec_of_bits _mm256_castps_si256
 #define vec_of_bits _mm256_castsi256_ps
@@ -158,9 +177,27 @@ static inline ivec ivec_set1(uint32_t x)
     return _mm256_set1_epi32((int)x);
 }
 
-static inline ivec ivec_count_from(uint32_t x)
+static inline ivec ivec_xor3(ivec a, ivec b, ivec c)
 {
-    return _mm256_add_epi32(ivec_set1(x), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return ivec_xor(a, ivec_xor(b, c));
+}
+
+#define SPREAD 2
+
+static inline ivec ivec_count_spread(uint32_t x)
+{
+    return _mm256_add_epi32(ivec_set1(x), _mm256_setr_epi32(0, 0, 2, 0, 4, 0, 6, 0));
+}
+
+static inline void ivec_mul_spread(ivec a, uint32_t b, ivec *high, ivec *low)
+{
+    *low = _mm256_mul_epu32(a, ivec_set1(b));
+    *high = _mm256_shuffle_epi32(*low, 0xf5);
+}
+
+static inline ivec ivec_gather(ivec even, ivec odd)
+{
+    return _mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xa0), 0xaa);
 }
 
 static inline uint32_t ivec_top(ivec x)
@@ -176,23 +213,25 @@ static inline ivec ivec_load_bytes(const uint8_t *x)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
 }
 
+static inline ivec ivec_load_signed(const int8_t *x)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+}
+
+/* The low byte of each lane. */
 static inline void ivec_store_bytes(uint8_t *to, ivec x)
 {
-    __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(words, words));
+    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                         -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i bytes = _mm256_shuffle_epi8(x, low);
+    __m128i both =
+        _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    _mm_storel_epi64((__m128i *)(void *)to, both);
 }
 
 static inline vec vec_lookup(const float table[8], ivec index)
 {
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
-}
-
-static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
-{
-    __m256i even = _mm256_mul_epu32(a, ivec_set1(b));
-    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), ivec_set1(b));
-    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
 
 static inline void ivec_store_halves(uint16_t *low, uint16_t *high, ivec x)

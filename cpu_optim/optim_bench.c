@@ -138,12 +138,12 @@ static int stage_init(struct stage *s, struct zinf_optim_bench *b)
     };
     s->array = s->roof;
     if (byte || (half && !two))
-        s->roof.half_moment1 = (uint16_t *)room1;
+        s->roof.half_moment1 = (uint16_t *)room2;
     else
         s->roof.moment1 = room1;
     s->roof.moment2 = two && !half && !byte ? room2 : NULL;
     if (byte) {
-        s->array.byte_moment1 = (uint8_t *)room1;
+        s->array.byte_moment1 = (int8_t *)room1;
         s->array.byte_moment2 = (uint8_t *)room1 + b->n + 64;
         s->array.scale1 = (float *)(void *)(s->base + scales);
         s->array.scale2 = s->array.scale1 + blocks;

@@ -23,7 +23,7 @@ ALWAYS_INLINE bool has_moment2(enum zinf_optim_kind kind)
 /* optim_scalars, each in every lane. A local copy: the stores of a loop cannot alias it. */
 struct lanes {
     vec grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
-    vec weight_decay, lr, lr_decay, step_size;
+    vec weight_decay, lr, minus_lr, minus_lr_decay, minus_step_size;
     bool decay;
     uint64_t step;
 };
@@ -40,8 +40,9 @@ ALWAYS_INLINE struct lanes lanes_of(const struct optim_scalars *s)
         .eps = vec_set1(s->eps),
         .weight_decay = vec_set1(s->weight_decay),
         .lr = vec_set1(s->lr),
-        .lr_decay = vec_set1(s->lr_decay),
-        .step_size = vec_set1(s->step_size),
+        .minus_lr = vec_set1(-s->lr),
+        .minus_lr_decay = vec_set1(-s->lr_decay),
+        .minus_step_size = vec_set1(-s->step_size),
         .decay = s->decay,
         .step = s->step,
     };
@@ -57,15 +58,15 @@ ALWAYS_INLINE void update_adam(const struct lanes *k, bool decoupled, vec g, vec
     *v = vec_fma(k->one_minus_beta2, vec_mul(g, g), vec_mul(k->beta2, *v));
     vec d = vec_fma(vec_sqrt(*v), k->root_correction, k->eps);
     if (decoupled && k->decay)
-        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
-    *p = vec_sub(*p, vec_mul(k->step_size, vec_div(*m, d)));
+        *p = vec_fma(k->minus_lr_decay, *p, *p);
+    *p = vec_fma(k->minus_step_size, vec_div(*m, d), *p);
 }
 
 ALWAYS_INLINE void update_lion(const struct lanes *k, vec g, vec *p, vec *m)
 {
     vec c = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
     if (k->decay)
-        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
+        *p = vec_fma(k->minus_lr_decay, *p, *p);
     *p = vec_sub(*p, vec_sign(c, k->lr));
     *m = vec_fma(k->one_minus_beta2, g, vec_mul(k->beta2, *m));
 }
@@ -75,7 +76,7 @@ ALWAYS_INLINE void update_adagrad(const struct lanes *k, vec g, vec *p, vec *sum
     if (k->decay)
         g = vec_fma(k->weight_decay, *p, g);
     *sum = vec_fma(g, g, *sum);
-    *p = vec_sub(*p, vec_mul(k->lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps))));
+    *p = vec_fma(k->minus_lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps)), *p);
 }
 
 ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentum)
@@ -83,7 +84,7 @@ ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentu
     if (k->decay)
         g = vec_fma(k->weight_decay, *p, g);
     *momentum = vec_fma(k->beta1, *momentum, g);
-    *p = vec_sub(*p, vec_mul(k->lr, *momentum));
+    *p = vec_fma(k->minus_lr, *momentum, *p);
 }
 
 /* The roof: the same loads and stores with the least arithmetic between them. */
@@ -152,7 +153,7 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
             update_stream(g, &p, &m, &v);
         else
             update_adam(k, kind == ZINF_OPTIM_ADAMW, g, &p, &m, &v);
-        store_moment2(form, a, run, i, vec_canonical(v));
+        store_moment2(form, a, run, i, v);
     } else if (kind == OPTIM_STREAM1) {
         update_stream(g, &p, &m, &m);
     } else if (kind == ZINF_OPTIM_LION) {
@@ -163,13 +164,38 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
         update_sgd(k, g, &p, &m);
     }
     p = vec_canonical(p);
-    store_moment1(form, a, run, i, vec_canonical(m));
+    store_moment1(form, a, run, i, m);
     if (param_dtype == SPLIT_MASTER) {
         vec_store_split((uint16_t *)a->param + i, a->remainder + i, p);
         return;
     }
     vec_store(a->master + i, p);
     store_as(run->param, param_dtype, i - run->start, p);
+}
+
+/*
+ * The new moments of a block become codes. Half of what the block prefetches is asked for here: else
+ * memory would rest meanwhile.
+ */
+ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
+                                  const struct zinf_optim_array *a, const struct run *run,
+                                  uint64_t i)
+{
+    const float *wide1 = run->wide1 + (i - run->start), *wide2 = run->wide2 + (i - run->start);
+    const uint32_t top1 = ivec_top(run->top1), top2 = ivec_top(run->top2);
+    const bool odd1 = block_is_odd(top1), odd2 = block_is_odd(top2);
+    const float unit1 = TOP1 / block_largest(top1), unit2 = TOP2 / block_largest(top2);
+    for (unsigned part = 0; part < BLOCK_8BIT; part += CODE_PART) {
+        const uint64_t ahead = i + BLOCK_8BIT / 2 + part / 2;
+        prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead);
+        if (!odd1)
+            store_codes1(a->byte_moment1 + i + part, wide1 + part, unit1);
+        prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead + PAIR_ELEMS);
+        if (!odd2)
+            store_codes2(a->byte_moment2 + i + part, wide2 + part, unit2);
+    }
+    block_scale(a->scale1 + i / BLOCK_8BIT, a->byte_moment1 + i, top1, TOP1);
+    block_scale(a->scale2 + i / BLOCK_8BIT, a->byte_moment2 + i, top2, TOP2);
 }
 
 /* count elements from run->start on: whole vectors, and in 8 bits whole blocks. */
@@ -187,14 +213,16 @@ ALWAYS_INLINE void step_run(enum zinf_optim_kind kind, enum zinf_dtype grad_dtyp
             block_begin(run, a, i);
         }
         for (; i + PAIR_ELEMS <= stop; i += PAIR_ELEMS) {
-            prefetch_pair(has_moment2(kind), grad_dtype, param_dtype == SPLIT_MASTER, form, a, i);
+            if (form != ZINF_OPTIM_MOMENTS_8BIT || i < block + BLOCK_8BIT / 2)
+                prefetch_pair(has_moment2(kind), grad_dtype, param_dtype == SPLIT_MASTER, form, a,
+                              i);
             for (unsigned lane = 0; lane < PAIR_ELEMS; lane += LANES)
                 step_vector(kind, grad_dtype, param_dtype, form, k, a, run, i + lane);
         }
         for (; i < stop; i += LANES)
             step_vector(kind, grad_dtype, param_dtype, form, k, a, run, i);
         if (form == ZINF_OPTIM_MOMENTS_8BIT)
-            block_end(run, a, block);
+            step_block_end(grad_dtype, param_dtype == SPLIT_MASTER, a, run, block);
     }
 }
 
@@ -252,7 +280,8 @@ struct part {
     float grad[BLOCK_8BIT], param[BLOCK_8BIT];
     uint16_t remainder[BLOCK_8BIT], half_moment1[BLOCK_8BIT], half_moment2[BLOCK_8BIT];
     uint16_t low[BLOCK_8BIT], high[BLOCK_8BIT];
-    uint8_t byte_moment1[BLOCK_8BIT], byte_moment2[BLOCK_8BIT];
+    int8_t byte_moment1[BLOCK_8BIT];
+    uint8_t byte_moment2[BLOCK_8BIT];
     float scale1, scale2;
 };
 

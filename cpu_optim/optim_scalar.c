@@ -62,9 +62,29 @@ static inline vec vec_max(vec a, vec b)
     return a > b ? a : b;
 }
 
-static inline vec vec_below(vec a, vec b, vec x, vec y)
+static inline vec vec_abs(vec x)
 {
-    return a < b ? x : y;
+    return fabsf(x);
+}
+
+static inline vec vec_copysign_of(vec x, vec y)
+{
+    return copysignf(x, y);
+}
+
+static inline vec vec_flip_sign(vec x, vec y)
+{
+    return signbit(y) ? -x : x;
+}
+
+static inline vec vec_mul_below(vec a, vec b, vec x, vec y)
+{
+    return a < b ? x * y : x;
+}
+
+static inline vec vec_mul_nonzero(vec c, vec x, vec y)
+{
+    return c != 0 ? x * y : 0;
 }
 
 static inline vec vec_load_bf16(const uint16_t *x)
@@ -148,24 +168,23 @@ static inline ivec ivec_set1(uint32_t x)
     return x;
 }
 
-static inline ivec ivec_count_from(uint32_t x)
+/* A lane has room for a product here. */
+#define SPREAD 1
+
+static inline ivec ivec_gather(ivec even, ivec odd)
+{
+    (void)odd;
+    return even;
+}
+
+static inline ivec ivec_count_spread(uint32_t x)
 {
     return x;
 }
 
-static inline ivec ivec_xor(ivec a, ivec b)
+static inline ivec ivec_xor3(ivec a, ivec b, ivec c)
 {
-    return a ^ b;
-}
-
-static inline ivec ivec_and(ivec a, ivec b)
-{
-    return a & b;
-}
-
-static inline ivec ivec_or(ivec a, ivec b)
-{
-    return a | b;
+    return a ^ b ^ c;
 }
 
 static inline ivec ivec_max(ivec a, ivec b)
@@ -176,11 +195,6 @@ static inline ivec ivec_max(ivec a, ivec b)
 static inline uint32_t ivec_top(ivec x)
 {
     return x;
-}
-
-static inline ivec ivec_shift_left(ivec x, unsigned bits)
-{
-    return x << bits;
 }
 
 static inline ivec ivec_shift_right(ivec x, unsigned bits)
@@ -204,17 +218,22 @@ static inline vec vec_of_bits(ivec bits)
 
 static inline ivec ivec_truncate(vec x)
 {
-    return (ivec)x;
+    return (ivec)(int32_t)x;
 }
 
 static inline vec vec_convert(ivec x)
 {
-    return (vec)x;
+    return (vec)(int32_t)x;
 }
 
 static inline ivec ivec_load_bytes(const uint8_t *x)
 {
     return *x;
+}
+
+static inline ivec ivec_load_signed(const int8_t *x)
+{
+    return (ivec)(int32_t)*x;
 }
 
 static inline void ivec_store_bytes(uint8_t *to, ivec x)
@@ -227,7 +246,7 @@ static inline vec vec_lookup(const float table[8], ivec index)
     return table[index % 8];
 }
 
-static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
+static inline void ivec_mul_spread(ivec a, uint32_t b, ivec *high, ivec *low)
 {
     uint64_t product = (uint64_t)a * b;
     *high = (uint32_t)(product >> 32);

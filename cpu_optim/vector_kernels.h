@@ -7,19 +7,21 @@
  *   vec_load_split(param, remainder), vec_store_split(param, remainder, vec)
  *   vec_canonical            NaN lanes become 0x7fc00000
  *   vec_sign(c, x)           c > 0: x; c < 0: -x; else c (zero, NaN)
- *   vec_below(a, b, x, y)    a < b: x; else y
+ *   vec_abs, vec_copysign_of(x, y) for x >= 0: with the sign of y
+ *   vec_flip_sign(x, y)      y negative: -x; else x
+ *   vec_mul_below(a, b, x, y)      a < b: x * y; else x
+ *   vec_mul_nonzero(c, x, y) c not 0: x * y; else 0
  *   vec_nonfinite            bit mask of lanes that are Inf or NaN
  *   sums, sums_zero, sums_add(sums *, vec first, ...): see sum_block
  *   squares_add(to, x)       to[lane] += x[lane]^2 in double
  *   HAS_STREAM, line_stream(to, from), line_stream_end
  *                            a cache line is copied past the cache, if there is a way
  *   ivec                     LANES unsigned integers of 32 bits
- *   ivec_set1 _xor _and _or _max _shift_left _shift_right
- *   ivec_count_from(x)       x, x + 1, ...
- *   ivec_mul_wide(a, b, &high, &low)
+ *   ivec_set1 _xor3 _max _shift_right
+ *   SPREAD, ivec_count_spread, ivec_mul_spread, ivec_gather(even, odd): see philox_spread
  *   ivec_store_halves(low, high, x)                the halves of each lane, apart
- *   ivec_load_bytes _store_bytes, ivec_of_bits(vec), vec_of_bits(ivec)
- *   ivec_truncate(vec), vec_convert(ivec)          values, below 2^31
+ *   ivec_load_bytes _load_signed _store_bytes, ivec_top(x) the largest lane, ivec_of_bits(vec), vec_of_bits(ivec)
+ *   ivec_truncate(vec), vec_convert(ivec)          values, as signed numbers
  *   vec_lookup(table, index) table of 8, the low three bits of each index
  *   vec_store_bf16_random(to, x, random)           16 random bits are added below the cut
  * Loads and stores of vectors take any alignment, line_stream whole lines.
