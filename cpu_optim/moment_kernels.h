@@ -98,7 +98,6 @@ static const float line_slope2[8] = {0.45e-6f,    0.225e-5f,    0.1125e-4f,   0.
                                      0.28125e-3f, 0.140625e-2f, 0.703125e-2f, 0.9e-7f};
 static const float line_offset2[8] = {-0.575e-6f,     -0.6875e-5f,    -0.74375e-4f,  -0.771875e-3f,
                                       -0.7859375e-2f, -0.79296875e-1f, -0.796484375f, -0.35e-7f};
-#define CODE_PART 128u /* elements that are stored at a time */
 /* The value of the last code: it stands for the largest of a block. */
 #define TOP1 (1 - 0.45f / 64)
 #define TOP2 (1 - 0.45f / 128)
@@ -121,7 +120,7 @@ ALWAYS_INLINE vec load_codes2(const uint8_t *codes, vec scale)
 
 /*
  * How the moments of one block are put into cells: the inverse of the lines above, scaled by unit,
- * which takes the largest to the last value. The lines fall in slope from decade to decade, so the
+ * which takes the largest to the last value; split is 1e-4 of the unscaled. The lines fall in slope from decade to decade, so the
  * cell is the least of them all; and four decades down it is the same picture, 16 times smaller, so
  * that four lines are enough.
  */
@@ -129,7 +128,7 @@ struct cells {
     vec slope[4], offset[4], split;
 };
 
-ALWAYS_INLINE struct cells cells_of(float first, float unit)
+ALWAYS_INLINE struct cells cells_of(float first, float unit, float split)
 {
     const vec scale = vec_set1(unit);
     return (struct cells){
@@ -138,7 +137,7 @@ ALWAYS_INLINE struct cells cells_of(float first, float unit)
                   vec_mul(vec_set1(first * 125 / 0.9f), scale)},
         .offset = {vec_set1(first / 9 * 8), vec_set1(first / 18 * 8), vec_set1(first / 36 * 8),
                    vec_set1(first / 72 * 8)},
-        .split = vec_div(vec_set1(1e-4f), scale),
+        .split = vec_set1(split),
     };
 }
 
@@ -151,11 +150,12 @@ ALWAYS_INLINE vec cell_at(const struct cells *k, vec x)
     return vec_mul_below(x, k->split, vec_min(low, high), vec_set1(1 / 16.0f));
 }
 
-/* Codes of CODE_PART elements. Not inlined: all constants of one moment stay in registers. */
-static __attribute__((noinline)) void store_codes1(int8_t *codes, const float *wide, float unit)
+/* Codes of a block. Not inlined: all constants of one moment stay in registers. */
+static __attribute__((noinline)) void store_codes1(int8_t *codes, const float *wide, float unit,
+                                                   float split)
 {
-    const struct cells k = cells_of(64, unit);
-    for (unsigned i = 0; i < CODE_PART; i += LANES) {
+    const struct cells k = cells_of(64, unit, split);
+    for (unsigned i = 0; i < BLOCK_8BIT; i += LANES) {
         const vec x = vec_load(wide + i);
         const vec c = vec_copysign_of(cell_at(&k, vec_abs(x)), x);
         ivec_store_bytes((uint8_t *)codes + i, ivec_truncate(c));
@@ -163,10 +163,11 @@ static __attribute__((noinline)) void store_codes1(int8_t *codes, const float *w
 }
 
 /* A step is divided by the root of moment2: it stays above 0. */
-static __attribute__((noinline)) void store_codes2(uint8_t *codes, const float *wide, float unit)
+static __attribute__((noinline)) void store_codes2(uint8_t *codes, const float *wide, float unit,
+                                                   float split)
 {
-    const struct cells k = cells_of(128, unit);
-    for (unsigned i = 0; i < CODE_PART; i += LANES) {
+    const struct cells k = cells_of(128, unit, split);
+    for (unsigned i = 0; i < BLOCK_8BIT; i += LANES) {
         const vec c = vec_max(cell_at(&k, vec_load(wide + i)), vec_set1(1));
         ivec_store_bytes(codes + i, ivec_truncate(c));
     }

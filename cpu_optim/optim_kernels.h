@@ -183,16 +183,15 @@ ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
 {
     const float *wide1 = run->wide1 + (i - run->start), *wide2 = run->wide2 + (i - run->start);
     const uint32_t top1 = ivec_top(run->top1), top2 = ivec_top(run->top2);
-    const bool odd1 = block_is_odd(top1), odd2 = block_is_odd(top2);
-    const float unit1 = TOP1 / block_largest(top1), unit2 = TOP2 / block_largest(top2);
-    for (unsigned part = 0; part < BLOCK_8BIT; part += CODE_PART) {
-        const uint64_t ahead = i + BLOCK_8BIT / 2 + part / 2;
-        prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead);
-        if (!odd1)
-            store_codes1(a->byte_moment1 + i + part, wide1 + part, unit1);
-        prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead + PAIR_ELEMS);
-        if (!odd2)
-            store_codes2(a->byte_moment2 + i + part, wide2 + part, unit2);
+    const float largest1 = block_largest(top1), largest2 = block_largest(top2);
+    for (unsigned part = 0; part < 2; part++) {
+        uint64_t ahead = i + (2 + part) * BLOCK_8BIT / 4;
+        for (unsigned j = 0; j < BLOCK_8BIT / 4; j += PAIR_ELEMS)
+            prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead + j);
+        if (part == 0 && !block_is_odd(top1))
+            store_codes1(a->byte_moment1 + i, wide1, TOP1 / largest1, largest1 * (1e-4f / TOP1));
+        if (part == 1 && !block_is_odd(top2))
+            store_codes2(a->byte_moment2 + i, wide2, TOP2 / largest2, largest2 * (1e-4f / TOP2));
     }
     block_scale(a->scale1 + i / BLOCK_8BIT, a->byte_moment1 + i, top1, TOP1);
     block_scale(a->scale2 + i / BLOCK_8BIT, a->byte_moment2 + i, top2, TOP2);
