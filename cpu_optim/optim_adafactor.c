@@ -11,6 +11,7 @@
 #include <math.h>
 
 #define MAX_STRIPES 64u
+#define MAX_SQUARES 0x1p127 /* their means are kept in fp32 */
 #define STRIPE_ROWS 64u /* a stripe's column sums are a small part of what it reads */
 
 struct workspace {
@@ -160,11 +161,11 @@ int optim_adafactor_with(const struct optim_ops *ops, const struct zinf_adafacto
     double squares = 0;
     n_threads = optim_useful_threads(n, n_threads);
     optim_parallel_units(job.work.stripes, n_threads, sum_stripes, &job);
-    if (!isfinite(total(job.work.row_sums, t->rows))) {
+    if (!(total(job.work.row_sums, t->rows) <= MAX_SQUARES)) {
         int rc = optim_check_finite(ops, t->grad, t->grad_dtype, n, &nonfinite, n_threads);
         if (t->nonfinite)
             *t->nonfinite = nonfinite;
-        return rc ? rc : zinf_fail(-ERANGE, "adafactor: gradients overflow when scaled by %g: "
+        return rc ? rc : zinf_fail(-ERANGE, "adafactor: squares of gradients scaled by %g overflow: "
                                             "nothing was changed; lower grad_scale",
                                    (double)t->grad_scale);
     }
