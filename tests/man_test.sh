@@ -20,9 +20,9 @@ for page in "$SRCDIR"/man/*.1; do
     fi
 done
 
-for command in init train eval generate gradients inspect config report; do
+for command in init train eval generate gradients inspect config report bench-optim; do
     page="$SRCDIR/man/zinf-$command.1"
-    used=$("$BUILDDIR/zinf" help "$command" | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
+    used=$("$BUILDDIR/zinf" $(echo "$command" | tr - ' ') --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     shown=$(sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESC/s/.*Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     if [ -n "$used" ] && [ "$used" = "$listed" ] && [ "$used" = "$shown" ]; then
