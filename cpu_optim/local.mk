@@ -1,14 +1,16 @@
 # Per-ISA files are libraries of their own, with their own flags. Nowhere in this folder may the
 # compiler fuse a multiply and an add by itself: the bits would depend on it.
 OPTIM_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno
-OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/optim_kernels.h cpu_optim/reduce_kernels.h \
-	cpu_optim/staged_kernels.h
+OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/vector_kernels.h \
+	cpu_optim/reduce_kernels.h cpu_optim/moment_kernels.h cpu_optim/optim_kernels.h \
+	cpu_optim/adafactor_kernels.h
 INSTALLED_H += cpu_optim/optim.h
 
 noinst_LTLIBRARIES += liboptim.la
 liboptim_la_SOURCES = cpu_optim/optim.h $(OPTIM_INTERNAL) cpu_optim/optim.c \
-	cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c cpu_optim/optim_bench.c \
-	cpu_optim/optim_split.c
+	cpu_optim/optim_check.c cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c \
+	cpu_optim/optim_adafactor.c cpu_optim/optim_numa.c cpu_optim/optim_split.c \
+	cpu_optim/optim_bench.c
 liboptim_la_CFLAGS = $(OPTIM_CFLAGS)
 libcore_la_LIBADD += liboptim.la
 if HAVE_AVX2
@@ -24,20 +26,32 @@ liboptim_avx512_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += liboptim_avx512.la
 endif
 
-check_PROGRAMS += tests/optim_test tests/optim_reduce_test tests/optim_forms_test
-TESTS += tests/optim_test tests/optim_reduce_test tests/optim_forms_test
+OPTIM_TESTS = tests/optim_test tests/optim_reduce_test tests/optim_forms_test \
+	tests/optim_8bit_test tests/optim_adafactor_test tests/optim_more_test
+check_PROGRAMS += $(OPTIM_TESTS)
+TESTS += $(OPTIM_TESTS)
+tests_optim_test_SOURCES = tests/optim_test.c
+tests_optim_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_test_LDADD = $(TEST_LDADD)
 tests_optim_reduce_test_SOURCES = tests/optim_reduce_test.c
 tests_optim_reduce_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_optim_reduce_test_LDADD = $(TEST_LDADD)
 tests_optim_forms_test_SOURCES = tests/optim_forms_test.c
 tests_optim_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_optim_forms_test_LDADD = $(TEST_LDADD)
-tests_optim_test_SOURCES = tests/optim_test.c
-tests_optim_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_test_LDADD = $(TEST_LDADD)
+tests_optim_8bit_test_SOURCES = tests/optim_8bit_test.c
+tests_optim_8bit_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_8bit_test_LDADD = $(TEST_LDADD)
+tests_optim_adafactor_test_SOURCES = tests/optim_adafactor_test.c
+tests_optim_adafactor_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_adafactor_test_LDADD = $(TEST_LDADD)
+tests_optim_more_test_SOURCES = tests/optim_more_test.c
+tests_optim_more_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_optim_more_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
-	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin
+	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin \
+	tests/fixtures/optim_adafactor.bin tests/fixtures/optim_adafactor_vector.bin
 
 dist_man_MANS += man/zinf_optim.3
 noinst_PROGRAMS += examples/adamw_step

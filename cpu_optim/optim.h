@@ -5,11 +5,12 @@
  *
  * Results are bit-identical across instruction sets (scalar, AVX2, AVX-512: the scalar form is the
  * specification and uses fused multiply-add and correctly rounded operations in the same order),
- * across thread counts, and across how an array is cut into calls (but for ZINF_OPTIM_ADAFACTOR,
- * which needs a whole tensor, and the 8-bit forms, which need whole blocks).
+ * across thread counts, and across how an array is cut into calls (8-bit moments at whole blocks;
+ * Adafactor, a call of its own, takes whole tensors).
  *
- * Threads: a call uses options.n_threads OpenMP threads and returns when done. Calls on different
- * arrays may run at the same time. Nothing is allocated in a call.
+ * Threads: a call uses n_threads OpenMP threads and returns when done. Where there are several
+ * NUMA nodes, the thread of a slice runs on the node that zinf_optim_place gave the slice. Calls on
+ * different arrays may run at the same time. Nothing is allocated in a call.
  */
 #ifndef ZINF_OPTIM_H
 #define ZINF_OPTIM_H
@@ -29,8 +30,20 @@ enum zinf_optim_kind {
     ZINF_OPTIM_KINDS,
 };
 const char *zinf_optim_name(enum zinf_optim_kind kind); /* "AdamW", ... */
-/* fp32 moments per parameter: 2 for Adam and AdamW, 1 for Lion, Adagrad and SGD. */
+/* Moments per parameter: 2 for Adam and AdamW, 1 for Lion, Adagrad and SGD. */
 int zinf_optim_n_moments(enum zinf_optim_kind kind);
+
+/* How moments are stored; struct zinf_optim_array has the formats. */
+enum zinf_optim_moments {
+    ZINF_OPTIM_MOMENTS_F32,
+    ZINF_OPTIM_MOMENTS_BF16,
+    ZINF_OPTIM_MOMENTS_8BIT, /* AdamW only */
+};
+#define ZINF_OPTIM_8BIT_BLOCK 256 /* elements that share a scale */
+/* Bytes of n parameters' state: moments with their scales, and the fp32 master or, of a split one,
+ * the remainder. */
+uint64_t zinf_optim_state_bytes(enum zinf_optim_kind kind, enum zinf_optim_moments moments,
+                                bool split_master, uint64_t n);
 
 /* One group of equal hyperparameters at one step. */
 struct zinf_optim_hyper {
@@ -47,13 +60,13 @@ struct zinf_optim_hyper {
  * One flat range of n elements. AdamW, elementwise, fp32, in this order (fma = one rounding):
  *   g = grad * grad_scale
  *   m = fma(1 - beta1, g, beta1 * m);   v = fma(1 - beta2, g * g, beta2 * v)
- *   d = sqrt(v) / sqrt(1 - beta2^step) + eps
- *   p = p - lr * weight_decay * p;      p = p - (lr / (1 - beta1^step)) * (m / d)
+ *   d = fma(sqrt(v), 1 / sqrt(1 - beta2^step), eps)
+ *   p = fma(-lr * weight_decay, p, p);  p = fma(-lr / (1 - beta1^step), m / d, p)
  * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p.
- * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = p - lr * weight_decay * p
+ * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = fma(-lr * weight_decay, p, p)
  *           p = p - lr * sign(c), sign(0) = 0;  m = fma(1 - beta2, g, beta2 * m)
- * Adagrad:  g as Adam;   m = fma(g, g, m);      p = p - lr * (g / (sqrt(m) + eps))
- * SGD:      g as Adam;   m = fma(beta1, m, g);  p = p - lr * m
+ * Adagrad:  g as Adam;   m = fma(g, g, m);      p = fma(-lr, g / (sqrt(m) + eps), p)
+ * SGD:      g as Adam;   m = fma(beta1, m, g);  p = fma(-lr, m, p)
  * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta,
  * bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
  * param, if set, receives p rounded to param_dtype. grad_scale is (clip factor) / (loss scale).
@@ -69,6 +82,17 @@ struct zinf_optim_hyper {
  * cut. Element e = first_element + i takes them from word (e % 64) / 16 of the Philox block
  * (base/random.h) with counter {e / 64 * 16 + e % 16, step}, 64 bits each, and key rounding_key:
  * moment1 the low half, moment2 the high half.
+ *
+ * 8-bit moments (AdamW), after the dynamic quantisation of Dettmers et al., arXiv 2110.02861: with
+ * byte_moment1 and 2 and scale1 and 2 set, a moment is a code times the scale of its block of
+ * ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The leading zeros of a code are
+ * the decimal exponent, and what follows the first one the fraction: with e = floor(log2 |c|), c
+ * stands for the middle of its cell,
+ *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 .. 127,
+ * and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store it,
+ * takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
+ * code 1 at least, since a step is divided by its root. A block that is all below 2^-126 becomes 0;
+ * one with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {
     uint64_t n;
@@ -85,9 +109,17 @@ struct zinf_optim_array {
     uint16_t *half_moment2;   /* [n] bf16, updated: instead of moment2 */
     bool stochastic_rounding; /* of bf16 moments */
     uint64_t rounding_key, first_element;
+    int8_t *byte_moment1;     /* [n] codes, updated: instead of moment1 */
+    uint8_t *byte_moment2;    /* [n] codes, updated: instead of moment2 */
+    float *scale1, *scale2;               /* [ceil(n / ZINF_OPTIM_8BIT_BLOCK)], updated */
+    bool zero_grad;                       /* grad is set to zero as soon as it is used */
+    /* If set, grad is looked through first: the index of the first Inf or NaN, or UINT64_MAX. */
+    uint64_t *nonfinite;
+    double *sum_squares; /* if set: of the new masters, as zinf_optim_sum_squares counts */
 };
-/* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range
- * (nothing is changed). n may be 0. Any alignment; 64-byte aligned is fastest. */
+/* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range.
+ * -ERANGE: nonfinite found one. Nothing is changed then. n may be 0. Any alignment; 64-byte aligned
+ * is fastest. */
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads);
 
@@ -103,9 +135,69 @@ void zinf_optim_join(float *master, const uint16_t *param, const uint16_t *remai
 double zinf_optim_sum_squares(const void *x, enum zinf_dtype dtype, uint64_t n, int n_threads);
 /* Index of the first element that is Inf or NaN, or UINT64_MAX. */
 uint64_t zinf_optim_find_nonfinite(const void *x, enum zinf_dtype dtype, uint64_t n, int n_threads);
+/* Of split masters. */
+double zinf_optim_sum_squares_split(const uint16_t *param, const uint16_t *remainder, uint64_t n,
+                                    int n_threads);
 /* dst[i] += src[i], fp32 arithmetic; dst fp32, src in src_dtype. */
 void zinf_optim_accumulate(float *dst, const void *src, enum zinf_dtype src_dtype, uint64_t n,
                            int n_threads);
+
+/* ---- Adafactor ---- */
+
+/* Shazeer & Stern, arXiv 1804.04235, with the eps of PyTorch, whose defaults stand beside. */
+struct zinf_adafactor_hyper {
+    float lr;              /* 1e-2: the step, or with relative_step its upper bound */
+    float beta2_decay;     /* -0.8: a gradient counts step^beta2_decay in the second moments */
+    float eps1, eps2;      /* 2^-23 and 1e-3: least root of a second moment (> 0), least RMS(p) */
+    float clip_threshold;  /* 1: d, the largest RMS of the update before its step */
+    float weight_decay;    /* 0; decoupled */
+    bool relative_step;    /* true: rho = min(lr, 1 / sqrt(step)); else lr */
+    bool scale_parameter;  /* true: the step is rho max(eps2, RMS(p)); else rho */
+    uint64_t step;         /* 1 at the first update */
+};
+/*
+ * One tensor, which must be whole: its second moments are factored into means over rows and over
+ * columns, and its update is clipped by its own RMS. With w = step^beta2_decay, in double rounded
+ * to fp32 where it is stored; sums as zinf_optim_sum_squares does, of a column row by row:
+ *   g = grad * grad_scale
+ *   r = (1 - w) r + w mean of g^2 over the row;    c = (1 - w) c + w mean of g^2 over the column
+ *   u = g * min(1/sqrt(r / max(mean r, eps1)) * 1/sqrt(c), 1/eps1)
+ *   p = fma(-lr * weight_decay, p, p);    p = fma(-step / max(1, RMS(u) / clip_threshold), u, p)
+ * Of a vector (rows = 1) c alone is kept, the whole second moment. Three reads of grad, two of p.
+ */
+struct zinf_adafactor_tensor {
+    uint64_t rows, cols;   /* a matrix, row by row; a vector has one row */
+    float *master;         /* [rows][cols] fp32, updated; NULL with remainder */
+    uint16_t *remainder;   /* [rows][cols]: split master, as above */
+    float *row_moment;     /* [rows], updated; NULL of a vector */
+    float *col_moment;     /* [cols], updated */
+    const void *grad;      /* [rows][cols] in grad_dtype */
+    enum zinf_dtype grad_dtype;
+    float grad_scale;
+    void *param; /* [rows][cols] in param_dtype, written; NULL: not wanted */
+    enum zinf_dtype param_dtype;
+    void *workspace;     /* zinf_adafactor_workspace_bytes(), 64-byte aligned; contents are lost */
+    bool zero_grad;      /* grad is set to zero as soon as it is used */
+    uint64_t *nonfinite; /* if set: the index of the first Inf or NaN in grad, or UINT64_MAX */
+};
+/* -EINVAL as zinf_optim_step; -ERANGE for a gradient that is not finite. Nothing is changed then. */
+int zinf_adafactor_step(const struct zinf_adafactor_hyper *hyper,
+                        const struct zinf_adafactor_tensor *tensor, int n_threads);
+uint64_t zinf_adafactor_workspace_bytes(uint64_t rows, uint64_t cols);
+/* Second moments, and master or remainder. */
+uint64_t zinf_adafactor_state_bytes(uint64_t rows, uint64_t cols, bool split_master);
+
+/* ---- threads and NUMA ---- */
+
+/* Threads for a process that shares its host with others: CPUs of the affinity mask, over
+ * local_ranks where the mask is that of the whole host. 0 local_ranks: as the launcher's
+ * environment says (LOCAL_WORLD_SIZE, LOCAL_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS).
+ * That OMP_NUM_THREADS is lower, and not followed, is said once. */
+int zinf_optim_thread_count(int local_ranks);
+/* Puts the pages of n elements on the nodes of the threads that will step them: before they are
+ * first touched, or moved. With one node there is nothing to do. -errno of the system if refused:
+ * a matter of speed alone. */
+int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threads);
 
 #ifdef __cplusplus
 }

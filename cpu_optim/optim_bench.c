@@ -17,9 +17,14 @@ static size_t place(size_t *end, uint64_t n, enum zinf_dtype dtype)
     return at;
 }
 
-struct touch_job {
-    const struct zinf_optim_array *array;
-    void *grad;
+#define ADAFACTOR_COLS 4096u
+
+/* What is timed: a step over array, or over tensor; and the roof over arrays of the same bytes. */
+struct stage {
+    struct zinf_optim_bench *bench;
+    struct zinf_optim_array array, roof;
+    struct zinf_adafactor_tensor tensor;
+    char *base;
 };
 
 /* count small numbers that repeat with an odd period. */
@@ -35,133 +40,213 @@ static void fill_some(void *to, enum zinf_dtype dtype, uint64_t first, uint64_t 
     }
 }
 
-/* Each thread is the first to touch the pages of its slice, so they lie on its node. */
+/* Each thread is the first to touch the pages of its slice, so they lie on its node. Moments of
+ * zero bits are zeros in every form. */
 static void touch_slice(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct touch_job *job = arg;
-    const struct zinf_optim_array *a = job->array;
+    const struct stage *stage = arg;
+    const struct zinf_optim_array *a = &stage->array, *roof = &stage->roof;
     const uint64_t count = end - begin;
+    const size_t grad_bytes = zinf_dtype_bytes(a->grad_dtype);
     if (a->master)
         fill_some(a->master + begin, ZINF_DTYPE_F32, begin, count);
     if (a->remainder)
         memset(a->remainder + begin, 0, count * sizeof *a->remainder);
-    if (a->moment1)
-        memset(a->moment1 + begin, 0, count * sizeof *a->moment1);
-    if (a->moment2)
-        memset(a->moment2 + begin, 0, count * sizeof *a->moment2);
-    fill_some((char *)job->grad + begin * zinf_dtype_bytes(a->grad_dtype), a->grad_dtype, begin,
-              count);
+    if (a->half_moment2)
+        memset(a->half_moment2 + begin, 0, count * sizeof *a->half_moment2);
+    if (roof->moment1)
+        memset(roof->moment1 + begin, 0, count * sizeof *roof->moment1);
+    if (roof->moment2)
+        memset(roof->moment2 + begin, 0, count * sizeof *roof->moment2);
+    if (roof->half_moment1)
+        memset(roof->half_moment1 + begin, 0, count * sizeof *roof->half_moment1);
+    fill_some((char *)a->grad + begin * grad_bytes, a->grad_dtype, begin, count);
     fill_some((char *)a->param + begin * zinf_dtype_bytes(a->param_dtype), a->param_dtype, begin,
               count);
 }
 
-static double time_step(const struct optim_ops *ops, const struct optim_scalars *scalars,
-                        const struct zinf_optim_array *array, int n_threads)
+/* ---- the arrays ---- */
+
+static int check_bench(const struct zinf_optim_bench *b)
+{
+    if ((unsigned)b->kind >= ZINF_OPTIM_KINDS || (unsigned)b->isa > zinf_isa() || b->n == 0 ||
+        b->n > (uint64_t)1 << 40 || b->n_threads < 1 || b->repeats < 1 ||
+        (unsigned)b->grad_dtype >= ZINF_DTYPE_COUNT || (unsigned)b->param_dtype >= ZINF_DTYPE_COUNT)
+        return zinf_fail(-EINVAL,
+                         "bench optim: optimizer, elements, threads or instruction set is out of "
+                         "range (this CPU: %s)",
+                         zinf_isa_name(zinf_isa()));
+    if (b->split_master && b->param_dtype != ZINF_DTYPE_BF16)
+        return zinf_fail(-EINVAL, "bench optim: a split master needs bf16 parameters");
+    if (b->moments == ZINF_OPTIM_MOMENTS_8BIT && (b->adafactor || b->kind != ZINF_OPTIM_ADAMW))
+        return zinf_fail(-EINVAL, "bench optim: 8-bit moments are AdamW's");
+    if (b->moments != ZINF_OPTIM_MOMENTS_F32 && b->adafactor)
+        return zinf_fail(-EINVAL, "bench optim: Adafactor has fp32 moments");
+    if (b->adafactor && b->n < ADAFACTOR_COLS)
+        return zinf_fail(-EINVAL, "bench optim: Adafactor needs a row of %u elements",
+                         ADAFACTOR_COLS);
+    return 0;
+}
+
+/* What a step reads and writes: state twice, gradient and whole-form parameter once. Adafactor
+ * looks at the gradient three times, and once more at the master. */
+static uint64_t step_bytes(const struct zinf_optim_bench *b)
+{
+    const uint64_t grad = zinf_dtype_bytes(b->grad_dtype);
+    uint64_t master = b->split_master ? 2 * (2 + 2) : 2 * 4 + zinf_dtype_bytes(b->param_dtype);
+    if (b->adafactor)
+        return b->n * (3 * grad + master + 4);
+    uint64_t moments =
+        zinf_optim_state_bytes(b->kind, b->moments, b->split_master, b->n) -
+        b->n * (b->split_master ? 2 : 4);
+    return b->n * (master + grad) + 2 * moments;
+}
+
+/* Arrays of a moment in fp32, or of two in bf16 or one and two of 8 bits in bf16's room: the roof
+ * moves the same bytes in whole arrays. */
+static int stage_init(struct stage *s, struct zinf_optim_bench *b)
+{
+    const bool two = zinf_optim_n_moments(b->kind) > 1 && !b->adafactor;
+    const bool half = b->moments == ZINF_OPTIM_MOMENTS_BF16;
+    const bool byte = b->moments == ZINF_OPTIM_MOMENTS_8BIT;
+    const uint64_t blocks = b->n / ZINF_OPTIM_8BIT_BLOCK + 1;
+    size_t bytes = 0;
+    size_t master = place(&bytes, b->n, b->split_master ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32);
+    size_t moment1 = place(&bytes, b->n, ZINF_DTYPE_F32);
+    size_t moment2 = place(&bytes, b->n, ZINF_DTYPE_F32);
+    size_t grad = place(&bytes, b->n, b->grad_dtype), param = place(&bytes, b->n, b->param_dtype);
+    size_t scales = place(&bytes, 2 * blocks, ZINF_DTYPE_F32), work = zinf_align_up(bytes, 64);
+    bytes = work + zinf_adafactor_workspace_bytes(b->n / ADAFACTOR_COLS + 1, ADAFACTOR_COLS);
+    bytes = zinf_align_up(bytes, HUGE_PAGE);
+    s->base = aligned_alloc(HUGE_PAGE, bytes);
+    if (!s->base)
+        return zinf_fail(-ENOMEM, "bench optim: %zu bytes for %llu elements: give fewer", bytes,
+                         (unsigned long long)b->n);
+    madvise(s->base, bytes, MADV_HUGEPAGE); /* a hint: without it the roof is as much lower */
+    memset(s->base + scales, 0, bytes - scales);
+    float *const room1 = (float *)(void *)(s->base + moment1);
+    float *const room2 = (float *)(void *)(s->base + moment2);
+    s->roof = (struct zinf_optim_array){
+        .n = b->n,
+        .master = b->split_master ? NULL : (float *)(void *)(s->base + master),
+        .remainder = b->split_master ? (uint16_t *)(void *)(s->base + master) : NULL,
+        .grad = s->base + grad,
+        .grad_dtype = b->grad_dtype,
+        .grad_scale = 1,
+        .param = s->base + param,
+        .param_dtype = b->param_dtype,
+    };
+    s->array = s->roof;
+    if (byte || (half && !two))
+        s->roof.half_moment1 = (uint16_t *)room2;
+    else
+        s->roof.moment1 = room1;
+    s->roof.moment2 = two && !half && !byte ? room2 : NULL;
+    if (byte) {
+        s->array.byte_moment1 = (int8_t *)room1;
+        s->array.byte_moment2 = (uint8_t *)room1 + b->n + 64;
+        s->array.scale1 = (float *)(void *)(s->base + scales);
+        s->array.scale2 = s->array.scale1 + blocks;
+    } else if (half) {
+        s->array.half_moment1 = (uint16_t *)room1;
+        s->array.half_moment2 = two ? (uint16_t *)room2 : NULL;
+        s->array.stochastic_rounding = b->stochastic_rounding;
+    } else {
+        s->array.moment1 = room1;
+        s->array.moment2 = s->roof.moment2;
+    }
+    s->tensor = (struct zinf_adafactor_tensor){
+        .rows = b->n / ADAFACTOR_COLS,
+        .cols = ADAFACTOR_COLS,
+        .master = s->array.master,
+        .remainder = s->array.remainder,
+        .row_moment = room2,
+        .col_moment = room2 + b->n / ADAFACTOR_COLS,
+        .grad = s->array.grad,
+        .grad_dtype = b->grad_dtype,
+        .grad_scale = 1,
+        .param = s->array.param,
+        .param_dtype = b->param_dtype,
+        .workspace = s->base + work,
+    };
+    return 0;
+}
+
+/* ---- timing ---- */
+
+static const struct zinf_optim_hyper hyper = {.lr = 1e-3f,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.999f,
+                                              .eps = 1e-8f,
+                                              .weight_decay = 0.01f,
+                                              .bias_correction = true,
+                                              .step = 10};
+static const struct zinf_adafactor_hyper adafactor = {.lr = 1e-2f,
+                                                      .beta2_decay = -0.8f,
+                                                      .eps1 = 0x1p-23f,
+                                                      .eps2 = 1e-3f,
+                                                      .clip_threshold = 1,
+                                                      .relative_step = true,
+                                                      .scale_parameter = true,
+                                                      .step = 10};
+
+static double time_roof(const struct stage *s, const struct optim_scalars *scalars,
+                        enum zinf_isa isa)
 {
     uint64_t start = zinf_now_ns();
-    optim_step_with(ops, scalars, array, n_threads);
+    optim_step_with(optim_ops_of(isa), scalars, &s->roof, s->bench->n_threads);
     return (double)(zinf_now_ns() - start) * 1e-9;
 }
 
-/* array is the step's; roof's has the same bytes: one fp32 moment stands for two in bf16. */
-static void run_rounds(struct zinf_optim_bench *bench, const struct zinf_optim_array *array,
-                       const struct zinf_optim_array *roof)
+static double time_step(const struct stage *s, const struct optim_scalars *scalars)
 {
-    const struct zinf_optim_hyper hyper = {.kind = bench->kind,
-                                           .lr = 1e-3f,
-                                           .beta1 = 0.9f,
-                                           .beta2 = 0.999f,
-                                           .eps = 1e-8f,
-                                           .weight_decay = 0.01f,
-                                           .bias_correction = true,
-                                           .step = 10};
+    const struct optim_ops *ops = optim_ops_of(s->bench->isa);
+    uint64_t start = zinf_now_ns();
+    if (s->bench->adafactor)
+        optim_adafactor_with(ops, &adafactor, &s->tensor, s->bench->n_threads);
+    else
+        optim_step_with(ops, scalars, &s->array, s->bench->n_threads);
+    return (double)(zinf_now_ns() - start) * 1e-9;
+}
+
+static void run_rounds(const struct stage *s)
+{
+    struct zinf_optim_bench *bench = s->bench;
+    struct zinf_optim_hyper h = hyper;
     struct optim_scalars scalars, stream;
-    optim_scalars_init(&scalars, &hyper, 1);
+    h.kind = bench->kind;
+    optim_scalars_init(&scalars, &h, 1);
     stream = scalars;
-    stream.kind = roof->moment2 ? OPTIM_STREAM2 : OPTIM_STREAM1;
+    stream.kind = s->roof.moment2 ? OPTIM_STREAM2 : OPTIM_STREAM1;
     bench->seconds = bench->roof_seconds = INFINITY;
     for (int round = 0; round < bench->repeats; round++) {
         /* The best streaming loop is not always that of the widest vectors. */
         for (int isa = zinf_isa() > ZINF_ISA_SCALAR; isa <= (int)zinf_isa(); isa++)
             bench->roof_seconds =
-                fmin(bench->roof_seconds,
-                     time_step(optim_ops_of((enum zinf_isa)isa), &stream, roof, bench->n_threads));
-        bench->seconds = fmin(
-            bench->seconds, time_step(optim_ops_of(bench->isa), &scalars, array, bench->n_threads));
+                fmin(bench->roof_seconds, time_roof(s, &stream, (enum zinf_isa)isa));
+        bench->seconds = fmin(bench->seconds, time_step(s, &scalars));
     }
-}
-
-static int check_bench(const struct zinf_optim_bench *bench)
-{
-    if ((unsigned)bench->kind >= ZINF_OPTIM_KINDS || (unsigned)bench->isa > zinf_isa() ||
-        bench->n == 0 || bench->n > (uint64_t)1 << 40 || bench->n_threads < 1 ||
-        bench->repeats < 1 || (unsigned)bench->grad_dtype >= ZINF_DTYPE_COUNT ||
-        (unsigned)bench->param_dtype >= ZINF_DTYPE_COUNT)
-        return zinf_fail(-EINVAL,
-                         "bench optim: optimizer, elements, threads or instruction set is out of "
-                         "range (this CPU: %s)",
-                         zinf_isa_name(zinf_isa()));
-    if (bench->split_master && bench->param_dtype != ZINF_DTYPE_BF16)
-        return zinf_fail(-EINVAL, "bench optim: a split master needs bf16 parameters");
-    if (bench->half_moments && zinf_optim_n_moments(bench->kind) != 2)
-        return zinf_fail(-EINVAL, "bench optim: bf16 moments are measured for Adam and AdamW");
-    return 0;
-}
-
-/* What a step reads and writes: state twice, gradient and whole-form parameter once. */
-static uint64_t step_bytes(const struct zinf_optim_bench *bench)
-{
-    uint64_t moment = (bench->half_moments ? 2 : 4) * (uint64_t)zinf_optim_n_moments(bench->kind);
-    uint64_t master =
-        bench->split_master ? 2 * (2 + 2) : 2 * 4 + zinf_dtype_bytes(bench->param_dtype);
-    return bench->n * (master + 2 * moment + zinf_dtype_bytes(bench->grad_dtype));
 }
 
 int zinf_optim_bench(struct zinf_optim_bench *bench)
 {
+    struct stage stage = {.bench = bench};
     int rc = check_bench(bench);
+    if (!rc)
+        rc = stage_init(&stage, bench);
     if (rc)
         return rc;
-    const bool half = bench->half_moments, split = bench->split_master;
-    size_t bytes = 0;
-    size_t master = place(&bytes, bench->n, split ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32);
-    size_t moment1 = place(&bytes, bench->n, ZINF_DTYPE_F32); /* or two in bf16 */
-    size_t moment2 = place(&bytes, bench->n, half ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32);
-    size_t grad = place(&bytes, bench->n, bench->grad_dtype);
-    size_t param = place(&bytes, bench->n, bench->param_dtype);
-    bytes = zinf_align_up(bytes, HUGE_PAGE);
-    char *base = aligned_alloc(HUGE_PAGE, bytes);
-    if (!base)
-        return zinf_fail(-ENOMEM, "bench optim: %zu bytes for %llu elements: give fewer", bytes,
-                         (unsigned long long)bench->n);
-    madvise(base, bytes, MADV_HUGEPAGE); /* a hint: without it the roof is as much lower */
-    struct zinf_optim_array roof = {
-        .n = bench->n,
-        .master = split ? NULL : (float *)(void *)(base + master),
-        .remainder = split ? (uint16_t *)(void *)(base + master) : NULL,
-        .moment1 = (float *)(void *)(base + moment1),
-        .grad = base + grad,
-        .grad_dtype = bench->grad_dtype,
-        .grad_scale = 1,
-        .param = base + param,
-        .param_dtype = bench->param_dtype,
-    };
-    if (!half && zinf_optim_n_moments(bench->kind) > 1)
-        roof.moment2 = (float *)(void *)(base + moment2);
-    struct zinf_optim_array array = roof;
-    if (half) {
-        array.moment1 = NULL;
-        array.half_moment1 = (uint16_t *)(void *)(base + moment1);
-        array.half_moment2 = (uint16_t *)(void *)(base + moment2);
-        array.stochastic_rounding = bench->stochastic_rounding;
-        memset(array.half_moment2, 0, bench->n * sizeof *array.half_moment2);
-    }
-    struct touch_job job = {&roof, base + grad};
-    optim_parallel(bench->n, bench->n_threads, touch_slice, &job);
-    run_rounds(bench, &array, &roof);
+    optim_parallel(bench->n, bench->n_threads, touch_slice, &stage);
+    run_rounds(&stage);
     bench->bytes = step_bytes(bench);
+    if (bench->adafactor) { /* the roof's loop moved other bytes: its speed counts */
+        struct zinf_optim_bench roof = *bench;
+        roof.adafactor = false;
+        roof.kind = ZINF_OPTIM_LION;
+        bench->roof_seconds *= (double)bench->bytes / (double)step_bytes(&roof);
+    }
     bench->roof_gb_per_s = (double)bench->bytes / bench->roof_seconds * 1e-9;
     bench->ratio = bench->roof_seconds / bench->seconds;
-    free(base);
+    free(stage.base);
     return 0;
 }

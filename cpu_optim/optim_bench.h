@@ -1,7 +1,8 @@
 /*
  * optim_bench: how fast a step runs here, against the roof: a streaming loop over the same arrays
  * that loads and stores the same bytes in the same mix with next to no arithmetic, the best of all
- * instruction sets here, alternating with the step in the same run. Allocates its arrays itself;
+ * instruction sets here, alternating with the step in the same run. (Adafactor goes over its gradient three times; its roof is the speed of
+ * that loop with one moment.) Allocates its arrays itself;
  * one caller at a time, as it is a timing.
  */
 #ifndef ZINF_OPTIM_BENCH_H
@@ -15,8 +16,9 @@ struct zinf_optim_bench {
     enum zinf_isa isa; /* at most zinf_isa() */
     uint64_t n;        /* elements; much more than the caches hold */
     enum zinf_dtype grad_dtype, param_dtype;
+    bool adafactor;    /* instead of kind: one matrix of rows of 4096 elements */
     bool split_master; /* param_dtype is bf16 */
-    bool half_moments; /* bf16; Adam and AdamW */
+    enum zinf_optim_moments moments;
     bool stochastic_rounding;
     int n_threads;
     int repeats; /* rounds of one step and one streaming loop each; the best of each counts */

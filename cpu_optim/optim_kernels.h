@@ -1,51 +1,13 @@
 /*
- * optim_kernels: the text of every kernel, included once by each per-ISA file, which defines before
- *   LANES, vec               lanes of a vector of fp32, its type
- *   vec_set1 _load _store _add _sub _mul _div _sqrt _fma(a, b, c) = a * b + c
- *   vec_load_bf16 _load_f16 _store_bf16 _store_f16
- *   vec_load_split(param, remainder), vec_store_split(param, remainder, vec)
- *   vec_canonical            NaN lanes become 0x7fc00000
- *   vec_sign(c, x)           c > 0: x; c < 0: -x; else c (zero, NaN)
- *   vec_nonfinite            bit mask of lanes that are Inf or NaN
- *   sums, sums_zero, sums_add(sums *, vec first, ...): see sum_block
- *   HAS_STREAM, line_stream(to, from), line_stream_end
- *                            a cache line is copied past the cache, if there is a way
- * Loads and stores of vectors take any alignment, line_stream whole lines.
+ * optim_kernels: the text of a step. Included by each per-ISA file after vector_kernels.h and
+ * moment_kernels.h.
  *
  * NaNs are made canonical before they are stored: which payload survives an operation on two NaNs
  * depends on the instruction that the compiler picks, and would differ between instruction sets.
  */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define CACHE_LINE 64u
 #define LINE_ELEMS 16u /* fp32 of one cache line */
+#define PAIR_ELEMS 32u /* 16-bit numbers of one cache line */
 #define TILE_ELEMS 512u
-/* Beside the dtypes of a parameter copy: none, and the copy being half of the master. */
-#define NO_PARAM ZINF_DTYPE_COUNT
-#define SPLIT_MASTER ((enum zinf_dtype)(ZINF_DTYPE_COUNT + 1))
-
-ALWAYS_INLINE const void *element_at(const void *x, enum zinf_dtype dtype, uint64_t i)
-{
-    return (const char *)x + i * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
-}
-
-ALWAYS_INLINE vec load_as(const void *x, enum zinf_dtype dtype, uint64_t i)
-{
-    const void *at = element_at(x, dtype, i);
-    if (dtype == ZINF_DTYPE_F32)
-        return vec_load(at);
-    return dtype == ZINF_DTYPE_BF16 ? vec_load_bf16(at) : vec_load_f16(at);
-}
-
-ALWAYS_INLINE void store_as(void *x, enum zinf_dtype dtype, uint64_t i, vec value)
-{
-    void *at = (char *)x + i * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
-    if (dtype == ZINF_DTYPE_F32)
-        vec_store(at, value);
-    else if (dtype == ZINF_DTYPE_BF16)
-        vec_store_bf16(at, value);
-    else if (dtype == ZINF_DTYPE_F16)
-        vec_store_f16(at, value);
-}
 
 /* What the kernels make of an array's parameter copy. */
 ALWAYS_INLINE enum zinf_dtype param_form(const struct zinf_optim_array *a)
@@ -61,8 +23,9 @@ ALWAYS_INLINE bool has_moment2(enum zinf_optim_kind kind)
 /* optim_scalars, each in every lane. A local copy: the stores of a loop cannot alias it. */
 struct lanes {
     vec grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
-    vec weight_decay, lr, lr_decay, step_size;
+    vec weight_decay, lr, minus_lr, minus_lr_decay, minus_step_size;
     bool decay;
+    uint64_t step;
 };
 
 ALWAYS_INLINE struct lanes lanes_of(const struct optim_scalars *s)
@@ -77,9 +40,11 @@ ALWAYS_INLINE struct lanes lanes_of(const struct optim_scalars *s)
         .eps = vec_set1(s->eps),
         .weight_decay = vec_set1(s->weight_decay),
         .lr = vec_set1(s->lr),
-        .lr_decay = vec_set1(s->lr_decay),
-        .step_size = vec_set1(s->step_size),
+        .minus_lr = vec_set1(-s->lr),
+        .minus_lr_decay = vec_set1(-s->lr_decay),
+        .minus_step_size = vec_set1(-s->step_size),
         .decay = s->decay,
+        .step = s->step,
     };
 }
 
@@ -91,17 +56,17 @@ ALWAYS_INLINE void update_adam(const struct lanes *k, bool decoupled, vec g, vec
         g = vec_fma(k->weight_decay, *p, g);
     *m = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
     *v = vec_fma(k->one_minus_beta2, vec_mul(g, g), vec_mul(k->beta2, *v));
-    vec d = vec_add(vec_div(vec_sqrt(*v), k->root_correction), k->eps);
+    vec d = vec_fma(vec_sqrt(*v), k->root_correction, k->eps);
     if (decoupled && k->decay)
-        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
-    *p = vec_sub(*p, vec_mul(k->step_size, vec_div(*m, d)));
+        *p = vec_fma(k->minus_lr_decay, *p, *p);
+    *p = vec_fma(k->minus_step_size, vec_div(*m, d), *p);
 }
 
 ALWAYS_INLINE void update_lion(const struct lanes *k, vec g, vec *p, vec *m)
 {
     vec c = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
     if (k->decay)
-        *p = vec_sub(*p, vec_mul(k->lr_decay, *p));
+        *p = vec_fma(k->minus_lr_decay, *p, *p);
     *p = vec_sub(*p, vec_sign(c, k->lr));
     *m = vec_fma(k->one_minus_beta2, g, vec_mul(k->beta2, *m));
 }
@@ -111,7 +76,7 @@ ALWAYS_INLINE void update_adagrad(const struct lanes *k, vec g, vec *p, vec *sum
     if (k->decay)
         g = vec_fma(k->weight_decay, *p, g);
     *sum = vec_fma(g, g, *sum);
-    *p = vec_sub(*p, vec_mul(k->lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps))));
+    *p = vec_fma(k->minus_lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps)), *p);
 }
 
 ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentum)
@@ -119,7 +84,7 @@ ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentu
     if (k->decay)
         g = vec_fma(k->weight_decay, *p, g);
     *momentum = vec_fma(k->beta1, *momentum, g);
-    *p = vec_sub(*p, vec_mul(k->lr, *momentum));
+    *p = vec_fma(k->minus_lr, *momentum, *p);
 }
 
 /* The roof: the same loads and stores with the least arithmetic between them. */
@@ -130,45 +95,65 @@ ALWAYS_INLINE void update_stream(vec g, vec *p, vec *m, vec *v)
     *v = vec_add(*v, g);
 }
 
-/* ---- one vector of an array, at element i; its parameter copy goes to element j of param ---- */
+/* ---- one vector of an array, at element i ---- */
 
 /* Hardware prefetchers start late, and the arithmetic between loads leaves few of them in flight:
- * each line of every array is asked for this far ahead (1.5 to 3 KiB measure alike). */
-#define PREFETCH_BYTES 2048u
+ * each line of every array is asked for this far ahead (1.5 to 3 KiB of fp32 measure alike). */
+#define PREFETCH_ELEMS 512u
 
-ALWAYS_INLINE void prefetch_line(bool moment2, enum zinf_dtype grad_dtype, bool split,
-                                 const struct zinf_optim_array *a, uint64_t i)
+ALWAYS_INLINE void prefetch(const void *x, size_t element_bytes, uint64_t i)
 {
-    uint64_t ahead = i + PREFETCH_BYTES / sizeof(float);
+    __builtin_prefetch((const char *)x + i * element_bytes);
+    if (element_bytes == sizeof(float))
+        __builtin_prefetch((const char *)x + (i + LINE_ELEMS) * element_bytes);
+}
+
+/* What a pair of lines will need, PREFETCH_ELEMS before it is there. */
+ALWAYS_INLINE void prefetch_pair(bool moment2, enum zinf_dtype grad_dtype, bool split,
+                                 enum zinf_optim_moments form, const struct zinf_optim_array *a,
+                                 uint64_t i)
+{
+    i += PREFETCH_ELEMS;
     if (split) {
-        __builtin_prefetch((const uint16_t *)a->param + ahead, 1);
-        __builtin_prefetch(a->remainder + ahead, 1);
+        prefetch(a->param, 2, i);
+        prefetch(a->remainder, 2, i);
     } else {
-        __builtin_prefetch(a->master + ahead, 1);
+        prefetch(a->master, 4, i);
     }
-    __builtin_prefetch(a->moment1 + ahead, 1);
-    if (moment2)
-        __builtin_prefetch(a->moment2 + ahead, 1);
-    __builtin_prefetch(element_at(a->grad, grad_dtype, ahead));
+    prefetch(a->grad, grad_dtype == ZINF_DTYPE_F32 ? 4 : 2, i);
+    if (form == ZINF_OPTIM_MOMENTS_F32)
+        prefetch(a->moment1, 4, i);
+    else if (form == ZINF_OPTIM_MOMENTS_BF16)
+        prefetch(a->half_moment1, 2, i);
+    else
+        prefetch(a->byte_moment1, 1, i);
+    if (!moment2)
+        return;
+    if (form == ZINF_OPTIM_MOMENTS_F32)
+        prefetch(a->moment2, 4, i);
+    else if (form == ZINF_OPTIM_MOMENTS_BF16)
+        prefetch(a->half_moment2, 2, i);
+    else
+        prefetch(a->byte_moment2, 1, i);
 }
 
 ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
-                               enum zinf_dtype param_dtype, const struct lanes *k,
-                               const struct zinf_optim_array *a, uint64_t i, void *param,
-                               uint64_t j)
+                               enum zinf_dtype param_dtype, enum zinf_optim_moments form,
+                               const struct lanes *k, const struct zinf_optim_array *a,
+                               struct run *run, uint64_t i)
 {
     vec g = vec_mul(load_as(a->grad, grad_dtype, i), k->grad_scale);
     vec p = param_dtype == SPLIT_MASTER
                 ? vec_load_split((const uint16_t *)a->param + i, a->remainder + i)
                 : vec_load(a->master + i);
-    vec m = vec_load(a->moment1 + i);
+    vec m = load_moment1(form, a, run, i);
     if (has_moment2(kind)) {
-        vec v = vec_load(a->moment2 + i);
+        vec v = load_moment2(form, a, run, i);
         if (kind == OPTIM_STREAM2)
             update_stream(g, &p, &m, &v);
         else
             update_adam(k, kind == ZINF_OPTIM_ADAMW, g, &p, &m, &v);
-        vec_store(a->moment2 + i, vec_canonical(v));
+        store_moment2(form, a, run, i, v);
     } else if (kind == OPTIM_STREAM1) {
         update_stream(g, &p, &m, &m);
     } else if (kind == ZINF_OPTIM_LION) {
@@ -179,67 +164,72 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
         update_sgd(k, g, &p, &m);
     }
     p = vec_canonical(p);
-    vec_store(a->moment1 + i, vec_canonical(m));
+    store_moment1(form, a, run, i, m);
     if (param_dtype == SPLIT_MASTER) {
         vec_store_split((uint16_t *)a->param + i, a->remainder + i, p);
         return;
     }
     vec_store(a->master + i, p);
-    store_as(param, param_dtype, j, p);
+    store_as(run->param, param_dtype, i - run->start, p);
 }
 
-/* memcpy of count elements of one array, if it is there. */
-static void copy_elements(void *to, const void *from, uint64_t count, size_t element_bytes)
+/*
+ * The new moments of a block become codes. Half of what the block prefetches is asked for here: else
+ * memory would rest meanwhile.
+ */
+ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
+                                  const struct zinf_optim_array *a, const struct run *run,
+                                  uint64_t i)
 {
-    if (to && from)
-        memcpy(to, from, count * element_bytes);
-}
-
-/* Fewer than LANES elements: through padded vectors on the stack. Rare, so of one form. */
-static __attribute__((noinline)) void step_partial(enum zinf_optim_kind kind, const struct lanes *k,
-                                                   const struct zinf_optim_array *a, uint64_t i,
-                                                   uint64_t count)
-{
-    float master[LANES] = {0}, moment1[LANES] = {0}, moment2[LANES] = {0}, grad[LANES] = {0};
-    float param[LANES] = {0};
-    uint16_t remainder[LANES] = {0};
-    const size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
-    const size_t param_bytes = a->param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
-    float *a_master = a->master ? a->master + i : NULL;
-    float *a_moment2 = a->moment2 ? a->moment2 + i : NULL;
-    char *a_param = a->param ? (char *)a->param + i * param_bytes : NULL;
-    uint16_t *a_remainder = a->remainder ? a->remainder + i : NULL;
-    const struct zinf_optim_array padded = {.master = master,
-                                            .moment1 = moment1,
-                                            .moment2 = moment2,
-                                            .grad = grad,
-                                            .param = param,
-                                            .remainder = remainder};
-    copy_elements(master, a_master, count, sizeof *master);
-    copy_elements(moment1, a->moment1 + i, count, sizeof *moment1);
-    copy_elements(moment2, a_moment2, count, sizeof *moment2);
-    copy_elements(grad, element_at(a->grad, a->grad_dtype, i), count, grad_bytes);
-    copy_elements(param, a_param, count, param_bytes);
-    copy_elements(remainder, a_remainder, count, sizeof *remainder);
-    step_vector(kind, a->grad_dtype, param_form(a), k, &padded, 0, param, 0);
-    copy_elements(a_master, master, count, sizeof *master);
-    copy_elements(a->moment1 + i, moment1, count, sizeof *moment1);
-    copy_elements(a_moment2, moment2, count, sizeof *moment2);
-    copy_elements(a_param, param, count, param_bytes);
-    copy_elements(a_remainder, remainder, count, sizeof *remainder);
-}
-
-/* ---- loops: kind and dtypes are constants in each copy ---- */
-
-ALWAYS_INLINE void step_tile(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
-                             enum zinf_dtype param_dtype, const struct lanes *k,
-                             const struct zinf_optim_array *a, uint64_t i, void *param, uint64_t j)
-{
-    for (uint64_t end = i + TILE_ELEMS; i < end; i += LINE_ELEMS, j += LINE_ELEMS) {
-        prefetch_line(has_moment2(kind), grad_dtype, param_dtype == SPLIT_MASTER, a, i);
-        for (unsigned lane = 0; lane < LINE_ELEMS; lane += LANES)
-            step_vector(kind, grad_dtype, param_dtype, k, a, i + lane, param, j + lane);
+    const float *wide1 = run->wide1 + (i - run->start), *wide2 = run->wide2 + (i - run->start);
+    const uint32_t top1 = ivec_top(run->top1), top2 = ivec_top(run->top2);
+    const float largest1 = block_largest(top1), largest2 = block_largest(top2);
+    for (unsigned part = 0; part < 2; part++) {
+        uint64_t ahead = i + (2 + part) * BLOCK_8BIT / 4;
+        for (unsigned j = 0; j < BLOCK_8BIT / 4; j += PAIR_ELEMS)
+            prefetch_pair(true, grad_dtype, split, ZINF_OPTIM_MOMENTS_8BIT, a, ahead + j);
+        if (part == 0 && !block_is_odd(top1))
+            store_codes1(a->byte_moment1 + i, wide1, TOP1 / largest1, largest1 * (1e-4f / TOP1));
+        if (part == 1 && !block_is_odd(top2))
+            store_codes2(a->byte_moment2 + i, wide2, TOP2 / largest2, largest2 * (1e-4f / TOP2));
     }
+    block_scale(a->scale1 + i / BLOCK_8BIT, a->byte_moment1 + i, top1, TOP1);
+    block_scale(a->scale2 + i / BLOCK_8BIT, a->byte_moment2 + i, top2, TOP2);
+}
+
+/* count elements from run->start on: whole vectors, and in 8 bits whole blocks. */
+ALWAYS_INLINE void step_run(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
+                            enum zinf_dtype param_dtype, enum zinf_optim_moments form,
+                            const struct lanes *k, const struct zinf_optim_array *a,
+                            struct run *run, uint64_t count)
+{
+    const uint64_t end = run->start + count;
+    for (uint64_t i = run->start; i < end;) {
+        const uint64_t block = i;
+        uint64_t stop = end;
+        if (form == ZINF_OPTIM_MOMENTS_8BIT) {
+            stop = i + BLOCK_8BIT;
+            block_begin(run, a, i);
+        }
+        for (; i + PAIR_ELEMS <= stop; i += PAIR_ELEMS) {
+            if (form != ZINF_OPTIM_MOMENTS_8BIT || i < block + BLOCK_8BIT / 2)
+                prefetch_pair(has_moment2(kind), grad_dtype, param_dtype == SPLIT_MASTER, form, a,
+                              i);
+            for (unsigned lane = 0; lane < PAIR_ELEMS; lane += LANES)
+                step_vector(kind, grad_dtype, param_dtype, form, k, a, run, i + lane);
+        }
+        for (; i < stop; i += LANES)
+            step_vector(kind, grad_dtype, param_dtype, form, k, a, run, i);
+        if (form == ZINF_OPTIM_MOMENTS_8BIT)
+            step_block_end(grad_dtype, param_dtype == SPLIT_MASTER, a, run, block);
+    }
+}
+
+/* ---- loops: kind, dtypes and form are constants in each copy ---- */
+
+ALWAYS_INLINE uint64_t unit_of(enum zinf_optim_moments form)
+{
+    return form == ZINF_OPTIM_MOMENTS_8BIT ? BLOCK_8BIT : LANES;
 }
 
 /*
@@ -249,122 +239,214 @@ ALWAYS_INLINE void step_tile(enum zinf_optim_kind kind, enum zinf_dtype grad_dty
  * out half full (measured: half the speed). So a tile collects its copy in the first-level cache.
  */
 ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
-                                 enum zinf_dtype param_dtype, const struct lanes *k,
-                                 const struct zinf_optim_array *array, uint64_t i, uint64_t end)
+                                 enum zinf_dtype param_dtype, enum zinf_optim_moments form,
+                                 const struct lanes *k, const struct zinf_optim_array *array,
+                                 uint64_t i, uint64_t end)
 {
     const uint64_t param_bytes = param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
     struct zinf_optim_array a = *array; /* local: pointers stay in registers */
-    _Alignas(CACHE_LINE) char tile[TILE_ELEMS * sizeof(float)];
-    bool stream = param_dtype < NO_PARAM && HAS_STREAM &&
-                  ((uintptr_t)a.param + i * param_bytes) % CACHE_LINE == 0;
-    for (; i + TILE_ELEMS <= end; i += TILE_ELEMS) {
-        if (!stream) {
-            step_tile(kind, grad_dtype, param_dtype, k, &a, i, a.param, i);
-            continue;
+    _Alignas(CACHE_LINE) char copy[TILE_ELEMS * sizeof(float)];
+    _Alignas(CACHE_LINE) float wide[2][TILE_ELEMS];
+    uint16_t low[TILE_ELEMS], high[TILE_ELEMS];
+    struct run run = {.wide1 = wide[0], .wide2 = wide[1]};
+    bool can_stream = param_dtype < NO_PARAM && HAS_STREAM &&
+                      ((uintptr_t)a.param + i * param_bytes) % CACHE_LINE == 0;
+    while (i + unit_of(form) <= end) {
+        uint64_t count = end - i < TILE_ELEMS ? (end - i) / unit_of(form) * unit_of(form)
+                                              : TILE_ELEMS;
+        bool stream = can_stream && count == TILE_ELEMS;
+        run.start = i;
+        run.param = stream ? copy : (char *)a.param + i * param_bytes;
+        if (form == ZINF_OPTIM_MOMENTS_BF16 && a.stochastic_rounding) {
+            random_halves(low, high, a.first_element + i, count, k->step, a.rounding_key);
+            run.low = low;
+            run.high = high;
         }
-        step_tile(kind, grad_dtype, param_dtype, k, &a, i, tile, 0);
-        for (uint64_t byte = 0; byte < TILE_ELEMS * param_bytes; byte += CACHE_LINE)
-            line_stream((char *)a.param + i * param_bytes + byte, tile + byte);
+        step_run(kind, grad_dtype, param_dtype, form, k, &a, &run, count);
+        if (stream)
+            for (uint64_t byte = 0; byte < TILE_ELEMS * param_bytes; byte += CACHE_LINE)
+                line_stream((char *)a.param + i * param_bytes + byte, copy + byte);
+        i += count;
     }
-    for (; i + LANES <= end; i += LANES)
-        step_vector(kind, grad_dtype, param_dtype, k, &a, i, a.param, i);
     return i;
 }
 
-ALWAYS_INLINE uint64_t step_to(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
-                               const struct lanes *k, const struct zinf_optim_array *a, uint64_t i,
-                               uint64_t end)
+/* ---- less than a unit ---- */
+
+/* Room for one unit of any form, with zeros behind what is there. */
+struct part {
+    float master[BLOCK_8BIT], moment1[BLOCK_8BIT], moment2[BLOCK_8BIT]; /* wide, in 8 bits */
+    float grad[BLOCK_8BIT], param[BLOCK_8BIT];
+    uint16_t remainder[BLOCK_8BIT], half_moment1[BLOCK_8BIT], half_moment2[BLOCK_8BIT];
+    uint16_t low[BLOCK_8BIT], high[BLOCK_8BIT];
+    int8_t byte_moment1[BLOCK_8BIT];
+    uint8_t byte_moment2[BLOCK_8BIT];
+    float scale1, scale2;
+};
+
+/* Elements i .. i + count of the array, through padded arrays on the stack. Rare, so of one form
+ * for all kinds. */
+static __attribute__((noinline)) void step_partial(enum zinf_optim_kind kind,
+                                                   enum zinf_optim_moments form,
+                                                   const struct lanes *k,
+                                                   const struct zinf_optim_array *a, uint64_t i,
+                                                   uint64_t count)
 {
-    if (a->remainder)
-        return step_loop(kind, grad_dtype, SPLIT_MASTER, k, a, i, end);
-    if (!a->param)
-        return step_loop(kind, grad_dtype, NO_PARAM, k, a, i, end);
-    if (a->param_dtype == ZINF_DTYPE_F32)
-        return step_loop(kind, grad_dtype, ZINF_DTYPE_F32, k, a, i, end);
-    if (a->param_dtype == ZINF_DTYPE_BF16)
-        return step_loop(kind, grad_dtype, ZINF_DTYPE_BF16, k, a, i, end);
-    return step_loop(kind, grad_dtype, ZINF_DTYPE_F16, k, a, i, end);
+    struct part part = {.scale1 = 0};
+    const size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    const size_t param_bytes = a->param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    const struct {
+        void *part, *array;
+        size_t element_bytes;
+    } fields[] = {
+        {part.grad, (void *)a->grad, grad_bytes}, /* first: it is only read */
+        {part.master, a->master, sizeof(float)},
+        {part.moment1, a->moment1, sizeof(float)},
+        {part.moment2, a->moment2, sizeof(float)},
+        {part.param, a->param, param_bytes},
+        {part.remainder, a->remainder, sizeof(uint16_t)},
+        {part.half_moment1, a->half_moment1, sizeof(uint16_t)},
+        {part.half_moment2, a->half_moment2, sizeof(uint16_t)},
+        {part.byte_moment1, a->byte_moment1, sizeof(uint8_t)},
+        {part.byte_moment2, a->byte_moment2, sizeof(uint8_t)},
+    };
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+        if (fields[f].array)
+            memcpy(fields[f].part, (char *)fields[f].array + i * fields[f].element_bytes,
+                   count * fields[f].element_bytes);
+    struct zinf_optim_array padded = *a;
+    padded.master = part.master;
+    padded.moment1 = part.moment1;
+    padded.moment2 = part.moment2;
+    padded.grad = part.grad;
+    padded.param = part.param;
+    padded.remainder = part.remainder;
+    padded.half_moment1 = part.half_moment1;
+    padded.half_moment2 = part.half_moment2;
+    padded.byte_moment1 = part.byte_moment1;
+    padded.byte_moment2 = part.byte_moment2;
+    padded.scale1 = form == ZINF_OPTIM_MOMENTS_8BIT ? a->scale1 + i / BLOCK_8BIT : NULL;
+    padded.scale2 = form == ZINF_OPTIM_MOMENTS_8BIT ? a->scale2 + i / BLOCK_8BIT : NULL;
+    struct run run = {.param = part.param, .wide1 = part.moment1, .wide2 = part.moment2};
+    if (a->half_moment1 && a->stochastic_rounding) {
+        random_halves(part.low, part.high, a->first_element + i, count, k->step, a->rounding_key);
+        run.low = part.low;
+        run.high = part.high;
+    }
+    step_run(kind, a->grad_dtype, param_form(a), form, k, &padded, &run, unit_of(form));
+    for (size_t f = 1; f < sizeof fields / sizeof *fields; f++)
+        if (fields[f].array)
+            memcpy((char *)fields[f].array + i * fields[f].element_bytes, fields[f].part,
+                   count * fields[f].element_bytes);
 }
 
-ALWAYS_INLINE void step_kind(enum zinf_optim_kind kind, const struct optim_scalars *scalars,
-                             const struct zinf_optim_array *a, uint64_t i, uint64_t end)
+/* ---- one copy of the loop for each kind, form and pair of dtypes ---- */
+
+ALWAYS_INLINE uint64_t step_to(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
+                               enum zinf_optim_moments form, const struct lanes *k,
+                               const struct zinf_optim_array *a, uint64_t i, uint64_t end)
+{
+    if (a->remainder)
+        return step_loop(kind, grad_dtype, SPLIT_MASTER, form, k, a, i, end);
+    if (!a->param)
+        return step_loop(kind, grad_dtype, NO_PARAM, form, k, a, i, end);
+    if (a->param_dtype == ZINF_DTYPE_F32)
+        return step_loop(kind, grad_dtype, ZINF_DTYPE_F32, form, k, a, i, end);
+    if (a->param_dtype == ZINF_DTYPE_BF16)
+        return step_loop(kind, grad_dtype, ZINF_DTYPE_BF16, form, k, a, i, end);
+    return step_loop(kind, grad_dtype, ZINF_DTYPE_F16, form, k, a, i, end);
+}
+
+/* Elements up to where the moments start a line; 8-bit blocks are taken as they lie. */
+ALWAYS_INLINE uint64_t head_of(enum zinf_optim_moments form, const struct zinf_optim_array *a,
+                               uint64_t i)
+{
+    if (form == ZINF_OPTIM_MOMENTS_8BIT)
+        return 0;
+    if (form == ZINF_OPTIM_MOMENTS_BF16)
+        return (0 - (uintptr_t)(a->half_moment1 + i)) % CACHE_LINE / sizeof(uint16_t) % LANES;
+    return (0 - (uintptr_t)(a->moment1 + i)) % CACHE_LINE / sizeof(float) % LANES;
+}
+
+ALWAYS_INLINE void step_kind(enum zinf_optim_kind kind, enum zinf_optim_moments form,
+                             const struct optim_scalars *scalars, const struct zinf_optim_array *a,
+                             uint64_t i, uint64_t end)
 {
     const struct lanes k = lanes_of(scalars);
-    uint64_t head = (0 - (uintptr_t)(a->moment1 + i)) % CACHE_LINE / sizeof(float) % LANES;
+    uint64_t head = head_of(form, a, i);
     if (head > end - i)
         head = end - i;
     if (head)
-        step_partial(kind, &k, a, i, head);
+        step_partial(kind, form, &k, a, i, head);
     i += head;
     if (a->grad_dtype == ZINF_DTYPE_F32)
-        i = step_to(kind, ZINF_DTYPE_F32, &k, a, i, end);
+        i = step_to(kind, ZINF_DTYPE_F32, form, &k, a, i, end);
     else if (a->grad_dtype == ZINF_DTYPE_BF16)
-        i = step_to(kind, ZINF_DTYPE_BF16, &k, a, i, end);
+        i = step_to(kind, ZINF_DTYPE_BF16, form, &k, a, i, end);
     else
-        i = step_to(kind, ZINF_DTYPE_F16, &k, a, i, end);
+        i = step_to(kind, ZINF_DTYPE_F16, form, &k, a, i, end);
     if (i < end)
-        step_partial(kind, &k, a, i, end - i);
+        step_partial(kind, form, &k, a, i, end - i);
 }
 
-static __attribute__((noinline)) void step_adamw(const struct optim_scalars *s,
-                                                 const struct zinf_optim_array *a, uint64_t begin,
-                                                 uint64_t end)
-{
-    step_kind(ZINF_OPTIM_ADAMW, s, a, begin, end);
-}
+typedef void step_function(const struct optim_scalars *s, const struct zinf_optim_array *a,
+                           uint64_t begin, uint64_t end);
+#define STEP(name, kind, form)                                                                     \
+    static __attribute__((noinline)) void name(const struct optim_scalars *s,                      \
+                                               const struct zinf_optim_array *a, uint64_t begin,   \
+                                               uint64_t end)                                       \
+    {                                                                                              \
+        step_kind(kind, form, s, a, begin, end);                                                   \
+    }
+STEP(step_adamw, ZINF_OPTIM_ADAMW, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_adam, ZINF_OPTIM_ADAM, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_lion, ZINF_OPTIM_LION, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_adagrad, ZINF_OPTIM_ADAGRAD, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_sgd, ZINF_OPTIM_SGD, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_stream1, OPTIM_STREAM1, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_stream2, OPTIM_STREAM2, ZINF_OPTIM_MOMENTS_F32)
+STEP(step_adamw_half, ZINF_OPTIM_ADAMW, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_adam_half, ZINF_OPTIM_ADAM, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_lion_half, ZINF_OPTIM_LION, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_adagrad_half, ZINF_OPTIM_ADAGRAD, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_sgd_half, ZINF_OPTIM_SGD, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_stream1_half, OPTIM_STREAM1, ZINF_OPTIM_MOMENTS_BF16)
+STEP(step_adamw_byte, ZINF_OPTIM_ADAMW, ZINF_OPTIM_MOMENTS_8BIT)
 
-static __attribute__((noinline)) void step_adam(const struct optim_scalars *s,
-                                                const struct zinf_optim_array *a, uint64_t begin,
-                                                uint64_t end)
-{
-    step_kind(ZINF_OPTIM_ADAM, s, a, begin, end);
-}
-
-static __attribute__((noinline)) void step_lion(const struct optim_scalars *s,
-                                                const struct zinf_optim_array *a, uint64_t begin,
-                                                uint64_t end)
-{
-    step_kind(ZINF_OPTIM_LION, s, a, begin, end);
-}
-
-static __attribute__((noinline)) void step_adagrad(const struct optim_scalars *s,
-                                                   const struct zinf_optim_array *a, uint64_t begin,
-                                                   uint64_t end)
-{
-    step_kind(ZINF_OPTIM_ADAGRAD, s, a, begin, end);
-}
-
-static __attribute__((noinline)) void step_sgd(const struct optim_scalars *s,
-                                               const struct zinf_optim_array *a, uint64_t begin,
-                                               uint64_t end)
-{
-    step_kind(ZINF_OPTIM_SGD, s, a, begin, end);
-}
-
-static __attribute__((noinline)) void step_stream1(const struct optim_scalars *s,
-                                                   const struct zinf_optim_array *a, uint64_t begin,
-                                                   uint64_t end)
-{
-    step_kind(OPTIM_STREAM1, s, a, begin, end);
-}
-
-static __attribute__((noinline)) void step_stream2(const struct optim_scalars *s,
-                                                   const struct zinf_optim_array *a, uint64_t begin,
-                                                   uint64_t end)
-{
-    step_kind(OPTIM_STREAM2, s, a, begin, end);
-}
-
-/* One step over fp32 moments. */
-static void step_plain(const struct optim_scalars *s, const struct zinf_optim_array *a,
+static void step_range(const struct optim_scalars *s, const struct zinf_optim_array *a,
                        uint64_t begin, uint64_t end)
 {
-    static void (*const steps[])(const struct optim_scalars *, const struct zinf_optim_array *,
-                                 uint64_t, uint64_t) = {
+    static step_function *const wide[] = {
         [ZINF_OPTIM_ADAMW] = step_adamw, [ZINF_OPTIM_ADAM] = step_adam,
         [ZINF_OPTIM_LION] = step_lion,   [ZINF_OPTIM_ADAGRAD] = step_adagrad,
         [ZINF_OPTIM_SGD] = step_sgd,     [OPTIM_STREAM1] = step_stream1,
         [OPTIM_STREAM2] = step_stream2,
     };
-    steps[s->kind](s, a, begin, end);
+    static step_function *const half[] = {
+        [ZINF_OPTIM_ADAMW] = step_adamw_half, [ZINF_OPTIM_ADAM] = step_adam_half,
+        [ZINF_OPTIM_LION] = step_lion_half,   [ZINF_OPTIM_ADAGRAD] = step_adagrad_half,
+        [ZINF_OPTIM_SGD] = step_sgd_half,     [OPTIM_STREAM1] = step_stream1_half,
+    };
+    if (a->byte_moment1)
+        step_adamw_byte(s, a, begin, end);
+    else
+        (a->half_moment1 ? half : wide)[s->kind](s, a, begin, end);
+}
+
+/* What follows an update is done a block at a time, while its values are near. */
+static void step(const struct optim_scalars *s, const struct zinf_optim_array *a, uint64_t begin,
+                 uint64_t end, double *block_sums)
+{
+    const size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;
+    const uint64_t stride = block_sums || a->zero_grad ? OPTIM_BLOCK_ELEMS : end - begin;
+    for (uint64_t i = begin; i < end; i += stride) {
+        uint64_t stop = end - i < stride ? end : i + stride;
+        step_range(s, a, i, stop);
+        if (block_sums)
+            *block_sums++ = a->remainder ? sum_block_split(a->param, a->remainder, i, stop)
+                                         : sum_block(a->master, ZINF_DTYPE_F32, i, stop);
+        if (a->zero_grad)
+            memset((char *)a->grad + i * grad_bytes, 0, (stop - i) * grad_bytes);
+    }
+    line_stream_end();
 }

@@ -10,8 +10,6 @@
 
 /* Below this a thread costs more to wake than it saves: about 10 us of memory traffic. */
 #define THREAD_ELEMS 16384u
-/* Blocks whose sums are held at a time: 8 KiB of stack, 16 MiB of fp32. */
-#define SUM_BLOCKS 1024u
 /* Elements between two looks at whether another thread has found one in front of us. */
 #define SEARCH_ELEMS 65536u
 
@@ -25,11 +23,26 @@ static void run_slice(void (*body)(void *arg, uint64_t begin, uint64_t end), voi
     fesetenv(&saved);
 }
 
-void optim_parallel(uint64_t n, int n_threads,
-                    void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
+int optim_useful_threads(uint64_t n, int n_threads)
 {
     if (n_threads > 1 && (uint64_t)n_threads > n / THREAD_ELEMS)
         n_threads = (int)(n / THREAD_ELEMS);
+    return n_threads > 1 ? n_threads : 1;
+}
+
+struct optim_slice optim_slice_of(uint64_t n, uint64_t unit, uint64_t index, uint64_t team)
+{
+    const uint64_t units = (n + unit - 1) / unit;
+    struct optim_slice s = {units * index / team * unit, units * (index + 1) / team * unit};
+    if (s.end > n)
+        s.end = n;
+    return s;
+}
+
+/* Units of unit elements, of which the last may be short. */
+static void run_parallel(uint64_t n, uint64_t unit, int n_threads,
+                         void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
+{
     if (n_threads <= 1) {
         if (n)
             run_slice(body, arg, 0, n);
@@ -37,15 +50,26 @@ void optim_parallel(uint64_t n, int n_threads,
     }
 #pragma omp parallel num_threads(n_threads)
     {
-        uint64_t units = (n + OPTIM_BLOCK_ELEMS - 1) / OPTIM_BLOCK_ELEMS;
         uint64_t index = (uint64_t)omp_get_thread_num(), team = (uint64_t)omp_get_num_threads();
-        uint64_t begin = units * index / team * OPTIM_BLOCK_ELEMS;
-        uint64_t end = units * (index + 1) / team * OPTIM_BLOCK_ELEMS;
-        if (end > n)
-            end = n;
-        if (begin < end)
-            run_slice(body, arg, begin, end);
+        struct optim_slice slice = optim_slice_of(n, unit, index, team);
+        struct optim_node_visit visit;
+        optim_node_enter(&visit, index, team);
+        if (slice.begin < slice.end)
+            run_slice(body, arg, slice.begin, slice.end);
+        optim_node_leave(&visit);
     }
+}
+
+void optim_parallel(uint64_t n, int n_threads,
+                    void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
+{
+    run_parallel(n, OPTIM_BLOCK_ELEMS, optim_useful_threads(n, n_threads), body, arg);
+}
+
+void optim_parallel_units(uint64_t units, int n_threads,
+                          void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
+{
+    run_parallel(units, 1, n_threads, body, arg);
 }
 
 /* ---- sum of squares ---- */
@@ -53,39 +77,61 @@ void optim_parallel(uint64_t n, int n_threads,
 struct sum_job {
     const struct optim_ops *ops;
     const void *x;
+    const uint16_t *remainder; /* of a split master, whose parameter is x; else NULL */
     enum zinf_dtype dtype;
     uint64_t first, n; /* this batch: elements first .. first + n */
-    double sums[SUM_BLOCKS];
+    double sums[OPTIM_SUM_BLOCKS];
 };
 
 static void sum_slice(void *arg, uint64_t begin, uint64_t end)
 {
     struct sum_job *job = arg;
     for (uint64_t i = begin; i < end; i += OPTIM_BLOCK_ELEMS) {
-        uint64_t block_end = i + OPTIM_BLOCK_ELEMS < end ? i + OPTIM_BLOCK_ELEMS : end;
+        uint64_t from = job->first + i, to = job->first + end;
+        if (to - from > OPTIM_BLOCK_ELEMS)
+            to = from + OPTIM_BLOCK_ELEMS;
         job->sums[i / OPTIM_BLOCK_ELEMS] =
-            job->ops->sum_block(job->x, job->dtype, job->first + i, job->first + block_end);
+            job->remainder ? job->ops->sum_block_split(job->x, job->remainder, from, to)
+                           : job->ops->sum_block(job->x, job->dtype, from, to);
     }
+}
+
+static double sum_batches(struct sum_job *job, uint64_t n, int n_threads)
+{
+    const uint64_t batch_elems = (uint64_t)OPTIM_SUM_BLOCKS * OPTIM_BLOCK_ELEMS;
+    double total = 0;
+    for (; job->first < n; job->first += batch_elems) {
+        job->n = n - job->first < batch_elems ? n - job->first : batch_elems;
+        optim_parallel(job->n, n_threads, sum_slice, job);
+        for (uint64_t block = 0; block * OPTIM_BLOCK_ELEMS < job->n; block++)
+            total += job->sums[block];
+    }
+    return total;
 }
 
 double optim_sum_with(const struct optim_ops *ops, const void *x, enum zinf_dtype dtype, uint64_t n,
                       int n_threads)
 {
-    const uint64_t batch_elems = (uint64_t)SUM_BLOCKS * OPTIM_BLOCK_ELEMS;
     struct sum_job job = {.ops = ops, .x = x, .dtype = dtype};
-    double total = 0;
-    for (; job.first < n; job.first += batch_elems) {
-        job.n = n - job.first < batch_elems ? n - job.first : batch_elems;
-        optim_parallel(job.n, n_threads, sum_slice, &job);
-        for (uint64_t block = 0; block * OPTIM_BLOCK_ELEMS < job.n; block++)
-            total += job.sums[block];
-    }
-    return total;
+    return sum_batches(&job, n, n_threads);
+}
+
+double optim_sum_split_with(const struct optim_ops *ops, const uint16_t *param,
+                            const uint16_t *remainder, uint64_t n, int n_threads)
+{
+    struct sum_job job = {.ops = ops, .x = param, .remainder = remainder};
+    return sum_batches(&job, n, n_threads);
 }
 
 double zinf_optim_sum_squares(const void *x, enum zinf_dtype dtype, uint64_t n, int n_threads)
 {
     return optim_sum_with(optim_ops_of(zinf_isa()), x, dtype, n, n_threads);
+}
+
+double zinf_optim_sum_squares_split(const uint16_t *param, const uint16_t *remainder, uint64_t n,
+                                    int n_threads)
+{
+    return optim_sum_split_with(optim_ops_of(zinf_isa()), param, remainder, n, n_threads);
 }
 
 /* ---- first non-finite element ---- */

@@ -52,6 +52,41 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return fmaf(a, b, c);
 }
 
+static inline vec vec_min(vec a, vec b)
+{
+    return a < b ? a : b;
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return a > b ? a : b;
+}
+
+static inline vec vec_abs(vec x)
+{
+    return fabsf(x);
+}
+
+static inline vec vec_copysign_of(vec x, vec y)
+{
+    return copysignf(x, y);
+}
+
+static inline vec vec_flip_sign(vec x, vec y)
+{
+    return signbit(y) ? -x : x;
+}
+
+static inline vec vec_mul_below(vec a, vec b, vec x, vec y)
+{
+    return a < b ? x * y : x;
+}
+
+static inline vec vec_mul_nonzero(vec c, vec x, vec y)
+{
+    return c != 0 ? x * y : 0;
+}
+
 static inline vec vec_load_bf16(const uint16_t *x)
 {
     return zinf_bf16_to_f32(*x);
@@ -121,6 +156,11 @@ static inline void sums_store(const struct sums *sums, double lane[OPTIM_SUM_LAN
     memcpy(lane, sums->lane, sizeof sums->lane);
 }
 
+static inline void squares_add(double *to, vec x)
+{
+    *to += (double)x * (double)x;
+}
+
 typedef uint32_t ivec;
 
 static inline ivec ivec_set1(uint32_t x)
@@ -128,17 +168,85 @@ static inline ivec ivec_set1(uint32_t x)
     return x;
 }
 
-static inline ivec ivec_count_from(uint32_t x)
+/* A lane has room for a product here. */
+#define SPREAD 1
+
+static inline ivec ivec_gather(ivec even, ivec odd)
+{
+    (void)odd;
+    return even;
+}
+
+static inline ivec ivec_count_spread(uint32_t x)
 {
     return x;
 }
 
-static inline ivec ivec_xor(ivec a, ivec b)
+static inline ivec ivec_xor3(ivec a, ivec b, ivec c)
 {
-    return a ^ b;
+    return a ^ b ^ c;
 }
 
-static inline void ivec_mul_wide(ivec a, uint32_t b, ivec *high, ivec *low)
+static inline ivec ivec_max(ivec a, ivec b)
+{
+    return a > b ? a : b;
+}
+
+static inline uint32_t ivec_top(ivec x)
+{
+    return x;
+}
+
+static inline ivec ivec_shift_right(ivec x, unsigned bits)
+{
+    return x >> bits;
+}
+
+static inline ivec ivec_of_bits(vec x)
+{
+    ivec bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline vec vec_of_bits(ivec bits)
+{
+    vec x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline ivec ivec_truncate(vec x)
+{
+    return (ivec)(int32_t)x;
+}
+
+static inline vec vec_convert(ivec x)
+{
+    return (vec)(int32_t)x;
+}
+
+static inline ivec ivec_load_bytes(const uint8_t *x)
+{
+    return *x;
+}
+
+static inline ivec ivec_load_signed(const int8_t *x)
+{
+    return (ivec)(int32_t)*x;
+}
+
+static inline void ivec_store_bytes(uint8_t *to, ivec x)
+{
+    *to = (uint8_t)x;
+}
+
+static inline vec vec_lookup(const float table[8], ivec index)
+{
+    return table[index % 8];
+}
+
+static inline void ivec_mul_spread(ivec a, uint32_t b, ivec *high, ivec *low)
 {
     uint64_t product = (uint64_t)a * b;
     *high = (uint32_t)(product >> 32);
@@ -158,13 +266,23 @@ static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *ra
     *to = (uint16_t)((bits + *random) >> 16);
 }
 
-#include "cpu_optim/optim_kernels.h"
+#include "cpu_optim/vector_kernels.h"
+
 #include "cpu_optim/reduce_kernels.h"
-#include "cpu_optim/staged_kernels.h"
+
+#include "cpu_optim/moment_kernels.h"
+
+#include "cpu_optim/optim_kernels.h"
+
+#include "cpu_optim/adafactor_kernels.h"
 
 const struct optim_ops optim_ops_scalar = {
     .step = step,
     .sum_block = sum_block,
+    .sum_block_split = sum_block_split,
     .find_nonfinite = find_nonfinite,
     .accumulate = accumulate,
+    .adafactor_sums = adafactor_sums,
+    .adafactor_norm = adafactor_norm,
+    .adafactor_apply = adafactor_apply,
 };

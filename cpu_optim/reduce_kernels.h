@@ -1,6 +1,6 @@
 /*
  * reduce_kernels: sum of squares, search for non-finite values, accumulation. Included by each
- * per-ISA file after optim_kernels.h, on whose vector names it stands.
+ * per-ISA file after vector_kernels.h.
  *
  * The square of an fp32 value is exact in double, so multiply-then-add and fused multiply-add give
  * the same bits; padding a short vector with zeros adds +0 to sums that are never -0.
@@ -22,29 +22,61 @@ ALWAYS_INLINE vec load_up_to(const void *x, enum zinf_dtype dtype, uint64_t i, u
     return load_partial(x, dtype, i < end ? i : end, i < end ? end - i : 0);
 }
 
-ALWAYS_INLINE double sum_block_as(const void *x, enum zinf_dtype dtype, uint64_t i, uint64_t end)
+static __attribute__((noinline)) vec load_split_up_to(const void *param, const uint16_t *remainder,
+                                                      uint64_t i, uint64_t end)
 {
-    struct sums sums = sums_zero();
+    uint16_t high[LANES] = {0}, low[LANES] = {0};
+    uint64_t count = i >= end ? 0 : end - i < LANES ? end - i : LANES;
+    memcpy(high, (const uint16_t *)param + i, count * sizeof *high);
+    memcpy(low, remainder + i, count * sizeof *low);
+    return vec_load_split(high, low);
+}
+
+ALWAYS_INLINE double sums_total(const struct sums *sums)
+{
     double lane[OPTIM_SUM_LANES];
-    for (; i + OPTIM_SUM_LANES <= end; i += OPTIM_SUM_LANES)
-        for (unsigned j = 0; j < OPTIM_SUM_LANES / LANES; j++)
-            sums_add(&sums, j, load_as(x, dtype, i + j * LANES));
-    for (unsigned j = 0; i + j * LANES < end; j++)
-        sums_add(&sums, j, load_up_to(x, dtype, i + j * LANES, end));
-    sums_store(&sums, lane);
+    sums_store(sums, lane);
     for (unsigned half = OPTIM_SUM_LANES / 2; half; half /= 2)
         for (unsigned j = 0; j < half; j++)
             lane[j] += lane[j + half];
     return lane[0];
 }
 
+/* Of a split master, x is its parameter; else remainder is NULL. */
+ALWAYS_INLINE double sum_block_as(const void *x, const uint16_t *remainder, enum zinf_dtype dtype,
+                                  uint64_t i, uint64_t end)
+{
+    struct sums sums = sums_zero();
+    for (; i + OPTIM_SUM_LANES <= end; i += OPTIM_SUM_LANES)
+        for (unsigned j = 0; j < OPTIM_SUM_LANES / LANES; j++) {
+            const uint64_t at = i + j * LANES;
+            sums_add(&sums, j,
+                     dtype == SPLIT_MASTER
+                         ? vec_load_split((const uint16_t *)x + at, remainder + at)
+                         : load_as(x, dtype, at));
+        }
+    for (unsigned j = 0; i + j * LANES < end; j++) {
+        const uint64_t at = i + j * LANES;
+        sums_add(&sums, j,
+                 dtype == SPLIT_MASTER ? load_split_up_to(x, remainder, at, end)
+                                       : load_up_to(x, dtype, at, end));
+    }
+    return sums_total(&sums);
+}
+
 static double sum_block(const void *x, enum zinf_dtype dtype, uint64_t begin, uint64_t end)
 {
     if (dtype == ZINF_DTYPE_F32)
-        return sum_block_as(x, ZINF_DTYPE_F32, begin, end);
+        return sum_block_as(x, NULL, ZINF_DTYPE_F32, begin, end);
     if (dtype == ZINF_DTYPE_BF16)
-        return sum_block_as(x, ZINF_DTYPE_BF16, begin, end);
-    return sum_block_as(x, ZINF_DTYPE_F16, begin, end);
+        return sum_block_as(x, NULL, ZINF_DTYPE_BF16, begin, end);
+    return sum_block_as(x, NULL, ZINF_DTYPE_F16, begin, end);
+}
+
+static double sum_block_split(const void *param, const uint16_t *remainder, uint64_t begin,
+                              uint64_t end)
+{
+    return sum_block_as(param, remainder, SPLIT_MASTER, begin, end);
 }
 
 ALWAYS_INLINE uint64_t find_as(const void *x, enum zinf_dtype dtype, uint64_t i, uint64_t end)

@@ -46,6 +46,20 @@ expect 0 "usage: zinf inspect" "" "help of a command" "$zinf" help inspect
 expect 0 "usage: zinf config" "" "--help of a command" "$zinf" config --help
 expect 2 "" "did you mean --json?" "unknown option" silent "$zinf" inspect --jsn "$model"
 expect 2 "" "one PATH" "inspect without a path" silent "$zinf" inspect
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+expect 0 "usage: zinf bench optim" "" "help of a bench" "$zinf" bench optim --help
+expect 0 "ratio" "" "bench optim" "$zinf" bench optim --elements 10000 --repeats 2 --threads 1
+expect 0 '"optimizer":	"Adafactor"' "" "bench optim as JSON" \
+    "$zinf" bench optim --elements 10000 --repeats 1 --optimizer all --form all --json
+for key in AdamW/fp32 AdamW/split-8bit SGD/bf16 Adafactor/split; do
+    expect 0 "$key" "" "$key is kept" cat "$work/cache/zinf/bench.json"
+done
+expect 2 "" "did you mean 'Lion'" "bench of an unknown optimizer" \
+    silent "$zinf" bench optim --optimizer Lino
+expect 2 "" "no such form" "bench of a form that is not there" \
+    silent "$zinf" bench optim --optimizer Lion --form 8bit --elements 100
+expect 2 "" "out of range" "bench of no elements" silent "$zinf" bench optim --elements 0
 if [ -w /dev/full ]; then
     expect 1 "" "cannot write" "a full disk" silent sh -c '"$0" help >/dev/full' "$zinf"
 fi

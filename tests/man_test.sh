@@ -20,9 +20,10 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     fi
 done
 
-for command in init train eval generate gradients export inspect config report "bench nvme"; do
+for command in init train eval generate gradients export inspect config report "bench nvme" \
+    "bench optim"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
-    used=$("$BUILDDIR/zinf" help $command | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
+    used=$("$BUILDDIR/zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     shown=$(sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESC/s/.*Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     if [ -n "$used" ] && [ "$used" = "$listed" ] && [ "$used" = "$shown" ]; then

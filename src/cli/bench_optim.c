@@ -1,15 +1,215 @@
 /*
- * bench_optim: `zinf bench optim`.
+ * bench_optim: `zinf bench optim`. Each optimizer, in each form of its state, against a streaming
+ * loop that moves the same bytes; the loop and the step take turns in one run.
  */
 #include "cli/bench.h"
+#include "cpu_optim/optim_bench.h"
 
-static const char usage[] = "usage: zinf bench optim [options]\n";
+#include <stdlib.h>
+#include <strings.h>
+
+static const char usage[] =
+    "usage: zinf bench optim [options]\n"
+    "\n"
+    "Times one update of bf16 parameters from a bf16 gradient, in RAM.\n"
+    "\n"
+    "  --optimizer NAME ...  AdamW, Adam, Lion, Adagrad, SGD, Adafactor or all (default AdamW)\n"
+    "  --form NAME ...       how state is kept (default fp32): fp32, bf16, bf16-random, 8bit for\n"
+    "                        the moments, and split, split-bf16, split-bf16-random, split-8bit\n"
+    "                        where the master is the parameter and 16 bits more; or all\n"
+    "  --elements N          parameters (default 33554432)\n"
+    "  --threads N           default: all CPUs of this process\n"
+    "  --repeats N           rounds, of which the best counts (default 10)\n"
+    "  --json                one JSON object\n";
+
+/* ---- what can be measured ---- */
+
+struct form {
+    const char *name;
+    bool split;
+    enum zinf_optim_moments moments;
+    bool random;
+};
+static const struct form forms[] = {
+    {"fp32", false, ZINF_OPTIM_MOMENTS_F32, false},
+    {"split", true, ZINF_OPTIM_MOMENTS_F32, false},
+    {"bf16", false, ZINF_OPTIM_MOMENTS_BF16, false},
+    {"split-bf16", true, ZINF_OPTIM_MOMENTS_BF16, false},
+    {"bf16-random", false, ZINF_OPTIM_MOMENTS_BF16, true},
+    {"split-bf16-random", true, ZINF_OPTIM_MOMENTS_BF16, true},
+    {"8bit", false, ZINF_OPTIM_MOMENTS_8BIT, false},
+    {"split-8bit", true, ZINF_OPTIM_MOMENTS_8BIT, false},
+};
+#define N_FORMS ((int)(sizeof forms / sizeof *forms))
+#define N_OPTIMIZERS (ZINF_OPTIM_KINDS + 1) /* the kinds, and Adafactor */
+
+static const char *optimizer_name(int i)
+{
+    return i < ZINF_OPTIM_KINDS ? zinf_optim_name((enum zinf_optim_kind)i) : "Adafactor";
+}
+
+static bool has_form(int optimizer, const struct form *form)
+{
+    if (form->moments == ZINF_OPTIM_MOMENTS_8BIT)
+        return optimizer == ZINF_OPTIM_ADAMW;
+    return form->moments == ZINF_OPTIM_MOMENTS_F32 || optimizer < ZINF_OPTIM_KINDS;
+}
+
+/* ---- options ---- */
+
+struct bench_optim_args {
+    struct cli_strings optimizers, forms;
+    int64_t elements, threads, repeats;
+    bool json;
+    bool optimizer_on[N_OPTIMIZERS], form_on[sizeof forms / sizeof *forms];
+};
+
+/* Marks in on what words name among count names; default_name where there are no words. */
+static int select_names(const char *option, const struct cli_strings *words, const char **names,
+                        int count, bool *on)
+{
+    on[0] = words->n == 0;
+    for (int w = 0; w < words->n; w++) {
+        const char *word = words->items[w];
+        bool all = !strcasecmp(word, "all"), found = all;
+        for (int i = 0; i < count; i++)
+            if (all || !strcasecmp(word, names[i]))
+                on[i] = found = true;
+        if (!found) {
+            const char *near = cli_nearest(word, names, (size_t)count);
+            return zinf_fail(-EINVAL, "%s '%s' is unknown%s%s%s", option, word,
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        }
+    }
+    return 0;
+}
+
+static int parse(struct bench_optim_args *args, int argc, char **argv)
+{
+    const char *names[N_OPTIMIZERS + N_FORMS];
+    const struct cli_option options[] = {
+        {"--optimizer", CLI_STRINGS, &args->optimizers, 0, 0},
+        {"--form", CLI_STRINGS, &args->forms, 0, 0},
+        {"--elements", CLI_INT, &args->elements, 1, 0x1p40},
+        {"--threads", CLI_INT, &args->threads, 1, 4096},
+        {"--repeats", CLI_INT, &args->repeats, 1, 100000},
+        {"--json", CLI_FLAG, &args->json, 0, 0},
+    };
+    int rc = cli_parse(&bench_optim, options, sizeof options / sizeof *options, NULL, argc, argv);
+    for (int i = 0; i < N_OPTIMIZERS; i++)
+        names[i] = optimizer_name(i);
+    for (int i = 0; i < N_FORMS; i++)
+        names[N_OPTIMIZERS + i] = forms[i].name;
+    if (!rc)
+        rc = select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS,
+                          args->optimizer_on);
+    if (!rc)
+        rc = select_names("--form", &args->forms, names + N_OPTIMIZERS, N_FORMS, args->form_on);
+    return rc;
+}
+
+/* ---- results ---- */
+
+static void print_result(const char *name, const char *form, const struct zinf_optim_bench *b)
+{
+    printf("%-10s %-18s %7.2f ms  %7.1f M/s  %6.1f GB/s  roof %6.1f GB/s  ratio %.2f\n", name, form,
+           b->seconds * 1e3, (double)b->n / b->seconds * 1e-6,
+           (double)b->bytes / b->seconds * 1e-9, b->roof_gb_per_s, b->ratio);
+    fflush(stdout);
+}
+
+/* Keeps the rates for zinf estimate and, with --json, adds the result to list. */
+static int record(cJSON *list, const char *name, const char *form, const struct zinf_optim_bench *b)
+{
+    char key[64];
+    cJSON *kept = cJSON_CreateObject();
+    if (!kept || !cJSON_AddNumberToObject(kept, "elements", (double)b->n / b->seconds) ||
+        !cJSON_AddNumberToObject(kept, "bytes", (double)b->bytes / b->seconds) ||
+        !cJSON_AddNumberToObject(kept, "roof", b->roof_gb_per_s * 1e9)) {
+        cJSON_Delete(kept);
+        return zinf_fail(-ENOMEM, "no memory for the result");
+    }
+    snprintf(key, sizeof key, "%s/%s", name, form);
+    bench_cache_save("optim", key, kept);
+    if (!list) {
+        cJSON_Delete(kept);
+        return 0;
+    }
+    cJSON_AddItemToArray(list, kept);
+    cJSON_AddStringToObject(kept, "optimizer", name);
+    cJSON_AddStringToObject(kept, "form", form);
+    cJSON_AddNumberToObject(kept, "seconds", b->seconds);
+    cJSON_AddNumberToObject(kept, "bytes_per_step", (double)b->bytes);
+    cJSON_AddNumberToObject(kept, "ratio", b->ratio);
+    return 0;
+}
+
+static int measure(const struct bench_optim_args *args, int optimizer, const struct form *form,
+                   cJSON *list)
+{
+    struct zinf_optim_bench bench = {
+        .kind = optimizer < ZINF_OPTIM_KINDS ? (enum zinf_optim_kind)optimizer : ZINF_OPTIM_LION,
+        .adafactor = optimizer == ZINF_OPTIM_KINDS,
+        .isa = zinf_isa(),
+        .n = (uint64_t)args->elements,
+        .grad_dtype = ZINF_DTYPE_BF16,
+        .param_dtype = ZINF_DTYPE_BF16,
+        .split_master = form->split,
+        .moments = form->moments,
+        .stochastic_rounding = form->random,
+        .n_threads = (int)args->threads,
+        .repeats = (int)args->repeats,
+    };
+    int rc = zinf_optim_bench(&bench);
+    if (!rc && !list)
+        print_result(optimizer_name(optimizer), form->name, &bench);
+    return rc ? rc : record(list, optimizer_name(optimizer), form->name, &bench);
+}
+
+static int measure_all(const struct bench_optim_args *args, cJSON *list)
+{
+    int rc = 0, measured = 0;
+    for (int o = 0; o < N_OPTIMIZERS && !rc; o++)
+        for (int f = 0; f < N_FORMS && !rc; f++)
+            if (args->optimizer_on[o] && args->form_on[f] && has_form(o, &forms[f])) {
+                rc = measure(args, o, &forms[f], list);
+                measured++;
+            }
+    if (!rc && !measured)
+        rc = zinf_fail(-EINVAL, "no such form: bf16 moments are of all but Adafactor, 8-bit ones "
+                                "of AdamW");
+    return rc;
+}
 
 static int run(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    return cli_error(&bench_optim, zinf_fail(-ENOSYS, "not built yet"));
+    struct bench_optim_args args = {.elements = 1 << 25, .repeats = 10};
+    cJSON *result = NULL, *list = NULL;
+    char *text = NULL;
+    int rc = parse(&args, argc, argv);
+    if (rc)
+        return rc > 0 ? CLI_OK : cli_error(&bench_optim, CLI_USAGE);
+    if (!args.threads)
+        args.threads = zinf_optim_thread_count(0);
+    if (args.json) {
+        result = cJSON_CreateObject();
+        cJSON_AddStringToObject(result, "isa", zinf_isa_name(zinf_isa()));
+        cJSON_AddNumberToObject(result, "threads", (double)args.threads);
+        cJSON_AddNumberToObject(result, "elements", (double)args.elements);
+        list = cJSON_AddArrayToObject(result, "results");
+        if (!list)
+            rc = zinf_fail(-ENOMEM, "no memory for the result");
+    } else {
+        printf("%lld elements, %d threads, %s\n", (long long)args.elements, (int)args.threads,
+               zinf_isa_name(zinf_isa()));
+    }
+    if (!rc)
+        rc = measure_all(&args, list);
+    if (!rc && result && (text = cJSON_Print(result)))
+        puts(text);
+    cJSON_free(text);
+    cJSON_Delete(result);
+    return rc ? cli_error(&bench_optim, rc == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command bench_optim = {"bench optim", "", usage, run};

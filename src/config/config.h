@@ -36,10 +36,13 @@ enum zinf_scheduler_kind {
 };
 
 struct zinf_config_optimizer {
-    char type[16]; /* "AdamW", "Adam", "Lion", "Adagrad", "SGD" as resolved */
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit" as resolved */
+    char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool bias_correction;
-    bool decoupled; /* AdamW, or Adam with adam_w_mode */
+    bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
+    double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */
+    bool relative_step, scale_parameter;            /* Adafactor */
 };
 
 struct zinf_config_scheduler {

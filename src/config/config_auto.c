@@ -147,22 +147,21 @@ static int optimizer_defaults(struct config_loader *loader)
 {
     struct zinf_config_optimizer *optimizer = &loader->config->optimizer;
     int code = 0;
-    if (!strcmp(optimizer->type, "Adagrad")) {
-        if (!given(loader, "optimizer.params.lr")) {
-            optimizer->lr = 1e-2;
-            code = inherit(loader, "optimizer.params.lr", "Adagrad");
-        }
-        if (!code && !given(loader, "optimizer.params.eps")) {
-            optimizer->eps = 1e-10;
-            code = inherit(loader, "optimizer.params.eps", "Adagrad");
-        }
+    const bool adagrad = !strcmp(optimizer->type, "Adagrad");
+    const bool adafactor = !strcmp(optimizer->type, "Adafactor");
+    if ((adagrad || adafactor) && !given(loader, "optimizer.params.lr")) {
+        optimizer->lr = 1e-2;
+        code = inherit(loader, "optimizer.params.lr", optimizer->type);
+    }
+    if (!code && adagrad && !given(loader, "optimizer.params.eps")) {
+        optimizer->eps = 1e-10;
+        code = inherit(loader, "optimizer.params.eps", "Adagrad");
     }
     if (!strcmp(optimizer->type, "AdamW") && !optimizer->decoupled)
         zinf_log(ZINF_LOG_WARN, "%s is false, but AdamW always decouples the decay; use Adam",
                  zinf_config_where(loader->config, "optimizer.params.adam_w_mode"));
     if (strcmp(optimizer->type, "Adam"))
-        optimizer->decoupled =
-            !strcmp(optimizer->type, "AdamW") || !strcmp(optimizer->type, "Lion");
+        optimizer->decoupled = strcmp(optimizer->type, "Adagrad") && strcmp(optimizer->type, "SGD");
     return code;
 }
 

@@ -54,7 +54,9 @@ enum {
     TAKER_LION = 1 << 10,
     TAKER_ADAGRAD = 1 << 11,
     TAKER_SGD = 1 << 12,
-    TAKER_OPTIMIZERS = 0x1f00,
+    TAKER_ADAFACTOR = 1 << 13,
+    TAKER_ADAMW8BIT = 1 << 14,
+    TAKER_OPTIMIZERS = 0x7f00,
 };
 
 struct zinf_config_key {

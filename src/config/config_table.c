@@ -18,7 +18,8 @@ _Static_assert(offsetof(struct zinf_config_optimizer, beta2) ==
 static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const dtypes[] = {"fp32", "float32", "bf16", "bfloat16",
                                      "fp16", "float16", NULL};
-static const char *const optimizers[] = {"AdamW", "Adam", "Lion", "Adagrad", "SGD", NULL};
+static const char *const optimizers[] = {"AdamW",     "Adam",      "Lion", "Adagrad", "SGD",
+                                          "Adafactor", "AdamW8bit", NULL};
 static const char *const schedulers[] = {
     "", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle", NULL};
 static const char *const warmups[] = {"linear", "log", NULL};
@@ -60,7 +61,7 @@ static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 #define SCHED "scheduler.params."
 
 enum {
-    ADAMS = TAKER_ADAMW | TAKER_ADAM,
+    ADAMS = TAKER_ADAMW | TAKER_ADAM | TAKER_ADAMW8BIT,
     WARMUP = 1 << ZINF_SCHEDULER_WARMUP_LR,
     DECAY = 1 << ZINF_SCHEDULER_WARMUP_DECAY_LR,
     COSINE = 1 << ZINF_SCHEDULER_WARMUP_COSINE_LR,
@@ -92,7 +93,18 @@ const struct zinf_config_key zinf_config_keys[] = {
     NUMBER_KEY("optimizer.params.momentum", optimizer.momentum, 0, 0, 1, .below_max = true,
         .takers = TAKER_SGD)
     BOOL_KEY("optimizer.params.bias_correction", optimizer.bias_correction, 1, .takers = ADAMS)
-    BOOL_KEY("optimizer.params.adam_w_mode", optimizer.decoupled, 1, .takers = ADAMS)
+    BOOL_KEY("optimizer.params.adam_w_mode", optimizer.decoupled, 1,
+        .takers = TAKER_ADAMW | TAKER_ADAM)
+    NUMBER_KEY("optimizer.params.beta2_decay", optimizer.beta2_decay, -0.8, -10, 0,
+        .takers = TAKER_ADAFACTOR)
+    NUMBER_KEY("optimizer.params.eps1", optimizer.eps1, 0x1p-23, 1e-18, 1, .takers = TAKER_ADAFACTOR)
+    NUMBER_KEY("optimizer.params.eps2", optimizer.eps2, 1e-3, 0, 1e3, .takers = TAKER_ADAFACTOR)
+    NUMBER_KEY("optimizer.params.d", optimizer.clip_threshold, 1, 1e-6, 1e30,
+        .takers = TAKER_ADAFACTOR)
+    BOOL_KEY("optimizer.params.relative_step", optimizer.relative_step, 1,
+        .takers = TAKER_ADAFACTOR)
+    BOOL_KEY("optimizer.params.scale_parameter", optimizer.scale_parameter, 1,
+        .takers = TAKER_ADAFACTOR)
     REFUSE("optimizer.params.max_grad_norm", KEY_ANY, 0,
         "clipping is the top-level key gradient_clipping; move the number there")
     REFUSE("optimizer.params.amsgrad", KEY_BOOL, 0,
