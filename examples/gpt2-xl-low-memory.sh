@@ -38,19 +38,14 @@ rm -rf "$folder/output"
     --progress plain --output "$folder/output" | tee "$folder/result.json"
 
 # The last steps: the first is measured one operation at a time, the second fills the pipeline.
-awk -v seq="$seq_len" '
-    function number(key) {
-        return match($0, "\"" key "\": *[-0-9.e+]+") ?
-            substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) + 0 : 0
-    }
-    /"predicted_seconds"/ && number("step") > 2 {
-        n++; time += number("step_seconds"); expected += number("predicted_seconds")
-        for (lane in lanes) busy[lanes[lane]] += number(lanes[lane])
-    }
-    BEGIN { split("read write h2d d2h device host", lanes, " ") }
-    END {
-        if (!n) { print "run at least 3 steps to see a rate"; exit }
-        for (lane in busy) if (busy[lane] > floor) { floor = busy[lane]; name = lane }
-        printf "step: %.1f s (%.1f tokens/s), predicted %.1f s; lane \"%s\" was busy %.1f s: ratio %.2f\n",
-            time / n, seq * n / time, expected / n, name, floor / n, floor / time
-    }' "$folder/output/log.jsonl"
+sed -n '/"predicted_seconds"/p' "$folder/output/log.jsonl" | tail -n +2 |
+    sed 's/.*"step_seconds": \([0-9.]*\).*"predicted_seconds": \([0-9.]*\).*"lane_seconds": {\([^}]*\)}.*/\1 \2 \3/; s/[",]//g; s/: / /g' |
+    awk -v seq="$seq_len" '
+        { n++; time += $1; expected += $2; for (i = 3; i < NF; i += 2) busy[$i] += $(i + 1) }
+        END {
+            if (!n) { print "run at least 3 steps to see a rate"; exit }
+            for (lane in busy) if (busy[lane] > most) { most = busy[lane]; name = lane }
+            printf "step: %.1f s (%.1f tokens/s), predicted %.1f s; ", time / n, seq * n / time,
+                expected / n
+            printf "floor: lane %s was busy %.1f s, ratio %.2f\n", name, most / n, most / time
+        }'
