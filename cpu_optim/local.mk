@@ -2,8 +2,8 @@
 # compiler fuse a multiply and an add by itself: the bits would depend on it.
 OPTIM_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno
 OPTIM_INTERNAL = cpu_optim/optim_bench.h cpu_optim/optim_internal.h cpu_optim/vector_kernels.h \
-	cpu_optim/reduce_kernels.h cpu_optim/moment_kernels.h cpu_optim/optim_kernels.h \
-	cpu_optim/adafactor_kernels.h
+	cpu_optim/reduce_kernels.h cpu_optim/moment_kernels.h \
+	cpu_optim/formula_kernels.h cpu_optim/optim_kernels.h cpu_optim/adafactor_kernels.h
 INSTALLED_H += cpu_optim/optim.h
 
 noinst_LTLIBRARIES += liboptim.la

@@ -92,11 +92,12 @@ ALWAYS_INLINE void store_half(uint16_t *to, vec value, const uint16_t *random)
  * three bits find the line: e stands at (e + 7) % 8. */
 static const float line_slope1[8] = {0.45e-5f,    0.225e-4f,    0.1125e-3f, 0.5625e-3f,
                                      0.28125e-2f, 0.140625e-1f, 0,          0.9e-6f};
-static const float line_offset1[8] = {-0.575e-5f,     -0.6875e-4f,  -0.74375e-3f, -0.771875e-2f,
-                                      -0.7859375e-1f, -0.79296875f, 0,            -0.35e-6f};
+static const float line_offset1[8] = {
+    -0.575e-5f,   -0.6875e-4f, -0.74375e-3f, -0.771875e-2f, -0.7859375e-1f,
+    -0.79296875f, 0,           -0.35e-6f};
 static const float line_slope2[8] = {0.45e-6f,    0.225e-5f,    0.1125e-4f,   0.5625e-4f,
                                      0.28125e-3f, 0.140625e-2f, 0.703125e-2f, 0.9e-7f};
-static const float line_offset2[8] = {-0.575e-6f,     -0.6875e-5f,    -0.74375e-4f,  -0.771875e-3f,
+static const float line_offset2[8] = {-0.575e-6f,     -0.6875e-5f,     -0.74375e-4f,  -0.771875e-3f,
                                       -0.7859375e-2f, -0.79296875e-1f, -0.796484375f, -0.35e-7f};
 /* The value of the last code: it stands for the largest of a block. */
 #define TOP1 (1 - 0.45f / 64)
@@ -106,7 +107,8 @@ ALWAYS_INLINE vec load_codes1(const int8_t *codes, vec scale)
 {
     const vec c = vec_convert(ivec_load_signed(codes));
     const ivec e = ivec_shift_right(ivec_of_bits(c), 23);
-    vec value = vec_fma(vec_lookup(line_slope1, e), c, vec_flip_sign(vec_lookup(line_offset1, e), c));
+    vec value =
+        vec_fma(vec_lookup(line_slope1, e), c, vec_flip_sign(vec_lookup(line_offset1, e), c));
     return vec_mul_nonzero(c, value, scale);
 }
 
@@ -120,9 +122,9 @@ ALWAYS_INLINE vec load_codes2(const uint8_t *codes, vec scale)
 
 /*
  * How the moments of one block are put into cells: the inverse of the lines above, scaled by unit,
- * which takes the largest to the last value; split is 1e-4 of the unscaled. The lines fall in slope from decade to decade, so the
- * cell is the least of them all; and four decades down it is the same picture, 16 times smaller, so
- * that four lines are enough.
+ * which takes the largest to the last value; split is 1e-4 of the unscaled. The lines fall in slope
+ * from decade to decade, so the cell is the least of them all; and four decades down it is the same
+ * picture, 16 times smaller, so that four lines are enough.
  */
 struct cells {
     vec slope[4], offset[4], split;
@@ -132,7 +134,8 @@ ALWAYS_INLINE struct cells cells_of(float first, float unit, float split)
 {
     const vec scale = vec_set1(unit);
     return (struct cells){
-        .slope = {vec_mul(vec_set1(first / 0.9f), scale), vec_mul(vec_set1(first * 5 / 0.9f), scale),
+        .slope = {vec_mul(vec_set1(first / 0.9f), scale),
+                  vec_mul(vec_set1(first * 5 / 0.9f), scale),
                   vec_mul(vec_set1(first * 25 / 0.9f), scale),
                   vec_mul(vec_set1(first * 125 / 0.9f), scale)},
         .offset = {vec_set1(first / 9 * 8), vec_set1(first / 18 * 8), vec_set1(first / 36 * 8),
@@ -202,12 +205,12 @@ ALWAYS_INLINE void block_scale(float *scale, void *codes, uint32_t top, float la
 
 /* What a run of elements has beside its arrays. */
 struct run {
-    uint64_t start;            /* its first element */
-    void *param;               /* where the copy of that element goes */
+    uint64_t start;             /* its first element */
+    void *param;                /* where the copy of that element goes */
     const uint16_t *low, *high; /* random bits from start on, or NULL */
-    float *wide1, *wide2;      /* new 8-bit moments from start on */
-    vec scale1, scale2;        /* of the 8-bit block */
-    ivec top1, top2;           /* the largest magnitudes yet in it, as bits */
+    float *wide1, *wide2;       /* new 8-bit moments from start on */
+    vec scale1, scale2;         /* of the 8-bit block */
+    ivec top1, top2;            /* the largest magnitudes yet in it, as bits */
 };
 
 ALWAYS_INLINE vec load_moment1(enum zinf_optim_moments form, const struct zinf_optim_array *a,
@@ -264,4 +267,3 @@ ALWAYS_INLINE void block_begin(struct run *run, const struct zinf_optim_array *a
     run->scale2 = vec_set1(a->scale2[i / BLOCK_8BIT]);
     run->top1 = run->top2 = ivec_set1(0);
 }
-

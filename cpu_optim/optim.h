@@ -88,9 +88,9 @@ struct zinf_optim_hyper {
  * ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The leading zeros of a code are
  * the decimal exponent, and what follows the first one the fraction: with e = floor(log2 |c|), c
  * stands for the middle of its cell,
- *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 .. 127,
- * and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store it,
- * takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
+ *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 ..
+ * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store
+ * it, takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
  * code 1 at least, since a step is divided by its root. A block that is all below 2^-126 becomes 0;
  * one with an Inf or NaN becomes NaN.
  */
@@ -109,10 +109,10 @@ struct zinf_optim_array {
     uint16_t *half_moment2;   /* [n] bf16, updated: instead of moment2 */
     bool stochastic_rounding; /* of bf16 moments */
     uint64_t rounding_key, first_element;
-    int8_t *byte_moment1;     /* [n] codes, updated: instead of moment1 */
-    uint8_t *byte_moment2;    /* [n] codes, updated: instead of moment2 */
-    float *scale1, *scale2;               /* [ceil(n / ZINF_OPTIM_8BIT_BLOCK)], updated */
-    bool zero_grad;                       /* grad is set to zero as soon as it is used */
+    int8_t *byte_moment1;   /* [n] codes, updated: instead of moment1 */
+    uint8_t *byte_moment2;  /* [n] codes, updated: instead of moment2 */
+    float *scale1, *scale2; /* [ceil(n / ZINF_OPTIM_8BIT_BLOCK)], updated */
+    bool zero_grad;         /* grad is set to zero as soon as it is used */
     /* If set, grad is looked through first: the index of the first Inf or NaN, or UINT64_MAX. */
     uint64_t *nonfinite;
     double *sum_squares; /* if set: of the new masters, as zinf_optim_sum_squares counts */
@@ -146,14 +146,14 @@ void zinf_optim_accumulate(float *dst, const void *src, enum zinf_dtype src_dtyp
 
 /* Shazeer & Stern, arXiv 1804.04235, with the eps of PyTorch, whose defaults stand beside. */
 struct zinf_adafactor_hyper {
-    float lr;              /* 1e-2: the step, or with relative_step its upper bound */
-    float beta2_decay;     /* -0.8: a gradient counts step^beta2_decay in the second moments */
-    float eps1, eps2;      /* 2^-23 and 1e-3: least root of a second moment (> 0), least RMS(p) */
-    float clip_threshold;  /* 1: d, the largest RMS of the update before its step */
-    float weight_decay;    /* 0; decoupled */
-    bool relative_step;    /* true: rho = min(lr, 1 / sqrt(step)); else lr */
-    bool scale_parameter;  /* true: the step is rho max(eps2, RMS(p)); else rho */
-    uint64_t step;         /* 1 at the first update */
+    float lr;             /* 1e-2: the step, or with relative_step its upper bound */
+    float beta2_decay;    /* -0.8: a gradient counts step^beta2_decay in the second moments */
+    float eps1, eps2;     /* 2^-23 and 1e-3: least root of a second moment (> 0), least RMS(p) */
+    float clip_threshold; /* 1: d, the largest RMS of the update before its step */
+    float weight_decay;   /* 0; decoupled */
+    bool relative_step;   /* true: rho = min(lr, 1 / sqrt(step)); else lr */
+    bool scale_parameter; /* true: the step is rho max(eps2, RMS(p)); else rho */
+    uint64_t step;        /* 1 at the first update */
 };
 /*
  * One tensor, which must be whole: its second moments are factored into means over rows and over
@@ -166,12 +166,12 @@ struct zinf_adafactor_hyper {
  * Of a vector (rows = 1) c alone is kept, the whole second moment. Three reads of grad, two of p.
  */
 struct zinf_adafactor_tensor {
-    uint64_t rows, cols;   /* a matrix, row by row; a vector has one row */
-    float *master;         /* [rows][cols] fp32, updated; NULL with remainder */
-    uint16_t *remainder;   /* [rows][cols]: split master, as above */
-    float *row_moment;     /* [rows], updated; NULL of a vector */
-    float *col_moment;     /* [cols], updated */
-    const void *grad;      /* [rows][cols] in grad_dtype */
+    uint64_t rows, cols; /* a matrix, row by row; a vector has one row */
+    float *master;       /* [rows][cols] fp32, updated; NULL with remainder */
+    uint16_t *remainder; /* [rows][cols]: split master, as above */
+    float *row_moment;   /* [rows], updated; NULL of a vector */
+    float *col_moment;   /* [cols], updated */
+    const void *grad;    /* [rows][cols] in grad_dtype */
     enum zinf_dtype grad_dtype;
     float grad_scale;
     void *param; /* [rows][cols] in param_dtype, written; NULL: not wanted */
@@ -180,7 +180,8 @@ struct zinf_adafactor_tensor {
     bool zero_grad;      /* grad is set to zero as soon as it is used */
     uint64_t *nonfinite; /* if set: the index of the first Inf or NaN in grad, or UINT64_MAX */
 };
-/* -EINVAL as zinf_optim_step; -ERANGE for a gradient that is not finite. Nothing is changed then. */
+/* -EINVAL as zinf_optim_step; -ERANGE for a gradient that is not finite. Nothing is changed then.
+ */
 int zinf_adafactor_step(const struct zinf_adafactor_hyper *hyper,
                         const struct zinf_adafactor_tensor *tensor, int n_threads);
 uint64_t zinf_adafactor_workspace_bytes(uint64_t rows, uint64_t cols);

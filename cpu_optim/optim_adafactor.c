@@ -12,13 +12,13 @@
 
 #define MAX_STRIPES 64u
 #define MAX_SQUARES 0x1p127 /* their means are kept in fp32 */
-#define STRIPE_ROWS 64u /* a stripe's column sums are a small part of what it reads */
+#define STRIPE_ROWS 64u     /* a stripe's column sums are a small part of what it reads */
 
 struct workspace {
-    double *row_sums;  /* [rows], then squares of the update's rows */
-    double *col_sums;  /* [stripes][padded_cols] */
-    float *row_roots;  /* [rows] */
-    float *col_roots;  /* [padded_cols] */
+    double *row_sums; /* [rows], then squares of the update's rows */
+    double *col_sums; /* [stripes][padded_cols] */
+    float *row_roots; /* [rows] */
+    float *col_roots; /* [padded_cols] */
     uint64_t stripes, padded_cols;
 };
 
@@ -165,9 +165,11 @@ int optim_adafactor_with(const struct optim_ops *ops, const struct zinf_adafacto
         int rc = optim_check_finite(ops, t->grad, t->grad_dtype, n, &nonfinite, n_threads);
         if (t->nonfinite)
             *t->nonfinite = nonfinite;
-        return rc ? rc : zinf_fail(-ERANGE, "adafactor: squares of gradients scaled by %g overflow: "
-                                            "nothing was changed; lower grad_scale",
-                                   (double)t->grad_scale);
+        return rc ? rc
+                  : zinf_fail(-ERANGE,
+                              "adafactor: squares of gradients scaled by %g overflow: "
+                              "nothing was changed; lower grad_scale",
+                              (double)t->grad_scale);
     }
     if (hyper->scale_parameter)
         squares = t->remainder ? optim_sum_split_with(ops, t->param, t->remainder, n, n_threads)
@@ -211,8 +213,7 @@ static int check_hyper(const struct zinf_adafactor_hyper *h)
         return zinf_fail(-EINVAL, "adafactor: beta2_decay is %g: give 0 or less, such as -0.8",
                          (double)h->beta2_decay);
     if (!(h->eps1 >= 0x1p-60f && h->eps1 < INFINITY))
-        return zinf_fail(-EINVAL, "adafactor: eps1 is %g: give at least 1e-18",
-                         (double)h->eps1);
+        return zinf_fail(-EINVAL, "adafactor: eps1 is %g: give at least 1e-18", (double)h->eps1);
     if (!(h->clip_threshold > 0))
         return zinf_fail(-EINVAL, "adafactor: clip_threshold is %g: give more than 0",
                          (double)h->clip_threshold);
@@ -232,7 +233,9 @@ static int check_tensor(const struct zinf_adafactor_tensor *t)
         return rc;
     if (!t->col_moment || (t->rows > 1 && !t->row_moment) || !t->workspace)
         return zinf_fail(-EINVAL, "adafactor: %s is NULL",
-                         !t->col_moment ? "col_moment" : !t->workspace ? "workspace" : "row_moment");
+                         !t->col_moment  ? "col_moment"
+                         : !t->workspace ? "workspace"
+                                         : "row_moment");
     if ((uintptr_t)t->workspace % 64)
         return zinf_fail(-EINVAL, "adafactor: workspace is not 64-byte aligned");
     const struct optim_range ranges[] = {

@@ -221,11 +221,11 @@ static inline ivec ivec_load_signed(const int8_t *x)
 /* The low byte of each lane. */
 static inline void ivec_store_bytes(uint8_t *to, ivec x)
 {
-    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                         -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i low =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                         -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i bytes = _mm256_shuffle_epi8(x, low);
-    __m128i both =
-        _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    __m128i both = _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
     _mm_storel_epi64((__m128i *)(void *)to, both);
 }
 
@@ -256,6 +256,8 @@ static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *ra
 #include "cpu_optim/reduce_kernels.h"
 
 #include "cpu_optim/moment_kernels.h"
+
+#include "cpu_optim/formula_kernels.h"
 
 #include "cpu_optim/optim_kernels.h"
 

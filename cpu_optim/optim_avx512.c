@@ -92,15 +92,15 @@ static inline vec vec_sign(vec c, vec x)
 static inline vec vec_copysign_of(vec x, vec y)
 {
     const __m512i sign = _mm512_set1_epi32(INT32_MIN);
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(x),
-                                                         _mm512_castps_si512(y), sign, 0xf8));
+    return _mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y), sign, 0xf8));
 }
 
 static inline vec vec_flip_sign(vec x, vec y)
 {
     const __m512i sign = _mm512_set1_epi32(INT32_MIN);
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(x),
-                                                         _mm512_castps_si512(y), sign, 0x78));
+    return _mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y), sign, 0x78));
 }
 
 static inline vec vec_mul_below(vec a, vec b, vec x, vec y)
@@ -229,6 +229,8 @@ static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *ra
 #include "cpu_optim/reduce_kernels.h"
 
 #include "cpu_optim/moment_kernels.h"
+
+#include "cpu_optim/formula_kernels.h"
 
 #include "cpu_optim/optim_kernels.h"
 

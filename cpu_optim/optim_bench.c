@@ -40,29 +40,32 @@ static void fill_some(void *to, enum zinf_dtype dtype, uint64_t first, uint64_t 
     }
 }
 
+static void touch(void *array, size_t element_bytes, uint64_t begin, uint64_t end)
+{
+    if (array)
+        memset((char *)array + begin * element_bytes, 0, (end - begin) * element_bytes);
+}
+
 /* Each thread is the first to touch the pages of its slice, so they lie on its node. Moments of
  * zero bits are zeros in every form. */
 static void touch_slice(void *arg, uint64_t begin, uint64_t end)
 {
     const struct stage *stage = arg;
     const struct zinf_optim_array *a = &stage->array, *roof = &stage->roof;
-    const uint64_t count = end - begin;
     const size_t grad_bytes = zinf_dtype_bytes(a->grad_dtype);
+    const size_t param_bytes = zinf_dtype_bytes(a->param_dtype);
     if (a->master)
-        fill_some(a->master + begin, ZINF_DTYPE_F32, begin, count);
-    if (a->remainder)
-        memset(a->remainder + begin, 0, count * sizeof *a->remainder);
-    if (a->half_moment2)
-        memset(a->half_moment2 + begin, 0, count * sizeof *a->half_moment2);
-    if (roof->moment1)
-        memset(roof->moment1 + begin, 0, count * sizeof *roof->moment1);
-    if (roof->moment2)
-        memset(roof->moment2 + begin, 0, count * sizeof *roof->moment2);
-    if (roof->half_moment1)
-        memset(roof->half_moment1 + begin, 0, count * sizeof *roof->half_moment1);
-    fill_some((char *)a->grad + begin * grad_bytes, a->grad_dtype, begin, count);
-    fill_some((char *)a->param + begin * zinf_dtype_bytes(a->param_dtype), a->param_dtype, begin,
-              count);
+        fill_some(a->master + begin, ZINF_DTYPE_F32, begin, end - begin);
+    touch(a->remainder, sizeof(uint16_t), begin, end);
+    touch(roof->moment1, sizeof(float), begin, end);
+    touch(roof->moment2, sizeof(float), begin, end);
+    touch(roof->half_moment1, sizeof(uint16_t), begin, end);
+    touch(a->half_moment1, sizeof(uint16_t), begin, end);
+    touch(a->half_moment2, sizeof(uint16_t), begin, end);
+    touch(a->byte_moment1, 1, begin, end);
+    touch(a->byte_moment2, 1, begin, end);
+    fill_some((char *)a->grad + begin * grad_bytes, a->grad_dtype, begin, end - begin);
+    fill_some((char *)a->param + begin * param_bytes, a->param_dtype, begin, end - begin);
 }
 
 /* ---- the arrays ---- */
@@ -96,65 +99,80 @@ static uint64_t step_bytes(const struct zinf_optim_bench *b)
     uint64_t master = b->split_master ? 2 * (2 + 2) : 2 * 4 + zinf_dtype_bytes(b->param_dtype);
     if (b->adafactor)
         return b->n * (3 * grad + master + 4);
-    uint64_t moments =
-        zinf_optim_state_bytes(b->kind, b->moments, b->split_master, b->n) -
-        b->n * (b->split_master ? 2 : 4);
+    uint64_t moments = zinf_optim_state_bytes(b->kind, b->moments, b->split_master, b->n) -
+                       b->n * (b->split_master ? 2 : 4);
     return b->n * (master + grad) + 2 * moments;
 }
 
-/* Arrays of a moment in fp32, or of two in bf16 or one and two of 8 bits in bf16's room: the roof
- * moves the same bytes in whole arrays. */
-static int stage_init(struct stage *s, struct zinf_optim_bench *b)
+/* Where everything lies in one block; moments have the room of fp32 whatever their form. */
+struct places {
+    size_t master, moment1, moment2, grad, param, scales, workspace, bytes;
+};
+
+static struct places places_of(const struct zinf_optim_bench *b)
 {
+    struct places p = {0};
+    p.master = place(&p.bytes, b->n, b->split_master ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32);
+    p.moment1 = place(&p.bytes, b->n, ZINF_DTYPE_F32);
+    p.moment2 = place(&p.bytes, b->n, ZINF_DTYPE_F32);
+    p.grad = place(&p.bytes, b->n, b->grad_dtype);
+    p.param = place(&p.bytes, b->n, b->param_dtype);
+    p.scales = place(&p.bytes, 2 * (b->n / ZINF_OPTIM_8BIT_BLOCK + 1), ZINF_DTYPE_F32);
+    p.workspace = zinf_align_up(p.bytes, 64);
+    p.bytes =
+        p.workspace + zinf_adafactor_workspace_bytes(b->n / ADAFACTOR_COLS + 1, ADAFACTOR_COLS);
+    p.bytes = zinf_align_up(p.bytes, HUGE_PAGE);
+    return p;
+}
+
+/* The moments of the step, and arrays for the roof that move the same bytes: one fp32 moment for
+ * two in bf16, one in bf16 for two of 8 bits. */
+static void stage_moments(struct stage *s, float *room1, float *room2, float *scales)
+{
+    const struct zinf_optim_bench *b = s->bench;
     const bool two = zinf_optim_n_moments(b->kind) > 1 && !b->adafactor;
-    const bool half = b->moments == ZINF_OPTIM_MOMENTS_BF16;
-    const bool byte = b->moments == ZINF_OPTIM_MOMENTS_8BIT;
-    const uint64_t blocks = b->n / ZINF_OPTIM_8BIT_BLOCK + 1;
-    size_t bytes = 0;
-    size_t master = place(&bytes, b->n, b->split_master ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32);
-    size_t moment1 = place(&bytes, b->n, ZINF_DTYPE_F32);
-    size_t moment2 = place(&bytes, b->n, ZINF_DTYPE_F32);
-    size_t grad = place(&bytes, b->n, b->grad_dtype), param = place(&bytes, b->n, b->param_dtype);
-    size_t scales = place(&bytes, 2 * blocks, ZINF_DTYPE_F32), work = zinf_align_up(bytes, 64);
-    bytes = work + zinf_adafactor_workspace_bytes(b->n / ADAFACTOR_COLS + 1, ADAFACTOR_COLS);
-    bytes = zinf_align_up(bytes, HUGE_PAGE);
-    s->base = aligned_alloc(HUGE_PAGE, bytes);
-    if (!s->base)
-        return zinf_fail(-ENOMEM, "bench optim: %zu bytes for %llu elements: give fewer", bytes,
-                         (unsigned long long)b->n);
-    madvise(s->base, bytes, MADV_HUGEPAGE); /* a hint: without it the roof is as much lower */
-    memset(s->base + scales, 0, bytes - scales);
-    float *const room1 = (float *)(void *)(s->base + moment1);
-    float *const room2 = (float *)(void *)(s->base + moment2);
-    s->roof = (struct zinf_optim_array){
-        .n = b->n,
-        .master = b->split_master ? NULL : (float *)(void *)(s->base + master),
-        .remainder = b->split_master ? (uint16_t *)(void *)(s->base + master) : NULL,
-        .grad = s->base + grad,
-        .grad_dtype = b->grad_dtype,
-        .grad_scale = 1,
-        .param = s->base + param,
-        .param_dtype = b->param_dtype,
-    };
-    s->array = s->roof;
-    if (byte || (half && !two))
-        s->roof.half_moment1 = (uint16_t *)room2;
-    else
-        s->roof.moment1 = room1;
-    s->roof.moment2 = two && !half && !byte ? room2 : NULL;
-    if (byte) {
+    if (b->moments == ZINF_OPTIM_MOMENTS_8BIT) {
         s->array.byte_moment1 = (int8_t *)room1;
         s->array.byte_moment2 = (uint8_t *)room1 + b->n + 64;
-        s->array.scale1 = (float *)(void *)(s->base + scales);
-        s->array.scale2 = s->array.scale1 + blocks;
-    } else if (half) {
+        s->array.scale1 = scales;
+        s->array.scale2 = scales + b->n / ZINF_OPTIM_8BIT_BLOCK + 1;
+        s->roof.half_moment1 = (uint16_t *)room2;
+    } else if (b->moments == ZINF_OPTIM_MOMENTS_BF16) {
         s->array.half_moment1 = (uint16_t *)room1;
         s->array.half_moment2 = two ? (uint16_t *)room2 : NULL;
         s->array.stochastic_rounding = b->stochastic_rounding;
+        s->roof.moment1 = two ? room1 : NULL;
+        s->roof.half_moment1 = two ? NULL : (uint16_t *)room2;
     } else {
-        s->array.moment1 = room1;
-        s->array.moment2 = s->roof.moment2;
+        s->array.moment1 = s->roof.moment1 = room1;
+        s->array.moment2 = s->roof.moment2 = two ? room2 : NULL;
     }
+}
+
+static int stage_init(struct stage *s, struct zinf_optim_bench *b)
+{
+    const struct places at = places_of(b);
+    char *base = aligned_alloc(HUGE_PAGE, at.bytes);
+    if (!base)
+        return zinf_fail(-ENOMEM, "bench optim: %zu bytes for %llu elements: give fewer", at.bytes,
+                         (unsigned long long)b->n);
+    madvise(base, at.bytes, MADV_HUGEPAGE); /* a hint: without it the roof is as much lower */
+    memset(base + at.scales, 0, at.bytes - at.scales);
+    s->base = base;
+    s->array = (struct zinf_optim_array){
+        .n = b->n,
+        .master = b->split_master ? NULL : (float *)(void *)(base + at.master),
+        .remainder = b->split_master ? (uint16_t *)(void *)(base + at.master) : NULL,
+        .grad = base + at.grad,
+        .grad_dtype = b->grad_dtype,
+        .grad_scale = 1,
+        .param = base + at.param,
+        .param_dtype = b->param_dtype,
+    };
+    s->roof = s->array;
+    float *const room1 = (float *)(void *)(base + at.moment1);
+    float *const room2 = (float *)(void *)(base + at.moment2);
+    stage_moments(s, room1, room2, (float *)(void *)(base + at.scales));
     s->tensor = (struct zinf_adafactor_tensor){
         .rows = b->n / ADAFACTOR_COLS,
         .cols = ADAFACTOR_COLS,
@@ -167,7 +185,7 @@ static int stage_init(struct stage *s, struct zinf_optim_bench *b)
         .grad_scale = 1,
         .param = s->array.param,
         .param_dtype = b->param_dtype,
-        .workspace = s->base + work,
+        .workspace = base + at.workspace,
     };
     return 0;
 }
@@ -209,23 +227,47 @@ static double time_step(const struct stage *s, const struct optim_scalars *scala
     return (double)(zinf_now_ns() - start) * 1e-9;
 }
 
-static void run_rounds(const struct stage *s)
+static int compare_doubles(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* Medians of a step and its roof in turn: other users of the memory hit both alike. */
+static int run_rounds(const struct stage *s)
 {
     struct zinf_optim_bench *bench = s->bench;
+    const int n = bench->repeats;
     struct zinf_optim_hyper h = hyper;
     struct optim_scalars scalars, stream;
+    double *steps = malloc(3 * (size_t)n * sizeof *steps);
+    if (!steps)
+        return zinf_fail(-ENOMEM, "bench optim: no memory for %d rounds", n);
+    double *roofs = steps + n, *ratios = roofs + n;
     h.kind = bench->kind;
     optim_scalars_init(&scalars, &h, 1);
     stream = scalars;
     stream.kind = s->roof.moment2 ? OPTIM_STREAM2 : OPTIM_STREAM1;
-    bench->seconds = bench->roof_seconds = INFINITY;
-    for (int round = 0; round < bench->repeats; round++) {
+    time_step(s, &scalars); /* caches, page tables and threads are warm */
+    for (int round = 0; round < n; round++) {
+        roofs[round] = INFINITY;
         /* The best streaming loop is not always that of the widest vectors. */
         for (int isa = zinf_isa() > ZINF_ISA_SCALAR; isa <= (int)zinf_isa(); isa++)
-            bench->roof_seconds =
-                fmin(bench->roof_seconds, time_roof(s, &stream, (enum zinf_isa)isa));
-        bench->seconds = fmin(bench->seconds, time_step(s, &scalars));
+            roofs[round] = fmin(roofs[round], time_roof(s, &stream, (enum zinf_isa)isa));
+        steps[round] = time_step(s, &scalars);
+        ratios[round] = roofs[round] / steps[round];
     }
+    bench->seconds = median(steps, n);
+    bench->roof_seconds = median(roofs, n);
+    bench->ratio = median(ratios, n);
+    free(steps);
+    return 0;
 }
 
 int zinf_optim_bench(struct zinf_optim_bench *bench)
@@ -237,16 +279,19 @@ int zinf_optim_bench(struct zinf_optim_bench *bench)
     if (rc)
         return rc;
     optim_parallel(bench->n, bench->n_threads, touch_slice, &stage);
-    run_rounds(&stage);
+    rc = run_rounds(&stage);
+    free(stage.base);
+    if (rc)
+        return rc;
     bench->bytes = step_bytes(bench);
     if (bench->adafactor) { /* the roof's loop moved other bytes: its speed counts */
         struct zinf_optim_bench roof = *bench;
         roof.adafactor = false;
         roof.kind = ZINF_OPTIM_LION;
-        bench->roof_seconds *= (double)bench->bytes / (double)step_bytes(&roof);
+        double more = (double)bench->bytes / (double)step_bytes(&roof);
+        bench->roof_seconds *= more;
+        bench->ratio *= more;
     }
     bench->roof_gb_per_s = (double)bench->bytes / bench->roof_seconds * 1e-9;
-    bench->ratio = bench->roof_seconds / bench->seconds;
-    free(stage.base);
     return 0;
 }

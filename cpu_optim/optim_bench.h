@@ -1,9 +1,9 @@
 /*
  * optim_bench: how fast a step runs here, against the roof: a streaming loop over the same arrays
  * that loads and stores the same bytes in the same mix with next to no arithmetic, the best of all
- * instruction sets here, alternating with the step in the same run. (Adafactor goes over its gradient three times; its roof is the speed of
- * that loop with one moment.) Allocates its arrays itself;
- * one caller at a time, as it is a timing.
+ * instruction sets here, alternating with the step in the same run. (Adafactor goes over its
+ * gradient three times; its roof is the speed of that loop with one moment.) Allocates its arrays
+ * itself; one caller at a time, as it is a timing.
  */
 #ifndef ZINF_OPTIM_BENCH_H
 #define ZINF_OPTIM_BENCH_H
@@ -21,12 +21,12 @@ struct zinf_optim_bench {
     enum zinf_optim_moments moments;
     bool stochastic_rounding;
     int n_threads;
-    int repeats; /* rounds of one step and one streaming loop each; the best of each counts */
+    int repeats; /* rounds of one step and one streaming loop each; the medians count */
     /* out */
     double seconds, roof_seconds;
     uint64_t bytes; /* read and written by one step */
     double roof_gb_per_s;
-    double ratio; /* roof_seconds / seconds: 1 is the speed of memory */
+    double ratio; /* roof to step, median of the rounds: 1 is the speed of memory */
 };
 /* -EINVAL for a bad n, n_threads, repeats, kind or isa; -ENOMEM. */
 int zinf_optim_bench(struct zinf_optim_bench *bench);

@@ -73,9 +73,10 @@ static int check_apart(const struct zinf_optim_array *a, int n_moments)
 static const char *missing_moment(const struct zinf_optim_array *a, int n_moments)
 {
     if (a->byte_moment1)
-        return !a->byte_moment2 ? "byte_moment2" : !a->scale1 ? "scale1"
-                              : !a->scale2                    ? "scale2"
-                                                              : NULL;
+        return !a->byte_moment2 ? "byte_moment2"
+               : !a->scale1     ? "scale1"
+               : !a->scale2     ? "scale2"
+                                : NULL;
     if (a->half_moment1)
         return n_moments > 1 && !a->half_moment2 ? "half_moment2" : NULL;
     if (!a->moment1)
@@ -119,9 +120,8 @@ int optim_check_tensors(const struct optim_tensors *t)
 
 int optim_check(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *a)
 {
-    const struct optim_tensors tensors = {a->n,         a->master, a->remainder,
-                                          a->grad,      a->param,  a->grad_dtype,
-                                          a->param_dtype, a->grad_scale};
+    const struct optim_tensors tensors = {a->n,     a->master,     a->remainder,   a->grad,
+                                          a->param, a->grad_dtype, a->param_dtype, a->grad_scale};
     int rc = check_hyper(hyper);
     if (!rc)
         rc = optim_check_tensors(&tensors);
@@ -138,7 +138,8 @@ int optim_check_finite(const struct optim_ops *ops, const void *grad, enum zinf_
     *nonfinite = optim_find_with(ops, grad, dtype, n, n_threads);
     if (*nonfinite == UINT64_MAX)
         return 0;
-    return zinf_fail(-ERANGE, "optimizer: gradient %llu is not finite: nothing was changed; lower "
-                              "the loss scale or leave out this step",
+    return zinf_fail(-ERANGE,
+                     "optimizer: gradient %llu is not finite: nothing was changed; lower "
+                     "the loss scale or leave out this step",
                      (unsigned long long)*nonfinite);
 }

@@ -1,6 +1,6 @@
 /*
- * optim_kernels: the text of a step. Included by each per-ISA file after vector_kernels.h and
- * moment_kernels.h.
+ * optim_kernels: the text of a step. Included by each per-ISA file after reduce_kernels.h,
+ * moment_kernels.h and formula_kernels.h.
  *
  * NaNs are made canonical before they are stored: which payload survives an operation on two NaNs
  * depends on the instruction that the compiler picks, and would differ between instruction sets.
@@ -8,92 +8,6 @@
 #define LINE_ELEMS 16u /* fp32 of one cache line */
 #define PAIR_ELEMS 32u /* 16-bit numbers of one cache line */
 #define TILE_ELEMS 512u
-
-/* What the kernels make of an array's parameter copy. */
-ALWAYS_INLINE enum zinf_dtype param_form(const struct zinf_optim_array *a)
-{
-    return a->remainder ? SPLIT_MASTER : a->param ? a->param_dtype : NO_PARAM;
-}
-
-ALWAYS_INLINE bool has_moment2(enum zinf_optim_kind kind)
-{
-    return kind == ZINF_OPTIM_ADAMW || kind == ZINF_OPTIM_ADAM || kind == OPTIM_STREAM2;
-}
-
-/* optim_scalars, each in every lane. A local copy: the stores of a loop cannot alias it. */
-struct lanes {
-    vec grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
-    vec weight_decay, lr, minus_lr, minus_lr_decay, minus_step_size;
-    bool decay;
-    uint64_t step;
-};
-
-ALWAYS_INLINE struct lanes lanes_of(const struct optim_scalars *s)
-{
-    return (struct lanes){
-        .grad_scale = vec_set1(s->grad_scale),
-        .beta1 = vec_set1(s->beta1),
-        .one_minus_beta1 = vec_set1(s->one_minus_beta1),
-        .beta2 = vec_set1(s->beta2),
-        .one_minus_beta2 = vec_set1(s->one_minus_beta2),
-        .root_correction = vec_set1(s->root_correction),
-        .eps = vec_set1(s->eps),
-        .weight_decay = vec_set1(s->weight_decay),
-        .lr = vec_set1(s->lr),
-        .minus_lr = vec_set1(-s->lr),
-        .minus_lr_decay = vec_set1(-s->lr_decay),
-        .minus_step_size = vec_set1(-s->step_size),
-        .decay = s->decay,
-        .step = s->step,
-    };
-}
-
-/* ---- the formulas: g is the scaled gradient; p, m and v are updated ---- */
-
-ALWAYS_INLINE void update_adam(const struct lanes *k, bool decoupled, vec g, vec *p, vec *m, vec *v)
-{
-    if (!decoupled && k->decay)
-        g = vec_fma(k->weight_decay, *p, g);
-    *m = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
-    *v = vec_fma(k->one_minus_beta2, vec_mul(g, g), vec_mul(k->beta2, *v));
-    vec d = vec_fma(vec_sqrt(*v), k->root_correction, k->eps);
-    if (decoupled && k->decay)
-        *p = vec_fma(k->minus_lr_decay, *p, *p);
-    *p = vec_fma(k->minus_step_size, vec_div(*m, d), *p);
-}
-
-ALWAYS_INLINE void update_lion(const struct lanes *k, vec g, vec *p, vec *m)
-{
-    vec c = vec_fma(k->one_minus_beta1, g, vec_mul(k->beta1, *m));
-    if (k->decay)
-        *p = vec_fma(k->minus_lr_decay, *p, *p);
-    *p = vec_sub(*p, vec_sign(c, k->lr));
-    *m = vec_fma(k->one_minus_beta2, g, vec_mul(k->beta2, *m));
-}
-
-ALWAYS_INLINE void update_adagrad(const struct lanes *k, vec g, vec *p, vec *sum)
-{
-    if (k->decay)
-        g = vec_fma(k->weight_decay, *p, g);
-    *sum = vec_fma(g, g, *sum);
-    *p = vec_fma(k->minus_lr, vec_div(g, vec_add(vec_sqrt(*sum), k->eps)), *p);
-}
-
-ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentum)
-{
-    if (k->decay)
-        g = vec_fma(k->weight_decay, *p, g);
-    *momentum = vec_fma(k->beta1, *momentum, g);
-    *p = vec_fma(k->minus_lr, *momentum, *p);
-}
-
-/* The roof: the same loads and stores with the least arithmetic between them. */
-ALWAYS_INLINE void update_stream(vec g, vec *p, vec *m, vec *v)
-{
-    *p = vec_add(*p, g);
-    *m = vec_add(*m, g);
-    *v = vec_add(*v, g);
-}
 
 /* ---- one vector of an array, at element i ---- */
 
@@ -174,8 +88,8 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
 }
 
 /*
- * The new moments of a block become codes. Half of what the block prefetches is asked for here: else
- * memory would rest meanwhile.
+ * The new moments of a block become codes. Half of what the block prefetches is asked for here:
+ * else memory would rest meanwhile.
  */
 ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
                                   const struct zinf_optim_array *a, const struct run *run,
@@ -252,8 +166,8 @@ ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad
     bool can_stream = param_dtype < NO_PARAM && HAS_STREAM &&
                       ((uintptr_t)a.param + i * param_bytes) % CACHE_LINE == 0;
     while (i + unit_of(form) <= end) {
-        uint64_t count = end - i < TILE_ELEMS ? (end - i) / unit_of(form) * unit_of(form)
-                                              : TILE_ELEMS;
+        uint64_t count =
+            end - i < TILE_ELEMS ? (end - i) / unit_of(form) * unit_of(form) : TILE_ELEMS;
         bool stream = can_stream && count == TILE_ELEMS;
         run.start = i;
         run.param = stream ? copy : (char *)a.param + i * param_bytes;
@@ -286,11 +200,9 @@ struct part {
 
 /* Elements i .. i + count of the array, through padded arrays on the stack. Rare, so of one form
  * for all kinds. */
-static __attribute__((noinline)) void step_partial(enum zinf_optim_kind kind,
-                                                   enum zinf_optim_moments form,
-                                                   const struct lanes *k,
-                                                   const struct zinf_optim_array *a, uint64_t i,
-                                                   uint64_t count)
+static __attribute__((noinline)) void
+step_partial(enum zinf_optim_kind kind, enum zinf_optim_moments form, const struct lanes *k,
+             const struct zinf_optim_array *a, uint64_t i, uint64_t count)
 {
     struct part part = {.scale1 = 0};
     const size_t grad_bytes = a->grad_dtype == ZINF_DTYPE_F32 ? 4 : 2;

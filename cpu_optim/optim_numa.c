@@ -42,10 +42,11 @@ int zinf_optim_thread_count(int local_ranks)
     if (cpus == sysconf(_SC_NPROCESSORS_ONLN))
         cpus = cpus / local_ranks > 0 ? cpus / local_ranks : 1;
     if (inherited && inherited < cpus)
-        zinf_log_once(ZINF_LOG_INFO, "optim-threads",
-                      "OMP_NUM_THREADS=%d is not followed by the CPU optimizer: it uses %d threads, "
-                      "by the affinity mask and the ranks of this host",
-                      inherited, cpus);
+        zinf_log_once(
+            ZINF_LOG_INFO, "optim-threads",
+            "OMP_NUM_THREADS=%d is not followed by the CPU optimizer: it uses %d threads, "
+            "by the affinity mask and the ranks of this host",
+            inherited, cpus);
     return cpus;
 }
 
@@ -68,9 +69,9 @@ int optim_node_of_slice(const int *cpus_of_node, int n_nodes, uint64_t slice, ui
 
 static struct {
     pthread_once_t once;
-    int n_nodes;           /* that this process has CPUs on; 1 where there is no NUMA */
-    int id[MAX_NODES];     /* the system's number */
-    int cpus[MAX_NODES];   /* of this process */
+    int n_nodes;         /* that this process has CPUs on; 1 where there is no NUMA */
+    int id[MAX_NODES];   /* the system's number */
+    int cpus[MAX_NODES]; /* of this process */
     cpu_set_t set[MAX_NODES];
 } topology = {.once = PTHREAD_ONCE_INIT};
 

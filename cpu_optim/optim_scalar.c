@@ -272,6 +272,8 @@ static inline void vec_store_bf16_random(uint16_t *to, vec x, const uint16_t *ra
 
 #include "cpu_optim/moment_kernels.h"
 
+#include "cpu_optim/formula_kernels.h"
+
 #include "cpu_optim/optim_kernels.h"
 
 #include "cpu_optim/adafactor_kernels.h"

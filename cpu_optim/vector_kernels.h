@@ -20,8 +20,8 @@
  *   ivec_set1 _xor3 _max _shift_right
  *   SPREAD, ivec_count_spread, ivec_mul_spread, ivec_gather(even, odd): see philox_spread
  *   ivec_store_halves(low, high, x)                the halves of each lane, apart
- *   ivec_load_bytes _load_signed _store_bytes, ivec_top(x) the largest lane, ivec_of_bits(vec), vec_of_bits(ivec)
- *   ivec_truncate(vec), vec_convert(ivec)          values, as signed numbers
+ *   ivec_load_bytes _load_signed _store_bytes, ivec_top(x) the largest lane, ivec_of_bits(vec),
+ * vec_of_bits(ivec) ivec_truncate(vec), vec_convert(ivec)          values, as signed numbers
  *   vec_lookup(table, index) table of 8, the low three bits of each index
  *   vec_store_bf16_random(to, x, random)           16 random bits are added below the cut
  * Loads and stores of vectors take any alignment, line_stream whole lines.

@@ -125,8 +125,8 @@ static void check_block(const struct state *before, const struct state *after, u
         largest1 = fmax(largest1, fabs(m[j]));
         largest2 = fmax(largest2, v[j]);
         p -= lr * (double)hyper.weight_decay * p;
-        double change = lr / (1 - pow(b1, 3)) /
-                        (sqrt(v[j]) / sqrt(1 - pow(b2, 3)) + (double)hyper.eps);
+        double change =
+            lr / (1 - pow(b1, 3)) / (sqrt(v[j]) / sqrt(1 - pow(b2, 3)) + (double)hyper.eps);
         double off = fabs((double)after->master[i] - (p - change * m[j]));
         double terms = fabs(m[j] - (1 - b1) * g) + fabs((1 - b1) * g); /* they may cancel */
         worst = fmax(worst, off / (fabs(p) + change * terms));

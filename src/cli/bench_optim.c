@@ -19,7 +19,7 @@ static const char usage[] =
     "                        where the master is the parameter and 16 bits more; or all\n"
     "  --elements N          parameters (default 33554432)\n"
     "  --threads N           default: all CPUs of this process\n"
-    "  --repeats N           rounds, of which the best counts (default 10)\n"
+    "  --repeats N           rounds, whose median counts (default 11)\n"
     "  --json                one JSON object\n";
 
 /* ---- what can be measured ---- */
@@ -101,8 +101,8 @@ static int parse(struct bench_optim_args *args, int argc, char **argv)
     for (int i = 0; i < N_FORMS; i++)
         names[N_OPTIMIZERS + i] = forms[i].name;
     if (!rc)
-        rc = select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS,
-                          args->optimizer_on);
+        rc =
+            select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS, args->optimizer_on);
     if (!rc)
         rc = select_names("--form", &args->forms, names + N_OPTIMIZERS, N_FORMS, args->form_on);
     return rc;
@@ -113,8 +113,8 @@ static int parse(struct bench_optim_args *args, int argc, char **argv)
 static void print_result(const char *name, const char *form, const struct zinf_optim_bench *b)
 {
     printf("%-10s %-18s %7.2f ms  %7.1f M/s  %6.1f GB/s  roof %6.1f GB/s  ratio %.2f\n", name, form,
-           b->seconds * 1e3, (double)b->n / b->seconds * 1e-6,
-           (double)b->bytes / b->seconds * 1e-9, b->roof_gb_per_s, b->ratio);
+           b->seconds * 1e3, (double)b->n / b->seconds * 1e-6, (double)b->bytes / b->seconds * 1e-9,
+           b->roof_gb_per_s, b->ratio);
     fflush(stdout);
 }
 
@@ -183,7 +183,7 @@ static int measure_all(const struct bench_optim_args *args, cJSON *list)
 
 static int run(int argc, char **argv)
 {
-    struct bench_optim_args args = {.elements = 1 << 25, .repeats = 10};
+    struct bench_optim_args args = {.elements = 1 << 25, .repeats = 11};
     cJSON *result = NULL, *list = NULL;
     char *text = NULL;
     int rc = parse(&args, argc, argv);

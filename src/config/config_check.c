@@ -17,9 +17,9 @@ static const char optimizer_names[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafacto
 
 /* DeepSpeed's and PyTorch's that zinf does not have. */
 static const char *const other_optimizers[] = {
-    "Lamb",  "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon",    "MuAdam", "MuAdamW",
-    "MuSGD", "Adadelta",   "Adamax",     "NAdam",       "RAdam",   "RMSprop",
-    "Rprop", "ASGD",       "LBFGS",      "SparseAdam",
+    "Lamb",    "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon",       "MuAdam",
+    "MuAdamW", "MuSGD",      "Adadelta",   "Adamax",      "NAdam",      "RAdam",
+    "RMSprop", "Rprop",      "ASGD",       "LBFGS",       "SparseAdam",
 };
 
 int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type)
