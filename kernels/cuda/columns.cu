@@ -5,7 +5,8 @@
  */
 #include "kernels/cuda/kernel.cuh"
 
-enum { LANES = 32, DOWN = 8, SLAB_ROWS = 64, MAX_SLABS = 256, FINISH_THREADS = 128 };
+enum { LANES = 32, DOWN = 8, FINISH_THREADS = 128 };
+static const int64_t SLAB_ROWS = 64, MAX_SLABS = 256;
 
 static int64_t slabs_of(int64_t rows)
 {

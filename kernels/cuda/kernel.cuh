@@ -30,8 +30,9 @@ struct f16 {
 #include <cuda_runtime.h>
 
 #define DEVICE static __device__ __forceinline__
-#define KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define KERNEL(threads) static __global__ void __launch_bounds__(threads, 1)
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1") /* where copies of a body would not fit the registers */
 /* The block's dynamic shared memory, 16-byte aligned. */
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 
@@ -101,7 +102,7 @@ static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t sh
 }
 
 #else
-#include "simt.h"
+#include <simt.h>
 #endif
 
 /* ---- 8 elements ---- */
