@@ -3,8 +3,10 @@ cuda_host_sources = kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/la
 	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
 	kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
-	kernels/cuda/attention_plain.cu
-cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/philox.cuh kernels/cuda/attention.cuh
+	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
+	kernels/cuda/attention_mma_backward.cu
+cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/philox.cuh kernels/cuda/attention.cuh \
+	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
 
 if HAVE_CUDA
@@ -44,6 +46,7 @@ libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cuda_runtim
 	tests/cuda_standin/standin.h tests/cuda_standin/memory.c tests/cuda_standin/queue.c \
 	tests/cuda_standin/copy.c tests/cuda_standin/gemm.c tests/cuda_standin/fiber.h \
 	tests/cuda_standin/fiber.c tests/cuda_standin/simt.h tests/cuda_standin/simt.c \
+	tests/cuda_standin/simt_mma.h \
 	tests/cuda_standin/kernels.cpp tests/cuda_standin/kernels_attention.cpp
 libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti $(SAN_CFLAGS)

@@ -29,11 +29,11 @@ DEVICE void philox_round(uint32_t (&c)[4], uint32_t k0, uint32_t k1)
     c[3] = low0;
 }
 
-/* Factors of the four elements of block number e / 4. */
-DEVICE void dropout_block(float (&factors)[4], const dropout_rule &rule, uint64_t block)
+/* Whether the four elements of block number e / 4 are kept, a bit each. */
+DEVICE uint32_t dropout_bits(const dropout_rule &rule, uint64_t block)
 {
     uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), rule.step, rule.site};
-    uint32_t k0 = (uint32_t)rule.seed, k1 = (uint32_t)(rule.seed >> 32);
+    uint32_t k0 = (uint32_t)rule.seed, k1 = (uint32_t)(rule.seed >> 32), bits = 0;
     UNROLL for (int round = 0; round < 10; round++)
     {
         philox_round(c, k0, k1);
@@ -41,14 +41,8 @@ DEVICE void dropout_block(float (&factors)[4], const dropout_rule &rule, uint64_
         k1 += 0xBB67AE85u;
     }
     UNROLL for (int k = 0; k < 4; k++)
-        factors[k] = (c[k] >> 8) >= rule.threshold ? rule.keep : 0.0f;
-}
-
-/* Element k of a block without indexing registers at run time. */
-DEVICE float pick4(const float (&x)[4], uint32_t k)
-{
-    float low = k & 1 ? x[1] : x[0], high = k & 1 ? x[3] : x[2];
-    return k & 2 ? high : low;
+        bits |= (uint32_t)((c[k] >> 8) >= rule.threshold) << k;
+    return bits;
 }
 
 /* Factors of elements first .. first + N - 1 counted from the step's first element; one block for
@@ -57,15 +51,24 @@ template <int N>
 DEVICE void dropout_factors(float (&factors)[N], const dropout_rule &rule, uint64_t first)
 {
     uint64_t e = rule.first + first, have = ~(uint64_t)0;
-    float block[4] = {};
+    uint32_t bits = 0;
     UNROLL for (int k = 0; k < N; k++)
     {
         if ((e + k) / 4 != have) {
             have = (e + k) / 4;
-            dropout_block(block, rule, have);
+            bits = dropout_bits(rule, have);
         }
-        factors[k] = pick4(block, (uint32_t)(e + k) % 4);
+        factors[k] = bits >> (e + k) % 4 & 1 ? rule.keep : 0.0f;
     }
+}
+
+/* Whether elements first .. first + 31 are kept, a bit each. */
+DEVICE uint32_t dropout_word(const dropout_rule &rule, uint64_t first)
+{
+    uint64_t e = rule.first + first, wide = 0;
+    NO_UNROLL for (int block = 0; block < 9; block++)
+        wide |= (uint64_t)dropout_bits(rule, e / 4 + block) << (4 * block);
+    return (uint32_t)(wide >> e % 4);
 }
 
 #endif
