@@ -36,7 +36,7 @@ endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
-	tests/cuda_attention_test
+	tests/cuda_attention_test tests/cuda_queues_test
 EXTRA_DIST += tests/cuda_twin.h
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
@@ -53,7 +53,8 @@ libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fn
 libcuda_standin_la_LIBADD =
 
 standin_tests = tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
-	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test
+	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
+	tests/cuda_standin_queues_test
 check_PROGRAMS += $(standin_tests)
 TESTS += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
@@ -69,6 +70,9 @@ tests_cuda_standin_matmul_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_attention_test_SOURCES = tests/cuda_attention_test.c
 tests_cuda_standin_attention_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
+tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
 endif
 
 # The same cases on the machine's own GPU; skipped where there is none.
@@ -86,3 +90,6 @@ tests_cuda_matmul_test_LDADD = $(TEST_LDADD)
 tests_cuda_attention_test_SOURCES = tests/cuda_attention_test.c
 tests_cuda_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_attention_test_LDADD = $(TEST_LDADD)
+tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
+tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_queues_test_LDADD = $(TEST_LDADD)

@@ -22,10 +22,12 @@ struct standin_options {
     uint64_t seed;
     size_t memory_bytes; /* what cudaMalloc gives in all; 0: 256 MiB */
     int capability;      /* 80 = 8.0; 0: 80 */
-    int skip_wait;       /* the so-manieth cudaStreamWaitEvent (from 1) is forgotten; 0: none */
 };
 /* Begins anew: what was left is dropped, counters are zero. */
 void standin_start(const struct standin_options *options);
+/* The so-manieth cudaStreamWaitEvent from now on (from 1) is forgotten; 0: none. */
+void standin_skip_wait(int number);
+void standin_forgive(void);     /* forgets faults that a test provoked */
 int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
 int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
 int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
