@@ -36,7 +36,7 @@ endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
-	tests/cuda_attention_test tests/cuda_queues_test
+	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
 EXTRA_DIST += tests/cuda_twin.h
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
@@ -54,7 +54,7 @@ libcuda_standin_la_LIBADD =
 
 standin_tests = tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
 	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
-	tests/cuda_standin_queues_test
+	tests/cuda_standin_queues_test tests/cuda_standin_model_test
 check_PROGRAMS += $(standin_tests)
 TESTS += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
@@ -73,6 +73,9 @@ tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
 endif
 
 # The same cases on the machine's own GPU; skipped where there is none.
@@ -93,3 +96,6 @@ tests_cuda_attention_test_LDADD = $(TEST_LDADD)
 tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_queues_test_LDADD = $(TEST_LDADD)
+tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_model_test_LDADD = $(TEST_LDADD)
