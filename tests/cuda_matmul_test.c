@@ -4,6 +4,7 @@
 
 struct shape {
     int64_t m, n, k, gap; /* gap: elements between rows */
+    size_t shift;         /* elements off alignment */
 };
 
 static void product(struct twin *t, struct shape s, const enum zinf_dtype types[3], bool trans_a,
@@ -23,12 +24,13 @@ static void product(struct twin *t, struct shape s, const enum zinf_dtype types[
                             .ldb = ldb,
                             .ldc = ldc,
                             .beta = beta};
-    struct pair pa =
-        pair_of(t, tensor_random(types[0], (size_t)((trans_a ? s.k : s.m) * lda), 1, 1.0f));
-    struct pair pb =
-        pair_of(t, tensor_random(types[1], (size_t)((trans_b ? s.n : s.k) * ldb), 2, 1.0f));
-    struct pair pc = pair_of(t, tensor_random(types[2], (size_t)(s.m * ldc), 3, 1.0f));
-    struct pair pbias = pair_of(t, tensor_random(types[1], (size_t)s.n, 4, 1.0f));
+    struct pair pa = pair_shifted(
+        t, tensor_random(types[0], (size_t)((trans_a ? s.k : s.m) * lda), 1, 1.0f), s.shift);
+    struct pair pb = pair_shifted(
+        t, tensor_random(types[1], (size_t)((trans_b ? s.n : s.k) * ldb), 2, 1.0f), s.shift);
+    struct pair pc =
+        pair_shifted(t, tensor_random(types[2], (size_t)(s.m * ldc), 3, 1.0f), s.shift);
+    struct pair pbias = pair_shifted(t, tensor_random(types[1], (size_t)s.n, 4, 1.0f), s.shift);
     ON_BOTH(t, (a.a = at(&pa, side), a.b = at(&pb, side), a.c = at(&pc, side),
                 a.bias = bias ? at(&pbias, side) : NULL, ops->matmul(q, &a)));
     /* Sums of k products of unit normals; an fp32 operand beside a 16-bit one is rounded to it. */
@@ -46,7 +48,7 @@ static void product(struct twin *t, struct shape s, const enum zinf_dtype types[
 static void one_type(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 1, 0}, {5, 3, 7, 0}, {17, 24, 33, 3}, {64, 40, 16, 8}};
+        {1, 1, 1, 0, 0}, {5, 3, 7, 0, 1}, {17, 24, 33, 3, 0}, {64, 40, 16, 8, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 36; v++) {
             enum zinf_dtype type = all_dtypes[v / 12];
@@ -59,8 +61,8 @@ static void mixed_types(struct twin *t)
 {
     for (int v = 0; v < 27; v++) {
         enum zinf_dtype types[] = {all_dtypes[v % 3], all_dtypes[v / 3 % 3], all_dtypes[v / 9]};
-        product(t, (struct shape){19, 26, 35, v % 4}, types, v & 1, v & 2, v & 4 ? 1.0f : 0.0f,
-                !(v & 4));
+        product(t, (struct shape){19, 26, 35, v % 4, (size_t)v % 5}, types, v & 1, v & 2,
+                v & 4 ? 1.0f : 0.0f, !(v & 4));
     }
 }
 
@@ -81,7 +83,8 @@ static void many_shapes(struct twin *t)
     const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 70; i++)
-            product(t, (struct shape){1 + i % 7, 1 + i / 7, 3, 0}, types, false, true, 0.0f, true);
+            product(t, (struct shape){1 + i % 7, 1 + i / 7, 3, 0, 0}, types, false, true, 0.0f,
+                    true);
 }
 
 #define CASE(name)                                                                                 \

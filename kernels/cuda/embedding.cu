@@ -34,14 +34,14 @@ template <class T> KERNEL(EMBEDDING_THREADS) embedding_kernel(embedding_args<T> 
     }
 }
 
-/* Rows start .. start + EMBEDDING_THREADS - 1 that have this id, in order; returns how many. */
+/* Rows start .. start + EMBEDDING_THREADS - 1 that have this id, in order; returns how many. The
+ * second barrier keeps the next call from the counts, the first one from the list. */
 DEVICE int find_rows(const int32_t *ids, int64_t start, int64_t rows, int32_t id, int *list,
                      int *counts)
 {
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, before = 0, all = 0;
     bool match = start + thread < rows && ids[start + thread] == id;
     uint32_t votes = vote_warp(match);
-    sync_block(); /* the last chunk's list has been read */
     if (lane == 0)
         counts[warp] = count_bits(votes);
     sync_block();

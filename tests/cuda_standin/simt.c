@@ -1,7 +1,7 @@
 /*
  * simt: runs a grid block after block, a block's threads as fibers. A thread runs until it comes
  * to a barrier or a warp operation; when all live threads of the block or the warp have come, they
- * go on. Which ready thread is next is random, and at times one warp is let run ahead.
+ * go on. Which ready thread is next is random, and at times one warp is let run far ahead.
  */
 #include "simt.h"
 #include "fiber.h"
@@ -90,10 +90,9 @@ static void set_ready(int first, int n, enum state from)
             lanes[i].state = READY;
 }
 
-/* Lets threads go whose barrier is complete; false if there are none. */
-static bool release(void)
+/* Lets lanes go on whose warp operation all of them have reached. */
+static void release_warps(void)
 {
-    bool released = false;
     for (int first = 0; first < n_lanes; first += WARP) {
         int n = n_lanes - first < WARP ? n_lanes - first : WARP;
         int waiting = count(first, n, AT_WARP);
@@ -102,11 +101,15 @@ static bool release(void)
         if (waiting < WARP)
             standin_fault(cudaErrorIllegalAddress, "a warp operation that not all 32 lanes reach");
         set_ready(first, n, AT_WARP);
-        released = true;
     }
+}
+
+/* The same for the block's barrier; false if it is not complete. */
+static bool release_block(void)
+{
     int waiting = count(0, n_lanes, AT_BLOCK);
     if (!waiting || waiting + count(0, n_lanes, GONE) < n_lanes)
-        return released;
+        return false;
     /* The next barrier's answer begins as false; nobody reads it any more. */
     for (int i = 0; i < n_lanes; i++)
         if (lanes[i].state == AT_BLOCK) {
@@ -124,20 +127,34 @@ static void run_lane(int i)
     fiber_switch(&scheduler, &lanes[i].fiber);
 }
 
-/* Runs ready threads once: all in random order, or those of one warp. */
+/* A warp that alone is run as long as it can, so that it gets as far ahead as barriers allow; -1:
+ * all warps keep pace. Drawn again at random. */
+static int favoured;
+
+static int draw_favoured(const int *ready, int n)
+{
+    return standin_random(2) ? -1 : ready[standin_random((uint32_t)n)] / WARP;
+}
+
+/* Runs ready threads once, in random order: those of the favoured warp, or all. */
 static bool run_ready(void)
 {
     int ready[MAX_THREADS], n = 0;
+    bool waits = true;
+    release_warps();
     for (int i = 0; i < n_lanes; i++)
-        if (lanes[i].state == READY)
+        if (lanes[i].state == READY) {
             ready[n++] = i;
+            waits = waits && i / WARP != favoured;
+        }
     if (!n)
         return false;
-    int only = standin_random(4) ? -1 : ready[standin_random((uint32_t)n)] / WARP;
+    if (favoured < 0 ? !standin_random(64) : waits)
+        favoured = draw_favoured(ready, n);
     for (int i = n; i > 0; i--) {
         int pick = (int)standin_random((uint32_t)i), thread = ready[pick];
         ready[pick] = ready[i - 1];
-        if (only < 0 || thread / WARP == only)
+        if (favoured < 0 || thread / WARP == favoured)
             run_lane(thread);
     }
     return true;
@@ -146,6 +163,7 @@ static bool run_ready(void)
 static bool run_block(size_t shared_bytes)
 {
     any_true[0] = any_true[1] = false;
+    favoured = standin_random(2) ? -1 : (int)standin_random((uint32_t)(n_lanes + WARP - 1) / WARP);
     memset(shared, 0xff, shared_bytes);
     for (int i = 0; i < n_lanes; i++) {
         unsigned x = blockDim.x, y = blockDim.y, t = (unsigned)i;
@@ -153,7 +171,7 @@ static bool run_block(size_t shared_bytes)
         lanes[i].n_warp = lanes[i].n_block = 0;
         lanes[i].index = (struct simt_index){t % x, t / x % y, t / x / y};
     }
-    while (run_ready() || release())
+    while (run_ready() || release_block())
         continue;
     if (count(0, n_lanes, GONE) == n_lanes)
         return true;
