@@ -27,6 +27,21 @@ static int host_take_memory(struct zinf_device *device, uint64_t bytes)
     return 0;
 }
 
+/* Copies from the host to itself need no page-locked memory. */
+static int host_register(struct zinf_device *device, void *base, uint64_t bytes)
+{
+    (void)device;
+    (void)base;
+    (void)bytes;
+    return 0;
+}
+
+static void host_unregister(struct zinf_device *device, void *base)
+{
+    (void)device;
+    (void)base;
+}
+
 static const struct zinf_device_ops host_ops = {
     .destroy = host_destroy,
     .take_memory = host_take_memory,
@@ -65,6 +80,8 @@ static const struct zinf_device_ops host_ops = {
     .cross_entropy_update = host_cross_entropy_update,
     .cross_entropy_finish = host_cross_entropy_finish,
     .cross_entropy_backward = host_cross_entropy_backward,
+    .host_register = host_register,
+    .host_unregister = host_unregister,
 };
 
 static const struct host_simd *choose_simd(void)

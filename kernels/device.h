@@ -4,7 +4,20 @@
 
 #include "kernels/kernels.h"
 
+/* What the module calls of base; it links to nothing of ours. */
+struct cuda_module_base {
+    int (*fail)(int code, const char *format, ...) ZINF_PRINTF(2, 3);
+    void (*log_once)(enum zinf_log_level level, const char *key, const char *format, ...)
+        ZINF_PRINTF(3, 4);
+    size_t (*dtype_bytes)(enum zinf_dtype dtype);
+    const char *(*size_format)(char *buffer, size_t buffer_bytes, uint64_t bytes);
+};
+/* The module's one symbol, zinf_device_cuda_create. */
+typedef int cuda_create_function(struct zinf_device **out,
+                                 const struct zinf_device_options *options,
+                                 const struct cuda_module_base *base);
+cuda_create_function zinf_device_cuda_create;
+
 /* -ENODEV with zinf_device_cuda_why_not() in the message where there is no module or driver. */
 int cuda_device_load(struct zinf_device **out, const struct zinf_device_options *options);
-
 #endif

@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef int cuda_create_function(struct zinf_device **out,
-                                 const struct zinf_device_options *options);
+static const struct cuda_module_base module_base = {
+    .fail = zinf_fail,
+    .log_once = zinf_log_once,
+    .dtype_bytes = zinf_dtype_bytes,
+    .size_format = zinf_size_format,
+};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cuda_create_function *cuda_create; /* set once, with why_not empty */
@@ -72,5 +76,5 @@ int cuda_device_load(struct zinf_device **out, const struct zinf_device_options 
     const char *reason = zinf_device_cuda_why_not();
     if (reason)
         return zinf_fail(-ENODEV, "no CUDA device: %s", reason);
-    return cuda_create(out, options);
+    return cuda_create(out, options, &module_base);
 }

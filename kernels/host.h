@@ -7,6 +7,7 @@
 #define ZINF_HOST_H
 
 #include "base/memory.h"
+#include "kernels/check.h"
 #include "kernels/host_simd.h"
 #include "kernels/kernels.h"
 
@@ -38,10 +39,6 @@ struct host_range {
 int host_slices(const struct host_device *device, uint64_t work);
 /* Slice number slice of n items, cut at multiples of align; may be empty. */
 struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices);
-
-/* Fails with -EINVAL if the queue's workspace is smaller than bytes. */
-int host_check_workspace(const struct zinf_queue *q, uint64_t bytes, const char *operation);
-int host_check_dropout(const struct zinf_dropout *dropout, const char *operation);
 
 static inline const char *host_at(const void *base, enum zinf_dtype dtype, uint64_t element)
 {

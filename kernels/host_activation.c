@@ -1,13 +1,6 @@
 /* host_activation: pointwise functions of the feed-forward part and their gradients. */
 #include "kernels/host.h"
 
-static int check_kind(enum zinf_activation kind)
-{
-    if ((unsigned)kind <= ZINF_ACTIVATION_RELU)
-        return 0;
-    return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
-}
-
 static void forward_slice(const struct host_simd *simd, enum zinf_activation kind,
                           enum zinf_dtype dtype, void *y, const void *x, struct host_range range)
 {
@@ -25,7 +18,7 @@ static void forward_slice(const struct host_simd *simd, enum zinf_activation kin
 int host_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                             void *y, const void *x, uint64_t n)
 {
-    int code = check_kind(kind);
+    int code = check_activation(kind);
     if (code)
         return code;
     int n_slices = host_slices(q->device, n);
@@ -65,7 +58,7 @@ int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n)
 {
     struct gradient gradient = {kind, dtype, dx, y_out, dy, x};
-    int code = check_kind(kind);
+    int code = check_activation(kind);
     if (code)
         return code;
     int n_slices = host_slices(q->device, n);

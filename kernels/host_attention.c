@@ -4,19 +4,6 @@
 
 #include <omp.h>
 
-static int check(const struct zinf_attention *a, const char *operation)
-{
-    if (a->batch < 0 || a->seq < 1 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1)
-        return zinf_fail(-EINVAL,
-                         "%s: batch %lld, seq %lld, %lld heads, %lld key heads of size %lld",
-                         operation, (long long)a->batch, (long long)a->seq, (long long)a->n_heads,
-                         (long long)a->n_kv_heads, (long long)a->head_dim);
-    if (a->n_heads % a->n_kv_heads)
-        return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key heads evenly", operation,
-                         (long long)a->n_heads, (long long)a->n_kv_heads);
-    return host_check_dropout(&a->dropout, operation);
-}
-
 uint64_t host_attention_workspace(struct zinf_device *device, const struct zinf_attention *args)
 {
     return (uint64_t)device->n_threads * host_attention_scratch_floats(args) * sizeof(float);
@@ -30,10 +17,10 @@ typedef void head_function(const struct zinf_attention *args, int64_t b, int64_t
 static int run_heads(struct zinf_queue *q, const struct zinf_attention *args, int64_t n_heads,
                      head_function *run, const char *operation)
 {
-    int code = check(args, operation);
+    int code = check_attention(args, operation);
     if (!code)
-        code =
-            host_check_workspace(q, host_attention_workspace(&q->device->device, args), operation);
+        code = check_workspace(q->workspace_bytes,
+                               host_attention_workspace(&q->device->device, args), operation);
     if (code)
         return code;
     const uint64_t scratch_floats = host_attention_scratch_floats(args);

@@ -92,11 +92,9 @@ static void residual_slice(const struct host_simd *simd, const struct zinf_resid
 static int residual(struct zinf_queue *q, const struct zinf_residual *args, const void *x,
                     const char *operation)
 {
-    int code = host_check_dropout(&args->dropout, operation);
+    int code = check_residual(args, operation);
     if (code)
         return code;
-    if (args->n < 0)
-        return zinf_fail(-EINVAL, "%s: %lld elements", operation, (long long)args->n);
     int n_slices = host_slices(q->device, (uint64_t)args->n);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++)
@@ -152,9 +150,9 @@ uint64_t host_column_sum_workspace(struct zinf_device *device, int64_t rows, int
 int host_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
                     int64_t rows, int64_t cols)
 {
-    if (rows < 0 || cols < 0)
-        return zinf_fail(-EINVAL, "column_sum: %lld rows of %lld columns", (long long)rows,
-                         (long long)cols);
+    int code = check_column_sum(rows, cols);
+    if (code)
+        return code;
     int n_slices = host_slices(q->device, (uint64_t)rows * (uint64_t)cols);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {

@@ -2,15 +2,6 @@
  * adds the rows in order of i and repeated ids are no race. */
 #include "kernels/host.h"
 
-static int check(const struct zinf_embedding *a, const char *operation)
-{
-    if (a->rows < 0 || a->cols < 1 || a->count < 0 || a->first < 0)
-        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns from a table of %lld at %lld",
-                         operation, (long long)a->rows, (long long)a->cols, (long long)a->count,
-                         (long long)a->first);
-    return 0;
-}
-
 /* The table's row for an id, or -1 if this part of the table does not hold it. */
 static int64_t table_row(const struct zinf_embedding *a, int64_t i)
 {
@@ -51,7 +42,7 @@ static void forward_slice(const struct host_simd *simd, const struct zinf_embedd
 
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args)
 {
-    int code = check(args, "embedding_forward");
+    int code = check_embedding(args, "embedding_forward");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
@@ -80,7 +71,7 @@ static void backward_columns(const struct host_simd *simd, const struct zinf_emb
 
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args)
 {
-    int code = check(args, "embedding_backward");
+    int code = check_embedding(args, "embedding_backward");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);

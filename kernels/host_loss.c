@@ -7,19 +7,9 @@
 
 #include <math.h>
 
-static int check(const struct zinf_cross_entropy *a, bool tile, const char *operation)
-{
-    if (a->rows < 0)
-        return zinf_fail(-EINVAL, "%s: %lld rows", operation, (long long)a->rows);
-    if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
-        return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
-                         operation, (long long)a->cols, (long long)a->first, (long long)a->ld);
-    return 0;
-}
-
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
-    int code = check(args, false, "cross_entropy_start");
+    int code = check_loss(args, false, "cross_entropy_start");
     (void)q;
     if (code)
         return code;
@@ -49,7 +39,7 @@ static void update_row(const struct host_simd *simd, const struct zinf_cross_ent
 
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
-    int code = check(args, true, "cross_entropy_update");
+    int code = check_loss(args, true, "cross_entropy_update");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
@@ -64,7 +54,7 @@ int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entr
 
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
-    int code = check(args, false, "cross_entropy_finish");
+    int code = check_loss(args, false, "cross_entropy_finish");
     (void)q;
     if (code)
         return code;
@@ -91,7 +81,7 @@ static void backward_row(const struct host_simd *simd, const struct zinf_cross_e
 
 int host_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
-    int code = check(args, true, "cross_entropy_backward");
+    int code = check_loss(args, true, "cross_entropy_backward");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);

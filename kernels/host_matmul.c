@@ -8,7 +8,6 @@
 #include "kernels/host_gemm.h"
 
 #include <cblas.h>
-#include <limits.h>
 #include <omp.h>
 #include <pthread.h>
 
@@ -225,29 +224,13 @@ static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
         store_panel(device, c_block, c_panel);
 }
 
-static int check(const struct zinf_matmul *m)
-{
-    int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
-    if (m->m < 0 || m->n < 0 || m->k < 1 || m->m > INT_MAX || m->n > INT_MAX || m->k > INT_MAX)
-        return zinf_fail(-EINVAL, "matmul: m %lld, n %lld, k %lld", (long long)m->m,
-                         (long long)m->n, (long long)m->k);
-    if (m->lda < a_columns || m->ldb < b_columns || m->ldc < m->n || m->lda > INT_MAX ||
-        m->ldb > INT_MAX || m->ldc > INT_MAX)
-        return zinf_fail(-EINVAL, "matmul: rows %lld, %lld, %lld apart for m %lld, n %lld, k %lld",
-                         (long long)m->lda, (long long)m->ldb, (long long)m->ldc, (long long)m->m,
-                         (long long)m->n, (long long)m->k);
-    if (m->beta != 0.0f && (m->beta != 1.0f || m->bias))
-        return zinf_fail(-EINVAL, "matmul: beta is %g%s; it must be 0, or 1 without a bias",
-                         (double)m->beta, m->bias ? " with a bias" : "");
-    return 0;
-}
-
 int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
 {
-    int code = check(args);
+    int code = check_matmul(args);
     if (code || !args->m || !args->n)
         return code;
-    code = host_check_workspace(q, host_matmul_workspace(&q->device->device, args), "matmul");
+    code = check_workspace(q->workspace_bytes, host_matmul_workspace(&q->device->device, args),
+                           "matmul");
     if (code)
         return code;
     const struct host_gemm_kernel *kernel = choose_kernel(q->device);

@@ -7,16 +7,6 @@
 
 #include <math.h>
 
-static int check(const struct zinf_norm *a, const char *operation)
-{
-    if (a->rows < 0 || a->cols < 1)
-        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (long long)a->rows,
-                         (long long)a->cols);
-    if ((unsigned)a->kind > ZINF_NORM_RMS)
-        return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
-    return 0;
-}
-
 static size_t chunk_at(int64_t column, int64_t cols)
 {
     return cols - column < HOST_CHUNK ? (size_t)(cols - column) : HOST_CHUNK;
@@ -68,7 +58,7 @@ static void forward_row(const struct host_simd *simd, const struct zinf_norm *a,
 
 int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
 {
-    int code = check(args, "norm_forward");
+    int code = check_norm(args, "norm_forward");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
@@ -136,13 +126,10 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
     const struct host_simd *simd = q->device->simd;
     const size_t cols = (size_t)args->cols;
     float *partial = q->workspace;
-    int code = check(args, "norm_backward");
-    if (!code && args->beta_dx != 0.0f && args->beta_dx != 1.0f)
-        code =
-            zinf_fail(-EINVAL, "norm_backward: beta_dx is %g, not 0 or 1", (double)args->beta_dx);
+    int code = check_norm(args, "norm_backward");
     if (!code)
-        code =
-            host_check_workspace(q, host_norm_workspace(&q->device->device, args), "norm_backward");
+        code = check_workspace(q->workspace_bytes, host_norm_workspace(&q->device->device, args),
+                               "norm_backward");
     if (code)
         return code;
     int n_slices = host_slices(q->device, (uint64_t)args->rows * cols);

@@ -85,21 +85,3 @@ struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices
     end = end < n ? end : n;
     return (struct host_range){first, end - first};
 }
-
-int host_check_workspace(const struct zinf_queue *q, uint64_t bytes, const char *operation)
-{
-    if (bytes <= q->workspace_bytes)
-        return 0;
-    return zinf_fail(-EINVAL,
-                     "%s needs a workspace of %llu bytes and the queue has %llu: plan the size "
-                     "that the device's workspace query returns",
-                     operation, (unsigned long long)bytes, (unsigned long long)q->workspace_bytes);
-}
-
-int host_check_dropout(const struct zinf_dropout *dropout, const char *operation)
-{
-    if (dropout->p >= 0.0f && dropout->p < 1.0f)
-        return 0;
-    return zinf_fail(-EINVAL, "%s: dropout of %g: it must be at least 0 and below 1", operation,
-                     (double)dropout->p);
-}

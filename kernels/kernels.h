@@ -191,6 +191,12 @@ struct zinf_device_ops {
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+
+    /* Page-locks host memory so that copies from and to it run beside the caller; a copy must lie
+     * within one registered range for that, and works without, waiting. Until unregistered or
+     * the device is destroyed. On the host nothing to do. */
+    int (*host_register)(struct zinf_device *device, void *base, uint64_t bytes);
+    void (*host_unregister)(struct zinf_device *device, void *base);
 };
 
 enum zinf_device_kind {

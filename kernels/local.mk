@@ -1,4 +1,4 @@
-libcore_la_SOURCES += kernels/kernels.h kernels/device.h kernels/device.c \
+libcore_la_SOURCES += kernels/kernels.h kernels/check.h kernels/check.c kernels/device.h kernels/device.c \
 	kernels/device_cuda_load.c kernels/host.h kernels/host_simd.h kernels/host_math.h \
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_table.h kernels/host_queue.c \
 	kernels/host_gemm.h \

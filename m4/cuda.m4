@@ -1,19 +1,56 @@
-# ZINF_CUDA: --with-cuda[=DIR] (default: use it where nvcc is found). Sets NVCC and conditional HAVE_CUDA.
+# ZINF_CUDA: --with-cuda[=DIR] (default: use it where nvcc is found) and --with-cuda-arch=LIST.
+# Sets NVCC, CUDA_GENCODE, CUDA_CPPFLAGS, CUDA_LIBS and the conditional HAVE_CUDA.
 AC_DEFUN([ZINF_CUDA], [
 AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [CUDA toolkit for the CUDA device module @<:@check@:>@])],
   [], [with_cuda=check])
+AC_ARG_WITH([cuda-arch],
+  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90"@:>@])],
+  [], [with_cuda_arch="75 80 86 89 90"])
 AC_ARG_VAR([NVCC], [CUDA compiler])
+AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
 zinf_cuda_summary="not used"
 zinf_have_cuda=no
 AS_IF([test "x$with_cuda" != xno], [
   AS_CASE([$with_cuda], [yes|check], [zinf_cuda_path="$PATH:/usr/local/cuda/bin"],
     [zinf_cuda_path="$with_cuda/bin"])
   AC_PATH_PROG([NVCC], [nvcc], [], [$zinf_cuda_path])
-  AS_IF([test -n "$NVCC"], [zinf_have_cuda=yes; zinf_cuda_summary="toolkit at $NVCC"],
+  AS_IF([test -n "$NVCC"], [zinf_have_cuda=yes],
     [test "x$with_cuda" != xcheck],
     [AC_MSG_ERROR([--with-cuda was given but nvcc was not found in $zinf_cuda_path])])])
+AS_IF([test $zinf_have_cuda = yes], [
+  zinf_cuda_dir=`AS_DIRNAME(["$NVCC"])`
+  zinf_cuda_dir=`AS_DIRNAME(["$zinf_cuda_dir"])`
+  CUDA_CPPFLAGS="-isystem $zinf_cuda_dir/include"
+  CUDA_LIBS="-L$zinf_cuda_dir/lib64 -Wl,-rpath,$zinf_cuda_dir/lib64 -lcublasLt -lcudart -lstdc++"
+  CUDA_GENCODE=
+  # Machine code for each, and PTX of the last for GPUs to come.
+  for arch in `echo "$with_cuda_arch" | tr ',;' '  '`; do
+    AS_CASE([$arch], [[[0-9][0-9]|[0-9][0-9][0-9]|[0-9][0-9]a]], [],
+      [AC_MSG_ERROR([--with-cuda-arch: '$arch' is no compute capability such as 80 or 90])])
+    CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$arch,code=sm_$arch"
+    zinf_cuda_last=$arch
+  done
+  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$zinf_cuda_last,code=compute_$zinf_cuda_last"
+  zinf_cuda_summary="toolkit at $NVCC for $with_cuda_arch"
+  AC_DEFINE([ZINF_HAVE_CUDA_TOOLKIT], [1], [the build found a CUDA toolkit])])
+AC_SUBST([CUDA_CPPFLAGS])
+AC_SUBST([CUDA_LIBS])
+AC_SUBST([CUDA_GENCODE])
 AM_CONDITIONAL([HAVE_CUDA], [test $zinf_have_cuda = yes])
-AS_IF([test $zinf_have_cuda = yes],
-  [AC_DEFINE([ZINF_HAVE_CUDA_TOOLKIT], [1], [the build found a CUDA toolkit])])
+])
+
+# ZINF_CUDA_STANDIN: whether the CUDA device can be tested without CUDA: kernels are compiled as
+# C++, and their threads switch stacks by x86-64 assembly. Sets the conditional CUDA_STANDIN.
+AC_DEFUN([ZINF_CUDA_STANDIN], [
+AC_CACHE_CHECK([whether the CUDA device can be tested without CUDA], [zinf_cv_cuda_standin], [
+  AC_LANG_PUSH([C++])
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+#if !defined __x86_64__
+#error "not x86-64"
+#endif
+template <class T> static T twice(T x) { return x + x; }]], [[return twice(0);]])],
+    [zinf_cv_cuda_standin=yes], [zinf_cv_cuda_standin=no])
+  AC_LANG_POP([C++])])
+AM_CONDITIONAL([CUDA_STANDIN], [test $zinf_cv_cuda_standin = yes])
 ])

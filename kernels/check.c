@@ -1,0 +1,102 @@
+/* check: the argument checks of check.h. Also part of the CUDA module: no state, only base. */
+#include "kernels/check.h"
+
+#include <limits.h>
+
+typedef long long ll;
+
+int check_matmul(const struct zinf_matmul *m)
+{
+    int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
+    if (m->m < 0 || m->n < 0 || m->k < 1 || m->m > INT_MAX || m->n > INT_MAX || m->k > INT_MAX)
+        return zinf_fail(-EINVAL, "matmul: m %lld, n %lld, k %lld", (ll)m->m, (ll)m->n, (ll)m->k);
+    if (m->lda < a_columns || m->ldb < b_columns || m->ldc < m->n || m->lda > INT_MAX ||
+        m->ldb > INT_MAX || m->ldc > INT_MAX)
+        return zinf_fail(-EINVAL, "matmul: rows %lld, %lld, %lld apart for m %lld, n %lld, k %lld",
+                         (ll)m->lda, (ll)m->ldb, (ll)m->ldc, (ll)m->m, (ll)m->n, (ll)m->k);
+    if (m->beta != 0.0f && (m->beta != 1.0f || m->bias))
+        return zinf_fail(-EINVAL, "matmul: beta is %g%s; it must be 0, or 1 without a bias",
+                         (double)m->beta, m->bias ? " with a bias" : "");
+    return 0;
+}
+
+int check_norm(const struct zinf_norm *a, const char *operation)
+{
+    if (a->rows < 0 || a->cols < 1)
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows,
+                         (ll)a->cols);
+    if ((unsigned)a->kind > ZINF_NORM_RMS)
+        return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
+    if (a->beta_dx != 0.0f && a->beta_dx != 1.0f)
+        return zinf_fail(-EINVAL, "%s: beta_dx is %g, not 0 or 1", operation, (double)a->beta_dx);
+    return 0;
+}
+
+int check_attention(const struct zinf_attention *a, const char *operation)
+{
+    if (a->batch < 0 || a->seq < 1 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1)
+        return zinf_fail(
+            -EINVAL, "%s: batch %lld, seq %lld, %lld heads, %lld key heads of size %lld", operation,
+            (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->n_kv_heads, (ll)a->head_dim);
+    if (a->n_heads % a->n_kv_heads)
+        return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key heads evenly", operation,
+                         (ll)a->n_heads, (ll)a->n_kv_heads);
+    return check_dropout(&a->dropout, operation);
+}
+
+int check_activation(enum zinf_activation kind)
+{
+    if ((unsigned)kind <= ZINF_ACTIVATION_RELU)
+        return 0;
+    return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
+}
+
+int check_embedding(const struct zinf_embedding *a, const char *operation)
+{
+    if (a->rows < 0 || a->cols < 1 || a->count < 0 || a->first < 0)
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns from a table of %lld at %lld",
+                         operation, (ll)a->rows, (ll)a->cols, (ll)a->count, (ll)a->first);
+    return 0;
+}
+
+int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operation)
+{
+    if (a->rows < 0)
+        return zinf_fail(-EINVAL, "%s: %lld rows", operation, (ll)a->rows);
+    if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
+        return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
+                         operation, (ll)a->cols, (ll)a->first, (ll)a->ld);
+    return 0;
+}
+
+int check_residual(const struct zinf_residual *a, const char *operation)
+{
+    if (a->n < 0)
+        return zinf_fail(-EINVAL, "%s: %lld elements", operation, (ll)a->n);
+    return check_dropout(&a->dropout, operation);
+}
+
+int check_column_sum(int64_t rows, int64_t cols)
+{
+    if (rows < 0 || cols < 0)
+        return zinf_fail(-EINVAL, "column_sum: %lld rows of %lld columns", (ll)rows, (ll)cols);
+    return 0;
+}
+
+int check_dropout(const struct zinf_dropout *dropout, const char *operation)
+{
+    if (dropout->p >= 0.0f && dropout->p < 1.0f)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: dropout of %g: it must be at least 0 and below 1", operation,
+                     (double)dropout->p);
+}
+
+int check_workspace(uint64_t have, uint64_t bytes, const char *operation)
+{
+    if (bytes <= have)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s needs a workspace of %llu bytes and the queue has %llu: plan the size "
+                     "that the device's workspace query returns",
+                     operation, (unsigned long long)bytes, (unsigned long long)have);
+}

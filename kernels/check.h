@@ -1,0 +1,21 @@
+/* check: whether an operation's arguments fit each other, the same for every device. -EINVAL with
+ * a sentence that names the operation and the shapes. */
+#ifndef ZINF_CHECK_H
+#define ZINF_CHECK_H
+
+#include "kernels/kernels.h"
+
+int check_matmul(const struct zinf_matmul *args);
+int check_norm(const struct zinf_norm *args, const char *operation);
+int check_attention(const struct zinf_attention *args, const char *operation);
+int check_activation(enum zinf_activation kind);
+int check_embedding(const struct zinf_embedding *args, const char *operation);
+/* tile: logits are looked at, not only rows */
+int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
+int check_residual(const struct zinf_residual *args, const char *operation);
+int check_column_sum(int64_t rows, int64_t cols);
+int check_dropout(const struct zinf_dropout *dropout, const char *operation);
+/* A queue has have bytes of workspace and the operation needs bytes. */
+int check_workspace(uint64_t have, uint64_t bytes, const char *operation);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * attention: what the attention kernels share: where a head's rows lie, which keys a query sees,
+ * and dropout of a probability. Formulas and names as in host_tiles.h.
+ */
+#ifndef ZINF_CUDA_ATTENTION_CUH
+#define ZINF_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/philox.cuh"
+
+struct attention_args {
+    struct zinf_attention z;
+    const float *delta; /* backward: [batch][n_heads][seq] */
+    dropout_rule rule;
+    bool drops;
+};
+
+static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
+{
+    attention_args args = {*z, delta, dropout_rule_of(z->dropout), z->dropout.p > 0.0f};
+    return args;
+}
+
+/* Rows of one head: row t begins stride elements after row t - 1. */
+template <class T> struct head_rows {
+    T *base;
+    int64_t stride;
+};
+
+/* Part number head of batch b, counted in heads along a row of qkv: queries, keys, values. */
+template <class T>
+DEVICE head_rows<T> qkv_rows(const struct zinf_attention &z, const void *qkv, int64_t b,
+                             int64_t head)
+{
+    int64_t stride = (z.n_heads + 2 * z.n_kv_heads) * z.head_dim;
+    head_rows<T> rows = {(T *)qkv + b * z.seq * stride + head * z.head_dim, stride};
+    return rows;
+}
+
+template <class T>
+DEVICE head_rows<T> out_rows(const struct zinf_attention &z, const void *out, int64_t b,
+                             int64_t head)
+{
+    int64_t stride = z.n_heads * z.head_dim;
+    head_rows<T> rows = {(T *)out + b * z.seq * stride + head * z.head_dim, stride};
+    return rows;
+}
+
+DEVICE int64_t kv_head_of(const struct zinf_attention &z, int64_t head)
+{
+    return head / (z.n_heads / z.n_kv_heads);
+}
+
+DEVICE bool sees(const struct zinf_attention &z, int64_t query, int64_t key)
+{
+    return query < z.seq && key < z.seq && (!z.causal || key <= query);
+}
+
+/* The place of row i of head h in lse, delta and (times seq) in the dropout stream. */
+DEVICE int64_t row_index(const struct zinf_attention &z, int64_t b, int64_t head, int64_t i)
+{
+    return (b * z.n_heads + head) * z.seq + i;
+}
+
+/* Factors of keys j .. j + N - 1 of row i. */
+template <int N>
+DEVICE void probability_factors(const attention_args &a, int64_t b, int64_t head, int64_t i,
+                                int64_t j, float (&factors)[N])
+{
+    uint64_t first = (uint64_t)row_index(a.z, b, head, i) * (uint64_t)a.z.seq + (uint64_t)j;
+    dropout_factors(factors, a.rule, first);
+}
+
+/* exp(x) by the GPU's base-2 exponential; log2(e) is folded in. */
+DEVICE float exp_of(float x)
+{
+    return exp2f(x * 1.44269504f);
+}
+
+#endif

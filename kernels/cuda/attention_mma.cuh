@@ -1,0 +1,124 @@
+/*
+ * attention_mma: what the tensor-core attention kernels share. Tiles of rows lie in shared memory
+ * in their 16-bit type, [rows][D + 8]: 16 bytes more than a power of two, so that the 8 rows of a
+ * matrix fall on different banks. D is the head size rounded up to 32, 64, 128 or 256; what is
+ * beyond the head size, and beyond the sequence, is zero and so adds nothing.
+ */
+#ifndef ZINF_CUDA_ATTENTION_MMA_CUH
+#define ZINF_CUDA_ATTENTION_MMA_CUH
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/mma.cuh"
+
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+
+template <class T, int D> struct tile_of {
+    static const int pitch = D + 8;
+    static const int bytes_per_row = pitch * (int)sizeof(T);
+};
+
+/* ROWS rows of a head from first on, 16 bytes a thread. */
+template <class T, int D, int ROWS, int THREADS_>
+DEVICE void load_head(const struct zinf_attention &z, T *tile, head_rows<const T> from,
+                      int64_t first)
+{
+    for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
+        int row = e / (D / 8), col = e % (D / 8) * 8;
+        words4 raw = {};
+        if (first + row < z.seq && col < z.head_dim)
+            raw = *(const words4 *)(const void *)(from.base + (first + row) * from.stride + col);
+        *(words4 *)(void *)(tile + row * tile_of<T, D>::pitch + col) = raw;
+    }
+}
+
+template <class T, int D, int ROWS, int THREADS_>
+DEVICE void store_head(const struct zinf_attention &z, const T *tile, head_rows<T> to,
+                       int64_t first)
+{
+    for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
+        int row = e / (D / 8), col = e % (D / 8) * 8;
+        if (first + row < z.seq && col < z.head_dim)
+            *(words4 *)(void *)(to.base + (first + row) * to.stride + col) =
+                *(const words4 *)(const void *)(tile + row * tile_of<T, D>::pitch + col);
+    }
+}
+
+/* A warp's 16 x 8 N result, times a factor for each of its two rows, into a tile. */
+template <int N, class T>
+DEVICE void put_results(T *tile, int pitch, const float (&c)[N][4], float factor0, float factor1)
+{
+    int g = lane_id() / 4, t = lane_id() % 4;
+    UNROLL for (int n = 0; n < N; n++)
+    {
+        uint32_t above = pack<T>(c[n][0] * factor0, c[n][1] * factor0);
+        uint32_t below = pack<T>(c[n][2] * factor1, c[n][3] * factor1);
+        memcpy(tile + g * pitch + n * 8 + 2 * t, &above, 4);
+        memcpy(tile + (g + 8) * pitch + n * 8 + 2 * t, &below, 4);
+    }
+}
+
+template <int N> DEVICE void clear(float (&c)[N][4])
+{
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            c[n][e] = 0.0f;
+}
+
+/* Which probabilities of rows i.. and keys j.. are kept, a bit each: [ROWS][words_of(KEYS)]. One
+ * look at the random numbers for four of them, where a lane's own would take one for each. */
+DEVICE constexpr int words_of(int keys)
+{
+    return (keys + 31) / 32;
+}
+template <int ROWS_, int KEYS, int THREADS_>
+DEVICE void make_mask(const attention_args &a, uint32_t *mask, int64_t b, int64_t head, int64_t i,
+                      int64_t j)
+{
+    const int words = words_of(KEYS);
+    for (int e = threadIdx.x; e < ROWS_ * words; e += THREADS_) {
+        int64_t row = row_index(a.z, b, head, i + e / words);
+        mask[e] = dropout_word(a.rule, (uint64_t)(row * a.z.seq + j + e % words * 32));
+    }
+}
+template <int KEYS>
+DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row, int key)
+{
+    return mask[row * words_of(KEYS) + key / 32] >> key % 32 & 1 ? a.rule.keep : 0.0f;
+}
+
+/* ---- for launchers ---- */
+
+/* Does something with the type T and the constant D that a call stands for. */
+#define BY_HEAD(z, ...)                                                                            \
+    do {                                                                                           \
+        if ((z)->dtype == ZINF_DTYPE_BF16) {                                                       \
+            typedef bf16 T;                                                                        \
+            BY_HEAD_SIZE(z, __VA_ARGS__);                                                          \
+        } else {                                                                                   \
+            typedef f16 T;                                                                         \
+            BY_HEAD_SIZE(z, __VA_ARGS__);                                                          \
+        }                                                                                          \
+    } while (0)
+#define BY_HEAD_SIZE(z, ...)                                                                       \
+    if ((z)->head_dim <= 32) {                                                                     \
+        const int D = 32;                                                                          \
+        __VA_ARGS__;                                                                               \
+    } else if ((z)->head_dim <= 64) {                                                              \
+        const int D = 64;                                                                          \
+        __VA_ARGS__;                                                                               \
+    } else if ((z)->head_dim <= 128) {                                                             \
+        const int D = 128;                                                                         \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        const int D = 256;                                                                         \
+        __VA_ARGS__;                                                                               \
+    }
+
+/* One block for each tile of rows, head and sample. */
+static inline dim3 head_grid(const struct zinf_attention *z, int64_t heads, int rows)
+{
+    return dim3(blocks_for((uint64_t)z->seq, (uint64_t)rows), (unsigned)heads, (unsigned)z->batch);
+}
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * attention_mma_forward: attention on tensor cores. A block has 64 query rows of a head, 16 a
+ * warp, and walks tiles of keys with a running maximum and sum a row (base 2: log2 e is folded
+ * into the scale). Probabilities go from one product's result to the next one's operand in
+ * registers. Causal: tiles above the diagonal are not visited, and long rows begin first.
+ */
+#include "kernels/cuda/attention_mma.cuh"
+
+enum { FORWARD_ROWS = 64 };
+
+/* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. */
+template <int D> struct forward_tile {
+    static const int keys = D <= 128 ? 64 : 32, split = D <= 128 ? 1 : 2, threads = 128 * split;
+};
+
+/* What a lane keeps of its two rows. */
+struct running {
+    float max[2], sum[2];
+};
+
+/* Scores of one warp, scaled; those that a row may not see become -infinity. */
+template <int N>
+DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], float scale, int64_t row,
+                        int64_t j)
+{
+    int t = lane_id() % 4;
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            int64_t key = j + n * 8 + 2 * t + e % 2, query = row + e / 2 * 8;
+            bool seen = key < z.seq && (!z.causal || key <= query);
+            s[n][e] = seen ? s[n][e] * scale : -INFINITY;
+        }
+}
+
+/* Scores become exp2(score - max); out follows the new maximum. */
+template <int N, int M>
+DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        float top = rows.max[r], total = 0.0f;
+        UNROLL for (int n = 0; n < N; n++)
+            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        top = fmaxf(top, shuffle_xor(top, 1));
+        top = fmaxf(top, shuffle_xor(top, 2));
+        /* A row that has seen no key yet: 0 keeps infinity from meeting itself. */
+        float base = top == -INFINITY ? 0.0f : top, shrink = exp2f(rows.max[r] - base);
+        UNROLL for (int n = 0; n < N; n++)
+        {
+            s[n][2 * r] = exp2f(s[n][2 * r] - base);
+            s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] - base);
+            total += s[n][2 * r] + s[n][2 * r + 1];
+        }
+        UNROLL for (int m = 0; m < M; m++)
+        {
+            out[m][2 * r] *= shrink;
+            out[m][2 * r + 1] *= shrink;
+        }
+        rows.sum[r] = rows.sum[r] * shrink + total; /* of this lane; lanes are added at the end */
+        rows.max[r] = top;
+    }
+}
+
+/* row is the warp's row of this lane in the tile. */
+template <int KEYS>
+DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
+                               const uint32_t *mask, int row)
+{
+    UNROLL for (int n = 0; n < KEYS / 8; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            p[n][e] *= mask_factor<KEYS>(a, mask, row + e / 2 * 8,
+                                         n * 8 + 2 * (lane_id() % 4) + e % 2);
+}
+
+template <class T, int D>
+KERNEL(forward_tile<D>::threads) attention_mma_forward_kernel(attention_args a)
+{
+    if (!compiles<T>(D))
+        return;
+    SHARED_MEMORY(memory);
+    const int KEYS = forward_tile<D>::keys, THREADS_ = forward_tile<D>::threads;
+    const int COLUMNS = D / forward_tile<D>::split, pitch = tile_of<T, D>::pitch;
+    __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
+    const struct zinf_attention &z = a.z;
+    T *query = (T *)memory, *key = query + FORWARD_ROWS * pitch, *value = key + KEYS * pitch;
+    const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    const int64_t i = block * FORWARD_ROWS, head = blockIdx.y, b = blockIdx.z;
+    const int64_t kv = z.n_heads + kv_head_of(z, head);
+    const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
+    const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
+    const int row = mine + lane_id() / 4;
+    running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+    float out[COLUMNS / 8][4];
+    clear(out);
+    load_head<T, D, FORWARD_ROWS, THREADS_>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    for (int64_t j = 0; j < end; j += KEYS) {
+        float s[KEYS / 8][4];
+        clear(s);
+        sync_block();
+        load_head<T, D, KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, kv), j);
+        load_head<T, D, KEYS, THREADS_>(z, value,
+                                        qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads), j);
+        if (a.drops)
+            make_mask<FORWARD_ROWS, KEYS, THREADS_>(a, mask, b, head, i, j);
+        sync_block();
+        multiply_rows<KEYS / 8, D>(s, query + mine * pitch, key, pitch);
+        mask_scores(z, s, z.scale * LOG2_E, i + row, j);
+        softmax_tile(s, out, rows);
+        if (a.drops)
+            drop_probabilities<KEYS>(a, s, mask, row);
+        multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
+    }
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        rows.sum[r] += shuffle_xor(rows.sum[r], 1);
+        rows.sum[r] += shuffle_xor(rows.sum[r], 2);
+        if (warp < 4 && lane_id() % 4 == 0 && i + row + 8 * r < z.seq)
+            z.lse[row_index(z, b, head, i + row + 8 * r)] =
+                rows.max[r] * LN_2 + logf(rows.sum[r]);
+    }
+    sync_block(); /* every warp is done with the tiles */
+    put_results(query + mine * pitch + column, pitch, out, 1.0f / rows.sum[0],
+                1.0f / rows.sum[1]);
+    sync_block();
+    store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
+}
+
+template <class T, int D>
+static cudaError_t forward_of(cudaStream_t stream, const struct zinf_attention *z)
+{
+    size_t bytes = (size_t)(FORWARD_ROWS + 2 * forward_tile<D>::keys) * tile_of<T, D>::bytes_per_row;
+    return launch(attention_mma_forward_kernel<T, D>, head_grid(z, z->n_heads, FORWARD_ROWS),
+                  dim3(forward_tile<D>::threads), bytes, stream, attention_args_of(z, NULL));
+}
+
+cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
+{
+    BY_HEAD(z, return (forward_of<T, D>(stream, z)));
+}
+
+/* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads. Rows
+ * are read 16 bytes at a time. */
+bool attention_mma_serves(const struct zinf_attention *z, int capability)
+{
+    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !aligned16(z->qkv) || !aligned16(z->out) ||
+        !aligned16(z->d_out) || !aligned16(z->d_qkv))
+        return false;
+    return capability >= 80 ||
+           (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);
+}

@@ -1,0 +1,17 @@
+#!/bin/sh
+# check_ptxas: reads what `nvcc -Xptxas -v` said of kernels and fails where one spills registers or
+# takes more static shared memory than every GPU has. Usage: check_ptxas.sh LOG
+awk '
+/Compiling entry function/ { kernel = $0; sub(/^.*function ./, "", kernel); sub(/. for.*$/, "", kernel)
+    arch = $0; sub(/^.* for ./, "", arch); sub(/.$/, "", arch) }
+/bytes spill/ {
+    for (i = 2; i < NF; i++)
+        if ($(i + 1) == "bytes" && $(i + 2) == "spill" && $i > 0) spilled = 1
+    if (spilled) { print "check_ptxas: " kernel " on " arch " spills:" $0; bad = 1; spilled = 0 }
+}
+/bytes smem/ {
+    for (i = 2; i < NF; i++)
+        if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/ && $i > 49152) {
+            print "check_ptxas: " kernel " on " arch " takes " $i " bytes of shared memory"; bad = 1 }
+}
+END { exit bad }' "$1" >&2

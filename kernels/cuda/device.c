@@ -1,0 +1,233 @@
+/*
+ * device: the CUDA device's life: one GPU, its arena, page-locked host memory, its table. The
+ * arena is one cudaMalloc of the size that the plan asks for; nothing is allocated after it.
+ */
+#include "kernels/cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What is left to the driver of free memory: kernels' code, cuBLAS's and CUDA's own buffers. */
+#define DRIVER_MARGIN ((uint64_t)384 << 20)
+#define ARENA_ALIGN ((uint64_t)2 << 20)
+
+/* ---- errors ---- */
+
+static int fail(int code, const char *says, const char *operation, uint64_t bytes_asked)
+{
+    char asked[48] = "", size[2][16];
+    size_t bytes_free = 0, total = 0;
+    bool known = cudaMemGetInfo(&bytes_free, &total) == cudaSuccess;
+    cudaGetLastError(); /* the next launch must not report this one again */
+    if (bytes_asked)
+        snprintf(asked, sizeof asked, "; %s asked",
+                 zinf_size_format(size[0], sizeof size[0], bytes_asked));
+    if (!known)
+        return zinf_fail(code, "%s: %s%s; the GPU's free memory is not known", operation, says,
+                         asked);
+    return zinf_fail(code, "%s: %s%s, %s free on the GPU", operation, says, asked,
+                     zinf_size_format(size[1], sizeof size[1], bytes_free));
+}
+
+int cuda_fail(cudaError_t error, const char *operation, uint64_t bytes_asked)
+{
+    char says[160];
+    snprintf(says, sizeof says, "CUDA error %s (%s)", cudaGetErrorName(error),
+             cudaGetErrorString(error));
+    return fail(error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, says, operation, bytes_asked);
+}
+
+int cublas_fail(cublasStatus_t status, const char *operation, uint64_t bytes_asked)
+{
+    char says[64];
+    snprintf(says, sizeof says, "cuBLASLt status %d", (int)status);
+    return fail(status == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO, says, operation,
+                bytes_asked);
+}
+
+/* ---- page-locked host memory ---- */
+
+bool device_has_pinned(struct cuda_device *device, const void *base, uint64_t bytes)
+{
+    uintptr_t from = (uintptr_t)base;
+    bool found = false;
+    pthread_mutex_lock(&device->lock);
+    for (size_t i = 0; i < device->n_pinned && !found; i++) {
+        uintptr_t start = (uintptr_t)device->pinned[i].base;
+        found = from >= start && bytes <= device->pinned[i].bytes &&
+                from - start <= device->pinned[i].bytes - bytes;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return found;
+}
+
+static int remember_pinned(struct cuda_device *device, void *base, uint64_t bytes)
+{
+    int code = 0;
+    pthread_mutex_lock(&device->lock);
+    if (device->n_pinned == device->max_pinned) {
+        size_t room = 2 * device->max_pinned + 8;
+        struct pinned_range *more = realloc(device->pinned, room * sizeof *more);
+        if (more) {
+            device->pinned = more;
+            device->max_pinned = room;
+        } else {
+            code = zinf_fail(-ENOMEM, "no memory to list page-locked ranges");
+        }
+    }
+    if (!code)
+        device->pinned[device->n_pinned++] = (struct pinned_range){base, bytes};
+    pthread_mutex_unlock(&device->lock);
+    return code;
+}
+
+int cuda_host_register(struct zinf_device *device, void *base, uint64_t bytes)
+{
+    struct cuda_device *cuda = (struct cuda_device *)device;
+    if (!bytes)
+        return 0;
+    cudaSetDevice(cuda->index);
+    CUDA_RETURN(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking host memory",
+                bytes);
+    int code = remember_pinned(cuda, base, bytes);
+    if (code)
+        cudaHostUnregister(base);
+    return code;
+}
+
+void cuda_host_unregister(struct zinf_device *device, void *base)
+{
+    struct cuda_device *cuda = (struct cuda_device *)device;
+    pthread_mutex_lock(&cuda->lock);
+    for (size_t i = 0; i < cuda->n_pinned; i++)
+        if (cuda->pinned[i].base == base) {
+            cuda->pinned[i] = cuda->pinned[--cuda->n_pinned];
+            cudaHostUnregister(base);
+            break;
+        }
+    pthread_mutex_unlock(&cuda->lock);
+}
+
+/* ---- life ---- */
+
+static void cuda_destroy(struct zinf_device *device)
+{
+    struct cuda_device *cuda = (struct cuda_device *)device;
+    cudaSetDevice(cuda->index);
+    while (cuda->n_pinned)
+        cuda_host_unregister(device, cuda->pinned[cuda->n_pinned - 1].base);
+    if (cuda->blas)
+        cublasLtDestroy(cuda->blas);
+    if (cuda->allocation)
+        cudaFree(cuda->allocation);
+    pthread_mutex_destroy(&cuda->lock);
+    free(cuda->pinned);
+    free(cuda);
+}
+
+static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
+{
+    struct cuda_device *cuda = (struct cuda_device *)device;
+    if (cuda->allocation)
+        return zinf_fail(-EBUSY, "the device's memory has been taken already");
+    cudaSetDevice(cuda->index);
+    CUDA_RETURN(cudaMalloc(&cuda->allocation, bytes), "taking the GPU's arena", bytes);
+    if ((uintptr_t)cuda->allocation % ARENA_ALIGN) { /* large blocks are aligned, small need not */
+        cudaFree(cuda->allocation);
+        cuda->allocation = NULL;
+        CUDA_RETURN(cudaMalloc(&cuda->allocation, bytes + ARENA_ALIGN), "taking the GPU's arena",
+                    bytes + ARENA_ALIGN);
+    }
+    device->memory = (void *)zinf_align_up((uintptr_t)cuda->allocation, ARENA_ALIGN);
+    device->memory_bytes = bytes;
+    return 0;
+}
+
+static const struct zinf_device_ops cuda_ops = {
+    .destroy = cuda_destroy,
+    .take_memory = cuda_take_memory,
+    .queue_create = cuda_queue_create,
+    .queue_destroy = cuda_queue_destroy,
+    .queue_set_workspace = cuda_queue_set_workspace,
+    .queue_synchronize = cuda_queue_synchronize,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .queue_wait = cuda_queue_wait,
+    .event_synchronize = cuda_event_synchronize,
+    .copy_to_device = cuda_copy_to_device,
+    .copy_to_host = cuda_copy_to_host,
+    .copy = cuda_copy,
+    .fill_zero = cuda_fill_zero,
+    .convert = cuda_convert,
+    .add = cuda_add,
+    .matmul_workspace = cuda_matmul_workspace,
+    .attention_workspace = cuda_attention_workspace,
+    .norm_workspace = cuda_norm_workspace,
+    .column_sum_workspace = cuda_column_sum_workspace,
+    .matmul = cuda_matmul,
+    .norm_forward = cuda_norm_forward,
+    .norm_backward = cuda_norm_backward,
+    .attention_forward = cuda_attention_forward,
+    .attention_backward = cuda_attention_backward,
+    .activation_forward = cuda_activation_forward,
+    .activation_backward = cuda_activation_backward,
+    .residual_add = cuda_residual_add,
+    .dropout = cuda_dropout,
+    .column_sum = cuda_column_sum,
+    .embedding_forward = cuda_embedding_forward,
+    .embedding_backward = cuda_embedding_backward,
+    .cross_entropy_start = cuda_cross_entropy_start,
+    .cross_entropy_update = cuda_cross_entropy_update,
+    .cross_entropy_finish = cuda_cross_entropy_finish,
+    .cross_entropy_backward = cuda_cross_entropy_backward,
+    .host_register = cuda_host_register,
+    .host_unregister = cuda_host_unregister,
+};
+
+static int open_gpu(struct cuda_device *cuda, int index)
+{
+    struct cudaDeviceProp properties;
+    size_t bytes_free = 0, total = 0;
+    int count = 0;
+    CUDA_RETURN(cudaGetDeviceCount(&count), "counting GPUs", 0);
+    if (index < 0 || index >= count)
+        return zinf_fail(-ENODEV, "GPU %d of %d: give an index from 0 on", index, count);
+    CUDA_RETURN(cudaSetDevice(index), "opening the GPU", 0);
+    CUDA_RETURN(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties", 0);
+    CUDA_RETURN(cudaMemGetInfo(&bytes_free, &total), "reading the GPU's free memory", 0);
+    cublasStatus_t status = cublasLtCreate(&cuda->blas);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return cublas_fail(status, "starting cuBLASLt", 0);
+    const char *tf32 = getenv("ZINF_CUDA_TF32");
+    cuda->index = index;
+    cuda->capability = 10 * properties.major + properties.minor;
+    cuda->tf32 = tf32 && *tf32 == '1' && cuda->capability >= 80;
+    cuda->device.free_bytes = bytes_free > DRIVER_MARGIN ? bytes_free - DRIVER_MARGIN : 0;
+    snprintf(cuda->name, sizeof cuda->name, "%s (GPU %d, sm_%d)", properties.name, index,
+             cuda->capability);
+    return 0;
+}
+
+int cuda_device_create(struct zinf_device **out, const struct zinf_device_options *options)
+{
+    struct cuda_device *cuda = calloc(1, sizeof *cuda);
+    *out = NULL;
+    if (!cuda)
+        return zinf_fail(-ENOMEM, "no memory for the CUDA device");
+    pthread_mutex_init(&cuda->lock, NULL);
+    cuda->device = (struct zinf_device){
+        .ops = &cuda_ops,
+        .kind = ZINF_DEVICE_CUDA,
+        .name = cuda->name,
+        .needs_pinned = true,
+        .n_threads = options->n_threads > 0 ? options->n_threads : 1,
+    };
+    int code = open_gpu(cuda, options->index);
+    if (code) {
+        cuda_destroy(&cuda->device);
+        return code;
+    }
+    *out = &cuda->device;
+    return 0;
+}

@@ -1,0 +1,109 @@
+/*
+ * device: what the host files of the CUDA device share. A queue is a stream, an event an event;
+ * all memory is one cudaMalloc made when the arena is taken. Arguments are checked here, kernels
+ * (launch.h) and products (matmul.c) only enqueue.
+ */
+#ifndef ZINF_CUDA_DEVICE_H
+#define ZINF_CUDA_DEVICE_H
+
+#include "kernels/check.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/runtime.h"
+
+#include <pthread.h>
+
+/* Host memory that CUDA has page-locked. */
+struct pinned_range {
+    char *base;
+    uint64_t bytes;
+};
+
+struct cuda_device {
+    struct zinf_device device; /* first: a zinf_device points to it */
+    int index, capability;     /* 80 = 8.0 */
+    bool tf32;                 /* fp32 products on tensor cores, ZINF_CUDA_TF32=1 */
+    cublasLtHandle_t blas;
+    void *allocation;     /* what the arena lies in */
+    pthread_mutex_t lock; /* guards pinned, n_pinned, max_pinned */
+    struct pinned_range *pinned;
+    size_t n_pinned, max_pinned;
+    char name[320];
+};
+
+struct matmul_plan;
+enum { MATMUL_PLANS = 64 };
+
+struct zinf_queue {
+    struct cuda_device *device;
+    cudaStream_t stream;
+    void *workspace;
+    uint64_t workspace_bytes;
+    const char *operation;     /* being enqueued, for messages */
+    struct matmul_plan *plans; /* [MATMUL_PLANS], made at the first product */
+    int next_plan;
+};
+
+struct zinf_event {
+    struct cuda_device *device;
+    cudaEvent_t event;
+};
+
+int cuda_device_create(struct zinf_device **out, const struct zinf_device_options *options);
+
+/* Around everything that is enqueued: the thread's current device, an NVTX range and a name for
+ * messages; then what CUDA said to it. */
+void queue_enter(struct zinf_queue *q, const char *operation);
+int queue_leave(struct zinf_queue *q, cudaError_t error);
+/* Whether one registered range holds all of it. */
+bool device_has_pinned(struct cuda_device *device, const void *base, uint64_t bytes);
+
+/* ---- the table's entries, by file ---- */
+
+int cuda_host_register(struct zinf_device *device, void *base, uint64_t bytes);
+void cuda_host_unregister(struct zinf_device *device, void *base);
+
+int cuda_queue_create(struct zinf_device *device, enum zinf_queue_kind kind,
+                      struct zinf_queue **out);
+void cuda_queue_destroy(struct zinf_queue *queue);
+void cuda_queue_set_workspace(struct zinf_queue *queue, void *base, uint64_t bytes);
+int cuda_queue_synchronize(struct zinf_queue *queue);
+int cuda_event_create(struct zinf_device *device, struct zinf_event **out);
+void cuda_event_destroy(struct zinf_event *event);
+int cuda_event_record(struct zinf_queue *queue, struct zinf_event *event);
+int cuda_queue_wait(struct zinf_queue *queue, struct zinf_event *event);
+int cuda_event_synchronize(struct zinf_event *event);
+int cuda_copy_to_device(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+int cuda_copy_to_host(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+int cuda_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+int cuda_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes);
+
+uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args);
+int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args);
+void matmul_plans_destroy(struct matmul_plan *plans);
+
+int cuda_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
+                 enum zinf_dtype src_dtype, uint64_t n);
+int cuda_add(struct zinf_queue *q, float *dst, const float *src, uint64_t n);
+uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_attention *args);
+uint64_t cuda_norm_workspace(struct zinf_device *device, const struct zinf_norm *args);
+uint64_t cuda_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols);
+int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);
+int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
+int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
+int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+int cuda_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
+                            void *y, const void *x, uint64_t n);
+int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
+                             void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
+int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);
+int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args);
+int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
+                    int64_t rows, int64_t cols);
+int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
+int cuda_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
+int cuda_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+int cuda_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+int cuda_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * elementwise: conversion, sums, residual with dropout, activations. One thread takes 8 elements
+ * with 16-byte accesses; where an address is not aligned, and at the end, it takes them one by
+ * one. In-place use is safe: a thread reads all it needs before it writes.
+ */
+#include "kernels/cuda/philox.cuh"
+
+enum { THREADS = 256 };
+
+/* The first of this thread's elements. */
+DEVICE uint64_t first_element()
+{
+    return ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
+}
+
+static dim3 flat_grid(uint64_t n)
+{
+    return dim3(blocks_for(n, (uint64_t)THREADS * EACH));
+}
+
+/* ---- convert and add ---- */
+
+template <class To, class From> struct convert_args {
+    To *dst;
+    const From *src;
+    uint64_t n;
+    bool vector;
+};
+
+template <class To, class From>
+KERNEL(THREADS) convert_kernel(convert_args<To, From> a)
+{
+    uint64_t i = first_element();
+    float x[EACH];
+    if (i >= a.n)
+        return;
+    load_each(x, a.src + i, (int64_t)(a.n - i), a.vector);
+    store_each(a.dst + i, x, (int64_t)(a.n - i), a.vector);
+}
+
+template <class To, class From>
+static cudaError_t convert_typed(cudaStream_t stream, void *dst, const void *src, uint64_t n)
+{
+    convert_args<To, From> args = {(To *)dst, (const From *)src, n,
+                                   aligned16(dst) && aligned16(src)};
+    return launch(convert_kernel<To, From>, flat_grid(n), dim3(THREADS), 0, stream, args);
+}
+
+template <class From>
+static cudaError_t convert_from(cudaStream_t stream, void *dst, enum zinf_dtype dst_dtype,
+                                const void *src, uint64_t n)
+{
+    BY_DTYPE(dst_dtype, return (convert_typed<T, From>(stream, dst, src, n)));
+}
+
+cudaError_t launch_convert(cudaStream_t stream, void *dst, enum zinf_dtype dst_dtype,
+                           const void *src, enum zinf_dtype src_dtype, uint64_t n)
+{
+    BY_DTYPE(src_dtype, return convert_from<T>(stream, dst, dst_dtype, src, n));
+}
+
+struct add_args {
+    float *dst;
+    const float *src;
+    uint64_t n;
+    bool vector;
+};
+
+KERNEL(THREADS) add_kernel(add_args a)
+{
+    uint64_t i = first_element();
+    float x[EACH], y[EACH];
+    if (i >= a.n)
+        return;
+    load_each(x, a.dst + i, (int64_t)(a.n - i), a.vector);
+    load_each(y, a.src + i, (int64_t)(a.n - i), a.vector);
+    UNROLL for (int k = 0; k < EACH; k++)
+        x[k] += y[k];
+    store_each(a.dst + i, x, (int64_t)(a.n - i), a.vector);
+}
+
+cudaError_t launch_add(cudaStream_t stream, float *dst, const float *src, uint64_t n)
+{
+    add_args args = {dst, src, n, aligned16(dst) && aligned16(src)};
+    return launch(add_kernel, flat_grid(n), dim3(THREADS), 0, stream, args);
+}
+
+/* ---- residual and dropout ---- */
+
+template <class T> struct residual_args {
+    const T *x, *r; /* x NULL: plain dropout */
+    T *y;
+    uint64_t n;
+    dropout_rule rule;
+    bool drops, vector;
+};
+
+template <class T> KERNEL(THREADS) residual_kernel(residual_args<T> a)
+{
+    uint64_t i = first_element();
+    float x[EACH] = {}, r[EACH], factors[EACH];
+    if (i >= a.n)
+        return;
+    int64_t left = (int64_t)(a.n - i);
+    load_each(r, a.r + i, left, a.vector);
+    if (a.x)
+        load_each(x, a.x + i, left, a.vector);
+    if (a.drops) {
+        dropout_factors(factors, a.rule, i);
+        UNROLL for (int k = 0; k < EACH; k++)
+            r[k] *= factors[k];
+    }
+    UNROLL for (int k = 0; k < EACH; k++)
+        r[k] += x[k];
+    store_each(a.y + i, r, left, a.vector);
+}
+
+template <class T>
+static cudaError_t residual_typed(cudaStream_t stream, const struct zinf_residual *z, const void *x)
+{
+    residual_args<T> args = {(const T *)x,
+                             (const T *)z->r,
+                             (T *)z->y,
+                             (uint64_t)z->n,
+                             dropout_rule_of(z->dropout),
+                             z->dropout.p > 0.0f,
+                             aligned16(x) && aligned16(z->r) && aligned16(z->y)};
+    return launch(residual_kernel<T>, flat_grid(args.n), dim3(THREADS), 0, stream, args);
+}
+
+cudaError_t launch_residual(cudaStream_t stream, const struct zinf_residual *args, const void *x)
+{
+    BY_DTYPE(args->dtype, return residual_typed<T>(stream, args, x));
+}
+
+/* ---- activations ---- */
+
+/* f(x), and the slope f'(x). The exponent is capped so that e s stays finite. */
+DEVICE float sigmoid(float x, float &e)
+{
+    float minus = -x > 80.0f ? 80.0f : -x;
+    e = expf(minus);
+    return 1.0f / (1.0f + e);
+}
+
+template <int KIND> DEVICE float activate(float x, float &slope)
+{
+    if (KIND == ZINF_ACTIVATION_GELU_TANH) { /* 0.5 (1 + tanh u) = sigmoid(2u) */
+        const float c = 0.797884561f, k = 0.044715f;
+        float e, s = sigmoid(2.0f * c * (x + k * x * x * x), e);
+        slope = s + x * (s * s * e) * (2.0f * c) * (1.0f + 3.0f * k * x * x);
+        return x * s;
+    }
+    if (KIND == ZINF_ACTIVATION_GELU_ERF) {
+        float share = 0.5f * erfcf(x * -0.707106781f);
+        slope = share + x * (0.398942280f * expf(-0.5f * x * x));
+        return x * share;
+    }
+    if (KIND == ZINF_ACTIVATION_SILU) {
+        float e, s = sigmoid(x, e);
+        slope = s + x * (s * s * e);
+        return x * s;
+    }
+    slope = x > 0.0f ? 1.0f : 0.0f;
+    return x < 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+/* Forward: y = f(x), dy NULL. Backward: dx = dy f'(x), y = f(x) where it is wanted. */
+template <class T> struct activation_args {
+    const T *x, *dy;
+    T *y, *dx;
+    uint64_t n;
+    bool vector;
+};
+
+template <class T, int KIND> KERNEL(THREADS) activation_kernel(activation_args<T> a)
+{
+    uint64_t i = first_element();
+    float x[EACH], gradient[EACH] = {};
+    if (i >= a.n)
+        return;
+    int64_t left = (int64_t)(a.n - i);
+    load_each(x, a.x + i, left, a.vector);
+    if (a.dy)
+        load_each(gradient, a.dy + i, left, a.vector);
+    UNROLL for (int k = 0; k < EACH; k++)
+    {
+        float slope, value = activate<KIND>(x[k], slope);
+        gradient[k] *= slope;
+        x[k] = value;
+    }
+    if (a.dy)
+        store_each(a.dx + i, gradient, left, a.vector);
+    if (a.y)
+        store_each(a.y + i, x, left, a.vector);
+}
+
+template <class T>
+static cudaError_t activation_typed(cudaStream_t stream, enum zinf_activation kind, void *y,
+                                    void *dx, const void *dy, const void *x, uint64_t n)
+{
+    bool vector = aligned16(y) && aligned16(dx) && aligned16(dy) && aligned16(x);
+    activation_args<T> args = {(const T *)x, (const T *)dy, (T *)y, (T *)dx, n, vector};
+    static void (*const kernels[])(activation_args<T>) = {
+        activation_kernel<T, ZINF_ACTIVATION_GELU_TANH>,
+        activation_kernel<T, ZINF_ACTIVATION_GELU_ERF>,
+        activation_kernel<T, ZINF_ACTIVATION_SILU>,
+        activation_kernel<T, ZINF_ACTIVATION_RELU>,
+    };
+    return launch(kernels[kind], flat_grid(n), dim3(THREADS), 0, stream, args);
+}
+
+cudaError_t launch_activation(cudaStream_t stream, enum zinf_activation kind,
+                              enum zinf_dtype dtype, void *y, const void *x, uint64_t n)
+{
+    BY_DTYPE(dtype, return activation_typed<T>(stream, kind, y, NULL, NULL, x, n));
+}
+
+cudaError_t launch_activation_backward(cudaStream_t stream, enum zinf_activation kind,
+                                       enum zinf_dtype dtype, void *dx, const void *dy,
+                                       const void *x, void *y_out, uint64_t n)
+{
+    BY_DTYPE(dtype, return activation_typed<T>(stream, kind, y_out, dx, dy, x, n));
+}

@@ -1,0 +1,224 @@
+/*
+ * kernel: what every .cu file stands on. Kernels are short, take one struct by value and use a
+ * small vocabulary (threads, shuffles, barriers, 16-byte accesses, storage types) that has two
+ * bodies: the GPU's here, and one for the CPU in tests/cuda_standin/simt.h, where the same files
+ * are compiled as C++ and every thread of a block is a fiber. Nothing below the #else is CUDA.
+ *
+ * All arithmetic is fp32. An array is read 8 elements a thread: 16 bytes of a 16-bit type, two
+ * times 16 bytes of fp32.
+ */
+#ifndef ZINF_CUDA_KERNEL_CUH
+#define ZINF_CUDA_KERNEL_CUH
+
+#include "kernels/cuda/launch.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+struct bf16 {
+    uint16_t bits;
+};
+struct f16 {
+    uint16_t bits;
+};
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define DEVICE static __device__ __forceinline__
+#define KERNEL(threads) static __global__ void __launch_bounds__(threads, 1)
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1") /* where copies of a body would not fit the registers */
+/* The block's dynamic shared memory, 16-byte aligned. */
+#define SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
+
+DEVICE float to_float(float x)
+{
+    return x;
+}
+DEVICE float to_float(bf16 x)
+{
+    return __uint_as_float((uint32_t)x.bits << 16);
+}
+DEVICE float to_float(f16 x)
+{
+    return __half2float(__ushort_as_half(x.bits));
+}
+DEVICE void from_float(float &to, float x)
+{
+    to = x;
+}
+DEVICE void from_float(bf16 &to, float x)
+{
+    to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+DEVICE void from_float(f16 &to, float x)
+{
+    to.bits = __half_as_ushort(__float2half_rn(x));
+}
+DEVICE float shuffle_xor(float x, int lane_mask)
+{
+    return __shfl_xor_sync(0xffffffffu, x, lane_mask);
+}
+DEVICE uint32_t vote_warp(bool predicate)
+{
+    return __ballot_sync(0xffffffffu, predicate);
+}
+DEVICE void sync_block()
+{
+    __syncthreads();
+}
+DEVICE bool sync_block_or(bool predicate)
+{
+    return __syncthreads_or(predicate);
+}
+DEVICE uint32_t multiply_high(uint32_t a, uint32_t b)
+{
+    return __umulhi(a, b);
+}
+DEVICE int count_bits(uint32_t x)
+{
+    return __popc(x);
+}
+
+/* Shared memory beyond 48 KiB has to be asked for, per kernel and device; where that fails, the
+ * launch fails too and says so. */
+template <class Args>
+static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t shared_bytes,
+                          cudaStream_t stream, const Args &args)
+{
+    if (shared_bytes > 48 * 1024) {
+        cudaError_t error = cudaFuncSetAttribute(
+            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (error != cudaSuccess)
+            return error;
+    }
+    kernel<<<grid, block, shared_bytes, stream>>>(args);
+    return cudaGetLastError();
+}
+
+#else
+#include <simt.h>
+#endif
+
+/* ---- 8 elements ---- */
+
+enum { EACH = 8 };
+
+struct alignas(16) words4 {
+    uint32_t at[4];
+};
+
+DEVICE void load_vector(float (&to)[EACH], const float *from)
+{
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        words4 raw = ((const words4 *)(const void *)from)[half];
+        memcpy(&to[4 * half], &raw, sizeof raw);
+    }
+}
+DEVICE void store_vector(float *to, const float (&from)[EACH])
+{
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        words4 raw;
+        memcpy(&raw, &from[4 * half], sizeof raw);
+        ((words4 *)(void *)to)[half] = raw;
+    }
+}
+template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
+{
+    words4 raw = *(const words4 *)(const void *)from;
+    UNROLL for (int k = 0; k < EACH; k++)
+    {
+        T x;
+        x.bits = (uint16_t)(raw.at[k / 2] >> (16 * (k % 2)));
+        to[k] = to_float(x);
+    }
+}
+template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
+{
+    words4 raw;
+    UNROLL for (int k = 0; k < EACH; k += 2)
+    {
+        T low, high;
+        from_float(low, from[k]);
+        from_float(high, from[k + 1]);
+        raw.at[k / 2] = (uint32_t)low.bits | (uint32_t)high.bits << 16;
+    }
+    *(words4 *)(void *)to = raw;
+}
+
+/* count elements (at most 8) into to, zeros behind them; vector says that the address is aligned
+ * to 16 bytes. */
+template <class T>
+DEVICE void load_each(float (&to)[EACH], const T *from, int64_t count, bool vector)
+{
+    if (vector && count >= EACH) {
+        load_vector(to, from);
+        return;
+    }
+    UNROLL for (int k = 0; k < EACH; k++)
+        to[k] = k < count ? to_float(from[k]) : 0.0f;
+}
+template <class T>
+DEVICE void store_each(T *to, const float (&from)[EACH], int64_t count, bool vector)
+{
+    if (vector && count >= EACH) {
+        store_vector(to, from);
+        return;
+    }
+    UNROLL for (int k = 0; k < EACH; k++)
+        if (k < count)
+            from_float(to[k], from[k]);
+}
+
+/* ---- sums ---- */
+
+DEVICE float warp_sum(float x)
+{
+    UNROLL for (int mask = 16; mask; mask /= 2)
+        x += shuffle_xor(x, mask);
+    return x;
+}
+DEVICE float warp_max(float x)
+{
+    UNROLL for (int mask = 16; mask; mask /= 2)
+    {
+        float other = shuffle_xor(x, mask);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+/* ---- for launchers ---- */
+
+/* Does something with the type T that a dtype stands for. */
+#define BY_DTYPE(dtype, ...)                                                                       \
+    do {                                                                                           \
+        if ((dtype) == ZINF_DTYPE_F32) {                                                           \
+            typedef float T;                                                                       \
+            __VA_ARGS__;                                                                           \
+        } else if ((dtype) == ZINF_DTYPE_BF16) {                                                   \
+            typedef bf16 T;                                                                        \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            typedef f16 T;                                                                         \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+static inline bool aligned16(const void *pointer)
+{
+    return (uintptr_t)pointer % 16 == 0;
+}
+static inline unsigned blocks_for(uint64_t n, uint64_t each)
+{
+    return (unsigned)((n + each - 1) / each);
+}
+
+#endif

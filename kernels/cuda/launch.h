@@ -1,0 +1,74 @@
+/*
+ * launch: the kernels as the host code sees them, one plain C function each. Arguments have been
+ * checked and are not empty; a launch only enqueues. Where a launch has a workspace, its size is
+ * given by the function beside it.
+ */
+#ifndef ZINF_CUDA_LAUNCH_H
+#define ZINF_CUDA_LAUNCH_H
+
+#include "kernels/kernels.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elementwise.cu ---- */
+cudaError_t launch_convert(cudaStream_t stream, void *dst, enum zinf_dtype dst_dtype,
+                           const void *src, enum zinf_dtype src_dtype, uint64_t n);
+cudaError_t launch_add(cudaStream_t stream, float *dst, const float *src, uint64_t n);
+/* x NULL: plain dropout */
+cudaError_t launch_residual(cudaStream_t stream, const struct zinf_residual *args, const void *x);
+cudaError_t launch_activation(cudaStream_t stream, enum zinf_activation kind, enum zinf_dtype dtype,
+                              void *y, const void *x, uint64_t n);
+cudaError_t launch_activation_backward(cudaStream_t stream, enum zinf_activation kind,
+                                       enum zinf_dtype dtype, void *dx, const void *dy,
+                                       const void *x, void *y_out, uint64_t n);
+/* ---- rectangle.cu: a matrix whose rows lie apart ---- */
+struct rectangle {
+    void *base;
+    enum zinf_dtype dtype;
+    int64_t ld;
+};
+/* dst = src, converted */
+cudaError_t launch_rectangle_convert(cudaStream_t stream, struct rectangle dst,
+                                     struct rectangle src, int64_t rows, int64_t cols);
+/* Every row of dst += bias[cols]; bias has no ld */
+cudaError_t launch_rectangle_bias(cudaStream_t stream, struct rectangle dst, struct rectangle bias,
+                                  int64_t rows, int64_t cols);
+/* ---- columns.cu ---- */
+uint64_t column_sum_bytes(int64_t rows, int64_t cols);
+cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
+                              enum zinf_dtype dtype, int64_t rows, int64_t cols);
+uint64_t norm_columns_bytes(const struct zinf_norm *args);
+/* dw and db of a norm: column sums of dy * normal(x) and of dy */
+cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args);
+/* ---- norm.cu ---- */
+cudaError_t launch_norm_forward(cudaStream_t stream, const struct zinf_norm *args);
+cudaError_t launch_norm_dx(cudaStream_t stream, const struct zinf_norm *args);
+/* ---- embedding.cu ---- */
+cudaError_t launch_embedding(cudaStream_t stream, const struct zinf_embedding *args);
+cudaError_t launch_embedding_backward(cudaStream_t stream, const struct zinf_embedding *args);
+/* ---- loss.cu ---- */
+cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entropy *args);
+cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *args);
+cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *args);
+cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *args);
+/* ---- attention_*.cu; plain: CUDA cores, any type; mma: tensor cores, 16-bit types ---- */
+/* delta[b][h][i] = sum of d_out * out over the head */
+cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
+                                   const struct zinf_attention *args);
+cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *args);
+cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,
+                                            const struct zinf_attention *args);
+/* Whether the tensor-core kernels hold these shapes on a device of this capability (80 = 8.0). */
+bool attention_mma_serves(const struct zinf_attention *args, int capability);
+cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *args);
+cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
+                                          const struct zinf_attention *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,101 @@
+# The CUDA device is a module of its own, so that libzinf links to no CUDA library.
+cuda_host_sources = kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
+	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c
+cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
+	kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
+	kernels/cuda/attention_mma_backward.cu
+cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/philox.cuh kernels/cuda/attention.cuh \
+	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh
+EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
+
+if HAVE_CUDA
+pkglib_LTLIBRARIES = zinf-cuda.la
+zinf_cuda_la_SOURCES = $(cuda_host_sources) kernels/cuda/module.c kernels/check.h kernels/check.c \
+	$(cuda_kernels)
+zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
+zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
+	-export-symbols-regex '^zinf_device_cuda_create$$'
+zinf_cuda_la_LIBADD = $(CUDA_LIBS)
+
+# ptxas reports what each kernel takes; check_ptxas.sh fails the build on spills.
+nvcc_verbose = $(nvcc_verbose_@AM_V@)
+nvcc_verbose_ = $(nvcc_verbose_@AM_DEFAULT_V@)
+nvcc_verbose_0 = @echo "  NVCC    " $@;
+NVCC_COMPILE = $(NVCC) --forward-unknown-to-host-compiler -std=c++17 -O3 --threads 2 \
+	-Xptxas -v $(AM_CPPFLAGS) $(CPPFLAGS) $(CUDA_GENCODE) $(NVCCFLAGS)
+SUFFIXES = .cu
+.cu.lo:
+	@$(MKDIR_P) $(@D)
+	$(nvcc_verbose)$(LIBTOOL) $(AM_LIBTOOLFLAGS) --silent --tag=CC --mode=compile $(NVCC_COMPILE) \
+	  -MD -MP -MT $@ -MF $@.d -c -o $@ $< >$@.log 2>&1 || { cat $@.log >&2; exit 1; }
+	@$(SHELL) $(srcdir)/kernels/cuda/check_ptxas.sh $@.log || { rm -f $@; exit 1; }
+-include kernels/cuda/*.lo.d
+endif
+
+# The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
+cuda_tests = tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
+	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
+EXTRA_DIST += tests/cuda_twin.h
+if CUDA_STANDIN
+standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
+check_LTLIBRARIES = libcuda_standin.la
+libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cuda_runtime_api.h \
+	tests/cuda_standin/cublasLt.h tests/cuda_standin/nvtx3/nvToolsExt.h \
+	tests/cuda_standin/standin.h tests/cuda_standin/memory.c tests/cuda_standin/queue.c \
+	tests/cuda_standin/copy.c tests/cuda_standin/gemm.c tests/cuda_standin/fiber.h \
+	tests/cuda_standin/fiber.c tests/cuda_standin/simt.h tests/cuda_standin/simt.c \
+	tests/cuda_standin/simt_mma.h \
+	tests/cuda_standin/kernels.cpp tests/cuda_standin/kernels_attention.cpp
+libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
+libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti $(SAN_CFLAGS)
+libcuda_standin_la_LIBADD =
+
+standin_tests = tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
+	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
+	tests/cuda_standin_queues_test tests/cuda_standin_model_test
+check_PROGRAMS += $(standin_tests)
+TESTS += $(standin_tests)
+standin_LDADD = libcuda_standin.la $(TEST_LDADD)
+tests_cuda_standin_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
+tests_cuda_standin_elementwise_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_elementwise_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_rows_test_SOURCES = tests/cuda_rows_test.c
+tests_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_rows_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_matmul_test_SOURCES = tests/cuda_matmul_test.c
+tests_cuda_standin_matmul_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_matmul_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_attention_test_SOURCES = tests/cuda_attention_test.c
+tests_cuda_standin_attention_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
+tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
+endif
+
+# The same cases on the machine's own GPU; skipped where there is none.
+check_PROGRAMS += $(cuda_tests)
+TESTS += $(cuda_tests)
+tests_cuda_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
+tests_cuda_elementwise_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_elementwise_test_LDADD = $(TEST_LDADD)
+tests_cuda_rows_test_SOURCES = tests/cuda_rows_test.c
+tests_cuda_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_rows_test_LDADD = $(TEST_LDADD)
+tests_cuda_matmul_test_SOURCES = tests/cuda_matmul_test.c
+tests_cuda_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_matmul_test_LDADD = $(TEST_LDADD)
+tests_cuda_attention_test_SOURCES = tests/cuda_attention_test.c
+tests_cuda_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_attention_test_LDADD = $(TEST_LDADD)
+tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
+tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_queues_test_LDADD = $(TEST_LDADD)
+tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_model_test_LDADD = $(TEST_LDADD)

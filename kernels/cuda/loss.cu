@@ -1,0 +1,131 @@
+/*
+ * loss: softmax cross-entropy over tiles of the vocabulary, a block a row. A tile is read two
+ * times, for its maximum and for the sum of exponentials; the second time it is in the cache.
+ */
+#include "kernels/cuda/kernel.cuh"
+
+enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
+
+struct loss_args {
+    struct zinf_cross_entropy z;
+    bool vector;
+};
+
+static loss_args loss_args_of(const struct zinf_cross_entropy *z)
+{
+    loss_args args = {*z, z->ld % EACH == 0 && aligned16(z->logits)};
+    return args;
+}
+
+/* The block's sum or maximum, the same in every thread. */
+DEVICE float block_reduce(float x, bool sum, float *shared)
+{
+    x = sum ? warp_sum(x) : warp_max(x);
+    sync_block(); /* an earlier result has been read */
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    sync_block();
+    x = shared[0];
+    for (int k = 1; k < LOSS_WARPS; k++)
+        x = sum ? x + shared[k] : shared[k] > x ? shared[k] : x;
+    return x;
+}
+
+KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
+{
+    int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
+    if (i >= a.z.rows)
+        return;
+    a.z.max[i] = -INFINITY;
+    a.z.sum[i] = 0.0f;
+    a.z.target_logit[i] = NAN; /* a target beyond the vocabulary shows in the loss */
+}
+
+KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
+{
+    __shared__ float shared[LOSS_WARPS];
+    int64_t i = blockIdx.x;
+    const float *logits = a.z.logits + i * a.z.ld;
+    if (a.z.targets[i] < 0)
+        return;
+    float top = -INFINITY, sum = 0.0f, x[EACH];
+    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+        load_each(x, logits + c, a.z.cols - c, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++)
+            top = c + k < a.z.cols && x[k] > top ? x[k] : top;
+    }
+    top = block_reduce(top, false, shared);
+    const float before = a.z.max[i], after = top > before ? top : before;
+    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+        load_each(x, logits + c, a.z.cols - c, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++)
+            sum += c + k < a.z.cols ? expf(x[k] - after) : 0.0f;
+    }
+    sum = block_reduce(sum, true, shared);
+    if (threadIdx.x)
+        return;
+    int64_t target = (int64_t)a.z.targets[i] - a.z.first;
+    if (target >= 0 && target < a.z.cols)
+        a.z.target_logit[i] = logits[target];
+    /* Two infinities (nothing seen yet) make no NaN: the sum is still 0 then. */
+    a.z.sum[i] = (after > before ? a.z.sum[i] * expf(before - after) : a.z.sum[i]) + sum;
+    a.z.max[i] = after;
+}
+
+KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
+{
+    int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
+    if (i < a.z.rows)
+        a.z.loss[i] = a.z.targets[i] < 0
+                          ? 0.0f
+                          : logf(a.z.sum[i]) + (a.z.max[i] - a.z.target_logit[i]);
+}
+
+KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
+{
+    int64_t i = blockIdx.x, target = (int64_t)a.z.targets[i] - a.z.first;
+    float *logits = a.z.logits + i * a.z.ld;
+    const bool ignored = a.z.targets[i] < 0;
+    const float max = ignored ? 0.0f : a.z.max[i];
+    const float factor = ignored ? 0.0f : a.z.scale / a.z.sum[i];
+    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+        float x[EACH];
+        load_each(x, logits + c, a.z.cols - c, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++)
+        {
+            x[k] = ignored ? 0.0f : factor * expf(x[k] - max);
+            if (!ignored && c + k == target)
+                x[k] -= a.z.scale;
+        }
+        store_each(logits + c, x, a.z.cols - c, a.vector);
+    }
+}
+
+static dim3 loss_flat_grid(const struct zinf_cross_entropy *z)
+{
+    return dim3(blocks_for((uint64_t)z->rows, LOSS_THREADS));
+}
+
+cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    return launch(loss_start_kernel, loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
+                  loss_args_of(z));
+}
+
+cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    return launch(loss_update_kernel, dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream,
+                  loss_args_of(z));
+}
+
+cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    return launch(loss_finish_kernel, loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
+                  loss_args_of(z));
+}
+
+cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    return launch(loss_backward_kernel, dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream,
+                  loss_args_of(z));
+}

@@ -1,0 +1,323 @@
+/*
+ * matmul: products by cuBLASLt. It is column-major, and a row-major matrix is its own transpose
+ * there: C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, so our B is its A and our n its
+ * rows. Descriptors and the algorithm chosen are kept per queue and shape.
+ *
+ * cuBLASLt wants A and B of one type, and C of that type or fp32. Where a product has others, the
+ * operands are converted in the workspace: fp32 beside a 16-bit type becomes that type (gradients
+ * of logits meet weights, on the fast units), C is made in fp32 and stored as asked.
+ */
+#include "kernels/cuda/device.h"
+
+#include <stdlib.h>
+
+/* For splitting k and the like: what the library's documentation asks for per generation. */
+static uint64_t blas_workspace(const struct cuda_device *device)
+{
+    return device->capability >= 90 ? (uint64_t)32 << 20 : (uint64_t)8 << 20;
+}
+
+/* ---- plans ---- */
+
+/* What decides an algorithm. Compared as bytes: no padding, all zero where unused. */
+struct plan_key {
+    int64_t m, n, k, lda, ldb, ldc;    /* column-major */
+    int64_t align_a, align_b, align_c; /* of the addresses, 16 to 256 */
+    int64_t workspace;
+    int32_t trans_a, trans_b, ab_type, c_type;
+    int32_t with_bias, with_beta;
+};
+
+struct matmul_plan {
+    struct plan_key key;
+    bool made;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static void plan_clear(struct matmul_plan *plan)
+{
+    if (plan->operation)
+        cublasLtMatmulDescDestroy(plan->operation);
+    if (plan->a)
+        cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->b)
+        cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->c)
+        cublasLtMatrixLayoutDestroy(plan->c);
+    memset(plan, 0, sizeof *plan);
+}
+
+void matmul_plans_destroy(struct matmul_plan *plans)
+{
+    for (int i = 0; plans && i < MATMUL_PLANS; i++)
+        plan_clear(&plans[i]);
+    free(plans);
+}
+
+static cudaDataType_t cuda_type(enum zinf_dtype dtype)
+{
+    return dtype == ZINF_DTYPE_F32    ? CUDA_R_32F
+           : dtype == ZINF_DTYPE_BF16 ? CUDA_R_16BF
+                                      : CUDA_R_16F;
+}
+
+/* The largest power of two up to 256 that divides an address. */
+static int64_t alignment_of(const void *pointer)
+{
+    uintptr_t low = (uintptr_t)pointer & (~(uintptr_t)pointer + 1);
+    return low == 0 || low > 256 ? 256 : (int64_t)low;
+}
+
+static cublasStatus_t make_operation(struct matmul_plan *plan, bool tf32, const void *bias)
+{
+    const struct plan_key *key = &plan->key;
+    cublasOperation_t op_a = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t op_b = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasComputeType_t compute =
+        tf32 && key->ab_type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F);
+    if (!status)
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
+                                                sizeof op_a);
+    if (!status)
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
+                                                sizeof op_b);
+    if (!status && bias)
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                &epilogue, sizeof epilogue);
+    if (!status && bias) /* also read for its alignment when the algorithm is chosen */
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &bias, sizeof bias);
+    return status;
+}
+
+static cublasStatus_t make_layouts(struct matmul_plan *plan)
+{
+    const struct plan_key *key = &plan->key;
+    cudaDataType_t ab = (cudaDataType_t)key->ab_type, c = (cudaDataType_t)key->c_type;
+    uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
+    cublasStatus_t status = cublasLtMatrixLayoutCreate(&plan->a, ab, key->trans_a ? k : m,
+                                                       key->trans_a ? m : k, key->lda);
+    if (!status)
+        status = cublasLtMatrixLayoutCreate(&plan->b, ab, key->trans_b ? n : k,
+                                            key->trans_b ? k : n, key->ldb);
+    return status ? status : cublasLtMatrixLayoutCreate(&plan->c, c, m, n, key->ldc);
+}
+
+static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
+                                     const struct plan_key *key)
+{
+    uint64_t workspace = (uint64_t)key->workspace;
+    uint32_t align[] = {(uint32_t)key->align_a, (uint32_t)key->align_b, (uint32_t)key->align_c};
+    /* Parts of a split k are added in fp32, never in C's type. */
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align[0], sizeof align[0]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align[1], sizeof align[1]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align[2], sizeof align[2]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align[2], sizeof align[2]},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; !status && i < sizeof attributes / sizeof *attributes; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, attributes[i].name,
+                                                      attributes[i].value, attributes[i].bytes);
+    return status;
+}
+
+static cublasStatus_t choose_algorithm(struct cuda_device *device, struct matmul_plan *plan)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    int n_found = 0;
+    cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+    if (!status)
+        status = set_preference(preference, &plan->key);
+    if (!status)
+        status = cublasLtMatmulAlgoGetHeuristic(device->blas, plan->operation, plan->a, plan->b,
+                                                plan->c, plan->c, preference, 1, &found, &n_found);
+    if (!status && !n_found)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!status)
+        plan->algorithm = found.algo;
+    if (preference)
+        cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+/* The queue's plan for a key, made if it is new; the oldest of MATMUL_PLANS gives way. */
+static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key, const void *bias,
+                                struct matmul_plan **out)
+{
+    if (!q->plans && !(q->plans = calloc(MATMUL_PLANS, sizeof *q->plans)))
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    for (int i = 0; i < MATMUL_PLANS; i++)
+        if (q->plans[i].made && !memcmp(&q->plans[i].key, key, sizeof *key)) {
+            *out = &q->plans[i];
+            return bias ? cublasLtMatmulDescSetAttribute(q->plans[i].operation,
+                                                         CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                         sizeof bias)
+                        : CUBLAS_STATUS_SUCCESS;
+        }
+    struct matmul_plan *plan = &q->plans[q->next_plan];
+    q->next_plan = (q->next_plan + 1) % MATMUL_PLANS;
+    plan_clear(plan);
+    plan->key = *key;
+    cublasStatus_t status = make_operation(plan, q->device->tf32, bias);
+    if (!status)
+        status = make_layouts(plan);
+    if (!status)
+        status = choose_algorithm(q->device, plan);
+    plan->made = !status;
+    *out = plan;
+    return status;
+}
+
+/* ---- one product ---- */
+
+/* A product with the places of its operands: the caller's, or converted ones in the workspace. */
+struct product {
+    struct rectangle a, b, c;
+    uint64_t a_bytes, b_bytes, c_bytes; /* of the workspace; 0: the caller's own */
+    bool bias_inside;                   /* done by cuBLASLt */
+};
+
+static struct rectangle packed(enum zinf_dtype dtype, int64_t rows, int64_t cols, uint64_t *bytes)
+{
+    struct rectangle r = {NULL, dtype, (int64_t)zinf_align_up((uint64_t)cols, 8)};
+    *bytes = zinf_align_up((uint64_t)(rows * r.ld) * zinf_dtype_bytes(dtype), 256);
+    return r;
+}
+
+static struct product plan_product(const struct zinf_matmul *m)
+{
+    enum zinf_dtype common = m->a_dtype;
+    struct product p = {.a = {(void *)(uintptr_t)m->a, m->a_dtype, m->lda},
+                        .b = {(void *)(uintptr_t)m->b, m->b_dtype, m->ldb},
+                        .c = {m->c, m->c_dtype, m->ldc}};
+    if (m->a_dtype == ZINF_DTYPE_F32)
+        common = m->b_dtype;
+    else if (m->b_dtype != ZINF_DTYPE_F32 && m->b_dtype != m->a_dtype)
+        common = ZINF_DTYPE_F32; /* bf16 with fp16 */
+    if (m->a_dtype != common)
+        p.a = packed(common, m->trans_a ? m->k : m->m, m->trans_a ? m->m : m->k, &p.a_bytes);
+    if (m->b_dtype != common)
+        p.b = packed(common, m->trans_b ? m->n : m->k, m->trans_b ? m->k : m->n, &p.b_bytes);
+    if (m->c_dtype != common && m->c_dtype != ZINF_DTYPE_F32)
+        p.c = packed(ZINF_DTYPE_F32, m->m, m->n, &p.c_bytes);
+    p.bias_inside = m->bias && m->b_dtype == p.c.dtype;
+    return p;
+}
+
+uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+{
+    struct product p = plan_product(args);
+    return blas_workspace((struct cuda_device *)device) + p.a_bytes + p.b_bytes + p.c_bytes;
+}
+
+static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,
+                               const struct product *p, void *workspace)
+{
+    const void *bias = p->bias_inside ? m->bias : NULL;
+    const float alpha = 1.0f, beta = m->beta;
+    struct plan_key key;
+    struct matmul_plan *plan;
+    memset(&key, 0, sizeof key);
+    key = (struct plan_key){
+        .m = m->n,
+        .n = m->m,
+        .k = m->k,
+        .lda = p->b.ld,
+        .ldb = p->a.ld,
+        .ldc = p->c.ld,
+        .align_a = alignment_of(p->b.base),
+        .align_b = alignment_of(p->a.base),
+        .align_c = alignment_of(p->c.base),
+        .workspace = (int64_t)blas_workspace(q->device),
+        .trans_a = m->trans_b,
+        .trans_b = m->trans_a,
+        .ab_type = cuda_type(p->a.dtype),
+        .c_type = cuda_type(p->c.dtype),
+        /* alignment decides, the address does not */
+        .with_bias = bias ? (int32_t)alignment_of(bias) : 0,
+        .with_beta = beta != 0.0f,
+    };
+    cublasStatus_t status = find_plan(q, &key, bias, &plan);
+    if (status)
+        return status;
+    return cublasLtMatmul(q->device->blas, plan->operation, &alpha, p->b.base, plan->a, p->a.base,
+                          plan->b, &beta, p->c.base, plan->c, p->c.base, plan->c, &plan->algorithm,
+                          workspace, (size_t)key.workspace, q->stream);
+}
+
+/* Places converted operands behind the library's workspace and converts what is read. */
+static cudaError_t convert_operands(struct zinf_queue *q, const struct zinf_matmul *m,
+                                    struct product *p)
+{
+    char *at = (char *)q->workspace + blas_workspace(q->device);
+    struct rectangle a = {(void *)(uintptr_t)m->a, m->a_dtype, m->lda};
+    struct rectangle b = {(void *)(uintptr_t)m->b, m->b_dtype, m->ldb};
+    struct rectangle c = {m->c, m->c_dtype, m->ldc};
+    cudaError_t error = cudaSuccess;
+    if (p->a_bytes) {
+        p->a.base = at;
+        error = launch_rectangle_convert(q->stream, p->a, a, m->trans_a ? m->k : m->m,
+                                         m->trans_a ? m->m : m->k);
+    }
+    if (p->b_bytes && error == cudaSuccess) {
+        p->b.base = at + p->a_bytes;
+        error = launch_rectangle_convert(q->stream, p->b, b, m->trans_b ? m->n : m->k,
+                                         m->trans_b ? m->k : m->n);
+    }
+    if (p->c_bytes) {
+        p->c.base = at + p->a_bytes + p->b_bytes;
+        if (m->beta != 0.0f && error == cudaSuccess)
+            error = launch_rectangle_convert(q->stream, p->c, c, m->m, m->n);
+    }
+    return error;
+}
+
+/* What cuBLASLt left to do: a bias of another type than C, and C's own type. */
+static cudaError_t finish_result(struct zinf_queue *q, const struct zinf_matmul *m,
+                                 const struct product *p)
+{
+    struct rectangle bias = {(void *)(uintptr_t)m->bias, m->b_dtype, 0};
+    struct rectangle c = {m->c, m->c_dtype, m->ldc};
+    cudaError_t error = cudaSuccess;
+    if (m->bias && !p->bias_inside)
+        error = launch_rectangle_bias(q->stream, p->c, bias, m->m, m->n);
+    if (p->c_bytes && error == cudaSuccess)
+        error = launch_rectangle_convert(q->stream, c, p->c, m->m, m->n);
+    return error;
+}
+
+int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+{
+    int code = check_matmul(args);
+    if (code || !args->m || !args->n)
+        return code;
+    uint64_t needed = cuda_matmul_workspace(&q->device->device, args);
+    code = check_workspace(q->workspace_bytes, needed, "matmul");
+    if (code)
+        return code;
+    struct product p = plan_product(args);
+    queue_enter(q, "matmul");
+    cudaError_t error = convert_operands(q, args, &p);
+    if (error == cudaSuccess) {
+        cublasStatus_t status = multiply(q, args, &p, q->workspace);
+        if (status) {
+            nvtxRangePop();
+            return cublas_fail(status, "matmul", needed);
+        }
+        error = finish_result(q, args, &p);
+    }
+    return queue_leave(q, error);
+}

@@ -1,0 +1,159 @@
+/*
+ * mma: one warp's product of small matrices on tensor cores: mma.sync m16n8k16, 16-bit operands,
+ * fp32 sums. Lane 4g + t holds, in PTX's layout,
+ *   A 16 x 16: a[0] (g, 2t..) a[1] (g+8, 2t..) a[2] (g, 2t+8..) a[3] (g+8, 2t+8..), two a word
+ *   B 16 x 8:  b0 (k = 2t.., n = g)  b1 (k = 2t+8.., n = g)
+ *   C 16 x 8:  c[0], c[1] (g, 2t..)  c[2], c[3] (g+8, 2t..)
+ * so C of two neighbouring 16 x 8 results, packed to 16 bits, is an A. The CPU's bodies of
+ * load_matrices and multiply are in tests/cuda_standin/simt_mma.h.
+ */
+#ifndef ZINF_CUDA_MMA_CUH
+#define ZINF_CUDA_MMA_CUH
+
+#include "kernels/cuda/kernel.cuh"
+
+#ifdef __CUDACC__
+
+DEVICE int lane_id()
+{
+    return threadIdx.x % 32;
+}
+DEVICE constexpr bool is_f16(f16)
+{
+    return true;
+}
+DEVICE constexpr bool is_f16(bf16)
+{
+    return false;
+}
+
+/* Four 8 x 8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l / 8;
+ * transposed where asked. Addresses are multiples of 16 bytes. */
+template <bool TRANSPOSE> DEVICE void load_matrices(uint32_t (&r)[4], const void *row)
+{
+    uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
+    if (TRANSPOSE)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+/* False in code for sm_75 that sm_75 is never given (attention_mma_serves): not worth compiling. */
+template <class T> DEVICE constexpr bool compiles(int head)
+{
+#if __CUDA_ARCH__ >= 800
+    return head > 0;
+#else
+    return head <= 64 && is_f16(T());
+#endif
+}
+
+/* c += A B */
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    __trap();
+#endif
+}
+
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else /* sm_75 has half of it: the same registers in two steps of k */
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+#else
+#include <simt_mma.h>
+#endif
+
+/* This lane's row of a 16 x 16 tile, as A or, transposed, as two B that lie [k][n]. */
+template <class T> DEVICE const T *row_of_a(const T *tile, int pitch)
+{
+    int lane = lane_id();
+    return tile + lane % 16 * pitch + lane / 16 * 8;
+}
+
+/* The same for two B that lie [n][k]. */
+template <class T> DEVICE const T *row_of_b(const T *tile, int pitch)
+{
+    int lane = lane_id();
+    return tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8;
+}
+
+template <class T> DEVICE uint32_t pack(float low, float high)
+{
+    T a, b;
+    from_float(a, low);
+    from_float(b, high);
+    return (uint32_t)a.bits | (uint32_t)b.bits << 16;
+}
+
+/* A from two neighbouring 16 x 8 results. */
+template <class T>
+DEVICE void pack_a(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack<T>(left[0], left[1]);
+    a[1] = pack<T>(left[2], left[3]);
+    a[2] = pack<T>(right[0], right[1]);
+    a[3] = pack<T>(right[2], right[3]);
+}
+
+/* c[N][4] (16 x 8 N) += A B^T over DEPTH: rows of a at a[16][pitch], of b at b[8 N][pitch]. */
+template <int N, int DEPTH, class T>
+DEVICE void multiply_rows(float (&c)[N][4], const T *a, const T *b, int pitch)
+{
+    UNROLL for (int k = 0; k < DEPTH; k += 16)
+    {
+        uint32_t left[4], right[4];
+        load_matrices<false>(left, row_of_a(a + k, pitch));
+        UNROLL for (int n = 0; n < N; n += 2)
+        {
+            load_matrices<false>(right, row_of_b(b + n * 8 * pitch + k, pitch));
+            multiply(c[n], left, right[0], right[1], T());
+            multiply(c[n + 1], left, right[2], right[3], T());
+        }
+    }
+}
+
+/* c[N][4] += P B: P (16 x 8 K) from results p[K][4], B at b[8 K][pitch] with 8 N columns. */
+template <int N, int K, class T>
+DEVICE void multiply_results(float (&c)[N][4], const float (&p)[K][4], const T *b, int pitch)
+{
+    UNROLL for (int k = 0; k < K; k += 2)
+    {
+        uint32_t left[4], right[4];
+        pack_a<T>(left, p[k], p[k + 1]);
+        UNROLL for (int n = 0; n < N; n += 2)
+        {
+            load_matrices<true>(right, row_of_a(b + k * 8 * pitch + n * 8, pitch));
+            multiply(c[n], left, right[0], right[1], T());
+            multiply(c[n + 1], left, right[2], right[3], T());
+        }
+    }
+}
+
+#endif

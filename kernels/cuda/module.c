@@ -1,0 +1,48 @@
+/*
+ * module: the door of zinf-cuda.so. The program that loads it may export nothing, so the module
+ * gets the few functions of base that it needs as pointers and has them under their own names.
+ */
+#include "kernels/cuda/device.h"
+#include "kernels/device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct cuda_module_base *base;
+
+int zinf_device_cuda_create(struct zinf_device **out, const struct zinf_device_options *options,
+                            const struct cuda_module_base *calls)
+{
+    base = calls;
+    return cuda_device_create(out, options);
+}
+
+int zinf_fail(int code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return base->fail(code, "%s", text);
+}
+
+void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    base->log_once(level, key, "%s", text);
+}
+
+size_t zinf_dtype_bytes(enum zinf_dtype dtype)
+{
+    return base->dtype_bytes(dtype);
+}
+
+const char *zinf_size_format(char *buffer, size_t buffer_bytes, uint64_t bytes)
+{
+    return base->size_format(buffer, buffer_bytes, bytes);
+}

@@ -1,0 +1,169 @@
+/*
+ * queue: streams, events and copies. A copy from or to memory that is not page-locked would be
+ * ordered by the driver in ways of its own; it is made blocking here, which is slow and said once.
+ */
+#include "kernels/cuda/device.h"
+
+#include <stdlib.h>
+
+void queue_enter(struct zinf_queue *q, const char *operation)
+{
+    q->operation = operation;
+    cudaSetDevice(q->device->index); /* a thread's own; free where it is set already */
+    nvtxRangePushA(operation);
+}
+
+int queue_leave(struct zinf_queue *q, cudaError_t error)
+{
+    nvtxRangePop();
+    return error == cudaSuccess ? 0 : cuda_fail(error, q->operation, 0);
+}
+
+/* ---- queues and events ---- */
+
+int cuda_queue_create(struct zinf_device *device, enum zinf_queue_kind kind,
+                      struct zinf_queue **out)
+{
+    struct zinf_queue *q = calloc(1, sizeof *q);
+    (void)kind; /* the copy engines are chosen by the direction of a copy */
+    *out = NULL;
+    if (!q)
+        return zinf_fail(-ENOMEM, "no memory for a queue");
+    q->device = (struct cuda_device *)device;
+    cudaSetDevice(q->device->index);
+    cudaError_t error = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) {
+        free(q);
+        return cuda_fail(error, "making a stream", 0);
+    }
+    *out = q;
+    return 0;
+}
+
+void cuda_queue_destroy(struct zinf_queue *queue)
+{
+    if (!queue)
+        return;
+    cudaSetDevice(queue->device->index);
+    cudaStreamSynchronize(queue->stream);
+    cudaStreamDestroy(queue->stream);
+    matmul_plans_destroy(queue->plans);
+    free(queue);
+}
+
+void cuda_queue_set_workspace(struct zinf_queue *queue, void *base, uint64_t bytes)
+{
+    queue->workspace = base;
+    queue->workspace_bytes = bytes;
+}
+
+int cuda_queue_synchronize(struct zinf_queue *queue)
+{
+    cudaSetDevice(queue->device->index);
+    CUDA_RETURN(cudaStreamSynchronize(queue->stream),
+                queue->operation ? queue->operation : "waiting for a queue", 0);
+    return 0;
+}
+
+int cuda_event_create(struct zinf_device *device, struct zinf_event **out)
+{
+    struct zinf_event *event = calloc(1, sizeof *event);
+    *out = NULL;
+    if (!event)
+        return zinf_fail(-ENOMEM, "no memory for an event");
+    event->device = (struct cuda_device *)device;
+    cudaSetDevice(event->device->index);
+    /* A waiting thread sleeps: the CPU has updates to make. */
+    cudaError_t error =
+        cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error != cudaSuccess) {
+        free(event);
+        return cuda_fail(error, "making an event", 0);
+    }
+    *out = event;
+    return 0;
+}
+
+void cuda_event_destroy(struct zinf_event *event)
+{
+    if (!event)
+        return;
+    cudaEventDestroy(event->event);
+    free(event);
+}
+
+int cuda_event_record(struct zinf_queue *queue, struct zinf_event *event)
+{
+    cudaSetDevice(queue->device->index);
+    CUDA_RETURN(cudaEventRecord(event->event, queue->stream), "recording an event", 0);
+    return 0;
+}
+
+int cuda_queue_wait(struct zinf_queue *queue, struct zinf_event *event)
+{
+    cudaSetDevice(queue->device->index);
+    CUDA_RETURN(cudaStreamWaitEvent(queue->stream, event->event, 0), "making a queue wait", 0);
+    return 0;
+}
+
+int cuda_event_synchronize(struct zinf_event *event)
+{
+    cudaSetDevice(event->device->index);
+    CUDA_RETURN(cudaEventSynchronize(event->event), "waiting for an event", 0);
+    return 0;
+}
+
+/* ---- copies ---- */
+
+/* All earlier work of the queue, the copy, and its arrival: cudaMemcpy returns when a host source
+ * has been read, which can be before it is on the device. */
+static cudaError_t copy_blocking(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes,
+                                 enum cudaMemcpyKind kind)
+{
+    zinf_log_once(ZINF_LOG_DEBUG, "cuda pageable copy",
+                  "%s: host memory that is not page-locked; such copies do not overlap",
+                  q->operation);
+    cudaError_t error = cudaStreamSynchronize(q->stream);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(dst, src, bytes, kind);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(NULL);
+    return error;
+}
+
+static int copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes,
+                enum cudaMemcpyKind kind, const char *operation)
+{
+    const void *host = kind == cudaMemcpyHostToDevice ? src : dst;
+    if (!bytes)
+        return 0;
+    queue_enter(q, operation);
+    bool asynchronous =
+        kind == cudaMemcpyDeviceToDevice || device_has_pinned(q->device, host, bytes);
+    cudaError_t error = asynchronous ? cudaMemcpyAsync(dst, src, bytes, kind, q->stream)
+                                     : copy_blocking(q, dst, src, bytes, kind);
+    return queue_leave(q, error);
+}
+
+int cuda_copy_to_device(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
+{
+    return copy(q, dst, src, bytes, cudaMemcpyHostToDevice, "copy_to_device");
+}
+
+int cuda_copy_to_host(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
+{
+    return copy(q, dst, src, bytes, cudaMemcpyDeviceToHost, "copy_to_host");
+}
+
+int cuda_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
+{
+    return dst == src ? 0 : copy(q, dst, src, bytes, cudaMemcpyDeviceToDevice, "copy");
+}
+
+int cuda_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
+{
+    if (!bytes)
+        return 0;
+    queue_enter(q, "fill_zero");
+    return queue_leave(q, cudaMemsetAsync(dst, 0, bytes, q->stream));
+}

@@ -1,0 +1,128 @@
+/* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
+ * causal and not, dropout, lengths around the tiles. */
+#include "cuda_twin.h"
+
+struct shape {
+    int64_t batch, seq, n_heads, n_kv_heads, head_dim;
+    bool causal;
+    float dropout;
+};
+
+struct attention_pairs {
+    struct pair qkv, out, lse, d_out, d_qkv;
+};
+
+static void attention_side(struct zinf_attention *a, const struct attention_pairs *p, int side)
+{
+    a->qkv = at(&p->qkv, side);
+    a->out = at(&p->out, side);
+    a->lse = at(&p->lse, side);
+    a->d_out = at(&p->d_out, side);
+    a->d_qkv = at(&p->d_qkv, side);
+}
+
+/* Runs it again: the same bits, whatever else the GPU does. */
+static void check_repeats(struct twin *t, struct zinf_attention *a, struct attention_pairs *p)
+{
+    struct tensor out = pair_download(t, &p->out), d_qkv = pair_download(t, &p->d_qkv);
+    attention_side(a, p, SIDE_CUDA);
+    CHECK(!t->cuda->ops->attention_forward(t->q, a));
+    CHECK(!t->cuda->ops->attention_backward(t->q, a));
+    struct tensor again = pair_download(t, &p->out), d_again = pair_download(t, &p->d_qkv);
+    CHECK(tensor_same_bits(&out, &again) && tensor_same_bits(&d_qkv, &d_again));
+    tensor_free(&out);
+    tensor_free(&d_qkv);
+    tensor_free(&again);
+    tensor_free(&d_again);
+}
+
+static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s)
+{
+    size_t rows = (size_t)(s.batch * s.seq);
+    size_t row = (size_t)((s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
+    size_t out_row = (size_t)(s.n_heads * s.head_dim);
+    struct zinf_attention a = {
+        .dtype = dtype,
+        .batch = s.batch,
+        .seq = s.seq,
+        .n_heads = s.n_heads,
+        .n_kv_heads = s.n_kv_heads,
+        .head_dim = s.head_dim,
+        .causal = s.causal,
+        .scale = 1.0f / sqrtf((float)s.head_dim),
+        .dropout = {.p = s.dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321}};
+    struct attention_pairs p = {
+        pair_of(t, tensor_random(dtype, rows * row, 1, 1.0f)),
+        pair_of(t, tensor_random(dtype, rows * out_row, 4, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, rows * (size_t)s.n_heads, 5, 1.0f)),
+        pair_of(t, tensor_random(dtype, rows * out_row, 2, 1.0f)),
+        pair_of(t, tensor_random(dtype, rows * row, 3, 1.0f)),
+    };
+    /* The tensor cores take probabilities and their gradients rounded to the storage type. */
+    double epsilon = dtype_epsilon(dtype);
+    ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
+    PAIR_CHECK(t, &p.out, 4e-6 + epsilon, 2.0 * epsilon + 4e-6);
+    PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
+    ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_backward(q, &a)));
+    PAIR_CHECK(t, &p.d_qkv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
+    check_repeats(t, &a, &p);
+    pair_free(&p.qkv);
+    pair_free(&p.out);
+    pair_free(&p.lse);
+    pair_free(&p.d_out);
+    pair_free(&p.d_qkv);
+    twin_reset(t);
+}
+
+static void fp32(struct twin *t)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, true, 0.0f},    {2, 5, 2, 1, 3, true, 0.0f},
+        {1, 33, 2, 2, 37, false, 0.2f}, {2, 40, 4, 2, 64, true, 0.1f},
+        {1, 35, 3, 1, 100, true, 0.0f}, {1, 19, 1, 1, 256, false, 0.0f},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        attention_case(t, ZINF_DTYPE_F32, shapes[i]);
+}
+
+static void sixteen_bit(struct twin *t)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 8, true, 0.0f},     {2, 70, 2, 2, 64, true, 0.0f},
+        {1, 130, 1, 1, 64, false, 0.1f}, {1, 67, 4, 2, 32, true, 0.2f},
+        {1, 97, 2, 1, 128, true, 0.0f},  {1, 65, 1, 1, 80, true, 0.1f},
+        {1, 81, 2, 1, 256, true, 0.0f},  {1, 20, 2, 2, 7, true, 0.0f},
+    };
+    for (int d = 1; d < 3; d++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            attention_case(t, all_dtypes[d], shapes[i]);
+}
+
+static void refusals(struct twin *t)
+{
+    struct zinf_attention a = {.batch = 1, .seq = 4, .n_heads = 3, .n_kv_heads = 2, .head_dim = 8};
+    CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL);
+    a.n_kv_heads = 3;
+    a.head_dim = 257;
+    CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL && strstr(zinf_error(), "256"));
+    a.head_dim = 8;
+    t->cuda->ops->queue_set_workspace(t->q, t->cuda->memory, 47);
+    CHECK(t->cuda->ops->attention_backward(t->q, &a) == -EINVAL);
+}
+
+#define CASE(name)                                                                                 \
+    static void test_##name(void)                                                                  \
+    {                                                                                              \
+        for_each_cuda(name);                                                                       \
+    }
+CASE(fp32)
+CASE(sixteen_bit)
+CASE(refusals)
+
+int main(void)
+{
+    TAP_RUN(test_fp32);
+    TAP_RUN(test_sixteen_bit);
+    TAP_RUN(test_refusals);
+    return tap_done();
+}

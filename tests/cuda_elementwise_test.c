@@ -1,0 +1,201 @@
+/* cuda_elementwise: flat operations of the CUDA device against the host's, at sizes around the
+ * vector width and the block, aligned and not. */
+#include "cuda_twin.h"
+
+static const size_t sizes[] = {1, 7, 8, 9, 2047, 2048, 2049, 10007};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+static void conversions(struct twin *t)
+{
+    for (int i = 0; i < N_SIZES * 9; i++) {
+        enum zinf_dtype from = all_dtypes[i % 3], to = all_dtypes[i / 3 % 3];
+        size_t n = sizes[i / 9], shift = i % 4 == 3;
+        struct pair src = pair_shifted(t, tensor_random(from, n, 1, 300.0f), shift);
+        struct pair dst = pair_shifted(t, tensor_new(to, n), shift);
+        ON_BOTH(t, ops->convert(q, at(&dst, side), to, at(&src, side), from, n));
+        PAIR_CHECK(t, &dst, 0.0, 0.0); /* one rounding, to nearest even: the same bits */
+        pair_free(&src);
+        pair_free(&dst);
+        twin_reset(t);
+    }
+}
+
+static void special_values(struct twin *t)
+{
+    static const float values[] = {0.0f,  -0.0f,     INFINITY, -INFINITY, NAN,         65504.0f,
+                                   1e6f,  -1e6f,     6e-8f,    1e-10f,    1.00390625f, 1.01171875f,
+                                   3e38f, 65519.99f, 65520.0f, 5.9e-8f};
+    const size_t n = sizeof values / sizeof *values;
+    for (int d = 0; d < 3; d++) {
+        struct pair src = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+        memcpy(src.host.data, values, sizeof values);
+        twin_transfer(t, src.device, src.host.data, sizeof values, true);
+        struct pair dst = pair_of(t, tensor_new(all_dtypes[d], n));
+        struct pair back = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+        ON_BOTH(
+            t,
+            ops->convert(q, at(&dst, side), all_dtypes[d], at(&src, side), ZINF_DTYPE_F32, n) ||
+                ops->convert(q, at(&back, side), ZINF_DTYPE_F32, at(&dst, side), all_dtypes[d], n));
+        struct tensor got = pair_download(t, &back);
+        for (size_t i = 0; i < n; i++) {
+            double want = get(&back.host, i), is = get(&got, i);
+            CHECKF(is == want || (isnan(is) && isnan(want)), "%s of %g is %g, not %g",
+                   zinf_dtype_name(all_dtypes[d]), (double)values[i], is, want);
+        }
+        tensor_free(&got);
+        pair_free(&src);
+        pair_free(&dst);
+        pair_free(&back);
+    }
+}
+
+static void additions(struct twin *t)
+{
+    for (int i = 0; i < N_SIZES; i++) {
+        struct pair src = pair_shifted(t, tensor_random(ZINF_DTYPE_F32, sizes[i], 1, 1.0f), i % 2);
+        struct pair dst = pair_of(t, tensor_random(ZINF_DTYPE_F32, sizes[i], 2, 1.0f));
+        ON_BOTH(t, ops->add(q, at(&dst, side), at(&src, side), sizes[i]));
+        PAIR_CHECK(t, &dst, 0.0, 0.0);
+        pair_free(&src);
+        pair_free(&dst);
+        twin_reset(t);
+    }
+}
+
+static void residual_case(struct twin *t, enum zinf_dtype dtype, size_t n, float p, size_t shift)
+{
+    struct pair x = pair_shifted(t, tensor_random(dtype, n, 1, 1.0f), shift);
+    struct pair r = pair_of(t, tensor_random(dtype, n, 2, 1.0f));
+    struct pair y = pair_of(t, tensor_new(dtype, n)), masked = pair_of(t, tensor_new(dtype, n));
+    double ulp = 2.0 * dtype_epsilon(dtype);
+    for (int k = 0; k < 3; k++) { /* counters that begin anywhere in a block of four, and far on */
+        struct zinf_residual a = {.dtype = dtype,
+                                  .n = (int64_t)n,
+                                  .dropout = {.p = p,
+                                              .seed = 0x123456789abcdef0u,
+                                              .step = 17,
+                                              .site = 5,
+                                              .element_first = (uint64_t)k << 34 | k}};
+        ON_BOTH(t, (a.x = at(&x, side), a.r = at(&r, side), a.y = at(&y, side),
+                    ops->residual_add(q, &a)));
+        ON_BOTH(t, (a.r = at(&r, side), a.y = at(&masked, side), ops->dropout(q, &a)));
+        PAIR_CHECK(t, &y, 1e-6, ulp);
+        PAIR_CHECK(t, &masked, 0.0, 0.0); /* the same masks, bit for bit */
+    }
+    pair_free(&x);
+    pair_free(&r);
+    pair_free(&y);
+    pair_free(&masked);
+    twin_reset(t);
+}
+
+static void residuals(struct twin *t)
+{
+    for (int i = 0; i < N_SIZES; i++)
+        for (int d = 0; d < 3; d++)
+            residual_case(t, all_dtypes[d], sizes[i], i % 3 ? 0.3f : 0.0f, i % 2);
+}
+
+static void activation_case(struct twin *t, enum zinf_activation kind, enum zinf_dtype dtype,
+                            size_t n, size_t shift)
+{
+    struct pair x = pair_shifted(t, tensor_random(dtype, n, 1, 4.0f), shift);
+    struct pair dy = pair_of(t, tensor_random(dtype, n, 2, 1.0f));
+    struct pair y = pair_of(t, tensor_new(dtype, n)), dx = pair_of(t, tensor_new(dtype, n));
+    struct pair again = pair_of(t, tensor_new(dtype, n));
+    double ulp = 2.0 * dtype_epsilon(dtype) + 1e-6;
+    ON_BOTH(t, ops->activation_forward(q, kind, dtype, at(&y, side), at(&x, side), n));
+    ON_BOTH(t, ops->activation_backward(q, kind, dtype, at(&dx, side), at(&dy, side), at(&x, side),
+                                        at(&again, side), n));
+    PAIR_CHECK(t, &y, 1e-6, ulp);
+    PAIR_CHECK(t, &dx, 2e-6, ulp);
+    PAIR_CHECK(t, &again, 1e-6, ulp);
+    struct tensor out_of_place = pair_download(t, &dx), in_place;
+    CHECK(!t->cuda->ops->activation_backward(t->q, kind, dtype, dy.device, dy.device, x.device,
+                                             NULL, n));
+    in_place = pair_download(t, &dy);
+    CHECK(tensor_same_bits(&out_of_place, &in_place));
+    tensor_free(&out_of_place);
+    tensor_free(&in_place);
+    pair_free(&x);
+    pair_free(&dy);
+    pair_free(&y);
+    pair_free(&dx);
+    pair_free(&again);
+    twin_reset(t);
+}
+
+static void activations(struct twin *t)
+{
+    for (int kind = ZINF_ACTIVATION_GELU_TANH; kind <= ZINF_ACTIVATION_RELU; kind++)
+        for (int d = 0; d < 3; d++)
+            for (int i = 2; i < N_SIZES; i += 2)
+                activation_case(t, (enum zinf_activation)kind, all_dtypes[d], sizes[i], i % 4 == 2);
+}
+
+static void column_sums(struct twin *t)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 8}, {64, 256}, {65, 257}, {700, 100}, {0, 16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int d = 0; d < 3; d++) {
+            int64_t rows = shapes[i][0], cols = shapes[i][1];
+            struct pair x = pair_shifted(
+                t, tensor_random(all_dtypes[d], (size_t)(rows * cols), 1, 1.0f), d == 1);
+            struct pair sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)cols, 2, 1.0f));
+            ON_BOTH(t, ops->column_sum(q, at(&sum, side), at(&x, side), all_dtypes[d], rows, cols));
+            PAIR_CHECK(t, &sum, 1e-6 * (double)(rows + 10), 1e-6);
+            pair_free(&x);
+            pair_free(&sum);
+            twin_reset(t);
+        }
+}
+
+static void copies(struct twin *t)
+{
+    struct pair a = pair_of(t, tensor_random(ZINF_DTYPE_F32, 1000, 1, 1.0f));
+    struct pair b = pair_of(t, tensor_random(ZINF_DTYPE_F32, 1000, 2, 1.0f));
+    ON_BOTH(t, ops->copy(q, at(&b, side), at(&a, side), 3000) ||
+                   ops->fill_zero(q, (char *)at(&b, side) + 1000, 500));
+    PAIR_CHECK(t, &b, 0.0, 0.0);
+    pair_free(&a);
+    pair_free(&b);
+}
+
+static void empty_work(struct twin *t)
+{
+    struct zinf_residual residual = {.n = 0};
+    ON_BOTH(t,
+            ops->convert(q, NULL, ZINF_DTYPE_F32, NULL, ZINF_DTYPE_BF16, 0) ||
+                ops->add(q, NULL, NULL, 0) || ops->fill_zero(q, NULL, 0) ||
+                ops->copy(q, NULL, NULL, 0) || ops->residual_add(q, &residual) ||
+                ops->dropout(q, &residual) ||
+                ops->activation_forward(q, ZINF_ACTIVATION_SILU, ZINF_DTYPE_F32, NULL, NULL, 0) ||
+                ops->column_sum(q, NULL, NULL, ZINF_DTYPE_F32, 5, 0));
+}
+
+#define CASE(name)                                                                                 \
+    static void test_##name(void)                                                                  \
+    {                                                                                              \
+        for_each_cuda(name);                                                                       \
+    }
+CASE(conversions)
+CASE(special_values)
+CASE(additions)
+CASE(residuals)
+CASE(activations)
+CASE(column_sums)
+CASE(copies)
+CASE(empty_work)
+
+int main(void)
+{
+    TAP_RUN(test_conversions);
+    TAP_RUN(test_special_values);
+    TAP_RUN(test_additions);
+    TAP_RUN(test_residuals);
+    TAP_RUN(test_activations);
+    TAP_RUN(test_column_sums);
+    TAP_RUN(test_copies);
+    TAP_RUN(test_empty_work);
+    return tap_done();
+}

@@ -1,0 +1,244 @@
+/* cuda_rows: norms, embedding and loss of the CUDA device against the host's, at odd shapes. */
+#include "cuda_twin.h"
+
+/* ---- norms ---- */
+
+struct norm_pairs {
+    struct pair x, w, b, y, mean, rstd, dy, dx, dw, db;
+};
+
+static void norm_side(struct zinf_norm *a, const struct norm_pairs *p, int side, bool bias)
+{
+    a->x = at(&p->x, side);
+    a->w = at(&p->w, side);
+    a->b = bias ? at(&p->b, side) : NULL;
+    a->y = at(&p->y, side);
+    a->mean = at(&p->mean, side);
+    a->rstd = at(&p->rstd, side);
+    a->dy = at(&p->dy, side);
+    a->dx = at(&p->dx, side);
+    a->dw = at(&p->dw, side);
+    a->db = bias ? at(&p->db, side) : NULL;
+}
+
+static void norm_check(struct twin *t, struct zinf_norm *a, struct norm_pairs *p, bool bias)
+{
+    double ulp = 2.0 * dtype_epsilon(a->dtype) + 3e-6;
+    double sums = 2e-6 * (double)(a->rows + 10);
+    ON_BOTH(t, (norm_side(a, p, side, bias), ops->norm_forward(q, a)));
+    ON_BOTH(t, (norm_side(a, p, side, bias), ops->norm_backward(q, a)));
+    PAIR_CHECK(t, &p->y, 1e-5, ulp);
+    PAIR_CHECK(t, &p->rstd, 0.0, 2e-6);
+    if (a->kind == ZINF_NORM_LAYER)
+        PAIR_CHECK(t, &p->mean, 1e-6, 1e-6);
+    PAIR_CHECK(t, &p->dx, 2e-5, ulp);
+    PAIR_CHECK(t, &p->dw, sums, 1e-5);
+    if (bias)
+        PAIR_CHECK(t, &p->db, sums, 1e-5);
+    /* dx in place of dy */
+    struct tensor apart = pair_download(t, &p->dx);
+    if (a->beta_dx == 0.0f) {
+        norm_side(a, p, SIDE_CUDA, bias);
+        a->dx = p->dy.device;
+        CHECK(!t->cuda->ops->norm_backward(t->q, a));
+        struct tensor in_place = pair_download(t, &p->dy);
+        CHECK(tensor_same_bits(&apart, &in_place));
+        tensor_free(&in_place);
+    }
+    tensor_free(&apart);
+}
+
+static void norm_case(struct twin *t, enum zinf_norm_kind kind, enum zinf_dtype dtype, int64_t rows,
+                      int64_t cols, bool bias, float beta)
+{
+    size_t n = (size_t)(rows * cols), c = (size_t)cols, r = (size_t)rows;
+    struct zinf_norm a = {
+        .kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .eps = 1e-5f, .beta_dx = beta};
+    struct norm_pairs p = {
+        pair_of(t, tensor_random(dtype, n, 1, 2.0f)),
+        pair_of(t, tensor_random(dtype, c, 2, 1.0f)),
+        pair_of(t, tensor_random(dtype, c, 3, 1.0f)),
+        pair_of(t, tensor_new(dtype, n)),
+        pair_of(t, tensor_new(ZINF_DTYPE_F32, r)),
+        pair_of(t, tensor_new(ZINF_DTYPE_F32, r)),
+        pair_of(t, tensor_random(dtype, n, 4, 1.0f)),
+        pair_of(t, tensor_random(dtype, n, 5, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, c, 6, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, c, 7, 1.0f)),
+    };
+    struct pair *all[] = {&p.x, &p.w, &p.b, &p.y, &p.mean, &p.rstd, &p.dy, &p.dx, &p.dw, &p.db};
+    norm_check(t, &a, &p, bias);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void norms(struct twin *t)
+{
+    static const int64_t shapes[][2] = {{1, 8}, {5, 37}, {9, 256}, {70, 264}, {3, 2100}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int v = 0; v < 6; v++)
+            norm_case(t, v & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[v % 3], shapes[i][0],
+                      shapes[i][1], !(v & 1), v & 2 ? 1.0f : 0.0f);
+}
+
+static void large_mean(struct twin *t)
+{
+    struct pair x = pair_of(t, tensor_new(ZINF_DTYPE_F32, 64));
+    struct pair w = pair_of(t, tensor_random(ZINF_DTYPE_F32, 64, 1, 1.0f));
+    struct pair y = pair_of(t, tensor_new(ZINF_DTYPE_F32, 64));
+    struct pair mean = pair_of(t, tensor_new(ZINF_DTYPE_F32, 1));
+    struct pair rstd = pair_of(t, tensor_new(ZINF_DTYPE_F32, 1));
+    struct zinf_norm a = {.rows = 1, .cols = 64, .eps = 1e-5f};
+    for (int c = 0; c < 64; c++)
+        ((float *)x.host.data)[c] = 10000.0f + (float)(c % 2);
+    twin_transfer(t, x.device, x.host.data, 256, true);
+    ON_BOTH(t, (a.x = at(&x, side), a.w = at(&w, side), a.y = at(&y, side),
+                a.mean = at(&mean, side), a.rstd = at(&rstd, side), ops->norm_forward(q, &a)));
+    PAIR_CHECK(t, &rstd, 0.0, 1e-4);
+    PAIR_CHECK(t, &y, 1e-3, 1e-3);
+    pair_free(&x);
+    pair_free(&w);
+    pair_free(&y);
+    pair_free(&mean);
+    pair_free(&rstd);
+}
+
+/* ---- embedding ---- */
+
+static void embedding_case(struct twin *t, enum zinf_dtype dtype, int64_t rows, int64_t cols)
+{
+    const int64_t first = 10, count = 20;
+    size_t n = (size_t)(rows * cols), table_n = (size_t)(count * cols);
+    struct pair ids = pair_of(t, tensor_new(ZINF_DTYPE_F32, (size_t)rows)); /* 4 bytes each */
+    for (int64_t i = 0; i < rows; i++)
+        ((int32_t *)ids.host.data)[i] = (int32_t)((i * 7 + i / 3) % 40);
+    twin_transfer(t, ids.device, ids.host.data, (uint64_t)rows * 4, true);
+    struct pair table = pair_of(t, tensor_random(dtype, table_n, 1, 1.0f));
+    struct pair x = pair_of(t, tensor_random(dtype, n, 2, 1.0f));
+    struct pair dx = pair_of(t, tensor_random(dtype, n, 3, 1.0f));
+    struct pair d_table = pair_of(t, tensor_random(ZINF_DTYPE_F32, table_n, 4, 1.0f));
+    struct zinf_embedding a = {
+        .dtype = dtype, .rows = rows, .cols = cols, .first = first, .count = count};
+    for (int pass = 0; pass < 2; pass++) {
+        a.accumulate = pass;
+        ON_BOTH(t, (a.ids = at(&ids, side), a.table = at(&table, side), a.x = at(&x, side),
+                    ops->embedding_forward(q, &a)));
+        PAIR_CHECK(t, &x, 0.0, 0.0);
+    }
+    ON_BOTH(t, (a.ids = at(&ids, side), a.dx = at(&dx, side), a.d_table = at(&d_table, side),
+                ops->embedding_backward(q, &a)));
+    PAIR_CHECK(t, &d_table, 0.0, 0.0); /* rows are added in order of i: the same bits */
+    pair_free(&ids);
+    pair_free(&table);
+    pair_free(&x);
+    pair_free(&dx);
+    pair_free(&d_table);
+    twin_reset(t);
+}
+
+static void embeddings(struct twin *t)
+{
+    for (int d = 0; d < 3; d++) {
+        embedding_case(t, all_dtypes[d], 1, 8);
+        embedding_case(t, all_dtypes[d], 300, 133);
+        embedding_case(t, all_dtypes[d], 517, 64);
+    }
+}
+
+/* ---- loss ---- */
+
+struct loss_pairs {
+    struct pair logits, targets, max, sum, target_logit, loss;
+};
+
+static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, int side)
+{
+    a->logits = (float *)at(&p->logits, side) + a->first;
+    a->targets = at(&p->targets, side);
+    a->max = at(&p->max, side);
+    a->sum = at(&p->sum, side);
+    a->target_logit = at(&p->target_logit, side);
+    a->loss = at(&p->loss, side);
+}
+
+static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t tile, float offset)
+{
+    size_t r = (size_t)rows;
+    struct loss_pairs p = {
+        .logits = pair_of(t, tensor_random(ZINF_DTYPE_F32, r * (size_t)vocabulary, 1, 4.0f)),
+        .targets = pair_of(t, tensor_new(ZINF_DTYPE_F32, r)),
+        .max = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 2, 1.0f)),
+        .sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 3, 1.0f)),
+        .target_logit = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 4, 1.0f)),
+        .loss = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 5, 1.0f)),
+    };
+    struct pair *all[] = {&p.logits, &p.targets, &p.max, &p.sum, &p.target_logit, &p.loss};
+    for (size_t i = 0; i < r; i++) /* some ignored, one that no tile holds */
+        ((int32_t *)p.targets.host.data)[i] = i % 5 == 4 ? -100
+                                              : i == 3   ? (int32_t)vocabulary
+                                                         : (int32_t)(i * 37 % (size_t)vocabulary);
+    for (size_t i = 0; i < p.logits.host.n; i++)
+        ((float *)p.logits.host.data)[i] += i % 2 ? offset : -offset;
+    twin_transfer(t, p.targets.device, p.targets.host.data, r * 4, true);
+    twin_transfer(t, p.logits.device, p.logits.host.data, p.logits.host.n * 4, true);
+    struct zinf_cross_entropy a = {.rows = rows, .ld = vocabulary, .scale = 0.5f};
+    ON_BOTH(t, (a.first = 0, loss_side(&a, &p, side), ops->cross_entropy_start(q, &a)));
+    for (int pass = 0; pass < 2; pass++) {
+        for (a.first = 0; a.first < vocabulary; a.first += tile) {
+            a.cols = vocabulary - a.first < tile ? vocabulary - a.first : tile;
+            ON_BOTH(t, (loss_side(&a, &p, side), pass ? ops->cross_entropy_backward(q, &a)
+                                                      : ops->cross_entropy_update(q, &a)));
+        }
+        if (!pass)
+            ON_BOTH(t, ops->cross_entropy_finish(q, (loss_side(&a, &p, side), &a)));
+    }
+    PAIR_CHECK(t, &p.max, 0.0, 0.0);
+    PAIR_CHECK(t, &p.sum, 1e-7, 3e-6);
+    PAIR_CHECK(t, &p.loss, 2e-6, 2e-6);
+    PAIR_CHECK(t, &p.logits, 1e-7, 1e-5);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void losses(struct twin *t)
+{
+    loss_case(t, 1, 3, 3, 0.0f);
+    loss_case(t, 7, 601, 601, 300.0f); /* exponentials that would overflow and underflow */
+    loss_case(t, 7, 601, 200, 0.0f);
+    loss_case(t, 6, 4096, 2048, 5.0f);
+}
+
+static void refusals(struct twin *t)
+{
+    const struct zinf_device_ops *ops = t->cuda->ops;
+    struct zinf_norm norm = {.rows = 3, .cols = 8};
+    CHECK(ops->norm_forward(t->q, &(struct zinf_norm){.rows = 1}) == -EINVAL);
+    ops->queue_set_workspace(t->q, t->cuda->memory, ops->norm_workspace(t->cuda, &norm) - 1);
+    CHECK(ops->norm_backward(t->q, &norm) == -EINVAL && strstr(zinf_error(), "workspace"));
+    CHECK(ops->cross_entropy_update(t->q, &(struct zinf_cross_entropy){.cols = 8, .ld = 7}) ==
+          -EINVAL);
+    CHECK(ops->embedding_forward(t->q, &(struct zinf_embedding){.rows = -1, .cols = 1}) == -EINVAL);
+}
+
+#define CASE(name)                                                                                 \
+    static void test_##name(void)                                                                  \
+    {                                                                                              \
+        for_each_cuda(name);                                                                       \
+    }
+CASE(norms)
+CASE(large_mean)
+CASE(embeddings)
+CASE(losses)
+CASE(refusals)
+
+int main(void)
+{
+    TAP_RUN(test_norms);
+    TAP_RUN(test_large_mean);
+    TAP_RUN(test_embeddings);
+    TAP_RUN(test_losses);
+    TAP_RUN(test_refusals);
+    return tap_done();
+}

@@ -1,0 +1,93 @@
+/* copy: the stand-in's copies and fills, which run late like everything else. */
+#include "standin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct copy {
+    void *dst;
+    const void *src;
+    void *snapshot; /* freed after the copy */
+    size_t bytes;
+    const void *host; /* must still be registered when the copy runs; NULL: none */
+    int value;
+};
+
+static void run_copy(void *payload)
+{
+    struct copy *c = payload;
+    if (c->host && !standin_registered(c->host, c->bytes))
+        standin_fault(cudaErrorInvalidValue, "host memory unregistered before its copy ran");
+    else
+        memcpy(c->dst, c->src, c->bytes);
+    free(c->snapshot);
+}
+
+static void run_fill(void *payload)
+{
+    struct copy *c = payload;
+    memset(c->dst, c->value, c->bytes);
+}
+
+static bool to_device(enum cudaMemcpyKind kind)
+{
+    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+}
+
+static bool from_device(enum cudaMemcpyKind kind)
+{
+    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+}
+
+static cudaError_t check_copy(const struct copy *c, enum cudaMemcpyKind kind)
+{
+    if (to_device(kind) != standin_on_device(c->dst, c->bytes) ||
+        from_device(kind) != standin_on_device(c->src, c->bytes))
+        return standin_fault(cudaErrorInvalidValue,
+                             "a copy of kind %d and %zu bytes that does not "
+                             "lie where its kind says",
+                             (int)kind, c->bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    struct copy c = {.dst = dst, .src = src, .bytes = bytes};
+    cudaError_t error = check_copy(&c, kind);
+    if (error)
+        return error;
+    if (kind != cudaMemcpyDeviceToDevice) {
+        c.host = kind == cudaMemcpyHostToDevice ? src : dst;
+        if (!standin_registered(c.host, bytes))
+            return standin_fault(cudaErrorInvalidValue,
+                                 "an asynchronous copy of %zu bytes of unregistered memory", bytes);
+    }
+    return standin_enqueue(stream, run_copy, &c, sizeof c);
+}
+
+/* On the legacy stream: a source on the host has been read when this returns, but need not be on
+ * the device; a destination on the host has been written. */
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    struct copy c = {.dst = dst, .src = src, .bytes = bytes};
+    cudaError_t error = check_copy(&c, kind);
+    if (error)
+        return error;
+    if (kind == cudaMemcpyHostToDevice) {
+        c.snapshot = malloc(bytes);
+        memcpy(c.snapshot, src, bytes);
+        c.src = c.snapshot;
+    }
+    error = standin_enqueue(NULL, run_copy, &c, sizeof c);
+    return error || kind == cudaMemcpyHostToDevice ? error : cudaStreamSynchronize(NULL);
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
+{
+    struct copy c = {.dst = dst, .bytes = bytes, .value = value};
+    if (!standin_on_device(dst, bytes))
+        return standin_fault(cudaErrorInvalidValue, "a fill of %zu bytes outside device memory",
+                             bytes);
+    return standin_enqueue(stream, run_fill, &c, sizeof c);
+}

@@ -1,0 +1,334 @@
+/*
+ * gemm: the stand-in's cuBLASLt. Stricter than the library: every attribute must have its exact
+ * size, the types must be among those that it documents, an algorithm serves only the shapes and
+ * alignments that it was chosen for. The product itself is three loops with fp32 sums.
+ */
+#include "standin.h"
+
+#include "base/base.h"
+#include <cublasLt.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct standin_blas {
+    int unused;
+};
+
+struct standin_operation {
+    cublasOperation_t op_a, op_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+};
+
+struct standin_layout {
+    cudaDataType type;
+    int64_t rows, cols, ld;
+};
+
+struct standin_preference {
+    uint64_t workspace;
+    uint32_t reductions, align[4]; /* A, B, C, D */
+};
+
+/* What an algorithm remembers of the question that it answers. */
+struct answer {
+    uint64_t workspace;
+    uint32_t align[4];
+    uint64_t shape, types;
+};
+
+static void *object(size_t bytes)
+{
+    standin_count_live(1);
+    return calloc(1, bytes);
+}
+
+static cublasStatus_t drop(void *object)
+{
+    standin_count_live(-1);
+    free(object);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t refuse(const char *what)
+{
+    standin_fault(cudaErrorInvalidValue, "cuBLASLt: %s", what);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* ---- objects ---- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
+{
+    *out = object(sizeof **out);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    return drop(handle);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale_type)
+{
+    if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
+        return refuse("a compute type other than fp32");
+    *out = object(sizeof **out);
+    (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation)
+{
+    return drop(operation);
+}
+
+static cublasStatus_t set(void *to, size_t to_bytes, const void *value, size_t bytes)
+{
+    if (bytes != to_bytes)
+        return refuse("an attribute of the wrong size");
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void *value, size_t bytes)
+{
+    switch (name) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&d->op_a, sizeof d->op_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&d->op_b, sizeof d->op_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&d->epilogue, sizeof d->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&d->bias, sizeof d->bias, value, bytes);
+    }
+    return refuse("an unknown attribute");
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    if (!rows || !cols || ld < (int64_t)rows)
+        return refuse("a layout whose columns overlap");
+    *out = object(sizeof **out);
+    **out = (struct standin_layout){type, (int64_t)rows, (int64_t)cols, ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    return drop(layout);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = object(sizeof **out);
+    **out = (struct standin_preference){0, 0, {256, 256, 256, 256}}; /* the library's defaults */
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    return drop(preference);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t name,
+                                                    const void *value, size_t bytes)
+{
+    switch (name) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&p->workspace, sizeof p->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&p->reductions, sizeof p->reductions, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&p->align[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], sizeof p->align[0],
+                   value, bytes);
+    }
+    return refuse("an unknown preference");
+}
+
+/* ---- choosing ---- */
+
+struct shape {
+    int64_t m, n, k;
+};
+
+static bool shape_of(const struct standin_operation *op, const struct standin_layout *a,
+                     const struct standin_layout *b, const struct standin_layout *c,
+                     struct shape *shape)
+{
+    int64_t k_of_b = op->op_b ? b->cols : b->rows;
+    shape->m = op->op_a ? a->cols : a->rows;
+    shape->n = op->op_b ? b->rows : b->cols;
+    shape->k = op->op_a ? a->rows : a->cols;
+    return k_of_b == shape->k && c->rows == shape->m && c->cols == shape->n;
+}
+
+static bool types_are_served(const struct standin_layout *a, const struct standin_layout *b,
+                             const struct standin_layout *c)
+{
+    return a->type == b->type && (c->type == a->type || c->type == CUDA_R_32F);
+}
+
+static struct answer answer_for(const struct standin_operation *op, const struct standin_layout *a,
+                                const struct standin_layout *b, const struct standin_layout *c)
+{
+    struct answer answer = {0};
+    answer.shape = (uint64_t)c->rows * 1000003u + (uint64_t)c->cols * 10007u +
+                   (uint64_t)a->ld * 101u + (uint64_t)b->ld * 7u + (uint64_t)c->ld;
+    answer.types = (uint64_t)a->type << 16 | (uint64_t)c->type << 8 | (uint64_t)op->op_a << 4 |
+                   (uint64_t)op->op_b << 2 | (uint64_t)op->epilogue;
+    return answer;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int n_wanted,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int *n_results)
+{
+    struct shape shape;
+    *n_results = 0;
+    if (!handle || n_wanted < 1 || c != d || !shape_of(operation, a, b, c, &shape))
+        return refuse("layouts that do not fit each other");
+    if (!types_are_served(a, b, c))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (preference->reductions & 4)
+        return refuse("split sums in C's type");
+    struct answer answer = answer_for(operation, a, b, c);
+    answer.workspace = preference->workspace;
+    memcpy(answer.align, preference->align, sizeof answer.align);
+    memset(&results[0], 0, sizeof results[0]);
+    memcpy(&results[0].algo, &answer, sizeof answer);
+    _Static_assert(sizeof answer <= sizeof results[0].algo, "an answer fits an algorithm");
+    results[0].workspaceSize = (size_t)answer.workspace;
+    *n_results = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- multiplying ---- */
+
+struct product {
+    struct standin_operation op;
+    struct standin_layout a, b, c;
+    struct shape shape;
+    const char *a_data, *b_data;
+    char *c_data, *workspace;
+    size_t workspace_bytes;
+    float alpha, beta;
+};
+
+static enum zinf_dtype dtype_of(cudaDataType type)
+{
+    return type == CUDA_R_32F   ? ZINF_DTYPE_F32
+           : type == CUDA_R_16F ? ZINF_DTYPE_F16
+                                : ZINF_DTYPE_BF16;
+}
+
+static float value_at(const void *data, cudaDataType type, int64_t i)
+{
+    float value;
+    zinf_convert(&value, ZINF_DTYPE_F32,
+                 (const char *)data + (size_t)i * zinf_dtype_bytes(dtype_of(type)), dtype_of(type),
+                 1);
+    return value;
+}
+
+/* A matrix as fp32 [rows of op][cols of op], row-major. */
+static float *unpack(const char *data, const struct standin_layout *l, bool transposed)
+{
+    int64_t rows = transposed ? l->cols : l->rows, cols = transposed ? l->rows : l->cols;
+    float *to = malloc((size_t)(rows * cols) * sizeof *to);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[i * cols + j] = value_at(data, l->type, transposed ? i * l->ld + j : j * l->ld + i);
+    return to;
+}
+
+static void run_product(void *payload)
+{
+    struct product *p = payload;
+    const int64_t m = p->shape.m, n = p->shape.n, k = p->shape.k;
+    float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
+    float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
+    if (p->workspace_bytes) /* what it was lent is its own */
+        memset(p->workspace, 0xff, p->workspace_bytes < 4096 ? p->workspace_bytes : 4096);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) {
+            char *to =
+                p->c_data + (size_t)(j * p->c.ld + i) * zinf_dtype_bytes(dtype_of(p->c.type));
+            float sum = 0.0f;
+            for (int64_t l = 0; l < k; l++)
+                sum += a[i * k + l] * b[j * k + l];
+            sum *= p->alpha;
+            if (p->beta != 0.0f)
+                sum += p->beta * value_at(to, p->c.type, 0);
+            if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                sum += value_at(p->op.bias, p->c.type, i);
+            zinf_convert(to, dtype_of(p->c.type), &sum, ZINF_DTYPE_F32, 1);
+        }
+    free(a);
+    free(b);
+}
+
+static bool aligned(const void *pointer, uint32_t bytes)
+{
+    return bytes && (uintptr_t)pointer % bytes == 0;
+}
+
+static size_t layout_bytes(const struct standin_layout *l)
+{
+    return (size_t)((l->cols - 1) * l->ld + l->rows) * zinf_dtype_bytes(dtype_of(l->type));
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                              const void *alpha, const void *a_data, cublasLtMatrixLayout_t a,
+                              const void *b_data, cublasLtMatrixLayout_t b, const void *beta,
+                              const void *c_data, cublasLtMatrixLayout_t c, void *d_data,
+                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    struct product p = {*operation,
+                        *a,
+                        *b,
+                        *c,
+                        {0, 0, 0},
+                        a_data,
+                        b_data,
+                        d_data,
+                        workspace,
+                        workspace_bytes,
+                        *(const float *)alpha,
+                        *(const float *)beta};
+    struct answer answer, expected = answer_for(operation, a, b, c);
+    memcpy(&answer, algo, sizeof answer);
+    if (!handle || c_data != d_data || c != d || !shape_of(operation, a, b, c, &p.shape))
+        return refuse("a product of layouts that do not fit each other");
+    if (answer.shape != expected.shape || answer.types != expected.types)
+        return refuse("an algorithm chosen for another product");
+    if (answer.workspace > workspace_bytes || !aligned(workspace, 256))
+        return refuse("less workspace than the algorithm was chosen for");
+    if (!aligned(a_data, answer.align[0]) || !aligned(b_data, answer.align[1]) ||
+        !aligned(d_data, answer.align[3]))
+        return refuse("operands less aligned than the algorithm was chosen for");
+    if (!standin_on_device(a_data, layout_bytes(a)) ||
+        !standin_on_device(b_data, layout_bytes(b)) ||
+        !standin_on_device(d_data, layout_bytes(c)) ||
+        !standin_on_device(workspace, workspace_bytes) ||
+        (operation->epilogue == CUBLASLT_EPILOGUE_BIAS &&
+         !standin_on_device(operation->bias, (size_t)p.shape.m * (c->type == CUDA_R_32F ? 4 : 2))))
+        return refuse("operands outside device memory");
+    return standin_enqueue(stream, run_product, &p, sizeof p) ? CUBLAS_STATUS_INVALID_VALUE
+                                                              : CUBLAS_STATUS_SUCCESS;
+}

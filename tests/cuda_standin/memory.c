@@ -1,0 +1,145 @@
+/* memory: the stand-in's device memory, each allocation a mapping of its own that is closed while
+ * nothing runs on the device, and the list of registered host ranges. */
+#include "standin.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MAX_RANGES = 64 };
+
+struct range {
+    char *base;
+    size_t bytes;
+};
+static struct range allocations[MAX_RANGES], registered[MAX_RANGES];
+static size_t cap, taken;
+
+/* All ones are a NaN in every float type: what is read before it is written shows. */
+enum { POISON = 0xff };
+
+static bool inside(const struct range *ranges, const void *base, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)base;
+    for (int i = 0; i < MAX_RANGES; i++) {
+        uintptr_t start = (uintptr_t)ranges[i].base;
+        if (start && from >= start && bytes <= ranges[i].bytes &&
+            from - start <= ranges[i].bytes - bytes)
+            return true;
+    }
+    return false;
+}
+
+bool standin_on_device(const void *base, size_t bytes)
+{
+    return inside(allocations, base, bytes);
+}
+
+bool standin_registered(const void *base, size_t bytes)
+{
+    return inside(registered, base, bytes);
+}
+
+static void protect_all(int protection)
+{
+    for (int i = 0; i < MAX_RANGES; i++)
+        if (allocations[i].base)
+            mprotect(allocations[i].base, allocations[i].bytes, protection);
+}
+
+void standin_memory_open(void)
+{
+    protect_all(PROT_READ | PROT_WRITE);
+}
+
+void standin_memory_close(void)
+{
+    protect_all(PROT_NONE);
+}
+
+static struct range *find(struct range *ranges, const void *base)
+{
+    for (int i = 0; i < MAX_RANGES; i++)
+        if (ranges[i].base == base)
+            return &ranges[i];
+    return NULL;
+}
+
+void standin_memory_reset(const struct standin_options *options)
+{
+    for (int i = 0; i < MAX_RANGES; i++)
+        if (allocations[i].base)
+            munmap(allocations[i].base, allocations[i].bytes);
+    memset(allocations, 0, sizeof allocations);
+    memset(registered, 0, sizeof registered);
+    cap = options->memory_bytes ? options->memory_bytes : (size_t)256 << 20;
+    taken = 0;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    struct range *slot = find(allocations, NULL);
+    *out = NULL;
+    if (!bytes || !slot)
+        return standin_fault(cudaErrorInvalidValue, "cudaMalloc of %zu bytes", bytes);
+    if (bytes > cap - taken)
+        return standin_set_error(cudaErrorMemoryAllocation);
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return standin_set_error(cudaErrorMemoryAllocation);
+    madvise(base, bytes, MADV_HUGEPAGE); /* few pages open and close faster */
+    memset(base, POISON, bytes);
+    mprotect(base, bytes, PROT_NONE);
+    *slot = (struct range){base, bytes};
+    taken += bytes;
+    standin_count_live(1);
+    *out = base;
+    return cudaSuccess;
+}
+
+/* As the real one, it waits for all that runs; what is enqueued later and still uses the memory
+ * faults. */
+cudaError_t cudaFree(void *memory)
+{
+    if (!memory)
+        return cudaSuccess;
+    struct range *slot = find(allocations, memory);
+    if (!slot)
+        return standin_fault(cudaErrorInvalidValue, "cudaFree of %p, which is no allocation",
+                             memory);
+    standin_run_all();
+    munmap(slot->base, slot->bytes);
+    taken -= slot->bytes;
+    *slot = (struct range){NULL, 0};
+    standin_count_live(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total)
+{
+    *bytes_free = cap - taken;
+    *bytes_total = cap;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
+{
+    struct range *slot = find(registered, NULL);
+    (void)flags;
+    if (!base || !bytes || !slot)
+        return standin_set_error(cudaErrorInvalidValue);
+    if (standin_registered(base, 1))
+        return standin_set_error(cudaErrorHostMemoryAlreadyRegistered);
+    *slot = (struct range){base, bytes};
+    standin_count_live(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *base)
+{
+    struct range *slot = base ? find(registered, base) : NULL;
+    if (!slot)
+        return standin_fault(cudaErrorHostMemoryNotRegistered, "unregistering %p", base);
+    *slot = (struct range){NULL, 0};
+    standin_count_live(-1);
+    return cudaSuccess;
+}

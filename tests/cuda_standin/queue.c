@@ -1,0 +1,375 @@
+/*
+ * queue: the stand-in's streams and events. A stream is a list of work; nothing runs before
+ * something waits. Then, until that something has happened, one of the streams whose first piece
+ * of work may run is chosen at random, either anew for each piece or by a ranking drawn for the
+ * whole wait, in which one stream can run far ahead of another.
+ */
+#include "standin.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct work {
+    struct work *next;
+    standin_work *run;        /* NULL: waits for event to reach version */
+    struct CUevent_st *event; /* with run NULL */
+    uint64_t version;
+    bool records; /* with event: sets its version instead */
+    _Alignas(16) char payload[];
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct work *first, **last;
+    uint32_t rank;
+    bool alive;
+};
+
+struct CUevent_st {
+    uint64_t recorded, reached;
+    bool alive;
+};
+
+/* cudaStreamLegacy: where blocking copies run; the device's own streams do not order with it. */
+static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true};
+static struct CUstream_st *streams = &legacy;
+static struct standin_options options;
+static uint64_t random_state;
+static int waits, skip_wait, faults, live, nvtx_depth;
+static uint64_t kernels;
+static cudaError_t last_error;
+
+/* ---- counters and errors ---- */
+
+void standin_start(const struct standin_options *wanted)
+{
+    static const struct standin_options defaults;
+    options = wanted ? *wanted : defaults;
+    random_state = options.seed * 2654435761u + 88172645463325252u;
+    for (struct CUstream_st *s = streams; s; s = s->next) {
+        while (s->first) {
+            struct work *next = s->first->next;
+            free(s->first);
+            s->first = next;
+        }
+        s->last = &s->first;
+    }
+    waits = skip_wait = faults = live = nvtx_depth = 0;
+    kernels = 0;
+    last_error = cudaSuccess;
+    standin_memory_reset(&options);
+}
+
+void standin_skip_wait(int number)
+{
+    skip_wait = number ? waits + number : 0;
+}
+
+void standin_forgive(void)
+{
+    faults = 0;
+}
+
+int standin_waits(void)
+{
+    return waits;
+}
+
+int standin_faults(void)
+{
+    return faults + (nvtx_depth != 0);
+}
+
+int standin_live(void)
+{
+    return live;
+}
+
+uint64_t standin_kernels(void)
+{
+    return kernels;
+}
+
+void standin_blocks_ran(uint64_t count)
+{
+    kernels += count;
+}
+
+void standin_count_live(int change)
+{
+    live += change;
+}
+
+uint32_t standin_random(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) * below >> 32);
+}
+
+cudaError_t standin_set_error(cudaError_t error)
+{
+    return last_error = error;
+}
+
+cudaError_t standin_fault(cudaError_t error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!faults++) {
+        printf("# stand-in: ");
+        vprintf(format, args);
+        printf("\n");
+    }
+    va_end(args);
+    return standin_set_error(error);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "out of memory" : "refused by the stand-in";
+}
+
+int nvtxRangePushA(const char *message);
+int nvtxRangePushA(const char *message)
+{
+    (void)message;
+    return nvtx_depth++;
+}
+
+int nvtxRangePop(void);
+int nvtxRangePop(void)
+{
+    return --nvtx_depth;
+}
+
+/* ---- the device ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    return index ? standin_fault(cudaErrorInvalidDevice, "device %d", index) : cudaSuccess;
+}
+
+static int capability(void)
+{
+    return options.capability ? options.capability : 80;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index)
+{
+    (void)index;
+    *properties = (struct cudaDeviceProp){"stand-in", capability() / 10, capability() % 10};
+    return cudaSuccess;
+}
+
+/* What NVIDIA's programming guide gives per compute capability. */
+size_t standin_shared_limit(void)
+{
+    switch (capability()) {
+    case 75:
+        return 64 << 10;
+    case 80:
+        return 163 << 10;
+    case 90:
+        return 227 << 10;
+    default:
+        return 99 << 10;
+    }
+}
+
+/* ---- running ---- */
+
+static bool may_run(const struct CUstream_st *stream)
+{
+    const struct work *w = stream->first;
+    return w && (w->run || w->records || w->event->reached >= w->version);
+}
+
+static void run_first(struct CUstream_st *stream)
+{
+    struct work *w = stream->first;
+    if (!(stream->first = w->next))
+        stream->last = &stream->first;
+    if (w->run)
+        w->run(w->payload);
+    else if (w->records && w->event->reached < w->version)
+        w->event->reached = w->version;
+    free(w);
+}
+
+static struct CUstream_st *choose(bool ranked)
+{
+    struct CUstream_st *chosen = NULL;
+    uint32_t n = 0;
+    for (struct CUstream_st *s = streams; s; s = s->next) {
+        if (!may_run(s))
+            continue;
+        n++;
+        if (!chosen || (ranked ? s->rank > chosen->rank : standin_random(n) == 0))
+            chosen = s;
+    }
+    return chosen;
+}
+
+/* Runs work until the stream is empty, the event has reached version, or (both NULL) all is done.
+ */
+static void run_until(const struct CUstream_st *stream, const struct CUevent_st *event,
+                      uint64_t version)
+{
+    bool ranked = standin_random(2);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        s->rank = standin_random(1u << 30);
+    standin_memory_open();
+    for (;;) {
+        if (stream ? !stream->first : event ? event->reached >= version : false)
+            break;
+        struct CUstream_st *next = choose(ranked);
+        if (!next) {
+            if (stream || event)
+                standin_fault(cudaErrorIllegalAddress, "a wait that nothing can end");
+            break;
+        }
+        run_first(next);
+    }
+    standin_memory_close();
+}
+
+void standin_run_all(void)
+{
+    run_until(NULL, NULL, 0);
+}
+
+static struct work *append(struct CUstream_st *stream, size_t payload_bytes)
+{
+    struct work *w = calloc(1, sizeof *w + payload_bytes);
+    stream = stream ? stream : &legacy;
+    if (!w || !stream->alive) {
+        free(w);
+        standin_fault(cudaErrorInvalidResourceHandle, "work for a stream that is gone");
+        return NULL;
+    }
+    *stream->last = w;
+    stream->last = &w->next;
+    return w;
+}
+
+cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *payload,
+                            size_t bytes)
+{
+    struct work *w = append(stream, bytes);
+    if (!w)
+        return cudaErrorInvalidResourceHandle;
+    w->run = run;
+    memcpy(w->payload, payload, bytes);
+    return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+/* Streams and events stay allocated after they are destroyed, so that late use is seen. */
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    if (flags != cudaStreamNonBlocking)
+        standin_fault(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
+    s->last = &s->first;
+    s->alive = true;
+    s->next = streams;
+    streams = s;
+    standin_count_live(1);
+    *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (!stream || !stream->alive)
+        return standin_fault(cudaErrorInvalidResourceHandle, "a stream destroyed twice");
+    run_until(stream, NULL, 0);
+    stream->alive = false;
+    standin_count_live(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    run_until(stream ? stream : &legacy, NULL, 0);
+    return cudaSuccess;
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    struct CUevent_st *e = calloc(1, sizeof *e);
+    (void)flags;
+    e->alive = true;
+    standin_count_live(1);
+    *out = e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    if (!event || !event->alive)
+        return standin_fault(cudaErrorInvalidResourceHandle, "an event destroyed twice");
+    event->alive = false;
+    standin_count_live(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct work *w = event->alive ? append(stream, 0) : NULL;
+    if (!w)
+        return standin_fault(cudaErrorInvalidResourceHandle, "recording what is gone");
+    w->event = event;
+    w->records = true;
+    w->version = ++event->recorded;
+    return cudaSuccess;
+}
+
+/* As the real one: the last record so far counts, and none is no wait. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    if (!event->alive)
+        return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
+    if (++waits == skip_wait || !event->recorded)
+        return cudaSuccess;
+    struct work *w = append(stream, 0);
+    if (!w)
+        return cudaErrorInvalidResourceHandle;
+    w->event = event;
+    w->version = event->recorded;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (!event->alive)
+        return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
+    run_until(NULL, event, event->recorded);
+    return cudaSuccess;
+}

@@ -1,0 +1,128 @@
+/*
+ * simt: CUDA kernels on the CPU. kernels/cuda/kernel.cuh includes this where nvcc does not compile
+ * it: the same vocabulary, every thread of a block a fiber. Threads run one at a time in a seeded
+ * random order and change only at barriers and warp operations, so that a missing barrier shows as
+ * a wrong result; dynamic shared memory begins as NaN.
+ */
+#ifndef STANDIN_SIMT_H
+#define STANDIN_SIMT_H
+
+#include "base/base.h"
+#include "standin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct simt_index {
+    unsigned x, y, z;
+};
+extern struct simt_index threadIdx, blockIdx, blockDim, gridDim;
+
+enum { SIMT_WORDS = 8 };
+
+typedef void simt_body(const void *args);
+/* Enqueues a grid; args (args_bytes) are copied. Checks the geometry. */
+cudaError_t simt_launch(cudaStream_t stream, struct simt_index grid, struct simt_index block,
+                        size_t shared_bytes, simt_body *body, const void *args, size_t args_bytes);
+void *simt_shared_memory(void);
+/* All live threads of the block; returns whether any gave true. */
+bool simt_sync_block(bool predicate);
+/* Every lane gives n words (at most SIMT_WORDS); what lane l gave is at result[l]. The result
+ * lasts until the lane's next warp operation but one. */
+typedef uint32_t simt_words[SIMT_WORDS];
+const simt_words *simt_sync_warp(const uint32_t *words, int n);
+int simt_lane(void);
+
+#ifdef __cplusplus
+}
+
+#define DEVICE static inline __attribute__((unused))
+#define KERNEL(threads) static void
+#define UNROLL
+#define NO_UNROLL
+#define SHARED_MEMORY(name) unsigned char *name = (unsigned char *)simt_shared_memory()
+#define __shared__ static
+
+DEVICE float to_float(float x)
+{
+    return x;
+}
+DEVICE float to_float(bf16 x)
+{
+    return zinf_bf16_to_f32(x.bits);
+}
+DEVICE float to_float(f16 x)
+{
+    return zinf_f16_to_f32(x.bits);
+}
+DEVICE void from_float(float &to, float x)
+{
+    to = x;
+}
+DEVICE void from_float(bf16 &to, float x)
+{
+    to.bits = zinf_bf16_from_f32(x);
+}
+DEVICE void from_float(f16 &to, float x)
+{
+    to.bits = zinf_f16_from_f32(x);
+}
+DEVICE float shuffle_xor(float x, int lane_mask)
+{
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    const simt_words *all = simt_sync_warp(&word, 1);
+    memcpy(&x, &all[simt_lane() ^ lane_mask][0], sizeof x);
+    return x;
+}
+DEVICE uint32_t vote_warp(bool predicate)
+{
+    uint32_t word = predicate, votes = 0;
+    const simt_words *all = simt_sync_warp(&word, 1);
+    for (int lane = 0; lane < 32; lane++)
+        votes |= all[lane][0] << lane;
+    return votes;
+}
+DEVICE void sync_block()
+{
+    simt_sync_block(false);
+}
+DEVICE bool sync_block_or(bool predicate)
+{
+    return simt_sync_block(predicate);
+}
+DEVICE uint32_t multiply_high(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+DEVICE int count_bits(uint32_t x)
+{
+    return __builtin_popcount(x);
+}
+
+template <class Args> struct simt_call {
+    void (*kernel)(Args);
+    Args args;
+    static void run(const void *payload)
+    {
+        simt_call call;
+        memcpy((void *)&call, payload, sizeof call);
+        call.kernel(call.args);
+    }
+};
+
+template <class Args>
+static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t shared_bytes,
+                          cudaStream_t stream, const Args &args)
+{
+    simt_call<Args> call;
+    memset((void *)&call, 0, sizeof call);
+    call.kernel = kernel;
+    call.args = args;
+    return simt_launch(stream, simt_index{grid.x, grid.y, grid.z},
+                       simt_index{block.x, block.y, block.z}, shared_bytes, simt_call<Args>::run,
+                       &call, sizeof call);
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/*
+ * standin: a GPU for tests, on the CPU. It serves the calls of kernels/cuda/runtime.h and tries to
+ * break its user: nothing that is enqueued runs until something waits; then work that may run does
+ * so in a seeded random order. Device memory begins as NaN, cannot be touched by the host, and has
+ * a hard cap. A copy that would be asynchronous must lie in registered host memory. Kernels run
+ * as fibers (simt.h), products as loops (gemm.c).
+ *
+ * One thread uses it at a time: there is no lock, so a thread sanitizer would see a race.
+ */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct standin_options {
+    uint64_t seed;
+    size_t memory_bytes; /* what cudaMalloc gives in all; 0: 256 MiB */
+    int capability;      /* 80 = 8.0; 0: 80 */
+};
+/* Begins anew: what was left is dropped, counters are zero. */
+void standin_start(const struct standin_options *options);
+/* The so-manieth cudaStreamWaitEvent from now on (from 1) is forgotten; 0: none. */
+void standin_skip_wait(int number);
+void standin_forgive(void);     /* forgets faults that a test provoked */
+int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
+int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
+int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
+uint64_t standin_kernels(void); /* kernels run so far */
+
+/* ---- between the files ---- */
+
+/* Reports misuse; returns error, which becomes the last one. */
+cudaError_t standin_fault(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+cudaError_t standin_set_error(cudaError_t error);
+/* Appends work to a stream; payload is copied. */
+typedef void standin_work(void *payload);
+cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *payload,
+                            size_t bytes);
+void standin_run_all(void);
+uint32_t standin_random(uint32_t below);
+void standin_count_live(int change);
+size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
+/* Whether all of it is device memory, or registered host memory. */
+bool standin_on_device(const void *base, size_t bytes);
+bool standin_registered(const void *base, size_t bytes);
+/* Device memory can be touched only between these. */
+void standin_memory_open(void);
+void standin_memory_close(void);
+void standin_memory_reset(const struct standin_options *options);
+void standin_blocks_ran(uint64_t kernels);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
