@@ -1,1 +1,1 @@
-EXTRA_DIST += examples/quickstart.sh scripts/install-deps.sh scripts/build.sh
+EXTRA_DIST += examples/quickstart.sh examples/gpt2-xl-low-memory.sh scripts/install-deps.sh scripts/build.sh

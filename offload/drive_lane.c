@@ -23,6 +23,7 @@ struct drive_lane {
     struct zinf_aio_queue *queue;
     struct slot slots[MAX_UNDER_WAY];
     int under_way;
+    uint64_t busy_since; /* while something is under way */
 };
 
 int drive_lane_create(struct drive_lane **out, struct zinf_executor *e, enum zinf_lane number)
@@ -69,11 +70,16 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
         .op = lane->number == ZINF_LANE_READ ? ZINF_AIO_OP_READ : ZINF_AIO_OP_WRITE,
         .store = lane->executor->options.store,
         .extent = o->where.extent,
+        .generation = (uint8_t)zinf_location_generation(&o->where),
         .offset = o->where.offset,
         .bytes = o->where.bytes,
-        .memory = o->memory,
+        .memory = zinf_address(&o->at[0]),
         .user = slot,
     };
+    if (!lane->under_way) {
+        lane->busy_since = zinf_now_ns();
+        executor_stalled(lane->executor, op, lane->busy_since);
+    }
     int code = zinf_aio_submit(lane->queue, &slot->request);
     if (!code) {
         slot->used = true;
@@ -90,7 +96,8 @@ static bool reap(struct drive_lane *lane, uint64_t timeout_ns)
         return false;
     struct slot *slot = request->user;
     slot->used = false;
-    lane->under_way--;
+    if (--lane->under_way == 0)
+        executor_busy(lane->executor, lane->number, lane->busy_since, zinf_now_ns());
     if (request->result < 0) {
         const char *message = "the drive failed";
         zinf_aio_queue_error(lane->queue, &message);
@@ -111,6 +118,8 @@ static bool start(struct drive_lane *lane, uint32_t op)
             return false;
         reap(lane, LOOK_NS);
     }
+    if (executor_skip(e, op))
+        return true;
     struct slot *slot;
     while (!(slot = free_slot(lane)))
         reap(lane, UINT64_MAX);

@@ -11,7 +11,7 @@
 static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
 {
     for (uint32_t i = 0; i < op->n_waits; i++)
-        if (!e->done[e->program->waits[op->first_wait + i]])
+        if (!e->done_ns[e->program->waits[op->first_wait + i]])
             return false;
     return true;
 }
@@ -58,15 +58,55 @@ static void wake_ready_lanes(struct zinf_executor *e)
             pthread_cond_signal(&e->may_start[lane]);
 }
 
+bool executor_skip(struct zinf_executor *e, uint32_t op)
+{
+    if (!e->options.skip || !e->options.skip(e->options.context, &e->program->ops[op]))
+        return false;
+    pthread_mutex_lock(&e->lock);
+    e->done_ns[op] = zinf_now_ns();
+    wake_ready_lanes(e);
+    pthread_mutex_unlock(&e->lock);
+    return true;
+}
+
+void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns)
+{
+    const struct zinf_op *o = &e->program->ops[op];
+    uint64_t latest = 0;
+    enum zinf_lane lane = o->lane;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < o->n_waits; i++) {
+        uint32_t other = e->program->waits[o->first_wait + i];
+        if (e->done_ns[other] > latest) {
+            latest = e->done_ns[other];
+            lane = e->program->ops[other].lane;
+        }
+    }
+    if (latest <= e->idle_since[o->lane])
+        lane = o->lane;
+    if (now_ns > e->idle_since[o->lane])
+        e->times.stall_seconds[o->lane][lane] += (double)(now_ns - e->idle_since[o->lane]) * 1e-9;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_ns, uint64_t end_ns)
+{
+    pthread_mutex_lock(&e->lock);
+    e->times.busy_seconds[lane] += (double)(end_ns - begin_ns) * 1e-9;
+    e->idle_since[lane] = end_ns;
+    pthread_mutex_unlock(&e->lock);
+}
+
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns)
 {
     const struct zinf_op *o = &e->program->ops[op];
     char buffer[64];
     pthread_mutex_lock(&e->lock);
-    e->done[op] = 1;
-    e->times.busy_seconds[o->lane] += (double)(end_ns - begin_ns) * 1e-9;
+    e->done_ns[op] = end_ns;
     e->times.bytes[o->lane] += o->bytes;
     e->times.n_ops[o->lane]++;
+    if (e->options.measured)
+        e->options.measured(e->options.context, o, (double)(end_ns - begin_ns) * 1e-9);
     if (e->trace)
         zinf_trace_record(e->trace, e->options.op_name(e->options.context, o, buffer), o->lane,
                           begin_ns, end_ns, o->bytes);
@@ -82,13 +122,18 @@ static void run_lane(struct zinf_executor *e, enum zinf_lane lane)
             continue;
         if (!executor_try(e, i, true))
             return;
+        if (executor_skip(e, i))
+            continue;
         uint64_t begin = zinf_now_ns();
+        executor_stalled(e, i, begin);
         int code = e->options.run(e->options.context, &p->ops[i]);
         if (code) {
             executor_fail(e, code);
             return;
         }
-        executor_done(e, i, begin, zinf_now_ns());
+        uint64_t end = zinf_now_ns();
+        executor_busy(e, lane, begin, end);
+        executor_done(e, i, begin, end);
     }
 }
 
@@ -157,15 +202,17 @@ int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *progra
     if (e->failed)
         return zinf_fail(e->failed, "%s", e->message);
     if (program->n_ops > e->done_capacity) {
-        uint8_t *done = realloc(e->done, program->n_ops);
+        uint64_t *done = realloc(e->done_ns, program->n_ops * sizeof *done);
         if (!done)
             return zinf_fail(-ENOMEM, "no memory for a program of %u operations", program->n_ops);
-        e->done = done;
+        e->done_ns = done;
         e->done_capacity = program->n_ops;
     }
     if (program->n_ops)
-        memset(e->done, 0, program->n_ops);
+        memset(e->done_ns, 0, program->n_ops * sizeof *e->done_ns);
     uint64_t begin = zinf_now_ns();
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        e->idle_since[lane] = begin;
     pthread_mutex_lock(&e->lock);
     e->program = program;
     e->generation++;
@@ -247,6 +294,6 @@ void zinf_executor_destroy(struct zinf_executor *e)
         pthread_cond_destroy(&e->may_start[lane]);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
-    free(e->done);
+    free(e->done_ns);
     free(e);
 }

@@ -1,6 +1,6 @@
 /*
  * executor: what the executor and its drive lanes share. Inside this folder only.
- * One lock guards program, generation, done, failed, lanes_running, stop, times and trace.
+ * One lock guards program, generation, done_ns, failed, lanes_running, stop, times and trace.
  */
 #ifndef ZINF_OFFLOAD_EXECUTOR_H
 #define ZINF_OFFLOAD_EXECUTOR_H
@@ -26,8 +26,9 @@ struct zinf_executor {
     uint32_t waiting[ZINF_LANES];         /* which operation that is, or NOT_WAITING */
     const struct zinf_program *program;
     uint64_t generation; /* of programs given */
-    uint8_t *done;       /* [n_ops] */
+    uint64_t *done_ns;   /* [n_ops] when it ended; 0: not yet */
     uint32_t done_capacity;
+    uint64_t idle_since[ZINF_LANES]; /* when the lane's last operation ended */
     int failed;
     char message[8192];
     bool stop;
@@ -39,6 +40,13 @@ struct zinf_executor {
 
 /* True if operation op may start now; with wait, blocks until it may or the run has failed. */
 bool executor_try(struct zinf_executor *e, uint32_t op, bool wait);
+/* True if op is left out: it is marked as done. After executor_try. */
+bool executor_skip(struct zinf_executor *e, uint32_t op);
+/* Before op starts in a lane that stood still: says which lane it waited for. */
+void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns);
+/* The lane had something under way. */
+void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_ns,
+                   uint64_t end_ns);
 bool executor_failed(struct zinf_executor *e);
 void executor_fail(struct zinf_executor *e, int code);
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);

@@ -59,21 +59,44 @@ enum zinf_tier {
 };
 const char *zinf_tier_name(enum zinf_tier tier);
 
+/* How a sub-group's state is stored; n elements each. All give the same fp32 masters. */
+enum zinf_state_form {
+    ZINF_STATE_BARE,  /* [moments]: the parameter is fp32 and is the master itself */
+    ZINF_STATE_SPLIT, /* [remainder, 16 bits][moments]: the bf16 parameter is the upper half */
+    ZINF_STATE_WHOLE, /* [fp32 master][moments] */
+};
+
+/* Where a unit's things are. */
+struct zinf_home {
+    enum zinf_tier param, state;
+    enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
+    bool keeps_grad;     /* there is such a place */
+    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
+    uint8_t generations;
+};
 struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
-    int n_moments;         /* fp32 moments of the optimizer; state is master + moments */
-    bool has_state;        /* false: inference, parameters only */
-    enum zinf_tier param, state, grad; /* grad: as state, or HOST with state on DRIVE */
-    struct zinf_store *store;          /* where a tier is DRIVE; borrowed */
+    enum zinf_state_form form;
+    int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
+    const struct zinf_home *places; /* [n_units], copied */
+    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
-/* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. */
+/* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
+ * is *live, or the other one if relative is 1. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
+    uint64_t stride; /* from generation 0 to 1 in memory */
     zinf_extent extent;
     uint64_t offset, bytes;
+    const uint8_t *live; /* NULL: one generation */
+    uint8_t relative;
 };
+static inline unsigned zinf_location_generation(const struct zinf_location *where)
+{
+    return where->live ? (unsigned)(*where->live ^ where->relative) : 0;
+}
 struct zinf_tiers;
 /* Adds its lines to the ledger and its extents to the store; nothing is taken yet. */
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
@@ -82,11 +105,20 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
 void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_base);
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
-/* The whole unit's parameters; the range of a group's parameters. */
-struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit);
-struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group);
-/* Group's state: [master n][moment1 n][moment2 n] fp32, and gradient [n] fp32. */
-struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group);
+const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t unit);
+/* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
+uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
+/* Bytes of n elements' state in a form. */
+uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
+/* The whole unit's parameters; the range of a group's parameters; a group's state. relative as in
+ * zinf_location; with one generation it changes nothing. */
+struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
+                                      uint8_t relative);
+struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,
+                                            uint8_t relative);
+struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
+                                            uint8_t relative);
+/* Kept gradients, fp32. */
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *tiers, uint32_t unit);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);
 /* Blocking copies between a location and ordinary memory, for loading, saving and tests; memory
@@ -112,20 +144,65 @@ enum zinf_lane {
 };
 const char *zinf_lane_name(enum zinf_lane lane);
 
-/* Anything that one operation writes and another reads: a buffer, an extent, a scalar. */
+/* Anything that one operation writes and another reads: an extent, a scalar, a fixed place. */
 typedef uint32_t zinf_resource;
+/* A set of equal slots of memory that *buffers* live in, each from its first use to its last. The
+ * builder makes as many buffers as it likes; scheduling gives each a slot. */
+typedef uint32_t zinf_pool;
+/* A tenant of a pool; also a resource. */
+typedef uint32_t zinf_buffer;
+#define ZINF_NO_BUFFER UINT32_MAX
+
+/* Memory that an operation works on: an address, or, until the program is scheduled, an offset in
+ * a buffer. Of two generations as in zinf_location. */
+struct zinf_operand {
+    char *memory;
+    uint32_t tenant; /* buffer + 1; 0: memory is an address */
+    uint64_t stride;
+    const uint8_t *live;
+    uint8_t relative;
+};
+static inline struct zinf_operand zinf_at(void *memory)
+{
+    return (struct zinf_operand){.memory = (char *)memory};
+}
+static inline struct zinf_operand zinf_in(zinf_buffer buffer, uint64_t offset)
+{
+    return (struct zinf_operand){.memory = (char *)(uintptr_t)offset, .tenant = buffer + 1};
+}
+static inline struct zinf_operand zinf_beyond(struct zinf_operand o, uint64_t bytes)
+{
+    o.memory = (char *)((uintptr_t)o.memory + bytes);
+    return o;
+}
+/* Where a location on DEVICE or HOST is. */
+static inline struct zinf_operand zinf_of(const struct zinf_location *where)
+{
+    return (struct zinf_operand){where->memory, 0, where->stride, where->live, where->relative};
+}
+/* The address now; after scheduling. */
+static inline void *zinf_address(const struct zinf_operand *o)
+{
+    return o->memory + (o->live ? o->stride * (uint64_t)(*o->live ^ o->relative) : 0);
+}
 
 /* One operation. The builder of a program gives kinds and fields their meaning through the
- * executor's run callback; only READ and WRITE operations are understood here. */
+ * executor's run callback; only READ and WRITE operations are understood here: at[0] is their
+ * memory. */
+#define ZINF_OP_OPERANDS 6
 struct zinf_op {
     enum zinf_lane lane;
     uint16_t kind;
-    int16_t micro; /* micro-batch */
-    int32_t unit;  /* unit or group number */
+    uint16_t flags; /* the builder's */
+    int16_t micro;  /* micro-batch */
+    int32_t unit;   /* unit number */
     int32_t arg;
-    void *memory, *memory2, *memory3;
-    uint64_t bytes; /* moved, for prediction and trace */
-    double flops;
+    struct zinf_operand at[ZINF_OP_OPERANDS];
+    uint64_t bytes;               /* moved, for prediction and trace */
+    double flops;                 /* for prediction */
+    double seconds;               /* expected, alone on the machine */
+    float cpu;                    /* share of the machine's CPUs while it runs; 0: none */
+    uint32_t deadline;            /* smaller is more urgent; see zinf_program_schedule */
     struct zinf_location where;   /* READ, WRITE: the extent */
     uint32_t first_wait, n_waits; /* into program->waits: earlier operations */
 };
@@ -135,22 +212,64 @@ struct zinf_program {
     uint32_t n_ops;
     uint32_t *waits;
     uint32_t n_waits;
-    struct zinf_builder *builder; /* until zinf_program_seal */
+    struct zinf_builder *builder; /* until zinf_program_schedule */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
 /* A new resource. */
 int zinf_program_resource(struct zinf_program *program, zinf_resource *out);
+/* n_slots slots of stride bytes from base. in_order: buffers get their slots in the order in which
+ * they were made, which a user of several buffers at once needs so as not to block itself. */
+struct zinf_pool_options {
+    const char *name;
+    char *base;
+    uint64_t stride;
+    uint32_t n_slots;
+    bool in_order;
+};
+int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_options *options,
+                      zinf_pool *out);
+int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffer *out);
 /* Appends op. It waits for the last writer of everything it reads, and for the last writer and all
- * readers since of everything it writes. Waits that its lane's order implies are left out. */
+ * readers since of everything it writes. Operands in buffers must be among its uses. */
 struct zinf_uses {
     const zinf_resource *reads, *writes;
     uint32_t n_reads, n_writes;
 };
 int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
                      const struct zinf_uses *uses);
-/* Ends building; frees the builder. */
-void zinf_program_seal(struct zinf_program *program);
+
+/* What lanes share, for the simulation. */
+struct zinf_machine {
+    double read_beside_write; /* speed of READ while WRITE runs too, of its speed alone; 0: 1 */
+    double write_beside_read;
+};
+enum zinf_order {
+    ZINF_ORDER_SERIAL,   /* one operation at a time, as they were added */
+    ZINF_ORDER_ADDED,    /* lanes run at once, each in the order of adding */
+    ZINF_ORDER_DEADLINE, /* each lane takes the ready operation that is needed earliest */
+};
+/* Ends building: fixes the order of every lane and the slot of every buffer, and drops the
+ * builder. DEADLINE simulates the lanes with op->seconds (list scheduling): an operation's urgency
+ * is the smallest deadline of itself and all that wait for it, and what comes out is frozen.
+ * -EINVAL: a pool has too few slots for the program to end; the message names it. */
+int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
+                          const struct zinf_machine *machine);
+
+/* What a program will take, by simulation: lanes in their fixed order, CPUs shared by all that
+ * run at once in proportion to op->cpu, drive lanes slowed beside each other. */
+struct zinf_prediction {
+    double seconds;
+    double busy_seconds[ZINF_LANES]; /* as lanes see it: slowed by others */
+    double work_seconds[ZINF_LANES]; /* op->seconds: alone */
+    double cpu_seconds;              /* of the whole machine's CPUs */
+    double drive_seconds;            /* while READ or WRITE runs */
+    uint64_t bytes[ZINF_LANES];
+};
+/* skip (may be NULL): operations that are left out. */
+int zinf_program_predict(const struct zinf_program *program, const struct zinf_machine *machine,
+                         bool (*skip)(void *context, const struct zinf_op *op), void *context,
+                         struct zinf_prediction *out);
 
 /* ---- executor ---- */
 
@@ -159,6 +278,10 @@ struct zinf_executor_options {
     int (*run)(void *context, const struct zinf_op *op);
     void *context;
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
+    /* Asked when an operation could start: true leaves it out. NULL: none is. Any lane's thread. */
+    bool (*skip)(void *context, const struct zinf_op *op);
+    /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
+    void (*measured)(void *context, const struct zinf_op *op, double seconds);
     struct zinf_store *store; /* NULL: no drive lanes */
     struct zinf_aio_queue_options read_queue, write_queue;
     void *register_base; /* host memory of the transfers, to be registered */
@@ -169,13 +292,15 @@ struct zinf_executor;
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);
 /* Waits for the lanes and writes the trace. NULL is allowed. */
 void zinf_executor_destroy(struct zinf_executor *executor);
-/* Runs a sealed program to its end. The first failing operation stops the rest; its sentence is
+/* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
  * in zinf_error(). After a failure the executor stays failed. */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
 
 struct zinf_lane_times {
     double wall_seconds;
-    double busy_seconds[ZINF_LANES];
+    double busy_seconds[ZINF_LANES]; /* at least one operation under way */
+    /* Time that lane a stood still, by the lane that it waited for; its own: nothing to do. */
+    double stall_seconds[ZINF_LANES][ZINF_LANES];
     uint64_t bytes[ZINF_LANES];
     uint64_t n_ops[ZINF_LANES];
 };

@@ -1,27 +1,11 @@
 /*
  * program: building a step. Resources say who touches what, and waits follow from that: nobody
- * writes a dependency by hand. Program order is a topological order, lanes run in order, so a
- * program cannot deadlock.
+ * writes a dependency by hand. The order of adding is a topological order, so a program cannot
+ * deadlock.
  */
-#include "offload/offload.h"
+#include "offload/builder.h"
 
 #include <stdlib.h>
-
-#define NONE UINT32_MAX
-
-struct resource {
-    uint32_t writer;   /* last operation that wrote, or NONE */
-    uint32_t *readers; /* operations that read since */
-    uint32_t n_readers, capacity;
-};
-
-struct zinf_builder {
-    struct resource *resources;
-    uint32_t n_resources, resources_capacity;
-    uint32_t ops_capacity, waits_capacity;
-    uint32_t *found; /* waits of the operation being added */
-    uint32_t n_found, found_capacity;
-};
 
 const char *zinf_lane_name(enum zinf_lane lane)
 {
@@ -29,7 +13,7 @@ const char *zinf_lane_name(enum zinf_lane lane)
     return names[lane];
 }
 
-static int grow(void **array, uint32_t *capacity, uint32_t need, size_t width)
+int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t width)
 {
     if (need <= *capacity)
         return 0;
@@ -52,22 +36,22 @@ int zinf_program_init(struct zinf_program *program, const char *name)
     return program->builder ? 0 : zinf_fail(-ENOMEM, "no memory for a program");
 }
 
-void zinf_program_seal(struct zinf_program *program)
+void zinf_builder_destroy(struct zinf_builder *b)
 {
-    struct zinf_builder *b = program->builder;
     if (!b)
         return;
     for (uint32_t i = 0; i < b->n_resources; i++)
         free(b->resources[i].readers);
     free(b->resources);
+    free(b->pools);
+    free(b->touches);
     free(b->found);
     free(b);
-    program->builder = NULL;
 }
 
 void zinf_program_fini(struct zinf_program *program)
 {
-    zinf_program_seal(program);
+    zinf_builder_destroy(program->builder);
     free(program->ops);
     free(program->waits);
     memset(program, 0, sizeof *program);
@@ -76,71 +60,99 @@ void zinf_program_fini(struct zinf_program *program)
 int zinf_program_resource(struct zinf_program *program, zinf_resource *out)
 {
     struct zinf_builder *b = program->builder;
-    int code = grow((void **)&b->resources, &b->resources_capacity, b->n_resources + 1,
-                    sizeof *b->resources);
+    int code = zinf_builder_grow((void **)&b->resources, &b->resources_capacity, b->n_resources + 1,
+                                 sizeof *b->resources);
     if (code)
         return code;
-    b->resources[b->n_resources] = (struct resource){.writer = NONE};
+    b->resources[b->n_resources] =
+        (struct resource){.writer = NONE, .pool = NONE, .first = NONE, .last_touch = NONE};
     *out = b->n_resources++;
     return 0;
 }
 
-/* A lane whose operations end in the order in which they began. Drive lanes do not. */
-static bool in_order(enum zinf_lane lane)
-{
-    return lane != ZINF_LANE_READ && lane != ZINF_LANE_WRITE;
-}
-
-static int want(struct zinf_program *program, enum zinf_lane lane, uint32_t earlier)
+int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_options *options,
+                      zinf_pool *out)
 {
     struct zinf_builder *b = program->builder;
-    if (earlier == NONE || (program->ops[earlier].lane == lane && in_order(lane)))
+    int code =
+        zinf_builder_grow((void **)&b->pools, &b->pools_capacity, b->n_pools + 1, sizeof *b->pools);
+    if (code)
+        return code;
+    b->pools[b->n_pools] = *options;
+    *out = b->n_pools++;
+    return 0;
+}
+
+int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffer *out)
+{
+    int code = zinf_program_resource(program, out);
+    if (!code)
+        program->builder->resources[*out].pool = pool;
+    return code;
+}
+
+static int want(struct zinf_builder *b, uint32_t earlier)
+{
+    if (earlier == NONE)
         return 0;
-    for (uint32_t i = 0; i < b->n_found; i++) {
-        uint32_t other = b->found[i];
-        if (other == earlier)
+    for (uint32_t i = 0; i < b->n_found; i++)
+        if (b->found[i] == earlier)
             return 0;
-        /* Of two operations of one in-order lane only the later one need be waited for. */
-        if (program->ops[other].lane == program->ops[earlier].lane &&
-            in_order(program->ops[other].lane)) {
-            b->found[i] = other > earlier ? other : earlier;
-            return 0;
-        }
-    }
-    int code = grow((void **)&b->found, &b->found_capacity, b->n_found + 1, sizeof *b->found);
+    int code =
+        zinf_builder_grow((void **)&b->found, &b->found_capacity, b->n_found + 1, sizeof *b->found);
     if (!code)
         b->found[b->n_found++] = earlier;
     return code;
 }
 
-static int want_writers(struct zinf_program *program, enum zinf_lane lane,
-                        const struct zinf_uses *uses)
+static int want_writers(struct zinf_builder *b, const struct zinf_uses *uses)
 {
-    struct zinf_builder *b = program->builder;
     int code = 0;
     for (uint32_t i = 0; !code && i < uses->n_reads; i++)
-        code = want(program, lane, b->resources[uses->reads[i]].writer);
+        code = want(b, b->resources[uses->reads[i]].writer);
     for (uint32_t i = 0; !code && i < uses->n_writes; i++) {
         const struct resource *r = &b->resources[uses->writes[i]];
-        code = want(program, lane, r->writer);
+        code = want(b, r->writer);
         for (uint32_t k = 0; !code && k < r->n_readers; k++)
-            code = want(program, lane, r->readers[k]);
+            code = want(b, r->readers[k]);
     }
     return code;
 }
 
-static int note_uses(struct zinf_program *program, uint32_t op, const struct zinf_uses *uses)
+static int note_touch(struct zinf_builder *b, uint32_t op, zinf_resource resource)
 {
-    struct zinf_builder *b = program->builder;
+    struct resource *r = &b->resources[resource];
+    if (r->pool == NONE || r->last_touch == op)
+        return 0;
+    int code = zinf_builder_grow((void **)&b->touches, &b->touches_capacity, b->n_touches + 1,
+                                 sizeof *b->touches);
+    if (code)
+        return code;
+    b->touches[b->n_touches++] = (struct touch){op, resource};
+    r->n_touches++;
+    r->last_touch = op;
+    if (r->first == NONE)
+        r->first = op;
+    return 0;
+}
+
+static int note_uses(struct zinf_builder *b, uint32_t op, const struct zinf_uses *uses)
+{
     for (uint32_t i = 0; i < uses->n_reads; i++) {
         struct resource *r = &b->resources[uses->reads[i]];
-        int code = grow((void **)&r->readers, &r->capacity, r->n_readers + 1, sizeof *r->readers);
+        int code = note_touch(b, op, uses->reads[i]);
+        if (!code)
+            code = zinf_builder_grow((void **)&r->readers, &r->capacity, r->n_readers + 1,
+                                     sizeof *r->readers);
         if (code)
             return code;
         r->readers[r->n_readers++] = op;
     }
     for (uint32_t i = 0; i < uses->n_writes; i++) {
         struct resource *r = &b->resources[uses->writes[i]];
+        int code = note_touch(b, op, uses->writes[i]);
+        if (code)
+            return code;
         r->writer = op;
         r->n_readers = 0;
     }
@@ -152,13 +164,13 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
 {
     struct zinf_builder *b = program->builder;
     b->n_found = 0;
-    int code = want_writers(program, op->lane, uses);
+    int code = want_writers(b, uses);
     if (!code)
-        code = grow((void **)&program->ops, &b->ops_capacity, program->n_ops + 1,
-                    sizeof *program->ops);
+        code = zinf_builder_grow((void **)&program->ops, &b->ops_capacity, program->n_ops + 1,
+                                 sizeof *program->ops);
     if (!code)
-        code = grow((void **)&program->waits, &b->waits_capacity, program->n_waits + b->n_found,
-                    sizeof *program->waits);
+        code = zinf_builder_grow((void **)&program->waits, &b->waits_capacity,
+                                 program->n_waits + b->n_found, sizeof *program->waits);
     if (code)
         return code;
     struct zinf_op *added = &program->ops[program->n_ops];
@@ -168,5 +180,5 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
     if (b->n_found)
         memcpy(program->waits + program->n_waits, b->found, b->n_found * sizeof *b->found);
     program->n_waits += b->n_found;
-    return note_uses(program, program->n_ops++, uses);
+    return note_uses(b, program->n_ops++, uses);
 }

@@ -7,10 +7,17 @@
 
 #include <stdlib.h>
 
+struct thing {
+    uint64_t offset; /* in the tier's arena, or extent number */
+    uint64_t stride; /* to the second generation in memory; 0: there is one */
+};
+
 struct zinf_tiers {
     struct zinf_tiers_options options;
-    uint64_t *param_offset, *grad_offset; /* [n_units]: arena offset, or extent number */
-    uint64_t *state_offset;               /* [n_groups] */
+    struct zinf_home *places;     /* [n_units] */
+    struct thing *params, *grads; /* [n_units] */
+    struct thing *states;         /* [n_groups] */
+    uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
 };
 
@@ -20,64 +27,119 @@ const char *zinf_tier_name(enum zinf_tier tier)
     return names[tier];
 }
 
-/* A run of equal things in one tier: one ledger line, offsets packed behind each other. */
-static int plan_run(struct zinf_tiers *t, struct zinf_ledger *ledger, enum zinf_tier tier,
-                    const char *name, const char *hint, const uint64_t *bytes, uint64_t *offsets,
-                    uint32_t n)
+uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n)
 {
-    uint64_t total = 0, base = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        offsets[i] = total;
-        total += zinf_align_up(bytes[i], ZINF_MEMORY_ALIGN);
-        if (tier != ZINF_TIER_DRIVE)
-            continue;
-        zinf_extent extent;
-        int code = zinf_store_add_extent(t->options.store, bytes[i], &extent);
-        if (code)
-            return code;
-        offsets[i] = extent;
-    }
-    static const enum zinf_memory_tier memory[] = {ZINF_MEMORY_DEVICE, ZINF_MEMORY_HOST,
-                                                   ZINF_MEMORY_DRIVE};
-    int code = zinf_ledger_add(ledger, memory[tier], name, hint, total, &base);
-    for (uint32_t i = 0; !code && i < n && tier != ZINF_TIER_DRIVE; i++)
-        offsets[i] += base;
+    static const uint64_t master[] = {
+        [ZINF_STATE_BARE] = 0, [ZINF_STATE_SPLIT] = 2, [ZINF_STATE_WHOLE] = 4};
+    return n_moments < 0 ? 0 : n * (master[form] + 4 * (uint64_t)n_moments);
+}
+
+/* One kind of thing, all units' or groups' of it: a ledger line a tier, offsets behind each other.
+ */
+struct run {
+    const char *name, *hint;
+    uint64_t total[3], base[3]; /* by tier */
+};
+
+static int run_add(struct zinf_tiers *t, struct run *run, enum zinf_tier tier, uint64_t bytes,
+                   int generations, struct thing *thing)
+{
+    uint64_t each = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+    thing->offset = run->total[tier];
+    thing->stride = generations > 1 ? each : 0;
+    run->total[tier] += each * (uint64_t)generations;
+    if (tier != ZINF_TIER_DRIVE || !bytes)
+        return 0;
+    zinf_extent extent;
+    int code = generations > 1 ? zinf_store_add_extent_pair(t->options.store, bytes, &extent)
+                               : zinf_store_add_extent(t->options.store, bytes, &extent);
+    thing->offset = extent;
     return code;
 }
 
-static uint64_t state_bytes(const struct zinf_tiers *t, uint32_t group)
+static int run_end(struct run *run, struct zinf_ledger *ledger)
 {
-    uint64_t arrays = 1 + (uint64_t)t->options.n_moments;
-    return t->options.layout->groups[group].n * arrays * sizeof(float);
+    static const enum zinf_memory_tier memory[] = {ZINF_MEMORY_DEVICE, ZINF_MEMORY_HOST,
+                                                   ZINF_MEMORY_DRIVE};
+    int code = 0;
+    for (int tier = 0; !code && tier < 3; tier++)
+        if (run->total[tier])
+            code = zinf_ledger_add(ledger, memory[tier], run->name, run->hint, run->total[tier],
+                                   &run->base[tier]);
+    return code;
+}
+
+static void run_shift(const struct run *run, enum zinf_tier tier, struct thing *thing)
+{
+    if (tier != ZINF_TIER_DRIVE)
+        thing->offset += run->base[tier];
+}
+
+static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
+{
+    return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
+}
+
+static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
+{
+    const struct zinf_layout *layout = t->options.layout;
+    struct run run = {.name = "parameters", .hint = "zero_optimization.offload_param.device"};
+    int code = 0;
+    for (uint32_t u = 0; !code && u < layout->n_units; u++) {
+        const struct zinf_home *place = &t->places[u];
+        code = run_add(t, &run, place->param,
+                       layout->units[u].padded_elems * zinf_dtype_bytes(t->options.dtype),
+                       generations_of(place, place->param), &t->params[u]);
+    }
+    if (!code)
+        code = run_end(&run, ledger);
+    for (uint32_t u = 0; !code && u < layout->n_units; u++)
+        run_shift(&run, t->places[u].param, &t->params[u]);
+    return code;
+}
+
+static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
+{
+    const struct zinf_layout *layout = t->options.layout;
+    struct run run = {.name = "gradients (fp32)", .hint = "zinf.grad_device"};
+    int code = 0;
+    for (uint32_t u = 0; !code && u < layout->n_units; u++)
+        if (t->places[u].keeps_grad)
+            code = run_add(t, &run, t->places[u].grad, layout->units[u].slice_elems * sizeof(float),
+                           1, &t->grads[u]);
+    if (!code)
+        code = run_end(&run, ledger);
+    for (uint32_t u = 0; !code && u < layout->n_units; u++)
+        run_shift(&run, t->places[u].grad, &t->grads[u]);
+    return code;
+}
+
+static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
+{
+    const struct zinf_layout *layout = t->options.layout;
+    struct run run = {.name = "optimizer state (master, moments)",
+                      .hint = "zero_optimization.offload_optimizer.device"};
+    int code = 0;
+    for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
+        const struct zinf_home *place = &t->places[layout->groups[g].unit];
+        code = run_add(t, &run, place->state,
+                       zinf_state_bytes(t->options.form, t->options.n_moments, layout->groups[g].n),
+                       generations_of(place, place->state), &t->states[g]);
+    }
+    if (!code)
+        code = run_end(&run, ledger);
+    for (uint32_t g = 0; !code && g < layout->n_groups; g++)
+        run_shift(&run, t->places[layout->groups[g].unit].state, &t->states[g]);
+    return code;
 }
 
 static int plan_all(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
-    const struct zinf_tiers_options *o = &t->options;
-    const struct zinf_layout *layout = o->layout;
-    uint32_t most = layout->n_groups > layout->n_units ? layout->n_groups : layout->n_units;
-    uint64_t *bytes = calloc(most ? most : 1, sizeof *bytes);
-    if (!bytes)
-        return zinf_fail(-ENOMEM, "no memory for a plan");
-    for (uint32_t u = 0; u < layout->n_units; u++)
-        bytes[u] = layout->units[u].padded_elems * zinf_dtype_bytes(o->dtype);
-    int code = plan_run(t, ledger, o->param, "parameters", "zero_optimization.offload_param.device",
-                        bytes, t->param_offset, layout->n_units);
-    if (code || !o->has_state)
-        goto out;
-    for (uint32_t u = 0; u < layout->n_units; u++)
-        bytes[u] = layout->units[u].slice_elems * sizeof(float);
-    code = plan_run(t, ledger, o->grad, "gradients (fp32)", "zinf.grad_device", bytes,
-                    t->grad_offset, layout->n_units);
-    if (code)
-        goto out;
-    for (uint32_t g = 0; g < layout->n_groups; g++)
-        bytes[g] = state_bytes(t, g);
-    code = plan_run(t, ledger, o->state, "optimizer state (master, moments)",
-                    "zero_optimization.offload_optimizer.device", bytes, t->state_offset,
-                    layout->n_groups);
-out:
-    free(bytes);
+    int code = plan_params(t, ledger);
+    if (!code)
+        code = plan_grads(t, ledger);
+    if (!code && t->options.n_moments >= 0)
+        code = plan_states(t, ledger);
     return code;
 }
 
@@ -85,22 +147,23 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
                     struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = options->layout;
-    if (options->has_state && options->grad != options->state &&
-        !(options->grad == ZINF_TIER_HOST && options->state == ZINF_TIER_DRIVE))
-        return zinf_fail(-EINVAL,
-                         "gradients on the %s tier with optimizer state on the %s tier: set "
-                         "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
-                         zinf_tier_name(options->grad), zinf_tier_name(options->state));
     struct zinf_tiers *t = calloc(1, sizeof *t);
     if (!t)
         return zinf_fail(-ENOMEM, "no memory for a plan");
     t->options = *options;
-    t->param_offset = calloc(layout->n_units + 1, sizeof *t->param_offset);
-    t->grad_offset = calloc(layout->n_units + 1, sizeof *t->grad_offset);
-    t->state_offset = calloc(layout->n_groups + 1, sizeof *t->state_offset);
-    int code = t->param_offset && t->grad_offset && t->state_offset
-                   ? plan_all(t, ledger)
-                   : zinf_fail(-ENOMEM, "no memory for a plan");
+    t->params = calloc(layout->n_units + 1, sizeof *t->params);
+    t->grads = calloc(layout->n_units + 1, sizeof *t->grads);
+    t->states = calloc(layout->n_groups + 1, sizeof *t->states);
+    t->places = calloc(layout->n_units + 1, sizeof *t->places);
+    t->live = calloc(layout->n_units + 1, sizeof *t->live);
+    int code = 0;
+    if (!t->params || !t->grads || !t->states || !t->places || !t->live) {
+        code = zinf_fail(-ENOMEM, "no memory for a plan");
+    } else {
+        memcpy(t->places, options->places, layout->n_units * sizeof *t->places);
+        t->options.places = t->places;
+        code = plan_all(t, ledger);
+    }
     if (code)
         zinf_tiers_destroy(t);
     else
@@ -118,9 +181,11 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
 {
     if (!t)
         return;
-    free(t->param_offset);
-    free(t->grad_offset);
-    free(t->state_offset);
+    free(t->params);
+    free(t->grads);
+    free(t->states);
+    free(t->places);
+    free(t->live);
     free(t);
 }
 
@@ -129,49 +194,77 @@ const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *t)
     return &t->options;
 }
 
-static struct zinf_location locate(const struct zinf_tiers *t, enum zinf_tier tier, uint64_t offset,
-                                   uint64_t bytes)
+const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *t, uint32_t unit)
 {
-    struct zinf_location where = {.tier = tier, .bytes = bytes};
+    return &t->places[unit];
+}
+
+uint8_t *zinf_tiers_live(struct zinf_tiers *t, uint32_t unit)
+{
+    return &t->live[unit];
+}
+
+static struct zinf_location locate(const struct zinf_tiers *t, enum zinf_tier tier,
+                                   const struct thing *thing, uint64_t bytes)
+{
+    struct zinf_location where = {.tier = tier, .bytes = bytes, .stride = thing->stride};
     if (tier == ZINF_TIER_DRIVE)
-        where.extent = (zinf_extent)offset;
+        where.extent = (zinf_extent)thing->offset;
     else
-        where.memory = (tier == ZINF_TIER_DEVICE ? t->device_base : t->host_base) + offset;
+        where.memory = (tier == ZINF_TIER_DEVICE ? t->device_base : t->host_base) + thing->offset;
     return where;
+}
+
+static void set_generation(const struct zinf_tiers *t, struct zinf_location *where, uint32_t unit,
+                           uint8_t relative)
+{
+    if (!where->stride)
+        return;
+    where->live = &t->live[unit];
+    where->relative = relative;
 }
 
 static struct zinf_location part(struct zinf_location where, uint64_t offset, uint64_t bytes)
 {
     where.offset += offset;
     where.bytes = bytes;
-    if (where.memory)
+    if (where.tier != ZINF_TIER_DRIVE)
         where.memory += offset;
     return where;
 }
 
-struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit)
+struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
     uint64_t elems = t->options.layout->units[unit].padded_elems;
-    return locate(t, t->options.param, t->param_offset[unit],
-                  elems * zinf_dtype_bytes(t->options.dtype));
+    struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit],
+                                        elems * zinf_dtype_bytes(t->options.dtype));
+    set_generation(t, &where, unit, relative);
+    return where;
 }
 
-struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t group)
+struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t group,
+                                            uint8_t relative)
 {
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
     uint64_t first = t->options.layout->units[g->unit].slice_first + g->first;
-    return part(zinf_tiers_param(t, g->unit), first * width, g->n * width);
+    return part(zinf_tiers_param(t, g->unit, relative), first * width, g->n * width);
 }
 
-struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group)
+struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,
+                                            uint8_t relative)
 {
-    return locate(t, t->options.state, t->state_offset[group], state_bytes(t, group));
+    const struct zinf_layout_group *g = &t->options.layout->groups[group];
+    struct zinf_location where =
+        locate(t, t->places[g->unit].state, &t->states[group],
+               zinf_state_bytes(t->options.form, t->options.n_moments, g->n));
+    set_generation(t, &where, g->unit, relative);
+    return where;
 }
 
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *t, uint32_t unit)
 {
-    return locate(t, t->options.grad, t->grad_offset[unit],
+    return locate(t, t->places[unit].grad, &t->grads[unit],
                   t->options.layout->units[unit].slice_elems * sizeof(float));
 }
 
@@ -198,13 +291,16 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
     if (code)
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
-        return zinf_store_read(t->options.store, where->extent, where->offset + offset, memory,
-                               bytes);
+        return zinf_store_read_generation(t->options.store, where->extent,
+                                          (uint8_t)zinf_location_generation(where),
+                                          where->offset + offset, memory, bytes);
+    struct zinf_operand at = zinf_of(where);
+    const char *from = (const char *)zinf_address(&at) + offset;
     if (where->tier == ZINF_TIER_HOST) {
-        memcpy(memory, where->memory + offset, bytes);
+        memcpy(memory, from, bytes);
         return 0;
     }
-    code = device->ops->copy_to_host(queue, memory, where->memory + offset, bytes);
+    code = device->ops->copy_to_host(queue, memory, from, bytes);
     return code ? code : device->ops->queue_synchronize(queue);
 }
 
@@ -216,12 +312,15 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
     if (code)
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
-        return zinf_store_write(t->options.store, where->extent, where->offset + offset, memory,
-                                bytes);
+        return zinf_store_write_generation(t->options.store, where->extent,
+                                           (uint8_t)zinf_location_generation(where),
+                                           where->offset + offset, memory, bytes);
+    struct zinf_operand at = zinf_of(where);
+    char *to = (char *)zinf_address(&at) + offset;
     if (where->tier == ZINF_TIER_HOST) {
-        memcpy(where->memory + offset, memory, bytes);
+        memcpy(to, memory, bytes);
         return 0;
     }
-    code = device->ops->copy_to_device(queue, where->memory + offset, memory, bytes);
+    code = device->ops->copy_to_device(queue, to, memory, bytes);
     return code ? code : device->ops->queue_synchronize(queue);
 }

@@ -148,6 +148,21 @@ static void happens_before(const struct zinf_program *p, bool before[OPS][OPS])
     }
 }
 
+/* Of two operations that touch the same thing, the one that was added first comes first. */
+static void check_conflicts(const struct zinf_program *p, const struct touch touches[OPS],
+                            bool before[OPS][OPS])
+{
+    uint32_t position[OPS];
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        position[p->ops[i].unit] = i;
+    for (int j = 0; j < OPS; j++)
+        for (int i = 0; i < j; i++) {
+            const struct touch *a = &touches[i], *b = &touches[j];
+            bool conflict = a->to == b->to || a->to == b->from || a->from == b->to;
+            CHECKF(!conflict || before[position[i]][position[j]], "%d is not before %d", i, j);
+        }
+}
+
 static void test_waits_order_every_conflict(void)
 {
     static bool before[OPS][OPS];
@@ -156,18 +171,13 @@ static void test_waits_order_every_conflict(void)
         struct touch touches[OPS];
         make_resources(&p);
         for (int i = 0; i < OPS; i++) {
-            struct zinf_op op = {0};
+            struct zinf_op op = {.unit = i, .seconds = dice(10), .deadline = dice(50)};
             touches[i] = draw_touch(true);
             add_touch(&p, &op, &touches[i]);
         }
-        zinf_program_seal(&p);
+        CHECK(!zinf_program_schedule(&p, (enum zinf_order)(round % 3), NULL));
         happens_before(&p, before);
-        for (int j = 0; j < OPS; j++)
-            for (int i = 0; i < j; i++) {
-                const struct touch *a = &touches[i], *b = &touches[j];
-                bool conflict = a->to == b->to || a->to == b->from || a->from == b->to;
-                CHECKF(!conflict || before[i][j], "round %d: %d is not before %d", round, i, j);
-            }
+        check_conflicts(&p, touches, before);
         zinf_program_fini(&p);
     }
 }
@@ -194,7 +204,7 @@ static int run_op(void *context, const struct zinf_op *op)
         usleep((useconds_t)delays[op->unit]);
     if (op->kind == 1)
         return zinf_fail(-EPERM, "operation %d refuses", op->unit);
-    mix(op->memory, op->memory2, op->unit, op->arg);
+    mix(zinf_address(&op->at[0]), zinf_address(&op->at[1]), op->unit, op->arg);
     return 0;
 }
 
@@ -226,9 +236,11 @@ static struct zinf_op op_of(const struct touch *t, int number, const zinf_extent
         op.where = (struct zinf_location){.tier = ZINF_TIER_DRIVE,
                                           .extent = extents[(read ? t->from : t->to) - BUFFERS],
                                           .bytes = BYTES};
-    op.memory = buffers[write ? t->from : t->to];
+    op.at[0] = zinf_at(buffers[write ? t->from : t->to]);
     if (!read && !write)
-        op.memory2 = buffers[t->from];
+        op.at[1] = zinf_at(buffers[t->from]);
+    op.seconds = dice(10);
+    op.deadline = dice(50);
     return op;
 }
 
@@ -246,7 +258,7 @@ static void draw_program(struct zinf_program *p, bool drive, const zinf_extent *
             mix(expected[t.to], expected[t.from], i, t.keeps);
         delays[i] = dice(3) ? 0 : dice(300);
     }
-    zinf_program_seal(p);
+    CHECK(!zinf_program_schedule(p, (enum zinf_order)dice(3), NULL));
 }
 
 static void run_random(bool drive, const struct zinf_aio_faults *faults)
@@ -308,7 +320,7 @@ static void test_a_failing_operation_stops_the_run(void)
         op.kind = i == 9;
         add_touch(&p, &op, &t);
     }
-    zinf_program_seal(&p);
+    CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));
     atomic_store(&n_run, 0);
     CHECK(zinf_executor_run(e, &p) == -EPERM);
     CHECKF(!strcmp(zinf_error(), "operation 9 refuses"), "%s", zinf_error());
@@ -339,7 +351,7 @@ static void test_a_failing_drive_says_path_and_error(void)
         struct zinf_op op = op_of(&touches[i], i, extents);
         add_touch(&p, &op, &touches[i]);
     }
-    zinf_program_seal(&p);
+    CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));
     atomic_store(&n_run, 0);
     for (int time = 0; time < 2; time++) {
         CHECK(zinf_executor_run(e, &p) == -EIO);
@@ -350,6 +362,154 @@ static void test_a_failing_drive_says_path_and_error(void)
     zinf_executor_destroy(e);
     zinf_program_fini(&p);
     zinf_store_destroy(store);
+}
+
+/* ---- pools ---- */
+
+enum { CHAINS = 40, POOL_SLOTS = 3 };
+static _Alignas(4096) char slots[POOL_SLOTS][BYTES];
+
+/* Each chain takes a buffer, works on it in several lanes, and adds what it made to a sum: with
+ * few slots and any order, the sums are those of one thread. */
+static void draw_chains(struct zinf_program *p, bool in_order, zinf_resource sums[BUFFERS])
+{
+    zinf_pool pool;
+    struct zinf_pool_options options = {"slots", slots[0], BYTES, POOL_SLOTS, in_order};
+    CHECK(!zinf_program_init(p, "chains") && !zinf_program_pool(p, &options, &pool));
+    for (int i = 0; i < BUFFERS; i++)
+        CHECK(!zinf_program_resource(p, &sums[i]));
+    for (int chain = 0; chain < CHAINS; chain++) {
+        static char made[BYTES];
+        uint32_t n = 2 + dice(3), sum = dice(BUFFERS);
+        zinf_buffer buffer;
+        CHECK(!zinf_program_buffer(p, pool, &buffer));
+        for (uint32_t k = 0; k <= n; k++) {
+            bool first = k == 0, last = k == n;
+            struct zinf_op op = {.lane = (enum zinf_lane)(ZINF_LANE_H2D + dice(4)),
+                                 .unit = chain % OPS,
+                                 .arg = !first,
+                                 .seconds = dice(10),
+                                 .deadline = dice(50)};
+            op.at[0] = last ? zinf_at(buffers[sum]) : zinf_in(buffer, 0);
+            op.at[1] = first ? zinf_at(buffers[sum]) : zinf_in(buffer, 0);
+            zinf_resource reads[2] = {first ? sums[sum] : buffer, last ? sums[sum] : buffer};
+            zinf_resource write = last ? sums[sum] : buffer;
+            struct zinf_uses uses = {reads, &write, first ? 1 : 2, 1};
+            CHECK(!zinf_program_add(p, &op, &uses));
+            mix(last ? expected[sum] : made, first ? expected[sum] : made, chain % OPS, !first);
+        }
+    }
+}
+
+static void test_buffers_share_slots(void)
+{
+    struct zinf_executor_options options = {.run = run_op, .op_name = op_name};
+    struct zinf_executor *e = NULL;
+    zinf_resource sums[BUFFERS];
+    CHECKF(!zinf_executor_create(&e, &options), "%s", zinf_error());
+    memset(expected, 0, sizeof expected);
+    memset(buffers, 0, sizeof buffers);
+    for (int round = 0; e && round < 30; round++) {
+        struct zinf_program p;
+        for (int i = 0; i < OPS; i++)
+            delays[i] = dice(4) ? 0 : dice(100);
+        draw_chains(&p, round % 2, sums);
+        CHECKF(!zinf_program_schedule(&p, (enum zinf_order)(round % 3), NULL), "%s", zinf_error());
+        CHECKF(!zinf_executor_run(e, &p), "%s", zinf_error());
+        for (int i = 0; i < BUFFERS; i++)
+            CHECKF(!memcmp(buffers[i], expected[i], BYTES), "round %d: sum %d", round, i);
+        zinf_program_fini(&p);
+    }
+    zinf_executor_destroy(e);
+}
+
+static void test_too_few_slots_are_refused_by_name(void)
+{
+    for (int order = 0; order < 3; order++) {
+        struct zinf_program p;
+        zinf_pool pool;
+        zinf_buffer a, b;
+        struct zinf_pool_options options = {"narrow", slots[0], BYTES, 1, false};
+        CHECK(!zinf_program_init(&p, "p") && !zinf_program_pool(&p, &options, &pool));
+        CHECK(!zinf_program_buffer(&p, pool, &a) && !zinf_program_buffer(&p, pool, &b));
+        zinf_resource both[2] = {a, b};
+        struct zinf_uses uses = {NULL, both, 0, 2};
+        struct zinf_op op = {.lane = ZINF_LANE_HOST};
+        CHECK(!zinf_program_add(&p, &op, &uses));
+        CHECK(zinf_program_schedule(&p, (enum zinf_order)order, NULL) == -EINVAL);
+        CHECKF(strstr(zinf_error(), "narrow") != NULL, "%s", zinf_error());
+        zinf_program_fini(&p);
+    }
+}
+
+/* ---- prediction ---- */
+
+static void add_timed(struct zinf_program *p, enum zinf_lane lane, double seconds, float cpu,
+                      uint32_t deadline, zinf_resource reads, zinf_resource writes)
+{
+    struct zinf_op op = {.lane = lane, .seconds = seconds, .cpu = cpu, .deadline = deadline};
+    struct zinf_uses uses = {&reads, &writes, 1, 1};
+    CHECK(!zinf_program_add(p, &op, &uses));
+}
+
+static double predicted(enum zinf_order order, const struct zinf_machine *machine,
+                        void (*build)(struct zinf_program *p, const zinf_resource *r))
+{
+    struct zinf_program p;
+    struct zinf_prediction out = {0};
+    zinf_resource r[8];
+    CHECK(!zinf_program_init(&p, "timed"));
+    for (int i = 0; i < 8; i++)
+        CHECK(!zinf_program_resource(&p, &r[i]));
+    build(&p, r);
+    CHECK(!zinf_program_schedule(&p, order, machine));
+    CHECK(!zinf_program_predict(&p, machine, NULL, NULL, &out));
+    zinf_program_fini(&p);
+    return out.seconds;
+}
+
+/* Three fetches of a second and three computations of two. */
+static void build_pipeline(struct zinf_program *p, const zinf_resource *r)
+{
+    for (int i = 0; i < 3; i++) {
+        add_timed(p, ZINF_LANE_READ, 1, 0, UINT32_MAX, r[7], r[i]);
+        add_timed(p, ZINF_LANE_DEVICE, 2, 1, (uint32_t)i, r[i], r[6]);
+    }
+}
+
+static void build_shared(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 2, 1, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_HOST, 1, 1, 0, r[2], r[3]);
+    add_timed(p, ZINF_LANE_READ, 3, 0, 0, r[4], r[5]);
+    add_timed(p, ZINF_LANE_WRITE, 1, 0, 0, r[6], r[7]);
+}
+
+/* A bulk read was added before the one that is needed at once. */
+static void build_urgent(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_READ, 10, 0, 100, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 1, 0, UINT32_MAX, r[0], r[2]);
+    add_timed(p, ZINF_LANE_DEVICE, 10, 1, 0, r[2], r[3]);
+}
+
+static void test_prediction(void)
+{
+    struct zinf_machine half = {.read_beside_write = 0.5, .write_beside_read = 0.5};
+    struct {
+        double value, expected;
+    } is[] = {
+        {predicted(ZINF_ORDER_SERIAL, &half, build_pipeline), 9},
+        {predicted(ZINF_ORDER_ADDED, &half, build_pipeline), 7},
+        {predicted(ZINF_ORDER_DEADLINE, &half, build_pipeline), 7},
+        /* two CPU lanes at half speed for 2 s, then 1 s alone; the drive 2 s at half, 2 alone */
+        {predicted(ZINF_ORDER_ADDED, &half, build_shared), 4},
+        {predicted(ZINF_ORDER_ADDED, &half, build_urgent), 21},
+        {predicted(ZINF_ORDER_DEADLINE, &half, build_urgent), 11},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        CHECKF(is[i].value > is[i].expected - 1e-6 && is[i].value < is[i].expected + 1e-6,
+               "case %zu: %g s, not %g", i, is[i].value, is[i].expected);
 }
 
 /* ---- tiers ---- */
@@ -366,6 +526,7 @@ struct machine {
     struct zinf_tiers *tiers;
     char *memory, *back;
     uint64_t capacity;
+    uint8_t generations;
 };
 
 static void move_location(const struct machine *m, struct zinf_location where, uint32_t seed,
@@ -390,31 +551,43 @@ static void move_all(const struct machine *m, const struct zinf_layout *layout)
     for (int write = 1; write >= 0; write--) {
         uint32_t seed = 0;
         for (uint32_t u = 0; u < layout->n_units; u++) {
-            move_location(m, zinf_tiers_param(m->tiers, u), seed++, write);
+            for (uint8_t generation = 0; generation < m->generations; generation++)
+                move_location(m, zinf_tiers_param(m->tiers, u, generation), seed++, write);
             move_location(m, zinf_tiers_unit_grad(m->tiers, u), seed++, write);
         }
         for (uint32_t g = 0; g < layout->n_groups; g++)
-            move_location(m, zinf_tiers_group_state(m->tiers, g), seed++, write);
+            for (uint8_t generation = 0; generation < m->generations; generation++)
+                move_location(m, zinf_tiers_group_state(m->tiers, g, generation), seed++, write);
+    }
+    /* What is live is the generation that was last made so. */
+    for (uint32_t u = 0; u < layout->n_units; u++) {
+        *zinf_tiers_live(m->tiers, u) = 1;
+        struct zinf_location now = zinf_tiers_param(m->tiers, u, 0);
+        CHECK(zinf_location_generation(&now) == (now.stride ? 1 : 0));
     }
     /* The groups' parameters and gradients are parts of their units'. */
     for (uint32_t g = 0; g < layout->n_groups; g++) {
-        move_location(m, zinf_tiers_group_param(m->tiers, g), 1000 + g, true);
+        move_location(m, zinf_tiers_group_param(m->tiers, g, 0), 1000 + g, true);
         move_location(m, zinf_tiers_group_grad(m->tiers, g), 2000 + g, true);
     }
     for (uint32_t g = 0; g < layout->n_groups; g++) {
-        move_location(m, zinf_tiers_group_param(m->tiers, g), 1000 + g, false);
+        move_location(m, zinf_tiers_group_param(m->tiers, g, 0), 1000 + g, false);
         move_location(m, zinf_tiers_group_grad(m->tiers, g), 2000 + g, false);
     }
 }
 
-static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier grad)
+static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier grad,
+                      uint8_t generations)
 {
     const uint64_t elems[] = {5000, 40000, 12289};
     struct zinf_layout layout;
     struct zinf_ledger *ledger = NULL;
     struct zinf_store *store = NULL;
     struct zinf_arena host = {0}, scratch = {0};
-    struct machine m = {.capacity = 1 << 20};
+    struct machine m = {.capacity = 1 << 20, .generations = generations};
+    struct zinf_home homes[3];
+    for (int u = 0; u < 3; u++)
+        homes[u] = (struct zinf_home){param, state, grad, true, generations};
     const char *path = work;
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
@@ -423,11 +596,9 @@ static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier
     CHECK(!zinf_ledger_create(&ledger) && !zinf_store_create(&store, &store_options));
     struct zinf_tiers_options options = {.layout = &layout,
                                          .dtype = ZINF_DTYPE_BF16,
+                                         .form = ZINF_STATE_SPLIT,
                                          .n_moments = 2,
-                                         .has_state = true,
-                                         .param = param,
-                                         .state = state,
-                                         .grad = grad,
+                                         .places = homes,
                                          .store = store};
     CHECKF(!zinf_tiers_plan(&m.tiers, &options, ledger), "%s", zinf_error());
     CHECK(!zinf_device_create(&m.device, &device_options));
@@ -455,8 +626,9 @@ static void test_every_location_of_every_tier(void)
 {
     for (enum zinf_tier param = ZINF_TIER_DEVICE; param <= ZINF_TIER_DRIVE; param++)
         for (enum zinf_tier state = ZINF_TIER_DEVICE; state <= ZINF_TIER_DRIVE; state++)
-            try_tiers(param, state, state);
-    try_tiers(ZINF_TIER_DRIVE, ZINF_TIER_DRIVE, ZINF_TIER_HOST);
+            try_tiers(param, state, state, 1);
+    try_tiers(ZINF_TIER_DRIVE, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
+    try_tiers(ZINF_TIER_HOST, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
 }
 
 int main(void)
@@ -475,6 +647,9 @@ int main(void)
     TAP_RUN(test_short_late_and_reordered_transfers_are_invisible);
     TAP_RUN(test_a_failing_operation_stops_the_run);
     TAP_RUN(test_a_failing_drive_says_path_and_error);
+    TAP_RUN(test_buffers_share_slots);
+    TAP_RUN(test_too_few_slots_are_refused_by_name);
+    TAP_RUN(test_prediction);
     TAP_RUN(test_every_location_of_every_tier);
     if (rmdir(work))
         printf("# files are left in %s\n", work);

@@ -96,19 +96,6 @@ static void run(const struct setting *s, const char *name, struct outcome *out)
     zinf_config_destroy(config);
 }
 
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char x[700], y[700], *p = NULL, *q = NULL;
-    size_t n = 0, m = 1;
-    snprintf(x, sizeof x, "%s/%s", a, name);
-    snprintf(y, sizeof y, "%s/%s", b, name);
-    bool same = !zinf_file_read(x, 1 << 26, &p, &n) && !zinf_file_read(y, 1 << 26, &q, &m) &&
-                n == m && !memcmp(p, q, n);
-    free(p);
-    free(q);
-    return same;
-}
-
 static void check_same(const struct outcome *a, const struct outcome *b, const char *what)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -117,7 +104,7 @@ static void check_same(const struct outcome *a, const struct outcome *b, const c
         CHECKF(a->norm[i] == b->norm[i], "%s: norm %d: %.17g, %.17g", what, i, a->norm[i],
                b->norm[i]);
     }
-    CHECKF(same_file(a->folder, b->folder, "model.safetensors"), "%s: weights differ", what);
+    CHECKF(same_weights(a->folder, b->folder), "%s: weights differ", what);
 }
 
 static const char *const places[] = {"none", "cpu", "nvme"};

@@ -96,4 +96,18 @@ __attribute__((unused)) static double compare_files(const char *actual, const ch
     return worst;
 }
 
+/* Whether two folders have the same model.safetensors, bit for bit. */
+__attribute__((unused)) static bool same_weights(const char *a, const char *b)
+{
+    char x[700], y[700], *p = NULL, *q = NULL;
+    size_t n = 0, m = 1;
+    snprintf(x, sizeof x, "%s/model.safetensors", a);
+    snprintf(y, sizeof y, "%s/model.safetensors", b);
+    bool same = !zinf_file_read(x, 1 << 26, &p, &n) && !zinf_file_read(y, 1 << 26, &q, &m) &&
+                n == m && !memcmp(p, q, n);
+    free(p);
+    free(q);
+    return same;
+}
+
 #endif

@@ -116,6 +116,11 @@ struct zinf_config {
     double dropout; /* < 0: as the model's configuration says; else replaces all three */
     char *trace;    /* Chrome trace file, or NULL */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
+    char *schedule; /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward" */
+    char *accumulation_order; /* "auto", "micro-major", "layer-major" */
+    char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
+    char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
+    bool direct;              /* drive and CPU use device memory where they can */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
 };

@@ -24,6 +24,11 @@ static const char *const schedulers[] = {
 static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const checkpointings[] = {"auto", "always", "never", NULL};
+static const char *const schedules[] = {"auto", "serial", "prefetch", "update-in-forward",
+                                        "update-in-backward", NULL};
+static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
+static const char *const placements[] = {"auto", "exact", "fill", NULL};
+static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
 static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 /* Rows are tables: one line each where it fits. */
@@ -352,6 +357,12 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.trace", trace)
     TEXT_KEY("zinf.activation_checkpointing", activation_checkpointing,
         .choices = checkpointings, .text = "auto")
+    TEXT_KEY("zinf.schedule", schedule, .choices = schedules, .text = "auto")
+    TEXT_KEY("zinf.accumulation_order", accumulation_order, .choices = orders, .text = "auto")
+    TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
+    TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,
+        .text = "auto")
+    BOOL_KEY("zinf.direct", direct, 1)
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;
 

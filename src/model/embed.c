@@ -58,23 +58,25 @@ int zinf_embed_dropout_backward(const struct zinf_compute *c, void *d_x)
 }
 
 static int lookup_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                           float *grads, enum zinf_role role, const int32_t *ids, const void *d_x)
+                           float *grads, enum zinf_role role, const int32_t *ids, const void *d_x,
+                           bool add)
 {
     struct zinf_embedding args = tile_args(c, unit, role, ids);
     args.dx = d_x;
     args.d_table = grad(unit, grads, role);
-    int code = c->device->ops->fill_zero(c->queue, grads, unit->elems * sizeof(float));
+    int code = add ? 0 : c->device->ops->fill_zero(c->queue, grads, unit->elems * sizeof(float));
     return code ? code : c->device->ops->embedding_backward(c->queue, &args);
 }
 
 int zinf_embed_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                             float *grads, const int32_t *ids, const void *d_x)
+                             float *grads, const int32_t *ids, const void *d_x, bool add)
 {
-    return lookup_backward(c, unit, grads, ZINF_ROLE_TABLE, ids, d_x);
+    return lookup_backward(c, unit, grads, ZINF_ROLE_TABLE, ids, d_x, add);
 }
 
 int zinf_embed_position_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 float *grads, const int32_t *positions, const void *d_x)
+                                 float *grads, const int32_t *positions, const void *d_x,
+                                 bool add)
 {
-    return lookup_backward(c, unit, grads, ZINF_ROLE_POSITION, positions, d_x);
+    return lookup_backward(c, unit, grads, ZINF_ROLE_POSITION, positions, d_x, add);
 }

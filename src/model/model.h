@@ -199,12 +199,14 @@ int zinf_embed_tile(const struct zinf_compute *c, const struct zinf_unit_spec *u
                     const void *weights, const int32_t *ids, void *x);
 int zinf_embed_position(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
                         const void *weights, const int32_t *positions, void *x);
-/* d_x is masked in place by the embedding's dropout; call once before the two below. */
+/* d_x is masked in place by the embedding's dropout; call once before the two below, which
+ * overwrite grads, or with add, add the rows to them in order. */
 int zinf_embed_dropout_backward(const struct zinf_compute *c, void *d_x);
 int zinf_embed_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                             float *grads, const int32_t *ids, const void *d_x);
+                             float *grads, const int32_t *ids, const void *d_x, bool add);
 int zinf_embed_position_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 float *grads, const int32_t *positions, const void *d_x);
+                                 float *grads, const int32_t *positions, const void *d_x,
+                                 bool add);
 
 /* Final norm and head. Rows are worked in chunks of head_rows; tiles in order. */
 struct zinf_head {

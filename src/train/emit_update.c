@@ -1,146 +1,186 @@
 /*
- * emit_update: the optimizer as a program. Sub-group by sub-group: state and gradient come to where
- * the update runs, new parameters and state go back to their tiers. Reads run ahead of updates and
- * writes behind them, as far as there are slots.
+ * emit_update: the optimizer's part of programs, sub-group by sub-group. State and parameters are
+ * updated where they are in RAM or on the device; from the drive they come into a tile, are
+ * updated there, and go back. With two generations the new ones go beside the old.
  */
 #include "train/emit.h"
 
 struct group {
     uint32_t number, unit;
     uint64_t n;
-    struct zinf_location state, grad, param;
+    struct zinf_location state[2], param[2]; /* now, and after the update */
+    zinf_buffer tile;                        /* ZINF_NO_BUFFER: none is needed */
+    bool tile_ready;                         /* something has been put there */
+    zinf_resource parts[3];                  /* what else the update waits for */
+    uint32_t n_parts;
+    zinf_resource grad; /* no tile is taken before the gradient is there: it may wait for one */
 };
 
-static struct group group_at(const struct zinf_trainer *t, uint32_t number)
+static struct group group_at(struct emitter *e, uint32_t number)
 {
+    struct zinf_trainer *t = e->t;
     const struct zinf_layout_group *g = &t->layout.groups[number];
-    return (struct group){
-        .number = number,
-        .unit = g->unit,
-        .n = g->n,
-        .state = zinf_tiers_group_state(t->tiers, number),
-        .grad = zinf_tiers_group_grad(t->tiers, number),
-        .param = zinf_tiers_group_param(t->tiers, number),
-    };
+    struct group group = {.number = number, .unit = g->unit, .n = g->n, .tile = ZINF_NO_BUFFER};
+    for (uint8_t relative = 0; relative < 2; relative++) {
+        group.state[relative] = zinf_tiers_group_state(t->tiers, number, relative);
+        group.param[relative] = zinf_tiers_group_param(t->tiers, number, relative);
+    }
+    return group;
 }
 
-static void drive(struct emitter *e, const struct group *g, enum zinf_lane lane,
-                  struct zinf_location where, void *memory, zinf_resource on_drive,
-                  zinf_resource in_memory)
+/* Adds what an operation that fills a part of the tile uses: the first takes the tile. */
+static struct zinf_operand into_tile(struct emitter *e, struct group *g, uint64_t offset,
+                                     struct uses *uses)
 {
-    struct zinf_op op = {.lane = lane,
-                         .kind = OP_DRIVE,
-                         .unit = (int32_t)g->unit,
-                         .arg = (int32_t)g->number,
-                         .memory = memory,
-                         .where = where,
-                         .bytes = where.bytes};
+    if (g->tile == ZINF_NO_BUFFER)
+        g->tile = emit_buffer(e, e->tiles);
+    if (!g->tile_ready) {
+        uses_write(uses, g->tile);
+        g->tile_ready = true;
+    } else {
+        uses_read(uses, g->tile);
+        if (!e->code)
+            e->code = zinf_program_resource(e->program, &g->parts[g->n_parts]);
+        uses_write(uses, g->parts[g->n_parts++]);
+    }
+    return zinf_in(g->tile, offset);
+}
+
+static struct zinf_operand read_part(struct emitter *e, struct group *g,
+                                     const struct zinf_location *where, uint64_t offset,
+                                     zinf_resource source)
+{
     struct uses uses = {0};
-    uses_read(&uses, lane == ZINF_LANE_READ ? on_drive : in_memory);
-    uses_write(&uses, lane == ZINF_LANE_READ ? in_memory : on_drive);
+    struct zinf_operand memory = into_tile(e, g, offset, &uses);
+    uses_read(&uses, g->grad);
+    uses_read(&uses, source);
+    emit_drive(e, ZINF_LANE_READ, (int32_t)g->unit, (int32_t)g->number, where, memory, &uses);
+    return memory;
+}
+
+/* Parameters that the CPU cannot reach come and go through the tile. */
+static bool param_is_far(const struct emitter *e, const struct group *g)
+{
+    return g->param[0].tier == ZINF_TIER_DEVICE && !e->t->direct;
+}
+
+static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
+{
+    bool wanted = e->t->form != ZINF_STATE_WHOLE;
+    struct uses uses = {0};
+    for (int i = 0; i < 2; i++)
+        at[i] = zinf_of(&g->param[i]);
+    if (g->param[0].tier == ZINF_TIER_DRIVE && wanted) {
+        at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
+    } else if (param_is_far(e, g) && wanted) {
+        struct zinf_operand memory = into_tile(e, g, 0, &uses);
+        uses_read(&uses, g->grad);
+        uses_read(&uses, e->param[g->unit]);
+        emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, memory, at[0], g->param[0].bytes, &uses);
+        at[0] = at[1] = memory;
+    } else if (g->param[0].tier == ZINF_TIER_DRIVE || param_is_far(e, g)) {
+        if (g->tile == ZINF_NO_BUFFER)
+            g->tile = emit_buffer(e, e->tiles);
+        at[0] = at[1] = zinf_in(g->tile, 0);
+    }
+}
+
+static void param_out(struct emitter *e, const struct group *g, struct zinf_operand from)
+{
+    struct uses uses = {0};
+    if (g->tile != ZINF_NO_BUFFER)
+        uses_read(&uses, g->tile);
+    uses_read(&uses, e->done[g->unit]);
+    if (g->param[1].tier == ZINF_TIER_DRIVE)
+        emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
+                   &uses);
+    else if (param_is_far(e, g))
+        emit_copy(e, ZINF_LANE_H2D, (int32_t)g->unit, zinf_of(&g->param[1]), from,
+                  g->param[1].bytes, &uses);
+}
+
+static void state_out(struct emitter *e, const struct group *g, struct zinf_operand from)
+{
+    struct uses uses = {0};
+    if (g->state[1].tier != ZINF_TIER_DRIVE)
+        return;
+    uses_read(&uses, g->tile);
+    uses_read(&uses, e->done[g->unit]);
+    emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->state[1], from, &uses);
+}
+
+/* grad: this group's, in memory that the CPU can read. */
+static void emit_group(struct emitter *e, struct group *g, struct zinf_operand grad)
+{
+    struct zinf_trainer *t = e->t;
+    struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
+    struct uses uses = {0};
+    if (g->state[0].tier == ZINF_TIER_DRIVE)
+        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, g->grad);
+    param_in(e, g, param);
+    struct zinf_op op = {
+        .lane = g->state[0].tier == ZINF_TIER_DEVICE ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
+        .kind = OP_UPDATE,
+        .unit = (int32_t)g->unit,
+        .arg = (int32_t)g->number,
+        .at = {state[0], state[1], param[0], param[1], grad},
+        .bytes = 2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
+    uses_read(&uses, g->grad);
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        uses_read(&uses, g->parts[i]);
+    uses_read(&uses, e->done[g->unit]);
+    if (g->tile != ZINF_NO_BUFFER)
+        uses_write(&uses, g->tile);
+    emit(e, &op, &uses);
+    state_out(e, g, state[1]);
+    param_out(e, g, param[1]);
+}
+
+void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
+                       zinf_resource resource)
+{
+    const struct zinf_layout *layout = &e->t->layout;
+    const struct zinf_layout_unit *u = &layout->units[unit];
+    uint32_t deadline = e->deadline;
+    e->deadline = NEXT_STEP + unit;
+    e->flags = OP_EAGER;
+    for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
+        struct group g = group_at(e, i);
+        g.grad = resource;
+        emit_group(e, &g, zinf_beyond(grad, layout->groups[i].first * sizeof(float)));
+    }
+    e->flags = 0;
+    e->deadline = deadline;
+}
+
+static void emit_flip(struct emitter *e, uint32_t unit)
+{
+    struct zinf_op op = {.lane = ZINF_LANE_HOST, .kind = OP_FLIP, .unit = (int32_t)unit};
+    struct uses uses = {0};
+    uses_write(&uses, e->done[unit]);
+    uses_write(&uses, e->param[unit]);
     emit(e, &op, &uses);
 }
 
-static void copy(struct emitter *e, const struct group *g, enum zinf_lane lane, void *to,
-                 zinf_resource to_resource, void *from, zinf_resource from_resource)
-{
-    struct zinf_op op = {.lane = lane,
-                         .kind = (uint16_t)(lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT),
-                         .unit = (int32_t)g->unit,
-                         .arg = (int32_t)g->number,
-                         .memory = to,
-                         .memory2 = from,
-                         .bytes = g->param.bytes};
-    struct uses uses = {0};
-    uses_read(&uses, from_resource);
-    uses_write(&uses, to_resource);
-    emit(e, &op, &uses);
-}
-
-static void update(struct emitter *e, const struct group *g, enum zinf_lane lane, void *state,
-                   void *param, void *grad, struct uses *uses)
-{
-    struct zinf_op op = {.lane = lane,
-                         .kind = OP_UPDATE,
-                         .unit = (int32_t)g->unit,
-                         .arg = (int32_t)g->number,
-                         .memory = state,
-                         .memory2 = param,
-                         .memory3 = grad,
-                         .bytes = g->state.bytes + g->n * sizeof(float) + g->param.bytes};
-    emit(e, &op, uses);
-}
-
-/* State in RAM or on the drive: the update runs on the CPU. */
-static void emit_on_host(struct emitter *e, const struct group *g)
+void emit_update_late(struct emitter *e, uint32_t unit)
 {
     struct zinf_trainer *t = e->t;
-    struct uses uses = {0};
-    char *state = g->state.memory, *grad = g->grad.memory, *param = g->param.memory;
-    zinf_resource state_resource = e->state[g->number], param_resource = e->param[g->unit];
-    if (g->state.tier == ZINF_TIER_DRIVE) {
-        uint32_t slot = ring_take(e, &e->state_slots);
-        state = host_at(t, t->at.h_state_slots + slot * t->sizes.state_slot);
-        state_resource = e->state_slots.resource[slot];
-        drive(e, g, ZINF_LANE_READ, g->state, state, e->state[g->number], state_resource);
-        if (g->grad.tier == ZINF_TIER_DRIVE) {
-            grad = state + g->state.bytes;
-            drive(e, g, ZINF_LANE_READ, g->grad, grad, e->grad[g->unit], state_resource);
+    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    uint32_t deadline = e->deadline;
+    e->deadline = INHERITED - 1;
+    e->flags = OP_DEFERRED;
+    for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
+        struct group g = group_at(e, i);
+        struct zinf_location where = zinf_tiers_group_grad(t->tiers, i);
+        struct zinf_operand grad = zinf_of(&where);
+        g.grad = e->grad[unit];
+        if (where.tier == ZINF_TIER_DRIVE) {
+            grad = read_part(e, &g, &where, t->sizes.tile_grad, e->grad[unit]);
+            g.grad = g.tile;
         }
+        emit_group(e, &g, grad);
     }
-    if (g->param.tier != ZINF_TIER_HOST) {
-        uint32_t slot = ring_take(e, &e->outs);
-        param = host_at(t, t->at.h_out + slot * t->sizes.out);
-        param_resource = e->outs.resource[slot];
-    }
-    uses_write(&uses, state_resource);
-    uses_write(&uses, param_resource);
-    update(e, g, ZINF_LANE_HOST, state, param, grad, &uses);
-    if (g->state.tier == ZINF_TIER_DRIVE)
-        drive(e, g, ZINF_LANE_WRITE, g->state, state, e->state[g->number], state_resource);
-    if (g->param.tier == ZINF_TIER_DRIVE)
-        drive(e, g, ZINF_LANE_WRITE, g->param, param, e->param[g->unit], param_resource);
-    if (g->param.tier == ZINF_TIER_DEVICE)
-        copy(e, g, ZINF_LANE_H2D, g->param.memory, e->device_param[g->unit], param, param_resource);
-}
-
-/* State on the device: the update runs there. */
-static void emit_on_device(struct emitter *e, const struct group *g)
-{
-    struct zinf_trainer *t = e->t;
-    struct uses uses = {0};
-    char *param = g->param.memory;
-    zinf_resource resource = e->device_param[g->unit];
-    if (g->param.tier != ZINF_TIER_DEVICE) {
-        uint32_t slot = ring_take(e, &e->d_outs);
-        param = device_at(t, t->at.d_out + slot * t->sizes.out);
-        resource = e->d_outs.resource[slot];
-    }
-    uses_write(&uses, e->state[g->number]);
-    uses_write(&uses, resource);
-    update(e, g, ZINF_LANE_DEVICE, g->state.memory, param, g->grad.memory, &uses);
-    if (g->param.tier == ZINF_TIER_HOST)
-        copy(e, g, ZINF_LANE_D2H, g->param.memory, e->param[g->unit], param, resource);
-    if (g->param.tier == ZINF_TIER_DRIVE) {
-        uint32_t slot = ring_take(e, &e->outs);
-        char *staged = host_at(t, t->at.h_out + slot * t->sizes.out);
-        zinf_resource staged_resource = e->outs.resource[slot];
-        copy(e, g, ZINF_LANE_D2H, staged, staged_resource, param, resource);
-        drive(e, g, ZINF_LANE_WRITE, g->param, staged, e->param[g->unit], staged_resource);
-    }
-}
-
-int trainer_emit_update(struct zinf_trainer *t)
-{
-    struct emitter e;
-    if (!emitter_init(&e, t, &t->update, "update")) {
-        for (uint32_t i = 0; i < t->layout.n_groups; i++) {
-            struct group g = group_at(t, i);
-            if (t->state_tier == ZINF_TIER_DEVICE)
-                emit_on_device(&e, &g);
-            else
-                emit_on_host(&e, &g);
-        }
-    }
-    return emitter_finish(&e);
+    emit_flip(e, unit);
+    e->flags = 0;
+    e->deadline = deadline;
 }

@@ -1,4 +1,4 @@
-/* emitter: rings, resources and fetches, for the files that build programs. */
+/* emitter: pools, resources, fetches and activations, for the files that build programs. */
 #include "train/emit.h"
 
 #include <stdlib.h>
@@ -9,15 +9,6 @@ static void resource(struct emitter *e, zinf_resource *out)
         e->code = zinf_program_resource(e->program, out);
 }
 
-static void ring_init(struct emitter *e, struct ring *ring, uint32_t n)
-{
-    ring->n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        resource(e, &ring->resource[i]);
-        ring->unit[i] = NO_UNIT;
-    }
-}
-
 static void *array(struct emitter *e, size_t n, size_t width)
 {
     void *memory = calloc(n ? n : 1, width);
@@ -26,11 +17,47 @@ static void *array(struct emitter *e, size_t n, size_t width)
     return memory;
 }
 
-static void resources(struct emitter *e, zinf_resource **out, uint32_t n)
+static void resources(struct emitter *e, zinf_resource **out, size_t n)
 {
     *out = array(e, n, sizeof **out);
-    for (uint32_t i = 0; !e->code && i < n; i++)
+    for (size_t i = 0; !e->code && i < n; i++)
         resource(e, &(*out)[i]);
+}
+
+static void pool(struct emitter *e, const char *name, char *base, uint64_t stride, int n_slots,
+                 bool in_order, zinf_pool *out)
+{
+    struct zinf_pool_options options = {name, base, stride, (uint32_t)n_slots, in_order};
+    if (!e->code)
+        e->code = zinf_program_pool(e->program, &options, out);
+}
+
+static void ring_init(struct ring *ring, uint32_t n)
+{
+    ring->n = n < MAX_RING ? n : MAX_RING;
+    for (uint32_t i = 0; i < ring->n; i++)
+        ring->buffer[i] = ZINF_NO_BUFFER;
+}
+
+static void make_pools(struct emitter *e)
+{
+    struct zinf_trainer *t = e->t;
+    int slots = t->choice.look_ahead + 1;
+    pool(e, "parameter slots", device_at(t, t->at.d_slots), t->sizes.slot, slots, true,
+         &e->slots.pool);
+    pool(e, "parameter staging", host_at(t, t->at.h_param_stages), t->sizes.slot, slots, true,
+         &e->stages);
+    pool(e, "gradient slots", device_at(t, t->at.d_grad_slots), t->sizes.grad_slot,
+         t->choice.grad_slots, true, &e->grads);
+    pool(e, "gradient staging", host_at(t, t->at.h_grad_stages), t->sizes.grad_slot, GRAD_STAGES,
+         true, &e->host_grads);
+    pool(e, "sub-groups under way", host_at(t, t->at.h_tiles), t->sizes.tile, t->choice.state_slots,
+         false, &e->tiles);
+    pool(e, "block inputs", device_at(t, t->at.d_x), t->sizes.x, x_slots(t), true, &e->xs.pool);
+    pool(e, "block inputs on their way", host_at(t, t->at.h_x_stages), t->sizes.x, X_STAGES, true,
+         &e->x_stages);
+    ring_init(&e->slots, (uint32_t)slots);
+    ring_init(&e->xs, (uint32_t)x_slots(t));
 }
 
 int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program *program,
@@ -39,21 +66,16 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     memset(e, 0, sizeof *e);
     e->t = t;
     e->program = program;
-    e->working_layer = UINT32_MAX;
+    e->working = UINT64_MAX;
+    e->deadline = INHERITED;
+    zinf_program_fini(program);
     e->code = zinf_program_init(program, name);
-    uint32_t slots = (uint32_t)t->choice.look_ahead + 1;
-    ring_init(e, &e->slots, slots);
-    ring_init(e, &e->param_stages, slots);
-    ring_init(e, &e->grad_slots, (uint32_t)t->choice.grad_slots);
-    ring_init(e, &e->grad_stages, GRAD_STAGES);
-    ring_init(e, &e->grad_sums, GRAD_STAGES);
-    ring_init(e, &e->state_slots, STATE_SLOTS);
-    ring_init(e, &e->outs, OUT_SLOTS);
-    ring_init(e, &e->d_outs, OUT_SLOTS);
-    resources(e, &e->device_param, t->n_units);
+    make_pools(e);
+    resources(e, &e->own, t->n_units);
     resources(e, &e->param, t->n_units);
     resources(e, &e->grad, t->n_units);
-    resources(e, &e->state, t->layout.n_groups);
+    resources(e, &e->done, t->n_units);
+    resources(e, &e->x, (size_t)(t->n_layers + 1) * (size_t)t->n_x_micros);
     e->fetched = array(e, t->n_units, sizeof *e->fetched);
     e->grads_seen = array(e, t->n_units, sizeof *e->grads_seen);
     e->grads_total = array(e, t->n_units, sizeof *e->grads_total);
@@ -61,80 +83,97 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     resource(e, &e->losses);
     resource(e, &e->logits);
     resource(e, &e->tile_grads);
+    resource(e, &e->sequence);
     return e->code;
 }
 
 int emitter_finish(struct emitter *e)
 {
-    free(e->device_param);
+    free(e->own);
     free(e->param);
     free(e->grad);
-    free(e->state);
+    free(e->done);
+    free(e->x);
     free(e->fetched);
     free(e->grads_seen);
     free(e->grads_total);
-    zinf_program_seal(e->program);
     return e->code;
 }
 
-uint32_t ring_take(struct emitter *e, struct ring *ring)
-{
-    uint32_t oldest = 0;
-    for (uint32_t i = 1; i < ring->n; i++)
-        if (ring->used[i] < ring->used[oldest])
-            oldest = i;
-    ring->used[oldest] = ++e->clock;
-    ring->unit[oldest] = NO_UNIT;
-    return oldest;
-}
-
-void emit(struct emitter *e, const struct zinf_op *op, const struct uses *uses)
+void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
 {
     if (e->code)
         return;
-    struct zinf_op added = *op;
-    added.micro = e->micro;
+    op->micro = e->micro;
+    op->flags = e->flags;
+    op->deadline = e->deadline;
+    trainer_cost(e->t, op);
     struct zinf_uses u = {uses->reads, uses->writes, uses->n_reads, uses->n_writes};
-    e->code = zinf_program_add(e->program, &added, &u);
+    e->code = zinf_program_add(e->program, op, &u);
 }
 
-/* Drive to staging to device, or host to device. target is leased from the first operation on, so
- * that look-ahead is bounded by device slots alone. */
-static void emit_copy_in(struct emitter *e, uint32_t unit, void *memory, zinf_resource target)
+zinf_buffer emit_buffer(struct emitter *e, zinf_pool from)
 {
-    struct zinf_trainer *t = e->t;
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
-    struct zinf_op copy = {.lane = ZINF_LANE_H2D,
-                           .kind = OP_COPY_IN,
-                           .unit = (int32_t)unit,
-                           .memory = memory,
-                           .memory2 = where.memory,
-                           .bytes = where.bytes};
-    struct uses copied = {0};
+    zinf_buffer buffer = ZINF_NO_BUFFER;
+    if (!e->code)
+        e->code = zinf_program_buffer(e->program, from, &buffer);
+    return buffer;
+}
+
+void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
+                const struct zinf_location *where, struct zinf_operand memory,
+                const struct uses *uses)
+{
+    struct zinf_op op = {.lane = lane,
+                         .kind = lane == ZINF_LANE_READ ? OP_READ : OP_WRITE,
+                         .unit = unit,
+                         .arg = arg,
+                         .at = {memory},
+                         .where = *where,
+                         .bytes = where->bytes};
+    emit(e, &op, uses);
+}
+
+void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
+               struct zinf_operand from, uint64_t bytes, const struct uses *uses)
+{
+    struct zinf_op op = {.lane = lane,
+                         .kind = lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
+                         .unit = unit,
+                         .at = {to, from},
+                         .bytes = bytes};
+    emit(e, &op, uses);
+}
+
+/* ---- parameters ---- */
+
+/* Drive to staging to device, or host to device, or drive to device. */
+static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory,
+                    zinf_resource target)
+{
+    struct zinf_location where = zinf_tiers_param(e->t->tiers, unit, 0);
+    struct zinf_operand from = zinf_of(&where);
+    struct uses read = {0}, copied = {0};
     if (where.tier == ZINF_TIER_DRIVE) {
-        uint32_t stage = ring_take(e, &e->param_stages);
-        char *staged = host_at(t, t->at.h_param_stages + stage * t->sizes.slot);
-        struct zinf_op read = {.lane = ZINF_LANE_READ,
-                               .kind = OP_DRIVE,
-                               .unit = (int32_t)unit,
-                               .memory = staged,
-                               .where = where,
-                               .bytes = where.bytes};
-        struct uses uses = {0};
-        uses_read(&uses, e->param[unit]);
-        uses_write(&uses, e->param_stages.resource[stage]);
-        uses_write(&uses, target);
-        emit(e, &read, &uses);
-        copy.memory2 = staged;
-        uses_read(&copied, e->param_stages.resource[stage]);
+        uses_read(&read, e->param[unit]);
+        if (e->t->direct) {
+            uses_write(&read, target);
+            emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, memory, &read);
+            return;
+        }
+        zinf_buffer stage = emit_buffer(e, e->stages);
+        from = zinf_in(stage, 0);
+        uses_write(&read, stage);
+        emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, from, &read);
+        uses_read(&copied, stage);
     } else {
         uses_read(&copied, e->param[unit]);
     }
     uses_write(&copied, target);
-    emit(e, &copy, &copied);
+    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, from, where.bytes, &copied);
 }
 
-static void *own_slot(const struct zinf_trainer *t, uint32_t unit)
+static char *own_slot(const struct zinf_trainer *t, uint32_t unit)
 {
     uint64_t elems = 0;
     for (uint32_t u = 0; u < unit; u++)
@@ -142,33 +181,162 @@ static void *own_slot(const struct zinf_trainer *t, uint32_t unit)
     return device_at(t, t->at.d_own + elems * zinf_dtype_bytes(t->dtype));
 }
 
-void *emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses)
+/* The place in the ring that holds a thing, or a new one in the oldest's stead. */
+static uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+{
+    uint32_t at = 0;
+    *hit = false;
+    for (uint32_t i = 0; i < ring->n; i++) {
+        if (ring->buffer[i] != ZINF_NO_BUFFER && ring->holds[i] == thing) {
+            *hit = true;
+            at = i;
+            break;
+        }
+        if (ring->used[i] < ring->used[at])
+            at = i;
+    }
+    ring->used[at] = ++e->clock;
+    if (*hit)
+        return at;
+    ring->holds[at] = thing;
+    ring->buffer[at] = emit_buffer(e, ring->pool);
+    return at;
+}
+
+struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses)
 {
     struct zinf_trainer *t = e->t;
-    if (t->param_tier == ZINF_TIER_DEVICE) {
-        uses_read(uses, e->device_param[unit]);
-        return zinf_tiers_param(t->tiers, unit).memory;
+    enum zinf_tier tier = t->homes[unit].param;
+    uint32_t deadline = e->deadline;
+    if (tier == ZINF_TIER_DEVICE || (tier == ZINF_TIER_HOST && t->direct)) {
+        struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
+        uses_read(uses, e->param[unit]);
+        return zinf_of(&where);
     }
+    e->deadline = INHERITED;
+    struct zinf_operand memory;
     if ((int)unit < t->choice.n_own) {
-        void *memory = own_slot(t, unit);
+        memory = zinf_at(own_slot(t, unit));
         if (!e->fetched[unit])
-            emit_copy_in(e, unit, memory, e->device_param[unit]);
+            copy_in(e, unit, memory, e->own[unit]);
         e->fetched[unit] = true;
-        uses_read(uses, e->device_param[unit]);
-        return memory;
+        uses_read(uses, e->own[unit]);
+    } else {
+        bool hit;
+        uint32_t at = ring_find(e, &e->slots, unit, &hit);
+        memory = zinf_in(e->slots.buffer[at], 0);
+        if (!hit)
+            copy_in(e, unit, memory, e->slots.buffer[at]);
+        uses_read(uses, e->slots.buffer[at]);
     }
-    struct ring *ring = &e->slots;
-    uint32_t slot = 0;
-    while (slot < ring->n && ring->unit[slot] != unit)
-        slot++;
-    bool hit = slot < ring->n;
-    if (!hit)
-        slot = ring_take(e, ring);
-    ring->used[slot] = ++e->clock;
-    ring->unit[slot] = unit;
-    void *memory = device_at(t, t->at.d_slots + slot * t->sizes.slot);
-    if (!hit)
-        emit_copy_in(e, unit, memory, ring->resource[slot]);
-    uses_read(uses, ring->resource[slot]);
+    e->deadline = deadline;
     return memory;
+}
+
+/* ---- activations between blocks ---- */
+
+static uint64_t x_number(const struct emitter *e, uint32_t layer, int64_t micro)
+{
+    const struct zinf_trainer *t = e->t;
+    return (uint64_t)layer * (uint64_t)t->n_x_micros + (uint64_t)(micro % t->n_x_micros);
+}
+
+static bool x_stays(const struct zinf_trainer *t)
+{
+    return t->x_tier == ZINF_TIER_DEVICE || !has_backward(t);
+}
+
+/* Forward alone needs two, in turn. */
+static struct zinf_operand x_fixed(const struct emitter *e, uint32_t layer, int64_t micro)
+{
+    const struct zinf_trainer *t = e->t;
+    uint64_t number = has_backward(t) ? x_number(e, layer, micro) : layer % 2;
+    return zinf_at(device_at(t, t->at.d_x + number * t->sizes.x));
+}
+
+struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
+{
+    bool hit;
+    if (x_stays(e->t))
+        return x_fixed(e, layer, micro);
+    uint32_t at = ring_find(e, &e->xs, x_number(e, layer, micro), &hit);
+    uses_write(uses, e->xs.buffer[at]);
+    return zinf_in(e->xs.buffer[at], 0);
+}
+
+static struct zinf_location x_location(const struct emitter *e, uint64_t number)
+{
+    const struct zinf_trainer *t = e->t;
+    if (t->x_tier == ZINF_TIER_DRIVE)
+        return (struct zinf_location){
+            .tier = ZINF_TIER_DRIVE, .extent = t->x_extents[number], .bytes = t->sizes.x};
+    return (struct zinf_location){.tier = ZINF_TIER_HOST,
+                                  .memory = host_at(t, t->at.h_x + number * t->sizes.x),
+                                  .bytes = t->sizes.x};
+}
+
+void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_operand x)
+{
+    struct zinf_trainer *t = e->t;
+    if (x_stays(t))
+        return;
+    uint64_t number = x_number(e, layer, micro);
+    struct zinf_location where = x_location(e, number);
+    struct uses out = {0}, written = {0};
+    uint32_t deadline = e->deadline;
+    e->deadline = e->position + 2;
+    uses_read(&out, x.tenant - 1);
+    if (where.tier == ZINF_TIER_HOST) {
+        uses_write(&out, e->x[number]);
+        emit_copy(e, ZINF_LANE_D2H, -1, zinf_of(&where), x, where.bytes, &out);
+    } else if (t->direct) {
+        uses_write(&out, e->x[number]);
+        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)layer, &where, x, &out);
+    } else {
+        zinf_buffer stage = emit_buffer(e, e->x_stages);
+        uses_write(&out, stage);
+        emit_copy(e, ZINF_LANE_D2H, -1, zinf_in(stage, 0), x, where.bytes, &out);
+        uses_read(&written, stage);
+        uses_write(&written, e->x[number]);
+        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)layer, &where, zinf_in(stage, 0), &written);
+    }
+    e->deadline = deadline;
+}
+
+struct zinf_operand emit_x(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
+{
+    struct zinf_trainer *t = e->t;
+    if (x_stays(t))
+        return x_fixed(e, layer, micro);
+    bool hit;
+    uint64_t number = x_number(e, layer, micro);
+    uint32_t at = ring_find(e, &e->xs, number, &hit), deadline = e->deadline;
+    struct zinf_operand x = zinf_in(e->xs.buffer[at], 0);
+    uses_read(uses, e->xs.buffer[at]);
+    if (hit)
+        return x;
+    struct zinf_location where = x_location(e, number);
+    struct uses in = {0}, read = {0};
+    e->deadline = INHERITED;
+    if (where.tier == ZINF_TIER_HOST || !t->direct) {
+        struct zinf_operand from = zinf_of(&where);
+        if (where.tier == ZINF_TIER_DRIVE) {
+            zinf_buffer stage = emit_buffer(e, e->x_stages);
+            from = zinf_in(stage, 0);
+            uses_read(&read, e->x[number]);
+            uses_write(&read, stage);
+            emit_drive(e, ZINF_LANE_READ, -1, (int32_t)layer, &where, from, &read);
+            uses_read(&in, stage);
+        } else {
+            uses_read(&in, e->x[number]);
+        }
+        uses_write(&in, x.tenant - 1);
+        emit_copy(e, ZINF_LANE_H2D, -1, x, from, where.bytes, &in);
+    } else {
+        uses_read(&read, e->x[number]);
+        uses_write(&read, x.tenant - 1);
+        emit_drive(e, ZINF_LANE_READ, -1, (int32_t)layer, &where, x, &read);
+    }
+    e->deadline = deadline;
+    return x;
 }

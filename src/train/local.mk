@@ -1,6 +1,7 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src/train/lr.c \
 	src/train/loss_scale.c src/train/sample.c src/train/plan.c src/train/plan_blas.c src/train/emitter.c \
-	src/train/emit.c src/train/emit_update.c src/train/ops.c src/train/trainer.c src/train/step.c \
+	src/train/emit.c src/train/emit_grad.c src/train/emit_update.c src/train/ops.c \
+	src/train/cost.c src/train/schedules.c src/train/trainer.c src/train/step.c \
 	src/train/transfer.c src/train/transfer.h src/train/state_access.c \
 	src/train/checkpoint.h src/train/checkpoint_state.c src/train/checkpoint_files.c \
 	src/train/checkpoint_save.c src/train/checkpoint_load.c src/train/checkpoint_export.c \
@@ -9,7 +10,8 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 INSTALLED_H += src/train/train.h
 
 
-TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_units_test
+TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
+	tests/train_units_test
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
@@ -21,6 +23,9 @@ tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
+tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_support.h
+tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/checkpoint_test
 TESTS += tests/checkpoint_test

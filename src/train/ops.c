@@ -1,7 +1,9 @@
 /* ops: what each operation of a program does when its lane reaches it. */
+#include "base/random.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static struct zinf_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
@@ -17,11 +19,23 @@ static const int32_t *ids_of(const struct zinf_trainer *t, const struct zinf_op 
 
 static struct zinf_head head_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_head head = t->head;
+    struct zinf_head head = t->heads[op->micro % t->n_x_micros];
     uint64_t first = (uint64_t)op->micro * t->rows;
     head.targets = t->d_targets + first;
     head.loss = t->d_losses + first;
+    head.scale = t->heads[0].scale;
     return head;
+}
+
+static const struct zinf_block_kept *kept_of(const struct zinf_trainer *t, const struct zinf_op *op,
+                                             uint32_t layer)
+{
+    return &t->kept[(int64_t)layer * t->n_x_micros + op->micro % t->n_x_micros];
+}
+
+static void *at(const struct zinf_op *op, int operand)
+{
+    return zinf_address(&op->at[operand]);
 }
 
 /* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
@@ -38,25 +52,23 @@ static int zero_tail(const struct zinf_trainer *t, int unit, float *grads)
 static int run_block(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct zinf_compute c = compute_of(t, op);
-    uint32_t layer = (uint32_t)op->arg;
-    return zinf_block_forward(&c, zinf_model_unit(t->model, op->unit), op->memory, x_at(t, layer),
-                              x_at(t, layer + 1), &t->kept[layer], &t->scratch);
+    return zinf_block_forward(&c, zinf_model_unit(t->model, op->unit), at(op, 0), at(op, 1),
+                              at(op, 2), kept_of(t, op, (uint32_t)op->arg), &t->scratch);
 }
 
 static int run_block_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct zinf_compute c = compute_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
-    uint32_t layer = (uint32_t)op->arg / 2;
+    const struct zinf_block_kept *kept = kept_of(t, op, (uint32_t)op->arg / 2);
     bool recompute = op->arg & 1;
     int code = 0;
     if (recompute)
-        code = zinf_block_forward(&c, unit, op->memory, x_at(t, layer), NULL, &t->kept[layer],
-                                  &t->scratch);
+        code = zinf_block_forward(&c, unit, at(op, 0), at(op, 1), NULL, kept, &t->scratch);
     if (!code)
-        code = zinf_block_backward(&c, unit, op->memory, op->memory2, x_at(t, layer), t->d_dx,
-                                   &t->kept[layer], &t->scratch);
-    return code ? code : zero_tail(t, op->unit, op->memory2);
+        code = zinf_block_backward(&c, unit, at(op, 0), at(op, 2), at(op, 1), dx_at(t, op->micro),
+                                   kept, &t->scratch);
+    return code ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
 static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
@@ -65,11 +77,11 @@ static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     switch ((enum op_kind)op->kind) {
     case OP_EMBED_TILE:
-        return zinf_embed_tile(&c, unit, op->memory, ids_of(t, op), x_at(t, 0));
+        return zinf_embed_tile(&c, unit, at(op, 0), ids_of(t, op), at(op, 1));
     case OP_EMBED_POSITION:
-        return zinf_embed_position(&c, unit, op->memory, t->d_positions, x_at(t, 0));
+        return zinf_embed_position(&c, unit, at(op, 0), t->d_positions, at(op, 1));
     default:
-        return zinf_embed_dropout_backward(&c, t->d_dx);
+        return zinf_embed_dropout_backward(&c, dx_at(t, op->micro));
     }
 }
 
@@ -77,12 +89,14 @@ static int run_embedding_backward(struct zinf_trainer *t, const struct zinf_op *
 {
     struct zinf_compute c = compute_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    const void *dx = dx_at(t, op->micro);
+    bool add = op->arg;
     int code;
     if (op->kind == OP_EMBED_TILE_BACKWARD)
-        code = zinf_embed_tile_backward(&c, unit, op->memory2, ids_of(t, op), t->d_dx);
+        code = zinf_embed_tile_backward(&c, unit, at(op, 2), ids_of(t, op), dx, add);
     else
-        code = zinf_embed_position_backward(&c, unit, op->memory2, t->d_positions, t->d_dx);
-    return code ? code : zero_tail(t, op->unit, op->memory2);
+        code = zinf_embed_position_backward(&c, unit, at(op, 2), t->d_positions, dx, add);
+    return code || add ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
 static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
@@ -93,16 +107,31 @@ static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
     int code = 0;
     switch ((enum op_kind)op->kind) {
     case OP_HEAD_NORM:
-        return zinf_head_norm(&c, unit, op->memory, x_at(t, t->n_layers), &head);
+        return zinf_head_norm(&c, unit, at(op, 0), at(op, 1), &head);
     case OP_HEAD_TILE:
         if (op->arg == 0)
             code = zinf_head_start(&c, &head);
-        return code ? code : zinf_head_tile(&c, unit, op->memory, &head);
+        return code ? code : zinf_head_tile(&c, unit, at(op, 0), &head);
     case OP_HEAD_FINISH:
         return zinf_head_finish(&c, &head);
     default:
-        return zinf_head_row_logits(&c, unit, op->memory, t->logits_row, &head);
+        return zinf_head_row_logits(&c, unit, at(op, 0), t->logits_row, &head);
     }
+}
+
+/* Where each tile's weights are now: of two generations it changes from step to step. */
+static int run_head_all(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct zinf_compute c = compute_of(t, op);
+    struct zinf_head head = head_of(t, op);
+    float *const *grads = op->arg ? t->tile_sums : t->tile_grads;
+    int n = zinf_model_n_tiles(t->model);
+    for (int u = 0; u < n; u++)
+        t->tile_weights[u] = zinf_address(&t->tile_places[u]);
+    int code = zinf_head_all(&c, t->model, t->tile_weights, grads, &head);
+    for (int u = 0; !code && u < n; u++)
+        code = zero_tail(t, u, grads[u]);
+    return code;
 }
 
 static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
@@ -111,70 +140,100 @@ static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
     struct zinf_head head = head_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     int code;
-    if (op->kind == OP_HEAD_ALL) {
-        float *const *grads = op->memory2;
-        code = zinf_head_all(&c, t->model, t->tile_weights, grads, &head);
-        for (int u = 0; !code && u < zinf_model_n_tiles(t->model); u++)
-            code = zero_tail(t, u, grads[u]);
-        return code;
-    }
+    if (op->kind == OP_HEAD_ALL)
+        return run_head_all(t, op);
     if (op->kind == OP_HEAD_TILE_BACKWARD)
-        code = zinf_head_tile_backward(&c, unit, op->memory, op->memory2, &head, op->arg == 0);
+        code = zinf_head_tile_backward(&c, unit, at(op, 0), at(op, 2), &head, op->arg == 0);
     else
-        code = zinf_head_norm_backward(&c, unit, op->memory, op->memory2, x_at(t, t->n_layers),
-                                       t->d_dx, &head);
-    return code ? code : zero_tail(t, op->unit, op->memory2);
+        code = zinf_head_norm_backward(&c, unit, at(op, 0), at(op, 2), at(op, 1),
+                                       dx_at(t, op->micro), &head);
+    return code ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
 static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
 {
     uint64_t n = op->bytes / sizeof(float);
     if (op->lane == ZINF_LANE_DEVICE)
-        return t->device->ops->add(t->queues[ZINF_LANE_DEVICE], op->memory, op->memory2, n);
-    zinf_optim_accumulate(op->memory, op->memory2, ZINF_DTYPE_F32, n, t->device->n_threads);
+        return t->device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
+    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->device->n_threads);
     return 0;
 }
 
-/* Device memory that the CPU can read is summed in place: the same code, the same bits. */
+/* Device memory that the CPU can read is summed in place: the same code, the same bits. A norm
+ * that already passes the clip value, or is not finite, ends this step's speculation. */
 static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_unit *unit = &t->layout.units[op->unit];
-    const float *grad = op->memory;
+    const float *grad = at(op, 0);
+    double sum = atomic_load(&t->partial);
     for (uint32_t g = unit->first_group; g < unit->first_group + unit->n_groups; g++) {
         const struct zinf_layout_group *group = &t->layout.groups[g];
         t->norm_parts[g] = zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32, group->n,
                                                   t->device->n_threads);
+        sum += t->norm_parts[g];
     }
+    atomic_store(&t->partial, sum);
+    if (!(sum <= t->partial_limit))
+        atomic_store(&t->give_up, true);
     return 0;
+}
+
+/* A sub-group's arrays from element `first` on, by the form of its state. */
+static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const struct zinf_op *op,
+                                         uint64_t first, uint64_t n, float grad_scale)
+{
+    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
+    char *state = at(op, 1), *param = at(op, 3);
+    int moments = zinf_optim_n_moments(t->hyper.kind);
+    float *moment = (float *)(state + zinf_state_bytes(t->form, 0, g->n));
+    struct zinf_optim_array array = {
+        .n = n,
+        .moment1 = moments > 0 ? moment + first : NULL,
+        .moment2 = moments > 1 ? moment + g->n + first : NULL,
+        .grad = (const float *)at(op, 4) + first,
+        .grad_dtype = ZINF_DTYPE_F32,
+        .grad_scale = grad_scale,
+        .param_dtype = t->dtype,
+    };
+    void *own = param + first * zinf_dtype_bytes(t->dtype);
+    if (t->form == ZINF_STATE_BARE) {
+        array.master = own;
+    } else {
+        array.param = own;
+        if (t->form == ZINF_STATE_SPLIT)
+            array.remainder = (uint16_t *)(void *)state + first;
+        else
+            array.master = (float *)(void *)state + first;
+    }
+    return array;
+}
+
+static void copy_if_elsewhere(void *to, const void *from, uint64_t bytes)
+{
+    if (to != from)
+        memcpy(to, from, bytes);
 }
 
 /* A sub-group is at most two runs: with weight decay, then without. */
 static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_group *g = &t->layout.groups[op->arg];
+    const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
     uint64_t first = t->layout.units[g->unit].slice_first + g->first;
     uint64_t decay_end = zinf_model_unit(t->model, (int)g->unit)->decay_elems;
     uint64_t split = decay_end > first ? decay_end - first : 0;
     int moments = zinf_optim_n_moments(t->hyper.kind);
-    float *state = op->memory;
     if (split > g->n)
         split = g->n;
+    copy_if_elsewhere(at(op, 1), at(op, 0), zinf_state_bytes(t->form, moments, g->n));
+    if (t->form != ZINF_STATE_WHOLE)
+        copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->dtype));
     for (int part = 0; part < 2; part++) {
-        uint64_t at = part ? split : 0, n = part ? g->n - split : split;
-        struct zinf_optim_hyper hyper = t->hyper;
+        uint64_t begin = part ? split : 0, n = part ? g->n - split : split;
+        struct zinf_optim_hyper hyper = scalars->hyper;
         if (part)
             hyper.weight_decay = 0;
-        struct zinf_optim_array array = {
-            .n = n,
-            .master = state + at,
-            .moment1 = state + g->n + at,
-            .moment2 = moments > 1 ? state + 2 * g->n + at : NULL,
-            .grad = (const float *)op->memory3 + at,
-            .grad_dtype = ZINF_DTYPE_F32,
-            .grad_scale = t->grad_scale,
-            .param = (char *)op->memory2 + at * zinf_dtype_bytes(t->dtype),
-            .param_dtype = t->dtype,
-        };
+        struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
         int code = n ? zinf_optim_step(&hyper, &array, t->device->n_threads) : 0;
         if (code)
             return code;
@@ -182,17 +241,44 @@ static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    if (unit_speculates(t, (uint32_t)op->unit))
+        *zinf_tiers_live(t->tiers, (uint32_t)op->unit) ^= 1;
+    t->pending[op->unit] = 0;
+    return 0;
+}
+
+bool trainer_skip_op(void *context, const struct zinf_op *op)
+{
+    struct zinf_trainer *t = context;
+    if (op->flags & OP_DEFERRED)
+        return !t->pending[op->unit];
+    return op->flags & OP_EAGER && atomic_load(&t->give_up);
+}
+
 static int run_copy(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_device_ops *ops = t->device->ops;
     if (op->kind == OP_COPY_IN)
-        return ops->copy_to_device(t->queues[ZINF_LANE_H2D], op->memory, op->memory2, op->bytes);
-    return ops->copy_to_host(t->queues[ZINF_LANE_D2H], op->memory, op->memory2, op->bytes);
+        return ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), at(op, 1), op->bytes);
+    return ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1), op->bytes);
+}
+
+/* A test's lanes stand still now and then. */
+static void disturb(struct zinf_trainer *t)
+{
+    uint32_t counter[4] = {atomic_fetch_add(&t->n_disturbed, 1), 0, 0, 7}, bits[4];
+    zinf_philox(counter, t->options.seed, bits);
+    if (bits[0] % 4 == 0)
+        usleep(bits[1] % t->options.delay_us);
 }
 
 int trainer_run_op(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
+    if (t->options.delay_us)
+        disturb(t);
     switch ((enum op_kind)op->kind) {
     case OP_COPY_IN:
     case OP_COPY_OUT:
@@ -223,39 +309,50 @@ int trainer_run_op(void *context, const struct zinf_op *op)
         return run_norm(t, op);
     case OP_UPDATE:
         return run_update(t, op);
-    case OP_DRIVE:
+    case OP_FLIP:
+        return run_flip(t, op);
+    case OP_READ:
+    case OP_WRITE:
+    case OP_KINDS:
         break;
     }
     return zinf_fail(-EINVAL, "operation %u on lane %s is unknown", op->kind,
                      zinf_lane_name(op->lane));
 }
 
+const char *trainer_kind_name(enum op_kind kind)
+{
+    static const char *const names[OP_KINDS] = {
+        [OP_COPY_IN] = "fetch",
+        [OP_COPY_OUT] = "return",
+        [OP_EMBED_TILE] = "embed",
+        [OP_EMBED_POSITION] = "position",
+        [OP_BLOCK] = "forward",
+        [OP_BLOCK_BACKWARD] = "backward",
+        [OP_HEAD_NORM] = "norm",
+        [OP_HEAD_TILE] = "head",
+        [OP_HEAD_FINISH] = "loss",
+        [OP_HEAD_ALL] = "head+backward",
+        [OP_HEAD_TILE_BACKWARD] = "head backward",
+        [OP_HEAD_NORM_BACKWARD] = "norm backward",
+        [OP_EMBED_DROPOUT_BACKWARD] = "embed dropout backward",
+        [OP_EMBED_TILE_BACKWARD] = "embed backward",
+        [OP_EMBED_POSITION_BACKWARD] = "position backward",
+        [OP_GRAD_ADD] = "add gradient",
+        [OP_NORM_PART] = "gradient norm",
+        [OP_UPDATE] = "update",
+        [OP_FLIP] = "commit",
+        [OP_ROW_LOGITS] = "logits",
+        [OP_READ] = "read",
+        [OP_WRITE] = "write",
+    };
+    return names[kind];
+}
+
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
 {
-    static const char *const names[] = {
-        "fetch",
-        "return",
-        "embed",
-        "position",
-        "forward",
-        "backward",
-        "norm",
-        "head",
-        "loss",
-        "head+backward",
-        "head backward",
-        "norm backward",
-        "embed dropout backward",
-        "embed backward",
-        "position backward",
-        "add gradient",
-        "gradient norm",
-        "update",
-        "logits",
-        "drive",
-    };
     const struct zinf_trainer *t = context;
-    const char *unit = op->unit >= 0 ? zinf_model_unit(t->model, op->unit)->name : "tokens";
-    snprintf(buffer, 64, "%s %s", names[op->kind], unit);
+    const char *unit = op->unit >= 0 ? zinf_model_unit(t->model, op->unit)->name : "activations";
+    snprintf(buffer, 64, "%s %s", trainer_kind_name((enum op_kind)op->kind), unit);
     return buffer;
 }

@@ -28,14 +28,11 @@ static void add(struct lines *l, enum zinf_memory_tier tier, const char *name, c
     l->line[l->n++] = (struct line){tier, name, hint, bytes, offset};
 }
 
-static bool trains(const struct zinf_trainer *t)
+/* Whether a unit's parameters are copied to the device before use. */
+bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit)
 {
-    return t->options.mode == ZINF_TRAINER_TRAIN;
-}
-
-static bool has_backward(const struct zinf_trainer *t)
-{
-    return t->options.mode != ZINF_TRAINER_FORWARD;
+    enum zinf_tier tier = t->homes[unit].param;
+    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !t->direct);
 }
 
 /* Bytes of things whose size does not depend on the choice. */
@@ -48,21 +45,120 @@ static void measure(struct zinf_trainer *t)
     const struct zinf_layout *layout = &t->layout;
     uint64_t width = zinf_dtype_bytes(t->dtype), a = ZINF_MEMORY_ALIGN;
     bool backward = has_backward(t);
+    int moments = zinf_optim_n_moments(t->hyper.kind);
     s->slot = layout->max_unit_elems * width;
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->x = zinf_align_up(t->rows * (uint64_t)t->spec->hidden * width, a);
     s->kept = zinf_align_up(zinf_block_kept_layout(&t->compute, NULL, &kept), a);
     s->scratch = zinf_block_scratch_layout(&t->compute, NULL, &scratch, backward);
-    s->head = zinf_head_layout(&t->compute, NULL, &head, 1, backward);
-    s->workspace = zinf_model_workspace(&t->compute, t->model,
-                                        zinf_head_rows(t->spec, (int64_t)t->rows), backward);
-    s->out = zinf_align_up(layout->max_group_elems * width, a);
-    uint64_t arrays = 1 + (uint64_t)zinf_optim_n_moments(t->hyper.kind);
-    if (t->grad_tier == ZINF_TIER_DRIVE)
-        arrays++;
-    s->state_slot = layout->max_group_elems * arrays * sizeof(float);
+    s->head = zinf_align_up(zinf_head_layout(&t->compute, NULL, &head, 0, backward), a);
+    s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
+    s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
+    s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
+    s->tile_grad = s->tile_state +
+                   zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems), a);
     s->transfer = trainer_transfer_bytes(t->model, t->dtype);
 }
+
+/* ---- places by a choice ---- */
+
+static bool is_block(const struct zinf_trainer *t, uint32_t unit)
+{
+    return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
+}
+
+/* Units have their turn in the order of the forward: what the next step needs first is nearest. */
+static void set_places(struct zinf_trainer *t, const struct choice *c)
+{
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        struct zinf_home *p = &t->homes[u];
+        bool late_block =
+            is_block(t, u) && (int)(first_block(t) + t->n_layers - u) <= c->n_host_grads;
+        *p = (struct zinf_home){.param = t->param_tier,
+                                .state = t->state_tier,
+                                .grad = t->grad_tier,
+                                .keeps_grad = has_backward(t),
+                                .generations = 1};
+        if (p->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
+            p->param = ZINF_TIER_HOST;
+        if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
+            p->state = ZINF_TIER_HOST;
+        if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
+            p->grad = ZINF_TIER_HOST;
+        if (trains(t) && p->state == ZINF_TIER_DRIVE && p->param != ZINF_TIER_DEVICE)
+            p->generations = t->generations;
+    }
+}
+
+static void place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS])
+{
+    int moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1;
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        const struct zinf_home *p = &t->homes[u];
+        uint64_t n = t->layout.units[u].slice_elems;
+        bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
+                           (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
+        bytes[p->state] += zinf_state_bytes(t->form, moments, n) *
+                           (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
+        if (p->keeps_grad)
+            bytes[p->grad] += n * sizeof(float);
+    }
+}
+
+static bool any_param(const struct zinf_trainer *t, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+static bool any_grad(const struct zinf_trainer *t, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].keeps_grad && t->homes[u].grad == tier)
+            return true;
+    return false;
+}
+
+static bool any_fetched(const struct zinf_trainer *t, uint32_t from)
+{
+    for (uint32_t u = from; u < t->n_units; u++)
+        if (unit_is_fetched(t, u))
+            return true;
+    return false;
+}
+
+/* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
+ * drive cannot reach where it was computed. */
+static bool stages_grads(const struct zinf_trainer *t)
+{
+    if (!has_backward(t))
+        return false;
+    if (!t->direct)
+        return any_grad(t, ZINF_TIER_HOST) || any_grad(t, ZINF_TIER_DRIVE);
+    bool several = t->n_micro > 1 && !t->layer_major;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].grad == ZINF_TIER_DRIVE &&
+            (several || (int)u < zinf_model_n_tiles(t->model)))
+            return true;
+    return false;
+}
+
+static bool uses_tiles(const struct zinf_trainer *t)
+{
+    if (!trains(t))
+        return false;
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        const struct zinf_home *p = &t->homes[u];
+        if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
+            p->grad == ZINF_TIER_DRIVE || (p->param == ZINF_TIER_DEVICE && !t->direct))
+            return true;
+    }
+    return false;
+}
+
+/* ---- lines ---- */
 
 static uint64_t own_bytes(const struct zinf_trainer *t, const struct choice *c)
 {
@@ -86,81 +182,89 @@ static uint64_t tile_grad_bytes(const struct zinf_trainer *t)
 static void device_params(struct zinf_trainer *t, const struct choice *c, struct lines *l)
 {
     struct places *p = &t->at;
-    if (t->param_tier == ZINF_TIER_DEVICE)
+    uint64_t n_slots = any_fetched(t, (uint32_t)c->n_own) ? (uint64_t)c->look_ahead + 1 : 0;
+    if (!any_fetched(t, 0))
         return;
-    uint64_t n_slots = c->n_own == (int)t->n_units ? 0 : (uint64_t)c->look_ahead + 1;
     add(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead", n_slots * t->sizes.slot,
         &p->d_slots);
     add(l, ZINF_MEMORY_DEVICE, "units with a slot of their own", "zinf.device_memory",
         own_bytes(t, c), &p->d_own);
 }
 
+static uint64_t n_block_inputs(const struct zinf_trainer *t)
+{
+    if (!has_backward(t))
+        return 2;
+    return t->x_tier == ZINF_TIER_DEVICE ? (t->n_layers + 1) * (uint64_t)t->n_x_micros
+                                         : (uint64_t)x_slots(t);
+}
+
 static void device_lines(struct zinf_trainer *t, const struct choice *c, struct lines *l)
 {
     struct places *p = &t->at;
     const struct trainer_sizes *s = &t->sizes;
-    uint64_t n = t->rows, micros = (uint64_t)t->n_micro;
-    uint64_t n_x = has_backward(t) ? (uint64_t)t->n_layers + 1 : 2;
+    uint64_t n = t->rows, micros = (uint64_t)t->n_micro, at_once = (uint64_t)t->n_x_micros;
     int tiles = zinf_model_n_tiles(t->model);
     device_params(t, c, l);
     add(l, ZINF_MEMORY_DEVICE, "tokens, targets, losses", "gradient_accumulation_steps",
         (3 * micros + 1) * n * 4, &p->d_tokens);
-    add(l, ZINF_MEMORY_DEVICE, "block inputs (checkpoints)", "train_micro_batch_size_per_gpu",
-        n_x * s->x, &p->d_x);
+    add(l, ZINF_MEMORY_DEVICE, "block inputs (checkpoints)", "zinf.activation_device",
+        n_block_inputs(t) * s->x, &p->d_x);
     add(l, ZINF_MEMORY_DEVICE, "activations kept for backward", "zinf.activation_checkpointing",
-        (uint64_t)c->n_kept * s->kept, &p->d_kept);
+        (uint64_t)c->n_kept * at_once * s->kept, &p->d_kept);
     add(l, ZINF_MEMORY_DEVICE, "activations of the working block", "train_micro_batch_size_per_gpu",
         s->kept, &p->d_working);
     add(l, ZINF_MEMORY_DEVICE, "scratch of a block", "train_micro_batch_size_per_gpu", s->scratch,
         &p->d_scratch);
-    add(l, ZINF_MEMORY_DEVICE, "head: chunk of logits", "--seq-len",
-        s->head + (c->head_all ? (uint64_t)(tiles - 1) : 0) *
-                      (uint64_t)(t->head.head_rows * t->spec->tile_rows) * sizeof(float),
+    add(l, ZINF_MEMORY_DEVICE, "head: norms and statistics", "--seq-len", at_once * s->head,
         &p->d_head);
+    add(l, ZINF_MEMORY_DEVICE, "head: chunk of logits", "--seq-len",
+        (c->head_all ? (uint64_t)tiles : 1) * s->logits, &p->d_logits);
     add(l, ZINF_MEMORY_DEVICE, "workspace of the kernels", "--threads", s->workspace,
         &p->d_workspace);
     if (!has_backward(t))
         return;
-    add(l, ZINF_MEMORY_DEVICE, "gradient of the activations", "train_micro_batch_size_per_gpu",
-        s->x, &p->d_dx);
+    add(l, ZINF_MEMORY_DEVICE, "gradients of the activations", "train_micro_batch_size_per_gpu",
+        micros * s->x, &p->d_dx);
     add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL, (uint64_t)c->grad_slots * s->grad_slot,
         &p->d_grad_slots);
     if (c->head_all)
         add(l, ZINF_MEMORY_DEVICE, "gradients of all table tiles", "zinf.device_memory",
             tile_grad_bytes(t), &p->d_table_grads);
-    if (trains(t) && t->state_tier == ZINF_TIER_DEVICE && t->param_tier != ZINF_TIER_DEVICE)
-        add(l, ZINF_MEMORY_DEVICE, "updated parameters on their way",
-            "zero_optimization.sub_group_size", OUT_SLOTS * s->out, &p->d_out);
 }
 
 /* Staging comes last and is contiguous: loading and saving use it as one region. */
 static void host_lines(struct zinf_trainer *t, const struct choice *c, struct lines *l)
 {
     struct places *p = &t->at;
-    const struct trainer_sizes *s = &t->sizes;
+    struct trainer_sizes *s = &t->sizes;
     uint64_t staged = 0, tiles = (uint64_t)zinf_model_n_tiles(t->model);
+    uint64_t inputs = (t->n_layers + 1) * (uint64_t)t->n_x_micros;
     add(l, ZINF_MEMORY_HOST, "tokens, targets, losses", "gradient_accumulation_steps",
         (3 * (uint64_t)t->n_micro + 1) * t->rows * 4, &p->h_tokens);
     add(l, ZINF_MEMORY_HOST, "norms and logits", NULL,
         t->layout.n_groups * sizeof(double) + tiles * (uint64_t)t->spec->tile_rows * 4,
         &p->h_scalars);
+    if (has_backward(t) && t->x_tier == ZINF_TIER_HOST)
+        add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
+            inputs * s->x, &p->h_x);
     /* An empty line marks where staging begins. */
     add(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &p->h_transfer);
     int first = l->n;
-    if (t->param_tier == ZINF_TIER_DRIVE)
+    if (has_backward(t) && t->x_tier == ZINF_TIER_DRIVE && !t->direct)
+        add(l, ZINF_MEMORY_HOST, "block inputs on their way", "zinf.activation_device",
+            X_STAGES * s->x, &p->h_x_stages);
+    if (any_param(t, ZINF_TIER_DRIVE) && !t->direct)
         add(l, ZINF_MEMORY_HOST, "parameter staging", "zinf.look_ahead",
             ((uint64_t)c->look_ahead + 1) * s->slot, &p->h_param_stages);
-    if (has_backward(t) && t->grad_tier != ZINF_TIER_DEVICE)
-        add(l, ZINF_MEMORY_HOST, "gradient staging", NULL,
-            (t->grad_tier == ZINF_TIER_DRIVE ? 2 : 1) * GRAD_STAGES * s->grad_slot,
+    if (stages_grads(t))
+        add(l, ZINF_MEMORY_HOST, "gradient staging", NULL, GRAD_STAGES * s->grad_slot,
             &p->h_grad_stages);
-    if (trains(t) && t->state_tier == ZINF_TIER_DRIVE)
-        add(l, ZINF_MEMORY_HOST, "optimizer state staging", "zero_optimization.sub_group_size",
-            STATE_SLOTS * s->state_slot, &p->h_state_slots);
-    if (trains(t) && (t->param_tier == ZINF_TIER_DRIVE ||
-                      (t->param_tier == ZINF_TIER_DEVICE && t->state_tier != ZINF_TIER_DEVICE)))
-        add(l, ZINF_MEMORY_HOST, "updated parameters on their way",
-            "zero_optimization.sub_group_size", OUT_SLOTS * s->out, &p->h_out);
+    s->tile = s->tile_grad +
+              (any_grad(t, ZINF_TIER_DRIVE) ? t->layout.max_group_elems * sizeof(float) : 0);
+    if (uses_tiles(t))
+        add(l, ZINF_MEMORY_HOST, "sub-groups under way", "zero_optimization.sub_group_size",
+            (uint64_t)c->state_slots * s->tile, &p->h_tiles);
     for (int i = first; i < l->n; i++)
         staged += zinf_align_up(l->line[i].bytes, ZINF_MEMORY_ALIGN);
     if (s->transfer > staged)
@@ -168,19 +272,31 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct li
             NULL);
 }
 
+static void drive_lines(struct zinf_trainer *t, struct lines *l)
+{
+    if (has_backward(t) && t->x_tier == ZINF_TIER_DRIVE)
+        add(l, ZINF_MEMORY_DRIVE, "block inputs (checkpoints)", "zinf.activation_device",
+            (t->n_layers + 1) * (uint64_t)t->n_x_micros * t->sizes.x, NULL);
+}
+
 static void collect(struct zinf_trainer *t, const struct choice *c, struct lines *l)
 {
     l->n = 0;
+    set_places(t, c);
     device_lines(t, c, l);
     host_lines(t, c, l);
+    drive_lines(t, l);
 }
 
 static bool fits(struct zinf_trainer *t, const struct choice *c)
 {
     struct lines l;
+    uint64_t placed[ZINF_MEMORY_TIERS] = {0};
     collect(t, c, &l);
+    place_bytes(t, placed);
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
-        uint64_t total = zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)tier);
+        uint64_t total =
+            placed[tier] + zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)tier);
         for (int i = 0; i < l.n; i++)
             if ((int)l.line[i].tier == tier)
                 total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
@@ -216,27 +332,100 @@ static void choose_kept(struct zinf_trainer *t, struct choice *c)
         grow(t, c, &c->n_kept, layers);
 }
 
-static void choose(struct zinf_trainer *t)
+/* What must be there, as small as the budgets ask for. */
+static void choose_least(struct zinf_trainer *t, struct choice *c)
 {
-    struct choice *c = &t->choice;
     int64_t wanted = t->config->look_ahead;
     c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
-    c->grad_slots = t->grad_tier == ZINF_TIER_DEVICE ? 1 : 2;
+    c->grad_slots = t->grad_tier == ZINF_TIER_DEVICE && !t->layer_major ? 1 : 2;
+    c->state_slots = 3;
+    while (c->state_slots > 1 && !fits(t, c))
+        c->state_slots--;
     while (wanted < 0 && c->look_ahead > 0 && !fits(t, c))
         c->look_ahead--;
-    if (!fits(t, c))
+    if (!fits(t, c) && !t->layer_major)
         c->grad_slots = 1;
-    choose_kept(t, c);
+}
+
+/* Activations leave the device where nothing else makes the plan fit. */
+static void choose_activations(struct zinf_trainer *t, struct choice *c)
+{
+    bool decided = strcmp(t->config->activation_device, "auto") || t->config->cpu_checkpointing ||
+                   !has_backward(t);
+    if (decided || fits(t, c))
+        return;
+    t->x_tier = ZINF_TIER_HOST;
+    if (fits(t, c) || !t->store)
+        return;
+    t->x_tier = ZINF_TIER_DRIVE;
+    if (!fits(t, c))
+        t->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
+}
+
+/* A given host budget is filled with what spares the drive most; what is left becomes depth. */
+static void choose_host(struct zinf_trainer *t, struct choice *c)
+{
+    int layers = (int)t->n_layers, units = (int)t->n_units;
+    if (t->grad_tier == ZINF_TIER_DRIVE && t->fills) {
+        struct choice with_tables = *c;
+        with_tables.host_tables = true;
+        if (fits(t, &with_tables))
+            *c = with_tables;
+    }
+    if (uses_tiles(t))
+        grow(t, c, &c->state_slots, 6);
+    if (!t->fills)
+        return;
+    if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
+        grow(t, c, &c->n_host_grads, layers / 4);
+    if (t->param_tier == ZINF_TIER_DRIVE)
+        grow(t, c, &c->n_host_params, units);
+    if (t->state_tier == ZINF_TIER_DRIVE && trains(t))
+        grow(t, c, &c->n_host_states, units);
+    if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
+        grow(t, c, &c->n_host_grads, layers);
+    if (uses_tiles(t))
+        grow(t, c, &c->state_slots, MAX_STATE_SLOTS);
+}
+
+static void choose_device(struct zinf_trainer *t, struct choice *c)
+{
     int tiles = zinf_model_n_tiles(t->model);
-    bool resident = t->param_tier == ZINF_TIER_DEVICE;
+    bool fetches = any_fetched(t, 0);
+    if (t->grad_tier != ZINF_TIER_DEVICE && has_backward(t))
+        grow(t, c, &c->grad_slots, 3);
+    choose_kept(t, c);
     struct choice with_head = *c;
     with_head.head_all = true;
-    if (!resident)
+    if (fetches)
         with_head.n_own = tiles;
     if (has_backward(t) && fits(t, &with_head))
         *c = with_head;
-    if (!resident)
+    if (fetches)
         grow(t, c, &c->n_own, (int)t->n_units);
+    if (t->grad_tier == ZINF_TIER_DRIVE)
+        grow(t, c, &c->grad_slots, 6);
+    if (fetches && t->config->look_ahead < 0)
+        grow(t, c, &c->look_ahead, 4);
+}
+
+static void choose(struct zinf_trainer *t)
+{
+    struct choice *c = &t->choice;
+    choose_least(t, c);
+    choose_activations(t, c);
+    choose_least(t, c);
+    if (t->layer_major && !strcmp(t->config->accumulation_order, "auto") && !fits(t, c)) {
+        t->layer_major = false;
+        t->n_x_micros = 1;
+        measure(t);
+        choose_least(t, c);
+        choose_activations(t, c);
+        choose_least(t, c);
+    }
+    choose_host(t, c);
+    choose_device(t, c);
+    set_places(t, c);
 }
 
 static int add_lines(struct zinf_trainer *t)
@@ -303,28 +492,42 @@ static int check_shared_ram(struct zinf_trainer *t)
     return -ENOMEM;
 }
 
+static int plan_tiers(struct zinf_trainer *t)
+{
+    struct zinf_tiers_options tiers = {
+        .layout = &t->layout,
+        .dtype = t->dtype,
+        .form = t->form,
+        .n_moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1,
+        .places = t->homes,
+        .store = t->store,
+    };
+    int code = zinf_tiers_plan(&t->tiers, &tiers, t->ledger);
+    uint64_t inputs = (t->n_layers + 1) * (uint64_t)t->n_x_micros;
+    if (code || !has_backward(t) || t->x_tier != ZINF_TIER_DRIVE)
+        return code;
+    t->x_extents = calloc(inputs, sizeof *t->x_extents);
+    if (!t->x_extents)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint64_t i = 0; !code && i < inputs; i++)
+        code = zinf_store_add_extent(t->store, t->sizes.x, &t->x_extents[i]);
+    return code;
+}
+
 int trainer_plan(struct zinf_trainer *t)
 {
     int code = zinf_ledger_create(&t->ledger);
     if (code || (code = add_process(t)))
         return code;
-    struct zinf_tiers_options tiers = {
-        .layout = &t->layout,
-        .dtype = t->dtype,
-        .n_moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1,
-        .has_state = has_backward(t),
-        .param = t->param_tier,
-        .state = t->state_tier,
-        .grad = t->grad_tier,
-        .store = t->store,
-    };
-    code = zinf_tiers_plan(&t->tiers, &tiers, t->ledger);
-    if (code)
-        return code;
+    t->homes = calloc(t->n_units, sizeof *t->homes);
+    if (!t->homes)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
     set_budgets(t);
     measure(t);
     choose(t);
-    code = add_lines(t);
+    code = plan_tiers(t);
+    if (!code)
+        code = add_lines(t);
     if (!code)
         code = zinf_ledger_check(t->ledger, t->budget);
     return code ? code : check_shared_ram(t);
@@ -334,18 +537,22 @@ static void place_activations(struct zinf_trainer *t)
 {
     const struct places *p = &t->at;
     bool backward = has_backward(t);
-    for (uint32_t l = 0; l < t->n_layers; l++) {
-        uint64_t offset = p->d_working;
-        if (block_is_kept(t, l))
-            offset = p->d_kept +
-                     (uint64_t)((int)l - ((int)t->n_layers - t->choice.n_kept)) * t->sizes.kept;
-        zinf_block_kept_layout(&t->compute, device_at(t, offset), &t->kept[l]);
-    }
+    for (uint32_t l = 0; l < t->n_layers; l++)
+        for (int64_t m = 0; m < t->n_x_micros; m++) {
+            uint64_t offset = p->d_working;
+            uint64_t first = t->n_layers - (uint64_t)t->choice.n_kept;
+            if (block_is_kept(t, l))
+                offset = p->d_kept +
+                         ((l - first) * (uint64_t)t->n_x_micros + (uint64_t)m) * t->sizes.kept;
+            zinf_block_kept_layout(&t->compute, device_at(t, offset),
+                                   &t->kept[(int64_t)l * t->n_x_micros + m]);
+        }
     zinf_block_scratch_layout(&t->compute, device_at(t, p->d_scratch), &t->scratch, backward);
-    int tiles = zinf_model_n_tiles(t->model);
-    zinf_head_layout(&t->compute, device_at(t, p->d_head), &t->head, t->choice.head_all ? tiles : 1,
-                     backward);
-    t->d_dx = device_at(t, p->d_dx);
+    for (int64_t m = 0; m < t->n_x_micros; m++) {
+        zinf_head_layout(&t->compute, device_at(t, p->d_head + (uint64_t)m * t->sizes.head),
+                         &t->heads[m], 0, backward);
+        t->heads[m].logits = (float *)device_at(t, p->d_logits);
+    }
 }
 
 static void place_head_tiles(struct zinf_trainer *t)
@@ -354,11 +561,11 @@ static void place_head_tiles(struct zinf_trainer *t)
     uint64_t own = t->at.d_own, grads = t->at.d_table_grads;
     for (int u = 0; u < zinf_model_n_tiles(t->model); u++) {
         uint64_t elems = t->layout.units[u].padded_elems;
-        t->tile_weights[u] = t->param_tier == ZINF_TIER_DEVICE
-                                 ? zinf_tiers_param(t->tiers, (uint32_t)u).memory
-                                 : device_at(t, own);
+        struct zinf_location home = zinf_tiers_param(t->tiers, (uint32_t)u, 0);
+        t->tile_places[u] =
+            unit_is_fetched(t, (uint32_t)u) ? zinf_at(device_at(t, own)) : zinf_of(&home);
         t->tile_grads[u] = (float *)device_at(t, grads);
-        if (t->grad_tier == ZINF_TIER_DEVICE)
+        if (t->homes[u].grad == ZINF_TIER_DEVICE)
             t->tile_sums[u] = (float *)zinf_tiers_unit_grad(t->tiers, (uint32_t)u).memory;
         own += elems * width;
         grads += elems * sizeof(float);

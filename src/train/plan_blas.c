@@ -25,7 +25,7 @@ uint64_t trainer_blas_bytes(const struct zinf_trainer *t)
 {
     uint64_t n_threads = (uint64_t)t->device->n_threads, most = 0;
     uint64_t hidden = (uint64_t)t->spec->hidden, tile = (uint64_t)t->spec->tile_rows;
-    uint64_t head_rows = (uint64_t)t->head.head_rows;
+    uint64_t head_rows = (uint64_t)t->head_rows;
     const struct zinf_unit_spec *block =
         zinf_model_unit(t->model, zinf_model_first_block(t->model));
     if (t->device->kind != ZINF_DEVICE_HOST)

@@ -146,10 +146,33 @@ static int csv_line(struct run_log *log, enum csv_tag tag, double value)
     return fflush(file) ? zinf_fail(-EIO, "cannot write csv_monitor's files") : 0;
 }
 
+static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
+#define N_LANES (sizeof lanes / sizeof *lanes)
+
+/* Which lane stood still for which other, where that took a millisecond or more. */
+static void print_stalls(FILE *file, const struct zinf_step_result *r)
+{
+    bool any = false;
+    fputs(", \"stall_seconds\": {", file);
+    for (size_t i = 0; i < N_LANES; i++) {
+        bool some = false;
+        for (size_t k = 0; k < N_LANES; k++) {
+            if (i == k || r->stall_seconds[i][k] < 0.001)
+                continue;
+            if (!some)
+                fprintf(file, "%s\"%s\": {", any ? ", " : "", lanes[i]);
+            fprintf(file, "%s\"%s\": %.4f", some ? ", " : "", lanes[k], r->stall_seconds[i][k]);
+            some = any = true;
+        }
+        if (some)
+            fputc('}', file);
+    }
+    fputc('}', file);
+}
+
 int run_log_step(struct run_log *log, const struct zinf_step_result *r,
                  const struct run_evaluation *evaluation)
 {
-    static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
     FILE *file = log->json;
     fprintf(file, "{\"step\": %llu", (unsigned long long)r->step);
     print_number(file, "loss", r->loss);
@@ -160,10 +183,16 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
             (unsigned long long)r->tokens);
     print_number(file, "step_seconds", r->seconds);
     print_number(file, "tokens_per_second", (double)r->tokens / r->seconds);
+    if (r->predicted_seconds > 0)
+        print_number(file, "predicted_seconds", r->predicted_seconds);
+    fprintf(file, ", \"schedule\": \"%s\", \"redone\": %llu", r->schedule ? r->schedule : "",
+            (unsigned long long)r->n_redone);
     fprintf(file, ", \"lane_seconds\": {");
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+    for (size_t i = 0; i < N_LANES; i++)
         fprintf(file, "%s\"%s\": %.4f", i ? ", " : "", lanes[i], r->lane_seconds[i]);
-    fprintf(file, "}, \"drive_bytes_read\": %llu, \"drive_bytes_written\": %llu",
+    fputc('}', file);
+    print_stalls(file, r);
+    fprintf(file, ", \"drive_bytes_read\": %llu, \"drive_bytes_written\": %llu",
             (unsigned long long)r->lane_bytes[0], (unsigned long long)r->lane_bytes[1]);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
     if (evaluation->tokens) {

@@ -5,10 +5,102 @@
  */
 #include "train/transfer.h"
 
-int trainer_settle(struct zinf_trainer *t)
+static int read_at(struct zinf_trainer *t, const struct zinf_location *where, uint64_t offset,
+                   void *memory, uint64_t bytes)
 {
-    (void)t; /* a step has made its update when it returns */
-    return 0;
+    return zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], where, offset, memory,
+                              bytes);
+}
+
+static int write_at(struct zinf_trainer *t, const struct zinf_location *where, uint64_t offset,
+                    const void *memory, uint64_t bytes)
+{
+    return zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], where, offset, memory,
+                               bytes);
+}
+
+/* One sub-group, and memory for a part of it. */
+struct part {
+    uint64_t n;
+    struct zinf_location param, state;
+    uint16_t *param_bits, *remainder; /* [most] each */
+    uint64_t most;
+};
+
+static struct part part_of(const struct zinf_trainer *t, uint32_t group)
+{
+    struct region r = trainer_region(t);
+    struct part p = {.n = t->layout.groups[group].n,
+                     .param = zinf_tiers_group_param(t->tiers, group, 0),
+                     .state = zinf_tiers_group_state(t->tiers, group, 0),
+                     .param_bits = (uint16_t *)(void *)r.tensor,
+                     .most = r.tensor_elems};
+    p.remainder = p.param_bits + p.most;
+    return p;
+}
+
+static int read_split(struct zinf_trainer *t, const struct part *p, float *flat)
+{
+    int code = 0;
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        code = read_at(t, &p->param, at * 2, p->param_bits, n * 2);
+        if (!code)
+            code = read_at(t, &p->state, at * 2, p->remainder, n * 2);
+        if (!code)
+            zinf_optim_join(flat + at, p->param_bits, p->remainder, n, t->device->n_threads);
+    }
+    return code;
+}
+
+static int write_split(struct zinf_trainer *t, const struct part *p, const float *flat)
+{
+    int code = 0;
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        zinf_optim_split(p->param_bits, p->remainder, flat + at, n, t->device->n_threads);
+        code = write_at(t, &p->param, at * 2, p->param_bits, n * 2);
+        if (!code)
+            code = write_at(t, &p->state, at * 2, p->remainder, n * 2);
+    }
+    return code;
+}
+
+static int write_whole(struct zinf_trainer *t, const struct part *p, const float *flat)
+{
+    int code = write_at(t, &p->state, 0, flat, p->n * sizeof *flat);
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        zinf_convert(p->param_bits, t->dtype, flat + at, ZINF_DTYPE_F32, n);
+        code = write_at(t, &p->param, at * 2, p->param_bits, n * 2);
+    }
+    return code;
+}
+
+static uint64_t moment_offset(const struct zinf_trainer *t, const struct part *p, int which)
+{
+    return zinf_state_bytes(t->form, which - 1, p->n);
+}
+
+static int read_part(struct zinf_trainer *t, const struct part *p, int which, float *flat)
+{
+    uint64_t bytes = p->n * sizeof *flat;
+    if (which)
+        return read_at(t, &p->state, moment_offset(t, p, which), flat, bytes);
+    if (t->form == ZINF_STATE_SPLIT)
+        return read_split(t, p, flat);
+    return read_at(t, t->form == ZINF_STATE_BARE ? &p->param : &p->state, 0, flat, bytes);
+}
+
+static int write_part(struct zinf_trainer *t, const struct part *p, int which, const float *flat)
+{
+    uint64_t bytes = p->n * sizeof *flat;
+    if (which)
+        return write_at(t, &p->state, moment_offset(t, p, which), flat, bytes);
+    if (t->form == ZINF_STATE_SPLIT)
+        return write_split(t, p, flat);
+    return t->form == ZINF_STATE_BARE ? write_at(t, &p->param, 0, flat, bytes)
+                                      : write_whole(t, p, flat);
 }
 
 int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat)
@@ -16,28 +108,10 @@ int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *
     const struct zinf_layout_unit *u = &t->layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
-        const struct zinf_layout_group *group = &t->layout.groups[g];
-        struct zinf_location where = zinf_tiers_group_state(t->tiers, g);
-        uint64_t bytes = group->n * sizeof(float);
-        code = zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where,
-                                  (uint64_t)which * bytes, flat + group->first, bytes);
+        struct part p = part_of(t, g);
+        code = read_part(t, &p, which, flat + t->layout.groups[g].first);
     }
     return code;
-}
-
-/* The rank's slice of the unit's parameters, rounded from the master. */
-static int write_param(struct zinf_trainer *t, uint32_t unit, const float *flat)
-{
-    const struct zinf_layout_unit *u = &t->layout.units[unit];
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
-    uint64_t width = zinf_dtype_bytes(t->dtype);
-    const void *packed = flat;
-    if (t->dtype != ZINF_DTYPE_F32) {
-        packed = trainer_region(t).packed;
-        zinf_convert((void *)packed, t->dtype, flat, ZINF_DTYPE_F32, u->slice_elems);
-    }
-    return zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], &where,
-                               u->slice_first * width, packed, u->slice_elems * width);
 }
 
 int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat)
@@ -45,11 +119,8 @@ int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const 
     const struct zinf_layout_unit *u = &t->layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
-        const struct zinf_layout_group *group = &t->layout.groups[g];
-        struct zinf_location where = zinf_tiers_group_state(t->tiers, g);
-        uint64_t bytes = group->n * sizeof(float);
-        code = zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], &where,
-                                   (uint64_t)which * bytes, flat + group->first, bytes);
+        struct part p = part_of(t, g);
+        code = write_part(t, &p, which, flat + t->layout.groups[g].first);
     }
-    return code || which ? code : write_param(t, unit, flat);
+    return code;
 }

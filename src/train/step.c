@@ -1,9 +1,11 @@
 /*
- * step: running a trainer's programs: one step of training, one loss, one row of logits. The norm
- * stands between gradients and update: clipping and overflow are decided there, exactly.
+ * step: running a trainer's programs: one step of training, one loss, one row of logits. Clipping
+ * and overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or
+ * goes ahead into the other generation and counts only if the step neither clips nor overflows.
  */
 #include "train/trainer.h"
 
+#include <float.h>
 #include <math.h>
 
 static void set_tokens(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
@@ -45,45 +47,137 @@ static double sum_losses(const struct zinf_trainer *t, uint64_t n)
     return sum;
 }
 
-/* Forward and backward of all micro-batches: *loss is the mean, *norm that of the true gradient. */
-static int run_gradients(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                         double *loss, double *norm)
+/* What the step's tokens are, and what the gradient of their loss is scaled by. */
+static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+                      uint64_t *count)
 {
     uint64_t n = (uint64_t)t->n_micro * t->rows;
     int code = check_tokens(t, inputs, n);
     if (code)
         return code;
     set_tokens(t, inputs, targets, n);
-    uint64_t count = count_targets(targets, n);
-    t->head.scale = (float)(t->loss_scale.scale / (double)(count ? count : 1));
-    code = zinf_executor_run(t->executor, &t->gradients);
-    if (code)
-        return code;
-    double sum = 0;
-    for (uint32_t g = 0; g < t->layout.n_groups; g++)
-        sum += t->norm_parts[g];
-    *norm = sqrt(sum) / t->loss_scale.scale;
-    *loss = sum_losses(t, n) / (double)(count ? count : 1);
+    *count = count_targets(targets, n);
+    t->heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    atomic_store(&t->partial, 0);
+    t->partial_limit = INFINITY;
     return 0;
 }
 
-static int run_update_program(struct zinf_trainer *t, double norm, double *lr)
+/* Of the true gradient, from the parts that the program left. */
+static double grad_norm(const struct zinf_trainer *t)
+{
+    double sum = 0;
+    for (uint32_t g = 0; g < t->layout.n_groups; g++)
+        sum += t->norm_parts[g];
+    return sqrt(sum) / t->loss_scale.scale;
+}
+
+static double mean_loss(const struct zinf_trainer *t, uint64_t count)
+{
+    return sum_losses(t, (uint64_t)t->n_micro * t->rows) / (double)(count ? count : 1);
+}
+
+/* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
+static struct update_scalars scalars_of(const struct zinf_trainer *t, double clip)
 {
     const struct zinf_config *c = t->config;
     struct zinf_lr now = zinf_lr_at(&c->scheduler, c->optimizer.lr, t->n_applied);
-    double clip = 1;
-    if (c->gradient_clipping > 0)
-        clip = fmax(1, (norm + 1e-6) / c->gradient_clipping);
-    t->grad_scale = (float)(1 / (clip * t->loss_scale.scale));
-    t->hyper.lr = (float)now.lr;
-    t->hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->hyper.beta1;
-    t->hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->hyper.beta2;
-    t->hyper.step = t->n_applied + 1;
-    *lr = now.lr;
-    int code = zinf_executor_run(t->executor, &t->update);
+    struct update_scalars s = {.hyper = t->hyper};
+    s.grad_scale = (float)(1 / (clip * t->loss_scale.scale));
+    s.hyper.lr = (float)now.lr;
+    s.hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->hyper.beta1;
+    s.hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->hyper.beta2;
+    s.hyper.step = t->n_applied + 1;
+    return s;
+}
+
+static double clip_of(const struct zinf_trainer *t, double norm)
+{
+    double limit = t->config->gradient_clipping;
+    return limit > 0 ? fmax(1, (norm + 1e-6) / limit) : 1;
+}
+
+static bool is_pending(const struct zinf_trainer *t, bool but_deferred)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->pending[u] && !(but_deferred && t->deferred[u]))
+            return true;
+    return false;
+}
+
+int trainer_settle(struct zinf_trainer *t)
+{
+    return trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+}
+
+/* Every unit's kept gradient is to be applied with these scalars. */
+static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
+{
+    t->late = scalars;
+    memset(t->pending, 1, t->n_units);
+}
+
+/* Speculation rests while at least half of the last steps would have failed. */
+static bool should_speculate(const struct zinf_trainer *t)
+{
+    int failed = 0, n = t->step < SPECULATION_MEMORY ? (int)t->step : SPECULATION_MEMORY;
+    for (int i = 0; i < n; i++)
+        failed += t->clipped[i];
+    return t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1);
+}
+
+/* The sum of squares from which the clip factor is more than 1, or overflow is certain. */
+static double speculation_limit(const struct zinf_trainer *t)
+{
+    double limit = t->config->gradient_clipping * t->loss_scale.scale;
+    return limit > 0 ? limit * limit : DBL_MAX;
+}
+
+/* One program: those updates that speculate, forward, backward. What it wrote counts if the step
+ * neither clips nor overflows; else the gradients are made once more and kept. */
+static int run_speculating(struct zinf_trainer *t, double *norm)
+{
+    int code = is_pending(t, true) ? trainer_settle(t) : 0;
+    if (code)
+        return code;
+    t->eager = scalars_of(t, 1);
+    t->partial_limit = speculation_limit(t);
+    atomic_store(&t->give_up, false);
+    code = zinf_executor_run(t->executor, &t->speculate);
+    if (code)
+        return code;
+    *norm = grad_norm(t);
+    bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
+    if (!failed) {
+        for (uint32_t u = 0; u < t->n_units; u++)
+            if (t->deferred[u])
+                t->pending[u] = 1;
+            else
+                *zinf_tiers_live(t->tiers, u) ^= 1;
+        t->late = t->eager;
+        return 0;
+    }
+    if (!isfinite(*norm))
+        return 0;
+    t->n_redone++;
+    t->partial_limit = INFINITY;
+    code = zinf_executor_run(t->executor, &t->gradients);
     if (!code)
-        t->n_applied++;
+        leave_pending(t, scalars_of(t, clip_of(t, *norm)));
     return code;
+}
+
+static int run_waiting(struct zinf_trainer *t, double *norm)
+{
+    bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD;
+    int code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
+    if (code)
+        return code;
+    *norm = grad_norm(t);
+    if (!isfinite(*norm))
+        return 0;
+    leave_pending(t, scalars_of(t, clip_of(t, *norm)));
+    return apart ? trainer_settle(t) : 0;
 }
 
 static void report_lanes(struct zinf_trainer *t, struct zinf_step_result *result)
@@ -94,6 +188,8 @@ static void report_lanes(struct zinf_trainer *t, struct zinf_step_result *result
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         result->lane_seconds[lane] = times.busy_seconds[lane];
         result->lane_bytes[lane] = times.bytes[lane];
+        for (int other = 0; other < ZINF_LANES; other++)
+            result->stall_seconds[lane][other] = times.stall_seconds[lane][other];
         if (times.busy_seconds[lane] > times.busy_seconds[busiest])
             busiest = lane;
     }
@@ -111,46 +207,81 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow)
     return zinf_loss_scale_update(&t->loss_scale, overflow);
 }
 
+/* The first step is run one operation at a time, and its operations are measured. */
+static int run_step(struct zinf_trainer *t, double *norm)
+{
+    bool first = !t->planned;
+    int code;
+    if (first)
+        trainer_measure_begin(t);
+    if (should_speculate(t))
+        code = run_speculating(t, norm);
+    else
+        code = run_waiting(t, norm);
+    if (first) {
+        trainer_measure_end(t);
+        t->planned = true;
+        if (!code)
+            code = trainer_replan(t);
+    }
+    return code;
+}
+
 int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
                       struct zinf_step_result *result)
 {
-    uint64_t begin = zinf_now_ns();
-    double loss, norm,
-        lr = zinf_lr_at(&t->config->scheduler, t->config->optimizer.lr, t->n_applied).lr;
+    uint64_t begin = zinf_now_ns(), count;
+    double norm = 0, scale = t->loss_scale.scale, expected = t->predicted_seconds;
+    double lr = zinf_lr_at(&t->config->scheduler, t->config->optimizer.lr, t->n_applied).lr;
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
+    int code = begin_step(t, inputs, targets, &count);
+    if (code)
+        return code;
     t->step++;
-    int code = run_gradients(t, inputs, targets, &loss, &norm);
+    const char *schedule = schedule_name(t->schedule);
+    code = run_step(t, &norm);
     if (code)
         return code;
     bool overflow = !isfinite(norm);
-    double scale = t->loss_scale.scale;
-    if (!overflow)
-        code = run_update_program(t, norm, &lr);
-    if (!code)
-        code = judge_overflow(t, overflow);
+    t->clipped[t->step % SPECULATION_MEMORY] = overflow || clip_of(t, norm) != 1;
+    t->n_applied += !overflow;
+    code = judge_overflow(t, overflow);
     if (code)
         return code;
     *result = (struct zinf_step_result){
         .step = t->step,
         .n_applied = t->n_applied,
-        .loss = loss,
+        .loss = mean_loss(t, count),
         .grad_norm = norm,
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
         .tokens = (uint64_t)t->n_micro * t->rows,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
+        .predicted_seconds = expected,
+        .schedule = schedule,
+        .n_redone = t->n_redone,
     };
     report_lanes(t, result);
     return 0;
 }
 
 int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                           double *loss, double *grad_norm)
+                           double *loss, double *norm)
 {
+    uint64_t count;
+    int code = trainer_settle(t);
     t->compute.train = false;
-    return run_gradients(t, inputs, targets, loss, grad_norm);
+    if (!code)
+        code = begin_step(t, inputs, targets, &count);
+    if (!code)
+        code = zinf_executor_run(t->executor, &t->gradients);
+    if (code)
+        return code;
+    *loss = mean_loss(t, count);
+    *norm = grad_norm(t);
+    return 0;
 }
 
 int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
@@ -161,6 +292,8 @@ int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
                          (long long)n_windows, (long long)t->batch);
     int code = check_tokens(t, inputs, n);
+    if (!code)
+        code = trainer_settle(t);
     if (code)
         return code;
     set_tokens(t, inputs, targets, n);
@@ -177,6 +310,8 @@ int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, f
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->seq);
     int code = check_tokens(t, ids, (uint64_t)n);
+    if (!code)
+        code = trainer_settle(t);
     if (code)
         return code;
     set_tokens(t, ids, ids, (uint64_t)n);

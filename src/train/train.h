@@ -13,6 +13,7 @@
 #ifndef ZINF_TRAIN_H
 #define ZINF_TRAIN_H
 
+#include "aio/aio.h"
 #include "base/base.h"
 #include "config/config.h"
 #include "kernels/kernels.h"
@@ -64,6 +65,9 @@ struct zinf_trainer_options {
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
     enum zinf_device_kind device;
+    /* For tests: the drives' faults, and operations that start late by up to delay_us. */
+    const struct zinf_aio_faults *faults;
+    uint32_t delay_us;
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);
@@ -83,12 +87,16 @@ struct zinf_step_result {
     double loss;        /* mean over the step's tokens */
     double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
     double lr, loss_scale;
-    bool skipped; /* overflow: no update was made */
-    double seconds;
+    bool skipped;                      /* overflow: no update was made */
+    double seconds, predicted_seconds; /* 0: not predicted */
     uint64_t tokens;
-    /* busy seconds by lane, and the lane that was busiest */
+    const char *schedule; /* of this step */
+    uint64_t n_redone;    /* steps so far whose early updates were taken back */
+    /* busy seconds by lane, and the lane that was busiest; seconds that lane a stood still for
+     * lane b */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
+    double stall_seconds[8][8];
     const char *bottleneck;
 };
 /* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */

@@ -24,6 +24,53 @@ static void choose_tiers(struct zinf_trainer *t)
         t->state_tier = ZINF_TIER_HOST;
         t->grad_tier = ZINF_TIER_HOST;
     }
+    if (!strcmp(c->activation_device, "nvme"))
+        t->x_tier = ZINF_TIER_DRIVE;
+    else if (!strcmp(c->activation_device, "cpu") || c->cpu_checkpointing)
+        t->x_tier = ZINF_TIER_HOST;
+    t->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
+              : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
+                                            : ZINF_STATE_WHOLE;
+    t->fills = !strcmp(c->placement, "fill") || (!strcmp(c->placement, "auto") && c->host_memory);
+}
+
+static int check_tiers(const struct zinf_trainer *t)
+{
+    if (trains(t) && t->grad_tier != t->state_tier &&
+        !(t->grad_tier == ZINF_TIER_HOST && t->state_tier == ZINF_TIER_DRIVE))
+        return zinf_fail(-EINVAL,
+                         "gradients on the %s tier with optimizer state on the %s tier: set "
+                         "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
+                         zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
+    if (trains(t) && t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable)
+        return zinf_fail(-ENOTSUP,
+                         "optimizer state on %s is not supported: set "
+                         "zero_optimization.offload_optimizer.device to cpu or nvme",
+                         t->device->name);
+    return 0;
+}
+
+static enum schedule wanted_schedule(const struct zinf_trainer *t)
+{
+    for (int i = SCHEDULE_SERIAL; i < SCHEDULES; i++)
+        if (!strcmp(t->config->schedule, schedule_name((enum schedule)i)))
+            return (enum schedule)i;
+    return SCHEDULE_AUTO;
+}
+
+/* What the step does, but for sizes. */
+static void choose_step(struct zinf_trainer *t)
+{
+    const char *order = t->config->accumulation_order;
+    bool possible = t->n_micro > 1 && t->n_micro <= MAX_LAYER_MAJOR;
+    bool moves = t->param_tier != ZINF_TIER_DEVICE || t->grad_tier != ZINF_TIER_DEVICE;
+    t->direct = t->config->direct && t->device->host_addressable;
+    t->layer_major =
+        possible && (!strcmp(order, "layer-major") || (!strcmp(order, "auto") && moves));
+    t->n_x_micros = t->layer_major ? t->n_micro : 1;
+    t->wanted = wanted_schedule(t);
+    t->schedule = SCHEDULE_SERIAL;
+    t->generations = t->wanted == SCHEDULE_AUTO || t->wanted == SCHEDULE_UPDATE_IN_BACKWARD ? 2 : 1;
 }
 
 static int choose_hyper(struct zinf_trainer *t)
@@ -121,7 +168,7 @@ static const struct zinf_config_offload *drive_section(const struct zinf_trainer
 static int open_store(struct zinf_trainer *t)
 {
     if (t->param_tier != ZINF_TIER_DRIVE && t->state_tier != ZINF_TIER_DRIVE &&
-        t->grad_tier != ZINF_TIER_DRIVE)
+        t->grad_tier != ZINF_TIER_DRIVE && t->x_tier != ZINF_TIER_DRIVE)
         return 0;
     const struct zinf_config_offload *section = drive_section(t);
     const char *name = section == &t->config->offload_param ? "offload_param" : "offload_optimizer";
@@ -161,13 +208,18 @@ static int open_device(struct zinf_trainer *t)
 static int take_arrays(struct zinf_trainer *t)
 {
     size_t tiles = (size_t)zinf_model_n_tiles(t->model);
-    t->kept = calloc(t->n_layers, sizeof *t->kept);
+    t->kept = calloc((size_t)t->n_layers * (size_t)t->n_x_micros, sizeof *t->kept);
+    t->heads = calloc((size_t)t->n_x_micros, sizeof *t->heads);
+    t->tile_places = calloc(tiles, sizeof *t->tile_places);
     t->tile_weights = calloc(tiles, sizeof *t->tile_weights);
     t->tile_grads = calloc(tiles, sizeof *t->tile_grads);
     t->tile_sums = calloc(tiles, sizeof *t->tile_sums);
-    if (!t->kept || !t->tile_weights || !t->tile_grads || !t->tile_sums)
+    t->deferred = calloc(t->n_units, sizeof *t->deferred);
+    t->pending = calloc(t->n_units, sizeof *t->pending);
+    if (!t->kept || !t->heads || !t->tile_places || !t->tile_weights || !t->tile_grads ||
+        !t->tile_sums || !t->deferred || !t->pending)
         return zinf_fail(-ENOMEM, "no memory for the trainer's tables");
-    t->head.head_rows = zinf_head_rows(t->spec, (int64_t)t->rows);
+    t->head_rows = zinf_head_rows(t->spec, (int64_t)t->rows);
     return 0;
 }
 
@@ -209,28 +261,19 @@ static int start_executor(struct zinf_trainer *t)
         .run = trainer_run_op,
         .context = t,
         .op_name = trainer_op_name,
+        .skip = trainer_skip_op,
+        .measured = trainer_measured,
         .store = t->store,
         .trace_path = t->config->trace,
     };
     set_io(t, &options.read_queue);
+    options.read_queue.faults = t->options.faults;
     options.write_queue = options.read_queue;
     if (t->store) {
         options.register_base = host_at(t, t->at.h_transfer);
         options.register_bytes = t->host.bytes - t->at.h_transfer;
     }
     return zinf_executor_create(&t->executor, &options);
-}
-
-static int emit_programs(struct zinf_trainer *t)
-{
-    int code = 0;
-    if (t->options.mode != ZINF_TRAINER_FORWARD)
-        code = trainer_emit_gradients(t);
-    if (!code && t->options.mode == ZINF_TRAINER_TRAIN)
-        code = trainer_emit_update(t);
-    if (!code)
-        code = trainer_emit_forward(t);
-    return code ? code : trainer_emit_logits(t);
 }
 
 static int create(struct zinf_trainer *t)
@@ -241,6 +284,10 @@ static int create(struct zinf_trainer *t)
         code = open_model(t);
     if (!code)
         code = open_device(t);
+    if (!code) {
+        choose_step(t);
+        code = check_tiers(t);
+    }
     if (!code)
         code = lay_out(t);
     if (!code)
@@ -252,7 +299,7 @@ static int create(struct zinf_trainer *t)
     if (!code)
         code = take_memory(t);
     if (!code)
-        code = emit_programs(t);
+        code = trainer_build_programs(t);
     if (!code)
         code = start_executor(t);
     return code ? code : trainer_load(t);
@@ -280,7 +327,9 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
         return;
     zinf_executor_destroy(t->executor);
     zinf_program_fini(&t->gradients);
-    zinf_program_fini(&t->update);
+    zinf_program_fini(&t->drain);
+    zinf_program_fini(&t->wait);
+    zinf_program_fini(&t->speculate);
     zinf_program_fini(&t->forward);
     zinf_program_fini(&t->logits);
     zinf_tiers_destroy(t->tiers);
@@ -293,7 +342,13 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_ledger_destroy(t->ledger);
     zinf_layout_fini(&t->layout);
     zinf_model_close(t->model);
+    free(t->homes);
+    free(t->x_extents);
+    free(t->deferred);
+    free(t->pending);
+    free(t->heads);
     free(t->kept);
+    free(t->tile_places);
     free(t->tile_weights);
     free(t->tile_grads);
     free(t->tile_sums);

@@ -11,29 +11,87 @@
 #include "offload/offload.h"
 #include "train/train.h"
 
-#define MAX_LOOK_AHEAD 8
-#define STATE_SLOTS 3 /* sub-groups under way: one read, one updated, one written */
-#define OUT_SLOTS 2   /* updated parameters on their way to their tier */
-#define GRAD_STAGES 2 /* gradients on their way to their sum, on the host */
+#include <stdatomic.h>
+
+#define MAX_LOOK_AHEAD 16
+#define MAX_STATE_SLOTS 16
+#define MAX_GRAD_SLOTS 16
+#define GRAD_STAGES 3         /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4             /* block inputs on the device, where they live elsewhere, at least */
+#define MAX_LAYER_MAJOR 512   /* micro-batches that may run layer by layer */
+#define X_STAGES 3            /* and on their way between it and the drive */
+#define SPECULATION_MEMORY 16 /* steps that decide whether to speculate */
+
+enum schedule {
+    SCHEDULE_AUTO,
+    SCHEDULE_SERIAL,             /* one operation at a time */
+    SCHEDULE_PREFETCH,           /* lanes overlap; the update waits for the norm */
+    SCHEDULE_UPDATE_IN_FORWARD,  /* ... and runs in the next forward */
+    SCHEDULE_UPDATE_IN_BACKWARD, /* as soon as a gradient is complete, speculating */
+    SCHEDULES,
+};
+const char *schedule_name(enum schedule schedule);
 
 struct choice {
-    int look_ahead; /* parameter slots on the device less one */
-    int grad_slots; /* device gradients on their way out */
-    int n_kept;     /* blocks [n_layers - n_kept, n_layers) keep their activations */
-    int n_own;      /* units that have a device slot of their own, from unit 0 */
-    bool head_all;  /* all table tiles on the device at once: logits computed once */
+    int look_ahead;    /* parameter slots on the device less one */
+    int grad_slots;    /* gradients on the device */
+    int state_slots;   /* sub-groups under way */
+    int n_kept;        /* blocks [n_layers - n_kept, n_layers) keep their activations */
+    int n_own;         /* units that have a device slot of their own, from unit 0 */
+    bool head_all;     /* all table tiles on the device at once: logits computed once */
+    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states; /* the same for optimizer state */
+    int n_host_grads;  /* blocks whose kept gradients it takes, from the last */
+    bool host_tables;  /* the same for gradients of table, position and final norm */
 };
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
-    uint64_t d_slots, d_own, d_grad_slots, d_out, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
-        d_head, d_workspace, d_table_grads;
-    uint64_t h_tokens, h_scalars, h_param_stages, h_grad_stages, h_state_slots, h_out, h_transfer;
+    uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
+        d_head, d_logits, d_workspace, d_table_grads;
+    uint64_t h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
+        h_transfer;
 };
 
 struct trainer_sizes {
-    uint64_t slot, grad_slot, kept, scratch, head, workspace, out, x, state_slot;
-    uint64_t transfer; /* what loading and saving need on the host */
+    uint64_t slot, grad_slot, kept, scratch, head, logits, workspace, x;
+    uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
+    uint64_t tile_state, tile_grad; /* offsets in it */
+    uint64_t transfer;              /* what loading and saving need on the host */
+};
+
+/* What an operation does; operands by number. */
+enum op_kind {
+    OP_COPY_IN,    /* H2D: at[0] <- at[1], bytes */
+    OP_COPY_OUT,   /* D2H: at[0] <- at[1], bytes */
+    OP_EMBED_TILE, /* at[0] weights, at[1] x */
+    OP_EMBED_POSITION,
+    OP_BLOCK,          /* at[0] weights, at[1] x in, at[2] x out; arg layer */
+    OP_BLOCK_BACKWARD, /* at[0] weights, at[1] x in, at[2] grads; arg 2 layer + recompute */
+    OP_HEAD_NORM,      /* at[0] weights, at[1] x */
+    OP_HEAD_TILE,      /* at[0] weights */
+    OP_HEAD_FINISH,
+    OP_HEAD_ALL,           /* arg: 1: gradients go to the sums */
+    OP_HEAD_TILE_BACKWARD, /* at[0] weights, at[2] grads */
+    OP_HEAD_NORM_BACKWARD, /* at[0] weights, at[1] x, at[2] grads */
+    OP_EMBED_DROPOUT_BACKWARD,
+    OP_EMBED_TILE_BACKWARD, /* at[2] grads; arg: 1: adds to them */
+    OP_EMBED_POSITION_BACKWARD,
+    OP_GRAD_ADD,   /* DEVICE or HOST: at[0] += at[1], bytes */
+    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient */
+    OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
+                    * arg group */
+    OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
+    OP_ROW_LOGITS, /* at[0] weights */
+    OP_READ,
+    OP_WRITE,
+    OP_KINDS,
+};
+
+/* How long operations take, alone on the machine: seconds a unit of work (flops, or bytes where
+ * there are none), by kind. */
+struct op_rates {
+    double seconds[OP_KINDS]; /* 0: not known */
 };
 
 struct zinf_trainer {
@@ -55,7 +113,16 @@ struct zinf_trainer {
     struct zinf_store *store;
     struct zinf_ledger *ledger;
     uint64_t budget[ZINF_MEMORY_TIERS];
-    enum zinf_tier param_tier, state_tier, grad_tier;
+    /* as configured; a unit's own place may be faster where a budget has room */
+    enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
+    enum zinf_state_form form;
+    struct zinf_home *homes; /* [n_units] */
+    uint8_t generations;     /* of what can be taken back */
+    bool direct;             /* drive and CPU use device memory themselves */
+    bool fills;              /* budgets are filled beyond what the configuration names */
+    bool layer_major;
+    int64_t n_x_micros;     /* micro-batches whose activations exist at once: G, or 1 */
+    zinf_extent *x_extents; /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
     struct choice choice;
     struct places at;
     struct trainer_sizes sizes;
@@ -64,32 +131,54 @@ struct zinf_trainer {
     /* pointers into the arenas */
     int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
     int32_t *h_ids, *h_targets, *h_positions;
-    float *d_losses, *h_losses; /* [G][N] */
-    float *h_logits;            /* [tiles][tile_rows] */
-    char *d_dx;
-    struct zinf_block_kept *kept; /* [n_layers]: kept ones; others point to working */
+    float *d_losses, *h_losses;   /* [G][N] */
+    float *h_logits;              /* [tiles][tile_rows] */
+    struct zinf_block_kept *kept; /* [n_layers][n_x_micros]: kept ones; others point to working */
     struct zinf_block_scratch scratch;
-    struct zinf_head head;
-    const void **tile_weights; /* [n_tiles], head_all, as the next two */
-    float **tile_grads;        /* an area of their own */
-    float **tile_sums;         /* the sums, where they are on the device */
+    struct zinf_head *heads; /* [n_x_micros]; logits are shared */
+    int64_t head_rows;
+    struct zinf_operand *tile_places; /* [n_tiles], head_all, as the next three */
+    const void **tile_weights;
+    float **tile_grads; /* an area of their own */
+    float **tile_sums;  /* the sums, where they are on the device */
 
     struct zinf_executor *executor;
-    struct zinf_program gradients, update, forward, logits;
+    /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
+     * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
+     */
+    struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    enum schedule wanted, schedule; /* as configured; in use, from the second step on */
+    uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
+    struct op_rates rates;
+    bool measuring, planned; /* planned: the schedule has been chosen */
+    double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
+    struct zinf_machine machine;
+    double predicted_seconds; /* of a step; 0: not known */
 
     /* scalars of the running program */
     struct zinf_compute compute;
     int64_t logits_row;
     double *norm_parts; /* [n_groups] sums of squares */
-    float grad_scale;
-    struct zinf_optim_hyper hyper;
+    struct update_scalars {
+        struct zinf_optim_hyper hyper;
+        float grad_scale;
+    } eager, late;                    /* of updates within the step, and of pending ones */
+    uint8_t *pending;                 /* [n_units]: the kept gradient awaits its update */
+    _Atomic bool give_up;             /* speculation has failed in this step */
+    double partial_limit;             /* sum of squares from which it has */
+    _Atomic double partial;           /* sum of squares so far */
+    bool clipped[SPECULATION_MEMORY]; /* of the last steps */
+    _Atomic uint32_t n_disturbed;
+    uint64_t n_redone; /* steps whose speculation failed */
 
     uint64_t step, n_applied;
+    struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
 };
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
+bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit);
 /* plan_blas.c: what OpenBLAS takes outside of the arenas */
 uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
 /* After the arenas exist: every pointer. */
@@ -105,11 +194,19 @@ static inline char *host_at(const struct zinf_trainer *t, uint64_t offset)
     return t->host.base + offset;
 }
 
-/* Input of block l (l = n_layers: of the final norm). Forward alone has two, in turn. */
-static inline char *x_at(const struct zinf_trainer *t, uint32_t layer)
+static inline uint32_t first_block(const struct zinf_trainer *t)
 {
-    uint64_t slot = t->options.mode == ZINF_TRAINER_FORWARD ? layer % 2 : layer;
-    return device_at(t, t->at.d_x + slot * t->sizes.x);
+    return (uint32_t)zinf_model_first_block(t->model);
+}
+
+static inline int x_slots(const struct zinf_trainer *t)
+{
+    return X_SLOTS + (t->layer_major ? (int)t->n_micro : 0);
+}
+
+static inline char *dx_at(const struct zinf_trainer *t, int64_t micro)
+{
+    return device_at(t, t->at.d_dx + (uint64_t)micro * t->sizes.x);
 }
 
 static inline bool block_is_kept(const struct zinf_trainer *t, uint32_t layer)
@@ -117,41 +214,56 @@ static inline bool block_is_kept(const struct zinf_trainer *t, uint32_t layer)
     return (int)(t->n_layers - layer) <= t->choice.n_kept;
 }
 
-/* emit.c, emit_update.c: the programs */
-enum op_kind {
-    OP_COPY_IN,    /* H2D: memory <- memory2, bytes */
-    OP_COPY_OUT,   /* D2H: memory <- memory2, bytes */
-    OP_EMBED_TILE, /* memory weights, unit, micro */
-    OP_EMBED_POSITION,
-    OP_BLOCK,          /* memory weights; arg = layer */
-    OP_BLOCK_BACKWARD, /* memory weights, memory2 grads; arg = 2 layer + recompute */
-    OP_HEAD_NORM,
-    OP_HEAD_TILE,
-    OP_HEAD_FINISH,
-    OP_HEAD_ALL,
-    OP_HEAD_TILE_BACKWARD,
-    OP_HEAD_NORM_BACKWARD,
-    OP_EMBED_DROPOUT_BACKWARD,
-    OP_EMBED_TILE_BACKWARD,
-    OP_EMBED_POSITION_BACKWARD,
-    OP_GRAD_ADD,  /* DEVICE or HOST: memory += memory2, bytes */
-    OP_NORM_PART, /* DEVICE or HOST: memory = unit's gradient */
-    OP_UPDATE,    /* DEVICE or HOST: memory state, memory2 param out, memory3 grad; arg group */
-    OP_ROW_LOGITS,
-    OP_DRIVE, /* READ, WRITE */
+static inline bool trains(const struct zinf_trainer *t)
+{
+    return t->options.mode == ZINF_TRAINER_TRAIN;
+}
+
+static inline bool has_backward(const struct zinf_trainer *t)
+{
+    return t->options.mode != ZINF_TRAINER_FORWARD;
+}
+
+/* Whether an update of the unit can be taken back. */
+static inline bool unit_speculates(const struct zinf_trainer *t, uint32_t unit)
+{
+    return t->homes[unit].generations == 2;
+}
+
+/* emit.c, emit_grad.c, emit_update.c: the programs */
+enum op_flags {
+    OP_DEFERRED = 1, /* left out unless the unit is pending */
+    OP_EAGER = 2,    /* left out once speculation has failed */
 };
 int trainer_emit_gradients(struct zinf_trainer *t);
+int trainer_emit_drain(struct zinf_trainer *t);
+int trainer_emit_wait(struct zinf_trainer *t);
+int trainer_emit_speculate(struct zinf_trainer *t);
 int trainer_emit_forward(struct zinf_trainer *t);
 int trainer_emit_logits(struct zinf_trainer *t);
-int trainer_emit_update(struct zinf_trainer *t);
+
+/* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
+int trainer_build_programs(struct zinf_trainer *t);
+/* Whether t->schedule is what the next step shall follow; the first step measures. */
+int trainer_replan(struct zinf_trainer *t);
+/* cost.c: op->seconds and op->cpu */
+void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op);
+void trainer_default_rates(struct zinf_trainer *t);
+void trainer_measured(void *context, const struct zinf_op *op, double seconds);
+/* What was measured since trainer_measure_begin becomes the rates. */
+void trainer_measure_begin(struct zinf_trainer *t);
+void trainer_measure_end(struct zinf_trainer *t);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
+bool trainer_skip_op(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
+const char *trainer_kind_name(enum op_kind kind);
 
 /* state_access.c: what checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
  * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments. */
-/* Makes the updates that a step left to be made later. */
+/* step.c: makes the updates that a step left to be made later; before anything else looks at
+ * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
 int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
 /* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */

@@ -149,34 +149,66 @@ static int write_location(const struct zinf_trainer *t, const struct zinf_locati
                                bytes);
 }
 
-/* Master weights; moments start at zero: extents and host memory are zero, a device may not be. */
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The part of the masters that the parameters do not hold: of `n` elements of the group from
+ * `at` on, made in the region's tensor. */
+static int place_masters(const struct zinf_trainer *t, const struct zinf_location *state,
+                         uint64_t at, const float *values, uint64_t n, const struct region *r)
+{
+    if (t->form == ZINF_STATE_WHOLE)
+        return write_location(t, state, at * sizeof(float), values, n * sizeof(float));
+    uint16_t *remainder = (uint16_t *)r->tensor, *param = remainder + r->tensor_elems;
+    zinf_optim_split(param, remainder, values, n, t->device->n_threads);
+    return write_location(t, state, at * sizeof *remainder, remainder, n * sizeof *remainder);
+}
+
+/* Moments start at zero: extents and host memory are zero, a device may not be. */
 static int place_state(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
     const struct zinf_layout_unit *u = &t->layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
         const struct zinf_layout_group *group = &t->layout.groups[g];
-        struct zinf_location where = zinf_tiers_group_state(t->tiers, g);
-        uint64_t bytes = group->n * sizeof(float);
+        const float *values = r->unit + u->slice_first + group->first;
+        struct zinf_location where = zinf_tiers_group_state(t->tiers, g, 0);
         if (where.tier == ZINF_TIER_DEVICE)
             code = t->device->ops->fill_zero(t->queues[ZINF_LANE_H2D], where.memory, where.bytes);
-        if (!code)
-            code = write_location(t, &where, 0, r->unit + u->slice_first + group->first, bytes);
+        if (t->form == ZINF_STATE_BARE)
+            continue;
+        for (uint64_t at = 0; !code && at < group->n; at += r->tensor_elems)
+            code =
+                place_masters(t, &where, at, values + at, least(r->tensor_elems, group->n - at), r);
     }
     return code;
 }
 
+/* A split master's upper half is rounded as the optimizer rounds it. */
+static void pack_unit(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
+{
+    uint64_t n = t->layout.units[unit].padded_elems;
+    if (t->dtype == ZINF_DTYPE_F32)
+        return;
+    if (t->form != ZINF_STATE_SPLIT || !trains(t)) {
+        zinf_convert(r->packed, t->dtype, r->unit, ZINF_DTYPE_F32, n);
+        return;
+    }
+    uint16_t *remainder = (uint16_t *)r->tensor, *param = (uint16_t *)(void *)r->packed;
+    for (uint64_t at = 0; at < n; at += r->tensor_elems)
+        zinf_optim_split(param + at, remainder, r->unit + at, least(r->tensor_elems, n - at),
+                         t->device->n_threads);
+}
+
 static int place_unit(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
-    const void *packed = r->unit;
-    if (t->dtype != ZINF_DTYPE_F32) {
-        zinf_convert(r->packed, t->dtype, r->unit, ZINF_DTYPE_F32,
-                     t->layout.units[unit].padded_elems);
-        packed = r->packed;
-    }
+    struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
+    pack_unit(t, unit, r);
+    const void *packed = t->dtype == ZINF_DTYPE_F32 ? (const void *)r->unit : r->packed;
     int code = write_location(t, &where, 0, packed, where.bytes);
-    if (!code && t->options.mode == ZINF_TRAINER_TRAIN)
+    if (!code && trains(t))
         code = place_state(t, unit, r);
     return code;
 }
@@ -276,7 +308,7 @@ static int append_unit(struct zinf_tensors_writer *writer, const struct zinf_uni
 
 static int read_param(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit);
+    struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
     void *target = t->dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
     int code = zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where, 0, target,
                                   where.bytes);
@@ -349,7 +381,9 @@ out:
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
 {
     struct zinf_tensors_writer_options options = {.path = folder};
-    int code = zinf_make_dirs(folder);
+    int code = trainer_settle(t);
+    if (!code)
+        code = zinf_make_dirs(folder);
     if (!code)
         code = trainer_settle(t);
     if (!code)

@@ -1,0 +1,66 @@
+/*
+ * builder: a program while it is being built, and the simulated lanes that scheduling and
+ * prediction share. Inside this folder only.
+ *
+ * While building, waits are the true dependences alone, none left out: lanes have no order yet and
+ * buffers no slots. Scheduling fixes both and adds the waits that slots need.
+ */
+#ifndef ZINF_OFFLOAD_BUILDER_H
+#define ZINF_OFFLOAD_BUILDER_H
+
+#include "offload/offload.h"
+
+#define NONE UINT32_MAX
+
+struct resource {
+    uint32_t writer;   /* last operation that wrote, or NONE */
+    uint32_t *readers; /* operations that read since */
+    uint32_t n_readers, capacity;
+    zinf_pool pool;      /* of a buffer, or NONE */
+    uint32_t first;      /* a buffer's first operation */
+    uint32_t n_touches;  /* operations that use a buffer */
+    uint32_t last_touch; /* the latest of them, so that each counts once */
+};
+/* Operation op uses a buffer. */
+struct touch {
+    uint32_t op;
+    zinf_buffer buffer;
+};
+struct zinf_builder {
+    struct resource *resources;
+    uint32_t n_resources, resources_capacity;
+    struct zinf_pool_options *pools;
+    uint32_t n_pools, pools_capacity;
+    struct touch *touches; /* in order of op */
+    uint32_t n_touches, touches_capacity;
+    uint32_t ops_capacity, waits_capacity;
+    uint32_t *found; /* waits of the operation being added */
+    uint32_t n_found, found_capacity;
+};
+int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t width);
+void zinf_builder_destroy(struct zinf_builder *builder);
+
+/* A lane whose operations end in the order in which they began. Drive lanes do not. */
+static inline bool lane_in_order(enum zinf_lane lane)
+{
+    return lane != ZINF_LANE_READ && lane != ZINF_LANE_WRITE;
+}
+
+/* schedule_list.c: order[i] becomes the operation that starts i-th when each lane takes the ready
+ * operation that is needed earliest. */
+int zinf_schedule_list(const struct zinf_program *program, const struct zinf_machine *machine,
+                       uint32_t *order);
+
+/* simulate.c: lanes with one operation each, which slow each other. */
+struct simulation {
+    const struct zinf_machine *machine;
+    const struct zinf_op *op[ZINF_LANES]; /* under way, or NULL */
+    double left[ZINF_LANES];              /* seconds of it, alone */
+    double now;
+};
+void simulation_start(struct simulation *s, const struct zinf_op *op);
+/* Goes on to when the next operation ends; returns the lanes, as bits, whose operation has ended
+ * (they are empty then), or 0 if none was under way. out (may be NULL) is added to. */
+unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out);
+
+#endif

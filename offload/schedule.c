@@ -1,0 +1,237 @@
+/*
+ * schedule: ends the building of a program. An order of all operations is found; slots are given
+ * to buffers in that order, the one that was left longest ago first; waits are made anew: true
+ * dependences, and those on the last tenant of a slot, less what the order of a lane implies.
+ */
+#include "offload/builder.h"
+
+#include <stdlib.h>
+
+struct slot {
+    zinf_buffer tenant; /* NONE: never used */
+    uint32_t left_at;   /* position after which it is free */
+    bool taken;
+};
+
+struct freeze {
+    struct zinf_program *program;
+    const struct zinf_builder *b;
+    uint32_t *order, *position;   /* [n_ops]: position -> operation, and back */
+    uint32_t *first_touch;        /* [n_ops + 1] into b->touches, by operation */
+    uint32_t *touches_left;       /* [n_resources] */
+    uint32_t *slot_of;            /* [n_resources]: of a buffer */
+    zinf_buffer *before;          /* [n_resources]: the slot's tenant before a buffer, or NONE */
+    struct slot **slots;          /* [n_pools][n_slots] */
+    uint32_t *first_user, *users; /* users of each buffer, by operation */
+    struct zinf_op *ops;
+    uint32_t *waits, n_waits, waits_capacity;
+    uint32_t *found, n_found, found_capacity;
+};
+
+static int out_of_memory(const struct zinf_program *p)
+{
+    return zinf_fail(-ENOMEM, "no memory to schedule %u operations", p->n_ops);
+}
+
+static int prepare(struct freeze *f)
+{
+    const struct zinf_builder *b = f->b;
+    uint32_t n = f->program->n_ops, r = b->n_resources;
+    f->order = calloc(n + 1, sizeof *f->order);
+    f->position = calloc(n + 1, sizeof *f->position);
+    f->first_touch = calloc(n + 2, sizeof *f->first_touch);
+    f->touches_left = calloc(r + 1, sizeof *f->touches_left);
+    f->slot_of = calloc(r + 1, sizeof *f->slot_of);
+    f->before = calloc(r + 1, sizeof *f->before);
+    f->slots = calloc(b->n_pools + 1, sizeof *f->slots);
+    f->first_user = calloc(r + 2, sizeof *f->first_user);
+    f->users = calloc(b->n_touches + 1, sizeof *f->users);
+    f->ops = calloc(n + 1, sizeof *f->ops);
+    if (!f->order || !f->position || !f->first_touch || !f->touches_left || !f->slot_of ||
+        !f->before || !f->slots || !f->first_user || !f->users || !f->ops)
+        return out_of_memory(f->program);
+    for (uint32_t i = 0; i < b->n_pools; i++) {
+        f->slots[i] = calloc(b->pools[i].n_slots + 1, sizeof **f->slots);
+        if (!f->slots[i])
+            return out_of_memory(f->program);
+        for (uint32_t k = 0; k < b->pools[i].n_slots; k++)
+            f->slots[i][k].tenant = NONE;
+    }
+    for (uint32_t i = 0; i < b->n_touches; i++) {
+        f->first_touch[b->touches[i].op + 1]++;
+        f->first_user[b->touches[i].buffer + 1]++;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        f->first_touch[i + 1] += f->first_touch[i];
+    for (uint32_t i = 0; i < r; i++) {
+        f->first_user[i + 1] += f->first_user[i];
+        f->touches_left[i] = f->first_user[i]; /* a cursor, until the users are filled in */
+        f->before[i] = NONE;
+    }
+    for (uint32_t i = 0; i < b->n_touches; i++)
+        f->users[f->touches_left[b->touches[i].buffer]++] = b->touches[i].op;
+    for (uint32_t i = 0; i < r; i++)
+        f->touches_left[i] = b->resources[i].n_touches;
+    return 0;
+}
+
+static void release(struct freeze *f)
+{
+    for (uint32_t i = 0; f->slots && i < f->b->n_pools; i++)
+        free(f->slots[i]);
+    free(f->order);
+    free(f->position);
+    free(f->first_touch);
+    free(f->touches_left);
+    free(f->slot_of);
+    free(f->before);
+    free(f->slots);
+    free(f->first_user);
+    free(f->users);
+    free(f->found);
+}
+
+static int take_slot(struct freeze *f, zinf_buffer buffer)
+{
+    const struct zinf_pool_options *pool = &f->b->pools[f->b->resources[buffer].pool];
+    struct slot *slots = f->slots[f->b->resources[buffer].pool];
+    uint32_t best = NONE;
+    for (uint32_t i = 0; i < pool->n_slots; i++)
+        if (!slots[i].taken && (best == NONE || slots[i].left_at < slots[best].left_at))
+            best = i;
+    if (best == NONE)
+        return zinf_fail(-EINVAL, "program %s: %u slots of \"%s\" are too few", f->program->name,
+                         pool->n_slots, pool->name);
+    f->slot_of[buffer] = best;
+    f->before[buffer] = slots[best].tenant;
+    slots[best] = (struct slot){.tenant = buffer, .taken = true};
+    return 0;
+}
+
+static int give_slots(struct freeze *f)
+{
+    for (uint32_t at = 0; at < f->program->n_ops; at++) {
+        uint32_t op = f->order[at];
+        f->position[op] = at;
+        for (uint32_t i = f->first_touch[op]; i < f->first_touch[op + 1]; i++) {
+            zinf_buffer buffer = f->b->touches[i].buffer;
+            int code = f->b->resources[buffer].first == op ? take_slot(f, buffer) : 0;
+            if (code)
+                return code;
+        }
+        for (uint32_t i = f->first_touch[op]; i < f->first_touch[op + 1]; i++) {
+            zinf_buffer buffer = f->b->touches[i].buffer;
+            if (--f->touches_left[buffer])
+                continue;
+            struct slot *slot = &f->slots[f->b->resources[buffer].pool][f->slot_of[buffer]];
+            slot->taken = false;
+            slot->left_at = at + 1;
+        }
+    }
+    return 0;
+}
+
+/* Positions, from here on. */
+static int want(struct freeze *f, enum zinf_lane lane, uint32_t earlier)
+{
+    enum zinf_lane other = f->ops[earlier].lane;
+    if (other == lane && lane_in_order(lane))
+        return 0;
+    for (uint32_t i = 0; i < f->n_found; i++) {
+        if (f->found[i] == earlier)
+            return 0;
+        /* Of two operations of one in-order lane only the later one need be waited for. */
+        if (f->ops[f->found[i]].lane == other && lane_in_order(other)) {
+            f->found[i] = f->found[i] > earlier ? f->found[i] : earlier;
+            return 0;
+        }
+    }
+    int code =
+        zinf_builder_grow((void **)&f->found, &f->found_capacity, f->n_found + 1, sizeof *f->found);
+    if (!code)
+        f->found[f->n_found++] = earlier;
+    return code;
+}
+
+static int want_last_tenants(struct freeze *f, uint32_t op, enum zinf_lane lane)
+{
+    int code = 0;
+    for (uint32_t i = f->first_touch[op]; i < f->first_touch[op + 1]; i++) {
+        zinf_buffer buffer = f->b->touches[i].buffer, before = f->before[buffer];
+        if (f->b->resources[buffer].first != op || before == NONE)
+            continue;
+        for (uint32_t k = f->first_user[before]; !code && k < f->first_user[before + 1]; k++)
+            code = want(f, lane, f->position[f->users[k]]);
+    }
+    return code;
+}
+
+static void resolve(const struct freeze *f, struct zinf_operand *operand)
+{
+    if (!operand->tenant)
+        return;
+    zinf_buffer buffer = operand->tenant - 1;
+    const struct zinf_pool_options *pool = &f->b->pools[f->b->resources[buffer].pool];
+    operand->memory = pool->base + pool->stride * f->slot_of[buffer] + (uintptr_t)operand->memory;
+    operand->tenant = 0;
+}
+
+static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order)
+{
+    const struct zinf_program *p = f->program;
+    uint32_t number = f->order[at];
+    struct zinf_op *op = &f->ops[at];
+    const uint32_t *waits = p->waits + op->first_wait;
+    int code = 0;
+    f->n_found = 0;
+    if (order == ZINF_ORDER_SERIAL && at)
+        code = want(f, ZINF_LANES, at - 1);
+    for (uint32_t i = 0; !code && i < op->n_waits; i++)
+        code = want(f, op->lane, f->position[waits[i]]);
+    if (!code)
+        code = want_last_tenants(f, number, op->lane);
+    if (!code)
+        code = zinf_builder_grow((void **)&f->waits, &f->waits_capacity, f->n_waits + f->n_found,
+                                 sizeof *f->waits);
+    if (code)
+        return code;
+    op->first_wait = f->n_waits;
+    op->n_waits = f->n_found;
+    for (uint32_t i = 0; i < f->n_found; i++)
+        f->waits[f->n_waits++] = f->found[i];
+    for (int i = 0; i < ZINF_OP_OPERANDS; i++)
+        resolve(f, &op->at[i]);
+    return 0;
+}
+
+int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
+                          const struct zinf_machine *machine)
+{
+    static const struct zinf_machine plain = {0};
+    struct freeze f = {.program = program, .b = program->builder};
+    int code = prepare(&f);
+    for (uint32_t i = 0; !code && i < program->n_ops; i++)
+        f.order[i] = i;
+    if (!code && order == ZINF_ORDER_DEADLINE)
+        code = zinf_schedule_list(program, machine ? machine : &plain, f.order);
+    if (!code)
+        code = give_slots(&f);
+    for (uint32_t at = 0; !code && at < program->n_ops; at++)
+        f.ops[at] = program->ops[f.order[at]];
+    for (uint32_t at = 0; !code && at < program->n_ops; at++)
+        code = freeze_operation(&f, at, order);
+    if (code) {
+        free(f.ops);
+        free(f.waits);
+    } else {
+        free(program->ops);
+        free(program->waits);
+        program->ops = f.ops;
+        program->waits = f.waits;
+        program->n_waits = f.n_waits;
+        zinf_builder_destroy(program->builder);
+        program->builder = NULL;
+    }
+    release(&f);
+    return code;
+}

@@ -1,0 +1,237 @@
+/*
+ * schedule_list: list scheduling. The lanes are simulated; each takes, of the operations that are
+ * ready and find slots for their buffers, the one that is needed earliest. The order of starting
+ * is what scheduling freezes.
+ */
+#include "offload/builder.h"
+
+#include <stdlib.h>
+
+struct ready {
+    uint32_t *ops;
+    uint32_t n;
+};
+
+struct list {
+    const struct zinf_program *program;
+    const struct zinf_builder *b;
+    uint32_t *urgency;      /* [n_ops] */
+    uint32_t *unmet;        /* [n_ops] waits that are not done */
+    uint32_t *first_after;  /* [n_ops + 1] into after */
+    uint32_t *after;        /* operations that wait for each */
+    uint32_t *first_touch;  /* [n_ops + 1] into b->touches */
+    uint32_t *touches_left; /* [n_resources] */
+    uint32_t *slots_free;   /* [n_pools] */
+    zinf_buffer *in_turn;   /* [n_pools] the buffer that gets the next slot, where in order */
+    struct ready ready[ZINF_LANES];
+    uint32_t active[ZINF_LANES];
+    uint32_t *order, n_started;
+};
+
+static void *take(size_t n, size_t width, bool *good)
+{
+    void *memory = calloc(n + 1, width);
+    *good = *good && memory;
+    return memory;
+}
+
+static void release(struct list *l)
+{
+    free(l->urgency);
+    free(l->unmet);
+    free(l->first_after);
+    free(l->after);
+    free(l->first_touch);
+    free(l->touches_left);
+    free(l->slots_free);
+    free(l->in_turn);
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        free(l->ready[lane].ops);
+}
+
+/* The next buffer of a pool from number `from` on. */
+static zinf_buffer next_buffer(const struct zinf_builder *b, zinf_pool pool, zinf_buffer from)
+{
+    while (from < b->n_resources &&
+           (b->resources[from].pool != pool || b->resources[from].first == NONE))
+        from++;
+    return from;
+}
+
+static int prepare(struct list *l)
+{
+    const struct zinf_program *p = l->program;
+    bool good = true;
+    uint32_t n = p->n_ops;
+    l->urgency = take(n, sizeof(uint32_t), &good);
+    l->unmet = take(n, sizeof(uint32_t), &good);
+    l->first_after = take(n + 1, sizeof(uint32_t), &good);
+    l->after = take(p->n_waits, sizeof(uint32_t), &good);
+    l->first_touch = take(n + 1, sizeof(uint32_t), &good);
+    l->touches_left = take(l->b->n_resources, sizeof(uint32_t), &good);
+    l->slots_free = take(l->b->n_pools, sizeof(uint32_t), &good);
+    l->in_turn = take(l->b->n_pools, sizeof(uint32_t), &good);
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        l->ready[lane].ops = take(n, sizeof(uint32_t), &good);
+        l->active[lane] = NONE;
+    }
+    if (!good)
+        return zinf_fail(-ENOMEM, "no memory to schedule %u operations", n);
+    for (uint32_t i = 0; i < l->b->n_resources; i++)
+        l->touches_left[i] = l->b->resources[i].n_touches;
+    for (uint32_t i = 0; i < l->b->n_pools; i++) {
+        l->slots_free[i] = l->b->pools[i].n_slots;
+        l->in_turn[i] = next_buffer(l->b, i, 0);
+    }
+    return 0;
+}
+
+/* Who waits for whom, both ways, and how urgent each is through those that wait for it. */
+static void link_operations(struct list *l)
+{
+    const struct zinf_program *p = l->program;
+    for (uint32_t i = 0; i < p->n_waits; i++)
+        l->first_after[p->waits[i] + 1]++;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        l->first_after[i + 1] += l->first_after[i];
+    for (uint32_t i = p->n_ops; i-- > 0;) { /* filled from the back of each range */
+        const struct zinf_op *op = &p->ops[i];
+        l->unmet[i] = op->n_waits;
+        l->urgency[i] = op->deadline;
+    }
+    uint32_t *fill = l->first_touch; /* not in use yet: a cursor for each operation */
+    memcpy(fill, l->first_after, (p->n_ops + 1) * sizeof *fill);
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t k = 0; k < p->ops[i].n_waits; k++)
+            l->after[fill[p->waits[p->ops[i].first_wait + k]]++] = i;
+    for (uint32_t i = p->n_ops; i-- > 0;)
+        for (uint32_t k = l->first_after[i]; k < l->first_after[i + 1]; k++)
+            if (l->urgency[l->after[k]] < l->urgency[i])
+                l->urgency[i] = l->urgency[l->after[k]];
+    memset(l->first_touch, 0, (p->n_ops + 1) * sizeof *l->first_touch);
+    for (uint32_t i = 0; i < l->b->n_touches; i++)
+        l->first_touch[l->b->touches[i].op + 1]++;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        l->first_touch[i + 1] += l->first_touch[i];
+}
+
+static void push(struct list *l, uint32_t op)
+{
+    struct ready *r = &l->ready[l->program->ops[op].lane];
+    r->ops[r->n++] = op;
+}
+
+/* Whether every buffer that op is the first to use finds a slot. */
+static bool has_slots(const struct list *l, uint32_t op)
+{
+    for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {
+        zinf_buffer buffer = l->b->touches[i].buffer;
+        const struct resource *r = &l->b->resources[buffer];
+        if (r->first != op)
+            continue;
+        if (!l->slots_free[r->pool] ||
+            (l->b->pools[r->pool].in_order && l->in_turn[r->pool] != buffer))
+            return false;
+    }
+    return true;
+}
+
+static void take_slots(struct list *l, uint32_t op)
+{
+    for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {
+        zinf_buffer buffer = l->b->touches[i].buffer;
+        zinf_pool pool = l->b->resources[buffer].pool;
+        if (l->b->resources[buffer].first != op)
+            continue;
+        l->slots_free[pool]--;
+        if (l->b->pools[pool].in_order)
+            l->in_turn[pool] = next_buffer(l->b, pool, buffer + 1);
+    }
+}
+
+static void start_lane(struct list *l, struct simulation *s, int lane)
+{
+    struct ready *r = &l->ready[lane];
+    uint32_t best = NONE;
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t op = r->ops[i];
+        if (best != NONE) {
+            uint32_t now = r->ops[best];
+            if (l->urgency[op] > l->urgency[now] || (l->urgency[op] == l->urgency[now] && op > now))
+                continue;
+        }
+        if (has_slots(l, op))
+            best = i;
+    }
+    if (best == NONE)
+        return;
+    uint32_t op = r->ops[best];
+    r->ops[best] = r->ops[--r->n];
+    take_slots(l, op);
+    l->active[lane] = op;
+    l->order[l->n_started++] = op;
+    simulation_start(s, &l->program->ops[op]);
+}
+
+static void end_operation(struct list *l, uint32_t op)
+{
+    for (uint32_t i = l->first_after[op]; i < l->first_after[op + 1]; i++)
+        if (--l->unmet[l->after[i]] == 0)
+            push(l, l->after[i]);
+    for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {
+        zinf_buffer buffer = l->b->touches[i].buffer;
+        if (--l->touches_left[buffer] == 0)
+            l->slots_free[l->b->resources[buffer].pool]++;
+    }
+}
+
+static int fail_blocked(const struct list *l)
+{
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        for (uint32_t i = 0; i < l->ready[lane].n; i++) {
+            uint32_t op = l->ready[lane].ops[i];
+            for (uint32_t k = l->first_touch[op]; k < l->first_touch[op + 1]; k++) {
+                const struct resource *r = &l->b->resources[l->b->touches[k].buffer];
+                if (r->first == op && !l->slots_free[r->pool])
+                    return zinf_fail(-EINVAL, "program %s: %u slots of \"%s\" are too few",
+                                     l->program->name, l->b->pools[r->pool].n_slots,
+                                     l->b->pools[r->pool].name);
+            }
+        }
+    return zinf_fail(-EINVAL, "program %s cannot end", l->program->name);
+}
+
+static int run(struct list *l, const struct zinf_machine *machine)
+{
+    struct simulation s = {.machine = machine};
+    for (uint32_t i = 0; i < l->program->n_ops; i++)
+        if (!l->unmet[i])
+            push(l, i);
+    for (;;) {
+        for (int lane = 0; lane < ZINF_LANES; lane++)
+            if (l->active[lane] == NONE)
+                start_lane(l, &s, lane);
+        unsigned ended = simulation_advance(&s, NULL);
+        if (!ended)
+            break;
+        for (int lane = 0; lane < ZINF_LANES; lane++)
+            if (ended >> lane & 1) {
+                end_operation(l, l->active[lane]);
+                l->active[lane] = NONE;
+            }
+    }
+    return l->n_started == l->program->n_ops ? 0 : fail_blocked(l);
+}
+
+int zinf_schedule_list(const struct zinf_program *program, const struct zinf_machine *machine,
+                       uint32_t *order)
+{
+    struct list l = {.program = program, .b = program->builder, .order = order};
+    int code = prepare(&l);
+    if (!code) {
+        link_operations(&l);
+        code = run(&l, machine);
+    }
+    release(&l);
+    return code;
+}

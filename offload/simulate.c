@@ -1,0 +1,175 @@
+/*
+ * simulate: lanes that slow each other, for scheduling and prediction. CPUs are shared: what drive
+ * lanes take comes first, the rest is divided among the others in proportion to what they would
+ * use alone. Reads and writes at once run at the drive's speed for a mix.
+ */
+#include "offload/builder.h"
+
+#include <stdlib.h>
+
+#define MIN_RATE 0.02 /* nothing stands still altogether */
+
+static double drive_rate(const struct simulation *s, int lane)
+{
+    double rate =
+        lane == ZINF_LANE_READ ? s->machine->read_beside_write : s->machine->write_beside_read;
+    return rate > 0 && rate < 1 ? rate : 1;
+}
+
+static void find_rates(const struct simulation *s, double rate[ZINF_LANES])
+{
+    bool both = s->op[ZINF_LANE_READ] && s->op[ZINF_LANE_WRITE];
+    double taken = 0, wanted = 0;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        rate[lane] = 0;
+        if (!s->op[lane])
+            continue;
+        rate[lane] = 1;
+        if (!lane_in_order((enum zinf_lane)lane)) {
+            rate[lane] = both ? drive_rate(s, lane) : 1;
+            taken += (double)s->op[lane]->cpu * rate[lane];
+        } else {
+            wanted += (double)s->op[lane]->cpu;
+        }
+    }
+    double share = taken < 1 ? 1 - taken : MIN_RATE;
+    if (wanted <= share)
+        return;
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        if (s->op[lane] && lane_in_order((enum zinf_lane)lane) && s->op[lane]->cpu > 0) {
+            rate[lane] = share / wanted;
+            if (rate[lane] < MIN_RATE)
+                rate[lane] = MIN_RATE;
+        }
+}
+
+void simulation_start(struct simulation *s, const struct zinf_op *op)
+{
+    s->op[op->lane] = op;
+    s->left[op->lane] = op->seconds > 0 ? op->seconds : 0;
+}
+
+static void account(const struct simulation *s, const double rate[ZINF_LANES], double seconds,
+                    struct zinf_prediction *out)
+{
+    bool drive = s->op[ZINF_LANE_READ] || s->op[ZINF_LANE_WRITE];
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        if (!s->op[lane])
+            continue;
+        out->busy_seconds[lane] += seconds;
+        out->cpu_seconds += seconds * rate[lane] * (double)s->op[lane]->cpu;
+    }
+    if (drive)
+        out->drive_seconds += seconds;
+}
+
+unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out)
+{
+    double rate[ZINF_LANES], step = -1;
+    unsigned ended = 0;
+    find_rates(s, rate);
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        if (!s->op[lane])
+            continue;
+        double seconds = s->left[lane] / rate[lane];
+        if (step < 0 || seconds < step)
+            step = seconds;
+    }
+    if (step < 0)
+        return 0;
+    if (out)
+        account(s, rate, step, out);
+    s->now += step;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        if (!s->op[lane])
+            continue;
+        s->left[lane] -= step * rate[lane];
+        if (s->left[lane] > 1e-12)
+            continue;
+        s->op[lane] = NULL;
+        ended |= 1u << lane;
+    }
+    return ended;
+}
+
+static void note_work(struct zinf_prediction *out, const struct zinf_op *op)
+{
+    out->work_seconds[op->lane] += op->seconds;
+    out->bytes[op->lane] += op->bytes;
+}
+
+struct fixed {
+    const struct zinf_program *program;
+    uint8_t *done;
+    uint32_t next[ZINF_LANES];   /* the lane's next operation, or n_ops */
+    uint32_t active[ZINF_LANES]; /* the one under way, or NONE */
+};
+
+static uint32_t next_of_lane(const struct zinf_program *p, int lane, uint32_t from)
+{
+    while (from < p->n_ops && (int)p->ops[from].lane != lane)
+        from++;
+    return from;
+}
+
+static bool is_ready(const struct fixed *f, const struct zinf_op *op)
+{
+    for (uint32_t i = 0; i < op->n_waits; i++)
+        if (!f->done[f->program->waits[op->first_wait + i]])
+            return false;
+    return true;
+}
+
+/* Starts what can start; what is left out ends at once and may free others. */
+static void start_ready(struct fixed *f, struct simulation *s,
+                        bool (*skip)(void *context, const struct zinf_op *op), void *context,
+                        struct zinf_prediction *out)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (int lane = 0; lane < ZINF_LANES; lane++) {
+            const struct zinf_program *p = f->program;
+            uint32_t i = f->next[lane];
+            if (f->active[lane] != NONE || i == p->n_ops || !is_ready(f, &p->ops[i]))
+                continue;
+            f->next[lane] = next_of_lane(p, lane, i + 1);
+            if (skip && skip(context, &p->ops[i])) {
+                f->done[i] = 1;
+                again = true;
+                continue;
+            }
+            f->active[lane] = i;
+            simulation_start(s, &p->ops[i]);
+            note_work(out, &p->ops[i]);
+        }
+    }
+}
+
+int zinf_program_predict(const struct zinf_program *program, const struct zinf_machine *machine,
+                         bool (*skip)(void *context, const struct zinf_op *op), void *context,
+                         struct zinf_prediction *out)
+{
+    struct simulation s = {.machine = machine};
+    struct fixed f = {.program = program, .done = calloc(program->n_ops + 1, 1)};
+    memset(out, 0, sizeof *out);
+    if (!f.done)
+        return zinf_fail(-ENOMEM, "no memory to predict %u operations", program->n_ops);
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        f.active[lane] = NONE;
+        f.next[lane] = next_of_lane(program, lane, 0);
+    }
+    start_ready(&f, &s, skip, context, out);
+    unsigned ended;
+    while ((ended = simulation_advance(&s, out))) {
+        for (int lane = 0; lane < ZINF_LANES; lane++)
+            if (ended >> lane & 1) {
+                f.done[f.active[lane]] = 1;
+                f.active[lane] = NONE;
+            }
+        start_ready(&f, &s, skip, context, out);
+    }
+    out->seconds = s.now;
+    free(f.done);
+    return 0;
+}

@@ -1,0 +1,143 @@
+/*
+ * schedules: which programs a step is made of, in which order their lanes run, and what they are
+ * expected to take. The first step runs one operation at a time and is measured; then the
+ * schedule is chosen and its order found by simulation with those rates.
+ */
+#include "train/trainer.h"
+
+const char *schedule_name(enum schedule schedule)
+{
+    static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
+                                        "update-in-backward"};
+    return names[schedule];
+}
+
+static int build(struct zinf_trainer *t, int (*emit)(struct zinf_trainer *),
+                 struct zinf_program *program, enum zinf_order order)
+{
+    int code = emit(t);
+    return code ? code : zinf_program_schedule(program, order, &t->machine);
+}
+
+/* Gradients, then updates, each program alone. */
+static int build_apart(struct zinf_trainer *t, enum zinf_order order)
+{
+    int code = 0;
+    if (has_backward(t))
+        code = build(t, trainer_emit_gradients, &t->gradients, order);
+    if (!code && trains(t))
+        code = build(t, trainer_emit_drain, &t->drain, order);
+    return code;
+}
+
+int trainer_build_programs(struct zinf_trainer *t)
+{
+    trainer_default_rates(t);
+    int code = build_apart(t, trains(t) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
+    if (!code)
+        code = build(t, trainer_emit_forward, &t->forward, ZINF_ORDER_DEADLINE);
+    return code ? code : build(t, trainer_emit_logits, &t->logits, ZINF_ORDER_DEADLINE);
+}
+
+/* In a steady state every deferred unit is pending. */
+static bool skip_none(void *context, const struct zinf_op *op)
+{
+    (void)context;
+    (void)op;
+    return false;
+}
+
+static int predict(struct zinf_trainer *t, const struct zinf_program *program, double *seconds)
+{
+    struct zinf_prediction p;
+    int code = zinf_program_predict(program, &t->machine, skip_none, NULL, &p);
+    *seconds += p.seconds;
+    return code;
+}
+
+static bool can_speculate(const struct zinf_trainer *t)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (unit_speculates(t, u))
+            return true;
+    return false;
+}
+
+/* The last n blocks whose kept gradients are in RAM wait for the next forward. */
+static uint32_t defer(struct zinf_trainer *t, uint32_t n)
+{
+    uint32_t deferred = 0;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        t->deferred[u] = !unit_speculates(t, u);
+    for (uint32_t l = t->n_layers; l-- > 0 && deferred < n;) {
+        uint32_t unit = first_block(t) + l;
+        if (t->homes[unit].grad == ZINF_TIER_DRIVE)
+            break;
+        t->deferred[unit] = 1;
+        deferred++;
+    }
+    return deferred;
+}
+
+/* Tries how many blocks should wait; leaves the best program built. */
+static int build_speculation(struct zinf_trainer *t, double *seconds)
+{
+    uint32_t best = 0, most = defer(t, t->n_layers), tried = UINT32_MAX;
+    double least = 0;
+    int code = 0;
+    for (int part = 0; !code && part <= 4; part++) {
+        uint32_t n = most * (uint32_t)part / 4;
+        double now = 0;
+        if (n == tried)
+            continue;
+        tried = n;
+        defer(t, n);
+        code = build(t, trainer_emit_speculate, &t->speculate, ZINF_ORDER_DEADLINE);
+        if (!code)
+            code = predict(t, &t->speculate, &now);
+        if (part == 0 || now < least * 0.99) {
+            least = now;
+            best = n;
+        }
+    }
+    if (code)
+        return code;
+    *seconds = least;
+    defer(t, best);
+    return build(t, trainer_emit_speculate, &t->speculate, ZINF_ORDER_DEADLINE);
+}
+
+int trainer_replan(struct zinf_trainer *t)
+{
+    enum schedule wanted = t->wanted;
+    double apart = 0, wait = 0, speculate = 0;
+    enum zinf_order order = wanted == SCHEDULE_SERIAL ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
+    int code = build_apart(t, order);
+    if (!code)
+        code = predict(t, &t->gradients, &apart);
+    if (!code)
+        code = predict(t, &t->drain, &apart);
+    t->schedule = wanted == SCHEDULE_AUTO ? SCHEDULE_PREFETCH : wanted;
+    t->predicted_seconds = apart;
+    if (!code && (wanted == SCHEDULE_AUTO || wanted >= SCHEDULE_UPDATE_IN_FORWARD)) {
+        code = build(t, trainer_emit_wait, &t->wait, ZINF_ORDER_DEADLINE);
+        if (!code)
+            code = predict(t, &t->wait, &wait);
+        if (wanted == SCHEDULE_UPDATE_IN_FORWARD || wait < 0.99 * apart) {
+            t->predicted_seconds = wait;
+            t->schedule = SCHEDULE_UPDATE_IN_FORWARD;
+        }
+    }
+    bool possible = can_speculate(t);
+    if (!code && possible && (wanted == SCHEDULE_AUTO || wanted == SCHEDULE_UPDATE_IN_BACKWARD)) {
+        code = build_speculation(t, &speculate);
+        if (wanted == SCHEDULE_UPDATE_IN_BACKWARD || speculate < 0.99 * t->predicted_seconds) {
+            t->predicted_seconds = speculate;
+            t->schedule = SCHEDULE_UPDATE_IN_BACKWARD;
+        }
+    } else if (wanted == SCHEDULE_UPDATE_IN_BACKWARD && !possible) {
+        t->schedule = SCHEDULE_UPDATE_IN_FORWARD;
+        t->predicted_seconds = wait;
+    }
+    return code;
+}
