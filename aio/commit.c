@@ -252,8 +252,12 @@ static int check_pieces(const struct zinf_commit *c, const struct commit_record 
     int code = 0;
     if (!io->check || (same_boot && !c->options.verify))
         return 0;
-    for (uint64_t i = 0; !code && i < c->options.n_pieces; i++)
-        code = io->check(io->arg, (int)(record->epoch & 1), i, c->manifest[1 + i]);
+    for (uint64_t i = 0; !code && i < c->options.n_pieces; i++) {
+        if (!c->manifest[1 + i]) /* not known: behind a flush it is there, else nobody can tell */
+            code = record->flushed || same_boot ? 0 : -EBADMSG;
+        else
+            code = io->check(io->arg, (int)(record->epoch & 1), i, c->manifest[1 + i]);
+    }
     return code == -EBADMSG ? fail_epoch(record, "a piece") : code;
 }
 
@@ -298,10 +302,14 @@ int zinf_commit_recover(struct zinf_commit **out, const struct zinf_commit_optio
         code = io->flush(io->arg);
     if (!code)
         code = io->read(io->arg, 0, c->block, COMMIT_BLOCK);
-    if (!code)
-        code = commit_header_check(c->block, options);
+    int headed = code ? code : commit_header_check(c->block, options);
+    if (headed && headed != -ENOENT)
+        code = headed;
     if (!code)
         code = read_records(c, found);
+    /* Slots are emptied before the header is written: a record without one is damage. */
+    if (!code && headed && (found[0].valid || found[1].valid))
+        code = zinf_fail(-EINVAL, "the store's commit area has lost its header: it is damaged");
     if (!code)
         code = choose(c, found);
     for (int i = 0; i < 2; i++)

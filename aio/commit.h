@@ -65,7 +65,8 @@ void zinf_commit_destroy(struct zinf_commit *commit); /* NULL is allowed */
 int zinf_commit_begin(struct zinf_commit *commit, int *bank);
 /* After every write to that bank completed without an error: commits the next epoch. When it
  * returns 0 the step is what a recovery finds, and begin may hand out the other bank. On failure
- * the epoch before is the true one, or this one; the object is poisoned. sums: [n_pieces]. */
+ * the epoch before is the true one, or this one; the object is poisoned. sums: [n_pieces], 0 for
+ * one that is not known. */
 int zinf_commit_end(struct zinf_commit *commit, const uint64_t *sums, const void *payload,
                     uint64_t payload_bytes);
 

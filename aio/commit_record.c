@@ -15,7 +15,7 @@
 static const char header_magic[8] = {'Z', 'I', 'N', 'F', 'S', 'T', 'O', 'R'};
 static const char record_magic[8] = {'Z', 'I', 'N', 'F', 'S', 'T', 'E', 'P'};
 
-static uint64_t seal(void *block, const void *content, size_t bytes)
+uint64_t commit_seal(void *block, const void *content, size_t bytes)
 {
     memset(block, 0, COMMIT_BLOCK);
     memcpy(block, content, bytes);
@@ -24,7 +24,7 @@ static uint64_t seal(void *block, const void *content, size_t bytes)
     return sum;
 }
 
-static bool is_sealed(const void *block, const char magic[8], uint64_t *sum)
+bool commit_is_sealed(const void *block, const char magic[8], uint64_t *sum)
 {
     memcpy(sum, (const char *)block + SUM_AT, sizeof *sum);
     return !memcmp(block, magic, 8) && XXH3_64bits(block, SUM_AT) == *sum;
@@ -38,7 +38,7 @@ uint64_t commit_header_encode(void *block, const struct zinf_commit_options *opt
                                    .payload_bytes = options->payload_bytes};
     memcpy(header.magic, header_magic, sizeof header.magic);
     memcpy(header.uuid, options->uuid, sizeof header.uuid);
-    return seal(block, &header, sizeof header);
+    return commit_seal(block, &header, sizeof header);
 }
 
 uint64_t commit_record_encode(void *block, const struct commit_record *record)
@@ -46,7 +46,7 @@ uint64_t commit_record_encode(void *block, const struct commit_record *record)
     struct commit_record sealed = *record;
     memcpy(sealed.magic, record_magic, sizeof sealed.magic);
     sealed.version = COMMIT_VERSION;
-    return seal(block, &sealed, sizeof sealed);
+    return commit_seal(block, &sealed, sizeof sealed);
 }
 
 int commit_header_check(const void *block, const struct zinf_commit_options *options)
@@ -54,8 +54,8 @@ int commit_header_check(const void *block, const struct zinf_commit_options *opt
     struct commit_header header;
     uint64_t sum;
     memcpy(&header, block, sizeof header);
-    if (!is_sealed(block, header_magic, &sum))
-        return zinf_fail(-EINVAL, "the store's commit area has no header, or a damaged one");
+    if (!commit_is_sealed(block, header_magic, &sum))
+        return zinf_fail(-ENOENT, "the store's commit area has no header");
     if (header.version > COMMIT_VERSION)
         return zinf_fail(-ENOTSUP,
                          "the store was written by a newer zinf (version %u, this one "
@@ -73,7 +73,7 @@ int commit_record_decode(const void *block, const struct zinf_commit_options *op
                          struct commit_record *record, uint64_t *sum)
 {
     memcpy(record, block, sizeof *record);
-    if (!is_sealed(block, record_magic, sum) ||
+    if (!commit_is_sealed(block, record_magic, sum) ||
         memcmp(record->uuid, options->uuid, sizeof record->uuid))
         return -ENOENT;
     if (record->version > COMMIT_VERSION)

@@ -39,10 +39,14 @@ struct commit_record {
     uint64_t previous; /* checksum of the record before, 0: none */
 };
 
-/* Fills a block of COMMIT_BLOCK bytes; returns its checksum. */
+/* content, zeros and the checksum of both, which is returned, into a block of COMMIT_BLOCK bytes.
+ */
+uint64_t commit_seal(void *block, const void *content, size_t bytes);
+bool commit_is_sealed(const void *block, const char magic[8], uint64_t *sum);
+/* Sealed blocks. */
 uint64_t commit_header_encode(void *block, const struct zinf_commit_options *options);
 uint64_t commit_record_encode(void *block, const struct commit_record *record);
-/* 0; -EINVAL: of another store, or no header; -ENOTSUP: of a newer version. */
+/* 0; -ENOENT: no header; -EINVAL: of another store; -ENOTSUP: of a newer version. */
 int commit_header_check(const void *block, const struct zinf_commit_options *options);
 /* 0, -ENOENT: no whole record of this store; -ENOTSUP. *sum is the block's checksum. */
 int commit_record_decode(const void *block, const struct zinf_commit_options *options,

@@ -3,11 +3,13 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
 	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
 	aio/store.c aio/store_folder.c aio/store_map.c aio/store_fill.c aio/store_flush.c \
-	aio/store_checksum.c aio/commit.h aio/commit.c aio/commit_record.h aio/commit_record.c
-INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h
+	aio/store_checksum.c aio/store_outlives.c \
+	aio/commit.h aio/commit.c aio/commit_record.h aio/commit_record.c \
+	aio/steps.h aio/steps.c aio/steps_list.c
+INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h aio/steps.h
 
 AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
-	tests/aio_stripe_test tests/aio_bench_test tests/commit_test
+	tests/aio_stripe_test tests/aio_bench_test tests/commit_test tests/steps_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
 EXTRA_DIST += tests/aio_fixture.h
@@ -17,6 +19,9 @@ tests_aio_test_LDADD = $(TEST_LDADD)
 tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
 tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_steps_test_SOURCES = tests/steps_test.c
+tests_steps_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_steps_test_LDADD = $(TEST_LDADD)
 tests_commit_test_SOURCES = tests/commit_test.c
 tests_commit_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_commit_test_LDADD = $(TEST_LDADD)

@@ -67,10 +67,9 @@ static int take_path(struct zinf_store_path *path, const char *parent,
                      const struct zinf_store_options *options)
 {
     struct stat info;
-    path->folder.lock_fd = -1;
     int code = options->allow_memory_fs ? 0 : refuse_memory_fs(parent);
     if (!code)
-        code = zinf_run_folder_take(&path->folder, parent, options->label);
+        code = path->folder.path ? 0 : zinf_run_folder_take(&path->folder, parent, options->label);
     if (!code && stat(path->folder.path, &info))
         code = zinf_fail(-errno, "cannot stat %s: %s", path->folder.path, strerror(errno));
     if (!code)
@@ -96,16 +95,28 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     store->allow_memory_fs = options->allow_memory_fs;
     store->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : DEFAULT_STRIPE_BYTES;
     store->checksums = options->checksums;
-    while (!code && store->n_paths < options->n_paths) {
-        int i = store->n_paths++;
+    store->n_paths = options->n_paths;
+    for (int i = 0; i < store->n_paths; i++)
+        store->paths[i].folder.lock_fd = -1;
+    if (options->run)
+        code = zinf_store_adopt(store, options);
+    for (int i = 0; !code && i < store->n_paths; i++)
         code = take_path(&store->paths[i], options->paths[i], options);
-    }
     if (code) {
         zinf_store_destroy(store);
         return code;
     }
     *out = store;
     return 0;
+}
+
+/* The next process of the same run goes on with them. */
+static void leave_files(struct zinf_store *store)
+{
+    for (int i = 0; i < store->n_paths; i++) {
+        zinf_aio_close(store->paths[i].file);
+        zinf_run_folder_leave(&store->paths[i].folder);
+    }
 }
 
 static void close_files(struct zinf_store *store)
@@ -126,9 +137,13 @@ void zinf_store_destroy(struct zinf_store *store)
 {
     if (!store)
         return;
-    close_files(store);
-    for (int i = 0; i < store->n_paths; i++)
-        zinf_run_folder_drop(&store->paths[i].folder);
+    if (store->outlives) {
+        leave_files(store);
+    } else {
+        close_files(store);
+        for (int i = store->n_paths; i-- > 0;) /* the first path last: see aio_store.h */
+            zinf_run_folder_drop(&store->paths[i].folder);
+    }
     free((void *)store->sums);
     free(store->extents);
     free(store->rates);
@@ -208,15 +223,18 @@ int zinf_store_allocate(struct zinf_store *store)
 {
     if (store->allocated)
         return zinf_fail(-EINVAL, "the store is allocated already");
-    int code = measure_paths(store);
-    if (!code)
+    int code = store->adopted ? 0 : measure_paths(store);
+    if (!code && !store->adopted)
         zinf_store_map_init(store);
     if (!code && store->checksums)
         code = zinf_store_sums_init(store);
     if (!code)
-        code = zinf_store_fill(store);
+        code = store->adopted ? zinf_store_open_adopted(store) : zinf_store_fill(store);
+    if (!code && store->named && !store->adopted)
+        code = zinf_store_mark(store);
     if (code) {
-        close_files(store);
+        if (!store->outlives)
+            close_files(store);
         free((void *)store->sums);
         store->sums = NULL;
         return code;

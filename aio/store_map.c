@@ -52,9 +52,8 @@ static void choose_pattern(struct zinf_store *store)
             return;
 }
 
-void zinf_store_map_init(struct zinf_store *store)
+static void set_lengths(struct zinf_store *store)
 {
-    choose_pattern(store);
     uint64_t stripes = (store->planned_bytes + store->stripe_bytes - 1) / store->stripe_bytes;
     for (int i = 0; i < store->n_paths; i++)
         store->paths[i].bytes = stripes_of_path(store, i, stripes) * store->stripe_bytes;
@@ -62,6 +61,23 @@ void zinf_store_map_init(struct zinf_store *store)
     if (stripes)
         store->paths[store->pattern[(stripes - 1) % store->pattern_length]].bytes -=
             stripes * store->stripe_bytes - store->planned_bytes;
+}
+
+void zinf_store_map_init(struct zinf_store *store)
+{
+    choose_pattern(store);
+    set_lengths(store);
+}
+
+void zinf_store_map_restore(struct zinf_store *store, const uint16_t *pattern, uint32_t n)
+{
+    memset(store->per_path, 0, sizeof store->per_path);
+    for (uint32_t i = 0; i < n; i++) {
+        store->pattern[i] = pattern[i];
+        store->rank[i] = store->per_path[pattern[i]]++;
+    }
+    store->pattern_length = n;
+    set_lengths(store);
 }
 
 int zinf_store_check_range(const struct zinf_aio_request *request)

@@ -39,7 +39,7 @@ strangers() { # folder, allowed names...
 
 # What each folder may see of the others: their contract headers.
 base='base/[a-z]+\.h'
-below_offload='aio/(aio|commit|drive_bench)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
+below_offload='aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
 files='config/config\.h|formats/formats\.h|text/text\.h'
 check "base stands on nothing" "$(strangers src/base)"
 check "aio stands on base" "$(strangers aio "$base")"

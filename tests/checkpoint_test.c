@@ -170,6 +170,14 @@ static void check_same(const struct outcome *whole, const struct outcome *rest, 
 
 /* ---- exact resume ---- */
 
+/* Of the 81 pairs each number type takes a third, and together they take all; with ZINF_TEST_ALL
+ * each takes all. */
+static bool pair_is_due(size_t i, size_t j, const char *precision)
+{
+    size_t kind = strstr(precision, "bf16") ? 1 : strstr(precision, "fp16") ? 2 : 0;
+    return getenv("ZINF_TEST_ALL") || (i + j) % 3 == kind;
+}
+
 static void check_pairs(const char *precision)
 {
     char whole_path[600], cut_path[600], rest_path[600], from[700];
@@ -186,11 +194,13 @@ static void check_pairs(const char *precision)
     snprintf(from, sizeof from, "%s/checkpoint-%d", cut_path, CUT);
     for (size_t i = 0; i < N_PLACES; i++) {
         output_remove(cut_path);
-        s = (struct setting){&places[i],      precision,  cut_path, .steps = CUT,
-                             .save_every = 1, .limit = 1, .seed = 7};
+        s = (struct setting){&places[i],   precision,         cut_path,
+                             .steps = CUT, .save_every = CUT, .seed = 7};
         CHECKF(!run(&s, NULL), "%s", zinf_error());
         for (size_t j = 0; j < N_PLACES; j++) {
             char what[100];
+            if (!pair_is_due(i, j, precision))
+                continue;
             snprintf(what, sizeof what, "%s/%s to %s/%s", places[i].param, places[i].optimizer,
                      places[j].param, places[j].optimizer);
             output_remove(rest_path);

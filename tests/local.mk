@@ -12,3 +12,10 @@ EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh 
 TESTS += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
 EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
 EXTRA_DIST += tests/run.sh .ci/run
+
+# Real trainings, killed. ZINF_TEST_KILLS=200 by hand.
+check_PROGRAMS += tests/crash/kill_test
+TESTS += tests/crash/kill_test
+tests_crash_kill_test_SOURCES = tests/crash/kill_test.c tests/train_support.h
+tests_crash_kill_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_crash_kill_test_LDADD = $(TEST_LDADD)

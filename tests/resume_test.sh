@@ -124,6 +124,13 @@ printf 'x' | dd of="$latest/optimizer/moment1.safetensors" bs=1 seek=5000 conv=n
 $command --output asked --steps $((total + 1)) --resume >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "moment1.safetensors is damaged.*--resume=asked/checkpoint-$before" said.err
 check $? "damage is named, and the checkpoint before it"
+"$zinf" resume-info asked >said.out 2>said.err &&
+    grep -q "checkpoint-$before: whole, step $before" said.out &&
+    grep -q "$latest: not usable: .*moment1.safetensors is damaged" said.out
+check $? "resume-info tells whole from damaged"
+"$zinf" resume-info model >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "nothing to go on from" said.err
+check $? "resume-info of a folder without either"
 $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before \
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
 check $? "it can be gone on from"

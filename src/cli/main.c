@@ -6,8 +6,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-    &cli_init,   &cli_train,   &cli_eval,   &cli_generate, &cli_gradients,
-    &cli_export, &cli_inspect, &cli_config, &cli_report,   &cli_bench,
+    &cli_init,    &cli_train,  &cli_eval,   &cli_generate, &cli_gradients,   &cli_export,
+    &cli_inspect, &cli_config, &cli_report, &cli_bench,    &cli_resume_info,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -15,7 +15,7 @@ static void print_help(FILE *out)
 {
     fputs("usage: zinf COMMAND [options]\n\n", out);
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\n'zinf help COMMAND' lists a command's options, and each has a man page: "
           "'man zinf-COMMAND'.\n",
           out);

@@ -69,6 +69,13 @@ static const char USAGE_EXPORT[] =
     "  --dtype NAME          fp32, bf16 or fp16 (default: as the training has them)\n"
     "  --max-shard-size SIZE largest file (default: 5GB)\n";
 
+static const char USAGE_RESUME_INFO[] =
+    "usage: zinf resume-info DIR\n"
+    "\n"
+    "Says what a training can go on from: the checkpoints of its output folder, each compared with\n"
+    "its checksums, and steps that outlived their process on its drives. DIR may also be an\n"
+    "nvme_path.\n";
+
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"

@@ -116,8 +116,10 @@ struct zinf_config {
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
     enum zinf_place grad_device;         /* default: as offload_optimizer.device */
-    double dropout; /* < 0: as the model's configuration says; else replaces all three */
-    char *trace;    /* Chrome trace file, or NULL */
+    double dropout;        /* < 0: as the model's configuration says; else replaces all three */
+    char *trace;           /* Chrome trace file, or NULL */
+    char *durability;      /* "none" or "step": every step survives the process */
+    bool durability_flush; /* and a power cut */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule; /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward" */
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */

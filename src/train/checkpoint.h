@@ -41,7 +41,10 @@ struct checkpoint {
 };
 void checkpoint_fini(struct checkpoint *c);
 
-/* checkpoint_state.c */
+/* checkpoint_state.c: as text with its checksum, on the heap; the scalars of a committed step are
+ * the same without files. text ends with NUL, which bytes does not count. */
+char *checkpoint_text(const struct checkpoint *c);
+int checkpoint_parse(struct checkpoint *out, const char *what, const char *text, size_t bytes);
 int checkpoint_write_state(const struct checkpoint *c, const char *folder);
 int checkpoint_read_state(struct checkpoint *out, const char *folder);
 
@@ -67,6 +70,8 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 /* checkpoint_load.c */
 /* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */
 int checkpoint_open(struct checkpoint *out, const char *folder);
+/* The same without looking for another. */
+int checkpoint_open_one(struct checkpoint *out, const char *folder);
 /* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);

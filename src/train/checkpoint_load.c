@@ -26,7 +26,7 @@ static int require_parts(const struct checkpoint *c, const char *folder)
     return 0;
 }
 
-static int open_one(struct checkpoint *out, const char *folder)
+int checkpoint_open_one(struct checkpoint *out, const char *folder)
 {
     int code = checkpoint_read_state(out, folder);
     if (!code)
@@ -69,7 +69,7 @@ static char *one_before(const char *folder)
         n = 0;
     while (!found && n-- > 0) {
         char *path = steps[n] < step ? output_checkpoint_path(output, "", steps[n]) : NULL;
-        if (path && !open_one(&c, path)) {
+        if (path && !checkpoint_open_one(&c, path)) {
             checkpoint_fini(&c);
             found = path;
         } else {
@@ -84,7 +84,7 @@ static char *one_before(const char *folder)
 int checkpoint_open(struct checkpoint *out, const char *folder)
 {
     char said[1024];
-    int code = open_one(out, folder);
+    int code = checkpoint_open_one(out, folder);
     if (!code || code == -ENOTSUP)
         return code;
     snprintf(said, sizeof said, "%s", zinf_error());

@@ -103,25 +103,29 @@ static char *state_text(const struct checkpoint *c)
     return text;
 }
 
+char *checkpoint_text(const struct checkpoint *c)
+{
+    char *text = state_text(c);
+    size_t body = text ? strlen(text) - 2 : 0; /* without the last "\n}" */
+    char *whole = text ? malloc(body + 64) : NULL;
+    if (whole) {
+        memcpy(whole, text, body);
+        snprintf(whole + body, 64, CHECKSUM "%016" PRIx64 "\"\n}\n",
+                 (uint64_t)XXH3_64bits(text, body));
+    } else {
+        zinf_fail(-ENOMEM, "no memory for the text of a checkpoint");
+    }
+    cJSON_free(text);
+    return whole;
+}
+
 int checkpoint_write_state(const struct checkpoint *c, const char *folder)
 {
-    char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = state_text(c), *whole = NULL;
-    int code = path && text ? 0 : -ENOMEM;
-    size_t body = text ? strlen(text) - 2 : 0; /* without the last "\n}" */
-    if (!code && !(whole = malloc(body + 64)))
-        code = -ENOMEM;
-    if (!code) {
-        memcpy(whole, text, body);
-        int end = snprintf(whole + body, 64, CHECKSUM "%016" PRIx64 "\"\n}\n",
-                           (uint64_t)XXH3_64bits(text, body));
-        code = zinf_file_write_atomic(path, whole, body + (size_t)end);
-    }
-    free(whole);
-    cJSON_free(text);
+    char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = checkpoint_text(c);
+    int code = path && text ? zinf_file_write_atomic(path, text, strlen(text)) : -ENOMEM;
+    free(text);
     free(path);
-    return code == -ENOMEM
-               ? zinf_fail(code, "no memory to write %s of %s", CHECKPOINT_STATE, folder)
-               : code;
+    return code;
 }
 
 /* ---- reading ---- */
@@ -269,26 +273,32 @@ static int check_format(const cJSON *root, const char *path)
     return code;
 }
 
+int checkpoint_parse(struct checkpoint *out, const char *what, const char *text, size_t bytes)
+{
+    cJSON *root = NULL;
+    *out = (struct checkpoint){0};
+    int code = zinf_json_parse(text, bytes, what, ZINF_JSON_STRICT, &root);
+    if (!code)
+        code = check_format(root, what);
+    if (!code)
+        code = check_text(what, text, bytes);
+    if (!code)
+        code = read_members(root, what, out);
+    if (code)
+        checkpoint_fini(out);
+    cJSON_Delete(root);
+    return code;
+}
+
 int checkpoint_read_state(struct checkpoint *out, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = NULL;
-    cJSON *root = NULL;
     size_t bytes = 0;
-    *out = (struct checkpoint){0};
     int code = path ? zinf_file_read(path, MAX_STATE_BYTES, &text, &bytes) : -ENOMEM;
     if (code == -ENOENT || code == -ENOTDIR)
         code = zinf_fail(code, "%s is not a checkpoint: it has no %s", folder, CHECKPOINT_STATE);
     if (!code)
-        code = zinf_json_parse(text, bytes, path, ZINF_JSON_STRICT, &root);
-    if (!code)
-        code = check_format(root, path);
-    if (!code)
-        code = check_text(path, text, bytes);
-    if (!code)
-        code = read_members(root, path, out);
-    if (code)
-        checkpoint_fini(out);
-    cJSON_Delete(root);
+        code = checkpoint_parse(out, path, text, bytes);
     free(text);
     free(path);
     return code;

@@ -26,6 +26,11 @@ static int refuse_other_run(const char *output)
 int run_open_checkpoint(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
+    if (!strcmp(run->config->durability, "step"))
+        zinf_log(ZINF_LOG_WARN,
+                 "zinf.durability is \"step\", but this run's state has no second generation on a "
+                 "drive that outlives it: after a crash it goes on from its last checkpoint "
+                 "(--save-every)");
     if (!o->resume)
         return refuse_other_run(o->output);
     int code = checkpoint_open(&run->from, o->resume);

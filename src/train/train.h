@@ -132,9 +132,9 @@ struct zinf_run_events {
 };
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    const char *output; /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
-    const char *log_path;      /* NULL: output/log.jsonl */
-    struct zinf_dataset *data; /* borrowed */
+    const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
+    const char *log_path;           /* NULL: output/log.jsonl */
+    struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
     uint64_t steps;
     uint64_t eval_every;               /* 0: at the end only */
@@ -158,6 +158,18 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
 /* folder: a checkpoint, or an output folder, whose latest it is. *path on the heap. -ENOENT: an
  * output folder, or none at all, without a checkpoint. */
 int zinf_checkpoint_find(const char *folder, char **path);
+/* Every checkpoint of an output folder, ascending, each compared with its checksums. */
+struct zinf_checkpoint_info {
+    const char *folder;
+    uint64_t step, bytes;
+    bool latest;
+    const char *problem; /* NULL: it is whole */
+};
+int zinf_checkpoint_list(const char *output,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* The step that scalars of a committed step belong to; false: they are not a training's. */
+bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
 struct zinf_export_options {
     const char *checkpoint, *output;

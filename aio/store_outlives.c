@@ -1,0 +1,209 @@
+/*
+ * store_outlives: a store that its process leaves behind. Each run folder says in one sealed block
+ * whose it is and how the bytes lie; the next process of the same run takes all of them or none.
+ * The files themselves are locked too: what a dying process has in flight keeps its files open, so
+ * who holds the locks knows that nothing of it lands any more.
+ */
+#include "build-config.h"
+
+#include "aio/aio_store.h"
+#include "aio/commit_record.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define PLAN_VERSION 1
+static const char plan_magic[8] = {'Z', 'I', 'N', 'F', 'P', 'L', 'A', 'N'};
+
+/* ---- the block in each folder ---- */
+
+int zinf_steps_plan_write(const struct zinf_steps_plan *plan, const char *folder)
+{
+    struct zinf_steps_plan sealed = *plan;
+    char block[COMMIT_BLOCK];
+    char *path = zinf_path_join(folder, ZINF_STEPS_FILE);
+    memcpy(sealed.magic, plan_magic, sizeof sealed.magic);
+    sealed.version = PLAN_VERSION;
+    commit_seal(block, &sealed, sizeof sealed);
+    int code = path ? zinf_file_write_atomic(path, block, sizeof block) : -ENOMEM;
+    free(path);
+    return code ? code : zinf_folder_sync(folder);
+}
+
+int zinf_steps_plan_read(struct zinf_steps_plan *plan, const char *folder)
+{
+    char *path = zinf_path_join(folder, ZINF_STEPS_FILE), *block = NULL;
+    size_t bytes;
+    uint64_t sum;
+    int code = path ? zinf_file_read(path, COMMIT_BLOCK, &block, &bytes) : -ENOMEM;
+    if (!code && (bytes != COMMIT_BLOCK || !commit_is_sealed(block, plan_magic, &sum)))
+        code = -ENOENT;
+    if (!code)
+        memcpy(plan, block, sizeof *plan);
+    if (!code && plan->version > PLAN_VERSION)
+        code = zinf_fail(-ENOTSUP, "%s is of a newer zinf (version %u, this one knows %d)", path,
+                         plan->version, PLAN_VERSION);
+    else if (code && code != -ENOMEM)
+        code = -ENOENT;
+    free(block);
+    free(path);
+    return code;
+}
+
+void zinf_boot_name(uint8_t name[16])
+{
+    char text[64];
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+    XXH128_hash_t hash = XXH3_128bits(text, n > 0 ? (size_t)n : 0);
+    memcpy(name, &hash, sizeof hash);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* ---- a new store ---- */
+
+static uint64_t number_of_extents(const struct zinf_store *store)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < store->n_extents; i++) {
+        uint64_t extent[3] = {sum, store->extents[i].bytes, store->extents[i].n_generations};
+        sum = XXH3_64bits(extent, sizeof extent);
+    }
+    return sum;
+}
+
+static int mark_path(const struct zinf_store *store, int path, bool ready)
+{
+    struct zinf_steps_plan plan = {.path = (uint16_t)path,
+                                   .n_paths = (uint16_t)store->n_paths,
+                                   .extents = number_of_extents(store),
+                                   .file_bytes = store->paths[path].bytes,
+                                   .stripe_bytes = store->stripe_bytes,
+                                   .pattern_length = store->pattern_length,
+                                   .ready = ready};
+    memcpy(plan.run, store->run, sizeof plan.run);
+    memcpy(plan.store, store->id, sizeof plan.store);
+    memcpy(plan.pattern, store->pattern, sizeof plan.pattern);
+    return zinf_steps_plan_write(&plan, store->paths[path].folder.path);
+}
+
+int zinf_store_mark(struct zinf_store *store)
+{
+    int code = 0;
+    if (getrandom(store->id, sizeof store->id, 0) != (ssize_t)sizeof store->id)
+        return zinf_fail(-EIO, "no random numbers to name a store");
+    for (int i = 0; !code && i < store->n_paths; i++)
+        code = zinf_lock_wait(store->paths[i].file->fd, store->paths[i].file->path);
+    for (int i = 0; !code && i < store->n_paths; i++)
+        code = mark_path(store, i, i > 0);
+    if (!code)
+        code = mark_path(store, 0, true);
+    store->outlives = !code;
+    return code;
+}
+
+void zinf_store_unmark(struct zinf_store *store)
+{
+    if (!store->outlives)
+        return;
+    store->outlives = false;
+    if (mark_path(store, 0, false))
+        zinf_log(ZINF_LOG_WARN, "aio: %s", zinf_error());
+}
+
+/* ---- adopting ---- */
+
+static int fail_incomplete(const struct zinf_store_options *options, int missing)
+{
+    return zinf_fail(
+        -ENOENT,
+        "the run's state lies on %d paths, but %s has none of it: mount that drive, "
+        "or remove the folders zinf-%s-* of the other paths to go on from a checkpoint",
+        options->n_paths, options->paths[missing], options->label);
+}
+
+static int check_plan(struct zinf_store *store, const struct zinf_steps_plan *plan, int path)
+{
+    if (path == 0)
+        memcpy(store->id, plan->store, sizeof store->id);
+    if (plan->path == path && plan->n_paths == store->n_paths &&
+        !memcmp(store->id, plan->store, sizeof store->id))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s is path %u of %u of the run's state: give nvme_path the same folders in "
+                     "the same order",
+                     store->paths[path].folder.path, plan->path, plan->n_paths);
+}
+
+/* A store that was never ready, or was about to be removed. */
+static void drop_garbage(struct zinf_store *store)
+{
+    for (int i = store->n_paths; i-- > 0;)
+        zinf_run_folder_drop(&store->paths[i].folder);
+}
+
+int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *options)
+{
+    struct zinf_steps_plan plan;
+    int taken = 0, missing = -1;
+    bool garbage = false;
+    memcpy(store->run, options->run, sizeof store->run);
+    store->named = true;
+    for (int i = 0; i < store->n_paths; i++) {
+        int code =
+            zinf_run_folder_adopt(&store->paths[i].folder, options->paths[i], store->run, &plan);
+        if (code < 0)
+            return code;
+        taken += code;
+        missing = code ? missing : i;
+        store->outlives = taken > 0; /* whatever fails from here on leaves it as it was */
+        garbage = garbage || (i == 0 && code && !plan.path && !plan.ready);
+        code = code && !garbage ? check_plan(store, &plan, i) : 0;
+        if (code)
+            return code;
+    }
+    if (garbage)
+        drop_garbage(store);
+    store->adopted = store->outlives = taken > 0 && !garbage;
+    return store->adopted && missing >= 0 ? fail_incomplete(options, missing) : 0;
+}
+
+static int open_path(struct zinf_store *store, int i)
+{
+    struct zinf_store_path *path = &store->paths[i];
+    struct zinf_steps_plan plan;
+    int code = zinf_steps_plan_read(&plan, path->folder.path);
+    if (code)
+        return zinf_fail(code, "%s has lost its description", path->folder.path);
+    if (plan.extents != number_of_extents(store) || plan.stripe_bytes != store->stripe_bytes)
+        return zinf_fail(-EEXIST,
+                         "%s holds the run's steps under another plan (model, number type, "
+                         "sub_group_size, offloading): go back to that configuration, or remove "
+                         "the folder to go on from a checkpoint",
+                         path->folder.path);
+    if (i == 0)
+        zinf_store_map_restore(store, plan.pattern, plan.pattern_length);
+    char *name = zinf_path_join(path->folder.path, ZINF_STORE_FILE);
+    code = name ? zinf_aio_open(&path->file, name, ZINF_AIO_READ | ZINF_AIO_WRITE) : -ENOMEM;
+    free(name);
+    if (code)
+        return code;
+    path->file->lasting = true;
+    if (zinf_aio_file_bytes(path->file) != path->bytes || plan.file_bytes != path->bytes)
+        return zinf_fail(-EBADMSG, "%s has %" PRIu64 " of %" PRIu64 " bytes: it is damaged",
+                         path->file->path, zinf_aio_file_bytes(path->file), path->bytes);
+    return zinf_lock_wait(path->file->fd, path->file->path);
+}
+
+int zinf_store_open_adopted(struct zinf_store *store)
+{
+    int code = 0;
+    for (int i = 0; !code && i < store->n_paths; i++)
+        code = open_path(store, i);
+    return code;
+}

@@ -1,0 +1,122 @@
+/*
+ * resume_info: what a training can go on from: its checkpoints, each compared with its checksums,
+ * and steps that outlived their process on the drives that its configuration names.
+ */
+#include "aio/steps.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/usage.h"
+#include "train/train.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct found {
+    uint64_t whole, steps; /* checkpoints that are; folders with committed steps */
+};
+
+static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
+{
+    struct found *found = arg;
+    char size[16];
+    if (info->problem) {
+        printf("%s: not usable: %s\n", info->folder, info->problem);
+        return;
+    }
+    printf("%s: whole, step %llu, %s%s\n", info->folder, (unsigned long long)info->step,
+           zinf_size_format(size, sizeof size, info->bytes), info->latest ? ", the latest" : "");
+    found->whole++;
+}
+
+static void see_steps(void *arg, const struct zinf_steps_info *info)
+{
+    struct found *found = arg;
+    char size[16];
+    uint64_t step;
+    printf("%s: path %d of %d, %s", info->folder, info->path + 1, info->n_paths,
+           zinf_size_format(size, sizeof size, info->store_bytes));
+    if (info->alive)
+        printf(", in use by a run");
+    if (info->path == 0 && !info->committed)
+        printf(", no step was committed");
+    if (info->committed) {
+        printf(", %llu commits", (unsigned long long)info->commits);
+        if (zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step))
+            printf(", the last is step %llu", (unsigned long long)step);
+        if (!info->same_boot && !info->flushed)
+            printf("; not flushed, and the machine was restarted since: it may be incomplete");
+        found->steps++;
+    }
+    putchar('\n');
+}
+
+/* A drive that is not there now is no reason to hide the rest. */
+static void look_at(const char *path, struct found *found)
+{
+    if (zinf_steps_list(path, see_steps, found))
+        printf("%s: %s\n", path, zinf_error());
+}
+
+/* offload_*.nvme_path: a string or a list of them. */
+static void look_at_paths(const cJSON *config, const char *section, struct found *found)
+{
+    const cJSON *zero = cJSON_GetObjectItemCaseSensitive(config, "zero_optimization"), *path;
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(zero, section), "nvme_path");
+    if (cJSON_IsString(value))
+        look_at(value->valuestring, found);
+    if (!cJSON_IsArray(value))
+        return;
+    cJSON_ArrayForEach(path, value)
+    {
+        if (cJSON_IsString(path))
+            look_at(path->valuestring, found);
+    }
+}
+
+static int look(const char *folder, struct found *found)
+{
+    cJSON *config = NULL;
+    char *path = zinf_path_join(folder, "config.resolved.json");
+    int code = path ? zinf_checkpoint_list(folder, see_checkpoint, found) : -ENOMEM;
+    if (!code && access(folder, R_OK | X_OK))
+        code = zinf_fail(-errno, "cannot look into %s: %s", folder, strerror(errno));
+    if (!code)
+        look_at(folder, found); /* it may be an nvme_path itself */
+    if (!code && !access(path, F_OK))
+        code = zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &config);
+    if (!code && config) {
+        struct found other = {0};
+        look_at_paths(config, "offload_optimizer", found);
+        if (!found->steps) /* usually the same */
+            look_at_paths(config, "offload_param", &other);
+        found->steps += other.steps;
+    }
+    cJSON_Delete(config);
+    free(path);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli_strings folders = {.n = 0};
+    struct found found = {0};
+    int code = cli_parse(&cli_resume_info, NULL, 0, &folders, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code && folders.n != 1)
+        code = zinf_fail(-EINVAL, "one DIR is needed: the output folder of a training");
+    if (code)
+        return cli_error(&cli_resume_info, CLI_USAGE);
+    code = look(folders.items[0], &found);
+    if (!code && !found.whole && !found.steps)
+        code = zinf_fail(-ENOENT, "%s has nothing to go on from", folders.items[0]);
+    return code ? cli_error(&cli_resume_info, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_resume_info = {
+    .name = "resume-info",
+    .summary = "say what a training can go on from",
+    .usage = USAGE_RESUME_INFO,
+    .run = run,
+};

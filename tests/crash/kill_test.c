@@ -1,0 +1,271 @@
+/*
+ * A real training is killed with SIGKILL again and again and started again with --resume: at random
+ * times, while a checkpoint is being written, and around its rename. After every kill whatever has
+ * a checkpoint's name is whole; whenever a run comes to its end, its weights and its log are those
+ * of the run that nobody killed. ZINF_TEST_KILLS makes it longer.
+ */
+#include "train_support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/wait.h>
+
+#include "base/random.h"
+
+#define KILLS 14
+#define STEPS "16"
+#define START_US 250000 /* a random kill comes within this time */
+#define SAVE_US 40000   /* and one in a save within this one */
+
+enum moment {
+    ANY_TIME,
+    IN_A_SAVE,      /* when tmp-checkpoint-N is there */
+    AFTER_A_RENAME, /* when checkpoint-N or latest is: then the old one is removed */
+    MOMENTS,
+};
+static const char *const moment_names[] = {"at any time", "in a save", "after a rename"};
+
+static char zinf[600], model[600], text[600], drive[600], config[600], out[600], whole[600];
+static char said[600]; /* standard error of the last run */
+static uint32_t n_drawn;
+
+static uint32_t draw(uint32_t n)
+{
+    uint32_t counter[4] = {n_drawn++}, bits[4];
+    zinf_philox(counter, 9, bits);
+    return bits[0] % n;
+}
+
+static pid_t start(const char *output)
+{
+    pid_t child = fork();
+    if (child)
+        return child;
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    dup2(open(said, O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    setenv("ZINF_LOG", "error", 1);
+    execl(zinf, zinf, "train", "--model", model, "--data", text, "--config", config, "--output",
+          output, "--steps", STEPS, "--seq-len", "16", "--threads", "1", "--progress", "none",
+          "--save-every", "2", "--save-total-limit", "2", "--resume", NULL);
+    _exit(127);
+}
+
+/* Waits until the folder sees a name of this kind, or the process ends, or 20 s. */
+static void wait_for_name(int watch, pid_t child, enum moment moment)
+{
+    static const char *const starts[] = {"", "tmp-checkpoint-", "checkpoint-"};
+    char buffer[4096] __attribute__((aligned(8)));
+    for (int waited_ms = 0; waited_ms < 20000; waited_ms += 20) {
+        struct pollfd ready = {.fd = watch, .events = POLLIN};
+        siginfo_t info = {0};
+        if (poll(&ready, 1, 20) > 0) {
+            ssize_t n = read(watch, buffer, sizeof buffer);
+            for (char *at = buffer; at < buffer + n;) {
+                struct inotify_event *event = (struct inotify_event *)(void *)at;
+                bool late = moment == AFTER_A_RENAME && !strcmp(event->name, "latest");
+                if (event->len &&
+                    (late || !strncmp(event->name, starts[moment], strlen(starts[moment]))))
+                    return;
+                at += sizeof *event + event->len;
+            }
+        }
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid)
+            return;
+    }
+}
+
+/* What the run's last line was, where it should not have ended so. */
+static void check_status(int status, bool may_be_killed)
+{
+    char *line = NULL;
+    size_t bytes;
+    bool good = may_be_killed && WIFSIGNALED(status);
+    good = good || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (good || zinf_file_read(said, 1 << 20, &line, &bytes))
+        line = NULL;
+    const char *last = line ? strstr(line, "zinf train:") : NULL;
+    CHECKF(good, "status %d: %s", status, last ? last : "");
+    free(line);
+}
+
+static bool same_file(const char *name)
+{
+    char a[700], b[700], *p = NULL, *q = NULL;
+    size_t n = 0, m = 1;
+    snprintf(a, sizeof a, "%s/%s", out, name);
+    snprintf(b, sizeof b, "%s/%s", whole, name);
+    bool same = !zinf_file_read(a, 1 << 26, &p, &n) && !zinf_file_read(b, 1 << 26, &q, &m) &&
+                n == m && !memcmp(p, q, n);
+    free(p);
+    free(q);
+    return same;
+}
+
+/* Step and loss of each line; the rest of a line is times. */
+static uint64_t sum_of_log(const char *folder, int *lines)
+{
+    char path[700], *data = NULL, *rest;
+    size_t bytes;
+    uint64_t sum = 14695981039346656037u;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    *lines = 0;
+    if (zinf_file_read(path, 1 << 24, &data, &bytes))
+        return 0;
+    for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        size_t length = strcspn(line, "g"); /* up to "grad_norm" */
+        for (size_t i = 0; i < length; i++)
+            sum = (sum ^ (uint8_t)line[i]) * 1099511628211u;
+        ++*lines;
+    }
+    free(data);
+    return sum;
+}
+
+static void check_end(void)
+{
+    int lines_here, lines_there;
+    uint64_t here = sum_of_log(out, &lines_here), there = sum_of_log(whole, &lines_there);
+    CHECK(same_file("model/model.safetensors"));
+    CHECKF(here == there && lines_here == lines_there, "the log has %d and %d lines", lines_here,
+           lines_there);
+    CHECK(same_file("checkpoint-" STEPS "/optimizer/moment2.safetensors"));
+}
+
+static void see(void *arg, const struct zinf_checkpoint_info *info)
+{
+    bool *latest_is_there = arg;
+    CHECKF(!info->problem, "%s", info->problem ? info->problem : "");
+    *latest_is_there = *latest_is_there || info->latest;
+}
+
+/* Nothing with a checkpoint's name is less than one, and "latest" names one if it is there. */
+static void check_checkpoints(void)
+{
+    char path[700];
+    bool latest_is_there = false;
+    snprintf(path, sizeof path, "%s/latest", out);
+    CHECKF(!zinf_checkpoint_list(out, see, &latest_is_there), "%s", zinf_error());
+    CHECK(access(path, F_OK) || latest_is_there);
+}
+
+static void clear_output(void)
+{
+    char command[1400];
+    snprintf(command, sizeof command, "rm -rf '%s' && mkdir '%s'", out, out);
+    CHECK(!system(command));
+}
+
+/* Starts once and kills; true if the run came to its end before. */
+static bool run_and_kill(enum moment moment)
+{
+    int status, watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    CHECK(inotify_add_watch(watch, out, IN_CREATE | IN_MOVED_TO) >= 0);
+    pid_t child = start(out);
+    if (moment == ANY_TIME) {
+        usleep(draw(START_US));
+    } else {
+        wait_for_name(watch, child, moment);
+        usleep(draw(moment == IN_A_SAVE ? SAVE_US : 2000));
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    close(watch);
+    check_status(status, true);
+    return WIFEXITED(status);
+}
+
+static void finish(void)
+{
+    int status;
+    waitpid(start(out), &status, 0);
+    check_status(status, false);
+    check_end();
+}
+
+static void test_kill_9(void)
+{
+    int kills = getenv("ZINF_TEST_KILLS") ? atoi(getenv("ZINF_TEST_KILLS")) : KILLS;
+    int counts[MOMENTS] = {0}, ends = 0;
+    clear_output();
+    for (int i = 0; i < kills;) {
+        enum moment moment = (enum moment)draw(MOMENTS);
+        if (run_and_kill(moment)) {
+            check_end();
+            clear_output();
+            ends++;
+            continue;
+        }
+        counts[moment]++;
+        i++;
+        check_checkpoints();
+        if (tap_case_failures)
+            break;
+    }
+    finish();
+    for (int m = 0; m < MOMENTS; m++)
+        printf("# %d kills %s\n", counts[m], moment_names[m]);
+    printf("# %d runs came to their end\n", ends + 1);
+}
+
+/* The last run removed what the killed ones had left. */
+static void test_nothing_stays(void)
+{
+    char command[1400];
+    snprintf(command, sizeof command,
+             "test -z \"$(ls -A '%s')\" && test -z \"$(ls -d '%s'/*tmp* 2>/dev/null)\"", drive,
+             out);
+    CHECKF(!system(command), "files are left");
+}
+
+static void write_text(const char *path, const char *content)
+{
+    CHECKF(!zinf_file_write_atomic(path, content, strlen(content)), "%s", zinf_error());
+}
+
+static void prepare(void)
+{
+    struct zinf_model_shape shape = {
+        .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
+    char content[2048] = "";
+    cJSON *json = NULL;
+    const char *build = getenv("BUILDDIR");
+    snprintf(zinf, sizeof zinf, "%s/zinf", build ? build : ".");
+    snprintf(model, sizeof model, "%s/model", work);
+    snprintf(text, sizeof text, "%s/text.txt", work);
+    snprintf(drive, sizeof drive, "%s/drive", work);
+    snprintf(config, sizeof config, "%s/config.json", work);
+    snprintf(said, sizeof said, "%s/said", work);
+    snprintf(out, sizeof out, "%s/out", work);
+    snprintf(whole, sizeof whole, "%s/whole", work);
+    CHECK(!zinf_make_dirs(drive));
+    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &json), "%s", zinf_error());
+    CHECKF(!zinf_model_write_new(json, ZINF_DTYPE_F32, 3, model), "%s", zinf_error());
+    cJSON_Delete(json);
+    for (int i = 0; i < 40; i++)
+        snprintf(content + strlen(content), sizeof content - strlen(content), "line %d of text. ",
+                 i * i);
+    write_text(text, content);
+    snprintf(content, sizeof content,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
+             "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3,"
+             "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
+             "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
+             drive, drive);
+    write_text(config, content);
+    int status;
+    waitpid(start(whole), &status, 0);
+    check_status(status, false);
+}
+
+int main(void)
+{
+    make_work("kill");
+    prepare();
+    TAP_RUN(test_kill_9);
+    TAP_RUN(test_nothing_stays);
+    remove_work();
+    return tap_done();
+}
