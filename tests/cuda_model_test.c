@@ -232,12 +232,13 @@ static int backward(struct machine *m)
     if (!code)
         code = zinf_embed_dropout_backward(c, m->d_x);
     for (int u = 0; !code && u < tiles; u++) {
-        code = zinf_embed_tile_backward(c, unit_of(m, u), m->grads[MAX_UNITS + u], m->ids, m->d_x);
+        code = zinf_embed_tile_backward(c, unit_of(m, u), m->grads[MAX_UNITS + u], m->ids, m->d_x,
+                                        false);
         give(m, MAX_UNITS + u);
     }
     if (!code)
         code = zinf_embed_position_backward(c, unit_of(m, tiles), m->grads[tiles], m->positions,
-                                            m->d_x);
+                                            m->d_x, false);
     give(m, tiles);
     return code;
 }
