@@ -178,10 +178,11 @@ struct zinf_trainer {
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
+/* Whether a unit's parameters are copied to the device before use. */
 bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit);
 /* plan_blas.c: what OpenBLAS takes outside of the arenas */
 uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
-/* After the arenas exist: every pointer. */
+/* place.c: every pointer, after the arenas exist. */
 void trainer_place(struct zinf_trainer *t);
 
 static inline char *device_at(const struct zinf_trainer *t, uint64_t offset)

@@ -1,0 +1,42 @@
+/*
+ * plan: what the files of the plan share. A *line* is an amount of memory of a tier with a name and
+ * a place; a plan's lines follow from the trainer and a choice. Inside this folder only.
+ */
+#ifndef ZINF_TRAIN_PLAN_H
+#define ZINF_TRAIN_PLAN_H
+
+#include "train/trainer.h"
+
+struct plan_line {
+    enum zinf_memory_tier tier;
+    const char *name, *hint;
+    uint64_t bytes;
+    uint64_t *offset;
+};
+#define PLAN_MAX_LINES 24
+struct plan_lines {
+    struct plan_line line[PLAN_MAX_LINES];
+    int n;
+};
+
+/* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
+void plan_measure(struct zinf_trainer *t);
+/* Every unit's home by a choice, and what the homes take on each tier. */
+void plan_set_places(struct zinf_trainer *t, const struct choice *c);
+void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS]);
+bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier);
+bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
+/* Whether any unit from `from` on is copied to the device before use. */
+bool plan_fetches(const struct zinf_trainer *t, uint32_t from);
+bool plan_stages_grads(const struct zinf_trainer *t);
+/* Whether updates go through tiles of host memory. */
+bool plan_uses_tiles(const struct zinf_trainer *t);
+
+/* plan_lines.c: sets the homes, and the lines of everything else. */
+void plan_collect(struct zinf_trainer *t, const struct choice *c, struct plan_lines *lines);
+bool plan_fits(struct zinf_trainer *t, const struct choice *c);
+
+/* plan_choose.c: fills t->choice and the homes by the budgets. */
+void plan_choose(struct zinf_trainer *t);
+
+#endif

@@ -1,0 +1,133 @@
+/*
+ * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
+ * beside them.
+ */
+#include "train/plan.h"
+
+/* Whether a unit's parameters are copied to the device before use. */
+bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit)
+{
+    enum zinf_tier tier = t->homes[unit].param;
+    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !t->direct);
+}
+
+/* Bytes of things whose size does not depend on the choice. */
+void plan_measure(struct zinf_trainer *t)
+{
+    struct trainer_sizes *s = &t->sizes;
+    struct zinf_block_kept kept;
+    struct zinf_block_scratch scratch;
+    struct zinf_head head;
+    const struct zinf_layout *layout = &t->layout;
+    uint64_t width = zinf_dtype_bytes(t->dtype), a = ZINF_MEMORY_ALIGN;
+    bool backward = has_backward(t);
+    int moments = zinf_optim_n_moments(t->hyper.kind);
+    s->slot = layout->max_unit_elems * width;
+    s->grad_slot = layout->max_unit_elems * sizeof(float);
+    s->x = zinf_align_up(t->rows * (uint64_t)t->spec->hidden * width, a);
+    s->kept = zinf_align_up(zinf_block_kept_layout(&t->compute, NULL, &kept), a);
+    s->scratch = zinf_block_scratch_layout(&t->compute, NULL, &scratch, backward);
+    s->head = zinf_align_up(zinf_head_layout(&t->compute, NULL, &head, 0, backward), a);
+    s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
+    s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
+    s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
+    s->tile_grad = s->tile_state +
+                   zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems), a);
+    s->transfer = trainer_transfer_bytes(t->model, t->dtype);
+}
+
+static bool is_block(const struct zinf_trainer *t, uint32_t unit)
+{
+    return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
+}
+
+/* Units have their turn in the order of the forward: what the next step needs first is nearest. */
+void plan_set_places(struct zinf_trainer *t, const struct choice *c)
+{
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        struct zinf_home *p = &t->homes[u];
+        bool late_block =
+            is_block(t, u) && (int)(first_block(t) + t->n_layers - u) <= c->n_host_grads;
+        *p = (struct zinf_home){.param = t->param_tier,
+                                .state = t->state_tier,
+                                .grad = t->grad_tier,
+                                .keeps_grad = has_backward(t),
+                                .generations = 1};
+        if (p->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
+            p->param = ZINF_TIER_HOST;
+        if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
+            p->state = ZINF_TIER_HOST;
+        if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
+            p->grad = ZINF_TIER_HOST;
+        if (trains(t) && p->state == ZINF_TIER_DRIVE && p->param != ZINF_TIER_DEVICE)
+            p->generations = t->generations;
+    }
+}
+
+void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS])
+{
+    int moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1;
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        const struct zinf_home *p = &t->homes[u];
+        uint64_t n = t->layout.units[u].slice_elems;
+        bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
+                           (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
+        bytes[p->state] += zinf_state_bytes(t->form, moments, n) *
+                           (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
+        if (p->keeps_grad)
+            bytes[p->grad] += n * sizeof(float);
+    }
+}
+
+bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].keeps_grad && t->homes[u].grad == tier)
+            return true;
+    return false;
+}
+
+bool plan_fetches(const struct zinf_trainer *t, uint32_t from)
+{
+    for (uint32_t u = from; u < t->n_units; u++)
+        if (unit_is_fetched(t, u))
+            return true;
+    return false;
+}
+
+/* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
+ * drive cannot reach where it was computed. */
+bool plan_stages_grads(const struct zinf_trainer *t)
+{
+    if (!has_backward(t))
+        return false;
+    if (!t->direct)
+        return plan_has_grad(t, ZINF_TIER_HOST) || plan_has_grad(t, ZINF_TIER_DRIVE);
+    bool several = t->n_micro > 1 && !t->layer_major;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->homes[u].grad == ZINF_TIER_DRIVE &&
+            (several || (int)u < zinf_model_n_tiles(t->model)))
+            return true;
+    return false;
+}
+
+bool plan_uses_tiles(const struct zinf_trainer *t)
+{
+    if (!trains(t))
+        return false;
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        const struct zinf_home *p = &t->homes[u];
+        if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
+            p->grad == ZINF_TIER_DRIVE || (p->param == ZINF_TIER_DEVICE && !t->direct))
+            return true;
+    }
+    return false;
+}
