@@ -75,7 +75,8 @@ static int plan_tiers(struct zinf_trainer *t)
         .layout = &t->layout,
         .dtype = t->dtype,
         .form = t->form,
-        .n_moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1,
+        .n_moments = trains(t) ? trainer_n_moments(t) : -1,
+        .state_bytes = t->state_bytes,
         .places = t->homes,
         .store = t->store,
     };
