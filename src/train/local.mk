@@ -14,7 +14,7 @@ INSTALLED_H += src/train/train.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
-	tests/train_units_test
+	tests/train_units_test tests/train_optimizers_test
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
@@ -26,6 +26,9 @@ tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
+tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/train_support.h
+tests_train_optimizers_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_optimizers_test_LDADD = $(TEST_LDADD)
 tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
