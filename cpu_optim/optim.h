@@ -91,7 +91,7 @@ struct zinf_optim_hyper {
  *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 ..
  * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store
  * it, takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
- * code 1 at least, since a step is divided by its root. A block that is all below 2^-126 becomes 0;
+ * code 1 at least, since a step is divided by its root. A block that is all below 2^-100 becomes 0;
  * one with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {

@@ -83,12 +83,11 @@ static void pack_block(const struct pack_job *job, uint64_t begin, uint64_t end)
         if (x != x)
             break;
     }
-    bool odd = !(largest >= 0x1p-126f) || largest > 3.4028235e38f;
-    *scale = !odd ? largest : largest < 0x1p-126f ? 0 : zinf_bf16_to_f32(0x7fc0);
+    bool small = largest < 0x1p-100f, odd = small || !(largest <= 3.4028235e38f);
+    *scale = !odd ? largest : small ? 0 : zinf_bf16_to_f32(0x7fc0);
     for (uint64_t i = begin; i < end; i++) {
         float x = job->moment[i];
-        int c =
-            odd ? largest < 0x1p-126f ? 0 : 1 : code_of(job, (double)fabsf(x) / (double)largest);
+        int c = odd ? !small : code_of(job, (double)fabsf(x) / (double)largest);
         if (job->second)
             ((uint8_t *)job->codes)[i] = (uint8_t)c;
         else
