@@ -266,13 +266,13 @@ struct zinf_prediction {
     double drive_seconds;            /* while READ or WRITE runs */
     uint64_t bytes[ZINF_LANES];
 };
-/* op_seconds (may be NULL): [n_ops] how long each takes beside the others; on drive lanes, whose
- * operations overlap in truth, one after the other. skip (may be NULL): operations left out. */
+/* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
+ * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be NULL): operations left out. */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);
     void *context;
-    double *op_seconds;
+    double *op_begin, *op_seconds;
 };
 int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out);

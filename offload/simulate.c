@@ -156,6 +156,8 @@ static void end_lanes(struct fixed *f, const struct simulation *s, unsigned ende
             continue;
         f->done[op] = 1;
         f->active[lane] = NONE;
+        if (f->options->op_begin)
+            f->options->op_begin[op] = f->begun[lane];
         if (f->options->op_seconds)
             f->options->op_seconds[op] = s->now - f->begun[lane];
     }

@@ -8,6 +8,7 @@ struct options {
     struct cli_common common;
     bool measure, json;
     double tbw;
+    const char *trace;
 };
 
 /* The same estimate on a machine that has more. */
@@ -26,6 +27,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     struct zinf_estimate_options more = *now;
     uint64_t gib = (uint64_t)1 << 30;
     more.plan = NULL;
+    more.trace = NULL;
     more.trainer.config = &config;
     config.host_memory = e->now.budget[1] + gib;
     add_change(e, "1 GiB more host memory", &more);
@@ -57,6 +59,7 @@ static int estimate(const struct options *o)
                     .seq_len = s.seq_len,
                     .device = s.device},
         .plan = o->json ? NULL : stdout,
+        .trace = o->trace,
     };
     estimate_cached_speeds(&options.speeds, s.config, &e.source);
     if (o->measure) {
@@ -94,6 +97,7 @@ static int run(int argc, char **argv)
         {"--threads", CLI_INT, &c->threads, 1, 4096},
         {"--measure", CLI_FLAG, &o.measure, 0, 0},
         {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
+        {"--trace", CLI_STRING, &o.trace, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
         {"--lenient", CLI_FLAG, &c->lenient, 0, 0},
     };

@@ -74,6 +74,7 @@ static const char USAGE_ESTIMATE[] =
     "  --measure             run a few steps of the shape with two blocks for the speeds\n"
     "                        (default: what zinf bench measured, else stated defaults)\n"
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
+    "  --trace FILE          the step that is predicted, as a Chrome trace\n"
     "  --json                print one JSON object\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings, not errors\n";
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
 #define FIRST_STEPS 8 /* that all correct the rates; then every EVERY-th does */
 #define EVERY 8
 #define WEIGHT 0.4       /* of a step's correction, after the first */
@@ -41,7 +42,7 @@ static void fill_head(struct zinf_rates *rates, const double *work)
 void trainer_measure_end(struct zinf_trainer *t)
 {
     for (int kind = 0; kind < OP_KINDS; kind++)
-        if (t->measured_work[kind] > 0)
+        if (t->measured_work[kind] > LEAST_WORK)
             t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
     fill_head(&t->rates, t->measured_work);
 }
@@ -88,7 +89,7 @@ static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KIND
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
     for (int kind = 0; kind < OP_KINDS; kind++) {
-        if (!(t->measured_seconds[kind] > 0) || !(simulated[kind] > 0))
+        if (!(t->measured_work[kind] > LEAST_WORK) || !(simulated[kind] > 0))
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
         ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;

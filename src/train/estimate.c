@@ -4,6 +4,7 @@
  * the caller, or from a few steps of the same shape with two blocks.
  */
 #include "base/random.h"
+#include "offload/trace.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -120,6 +121,36 @@ static int fill(struct zinf_estimate *out, const struct zinf_trainer *t)
     return 0;
 }
 
+/* The step that is predicted, as the executor would write the one that was run. */
+static int write_trace(struct zinf_trainer *t, const char *path)
+{
+    const struct zinf_program *programs[2];
+    int n = trainer_step_programs(t, programs);
+    struct zinf_machine machine = trainer_machine(t);
+    struct zinf_trace *trace = NULL;
+    uint64_t from = 0;
+    char buffer[64];
+    int code = zinf_trace_create(&trace, path);
+    for (int i = 0; !code && i < n; i++) {
+        uint64_t ops = programs[i]->n_ops;
+        double *times = calloc(2 * ops + 1, sizeof *times);
+        struct zinf_predict_options options = {
+            .machine = &machine, .op_begin = times, .op_seconds = times + ops};
+        struct zinf_prediction p;
+        code = times ? zinf_program_predict(programs[i], &options, &p) : -ENOMEM;
+        for (uint64_t k = 0; !code && k < ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            uint64_t begin = from + (uint64_t)(times[k] * 1e9);
+            zinf_trace_record(trace, trainer_op_name(t, op, buffer), op->lane, begin,
+                              begin + (uint64_t)(times[ops + k] * 1e9), op->bytes);
+        }
+        from += code ? 0 : (uint64_t)(p.seconds * 1e9);
+        free(times);
+    }
+    int closed = zinf_trace_close(trace);
+    return code ? code : closed;
+}
+
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     struct zinf_trainer_options planned = options->trainer;
@@ -139,6 +170,8 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     code = trainer_replan(t);
     if (!code)
         code = fill(out, t);
+    if (!code && options->trace)
+        code = write_trace(t, options->trace);
     zinf_trainer_destroy(t);
     return code;
 }

@@ -150,6 +150,7 @@ struct zinf_estimate_options {
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */
     FILE *plan;                         /* the ledger is printed there; NULL: it is not */
+    const char *trace;                  /* the predicted step as a Chrome trace; NULL: none */
 };
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
