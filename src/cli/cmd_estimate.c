@@ -29,7 +29,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     more.plan = NULL;
     more.trace = NULL;
     more.trainer.config = &config;
-    config.host_memory = e->now.budget[1] + gib;
+    config.host_memory = (config.host_memory ? e->now.budget[1] : e->now.bytes[1]) + gib;
     add_change(e, "1 GiB more host memory", &more);
     config = *now->trainer.config;
     config.device_memory = e->now.budget[0] + gib;

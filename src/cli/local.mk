@@ -17,5 +17,5 @@ tests_cli_options_test_SOURCES = tests/cli_options_test.c $(cli_parts)
 tests_cli_options_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cli_options_test_LDADD = $(TEST_LDADD)
 
-TESTS += tests/bench_nvme_test.sh
-EXTRA_DIST += tests/bench_nvme_test.sh
+TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh
+EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh
