@@ -74,4 +74,7 @@ void trainer_measure_end(struct zinf_trainer *t)
     for (int kind = 0; kind < OP_KINDS; kind++)
         if (t->measured_work[kind] > 0)
             t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    if (t->durable.n) /* between steps so far */
+        t->rates.seconds[OP_COMMIT] =
+            t->durable.seconds / (double)t->durable.n / DURABLE_SCALARS_BYTES;
 }

@@ -1,7 +1,8 @@
 /*
  * emit_update: the optimizer's part of programs, sub-group by sub-group. State and parameters are
  * updated where they are in RAM or on the device; from the drive they come into a tile, are
- * updated there, and go back. With two generations the new ones go beside the old.
+ * updated there, and go back. With two generations the new ones go beside the old; where steps
+ * outlive the process, not before the record of the step before names the generation beside.
  */
 #include "train/emit.h"
 
@@ -91,6 +92,7 @@ static void param_out(struct emitter *e, const struct group *g, struct zinf_oper
     if (g->tile != ZINF_NO_BUFFER)
         uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     if (g->param[1].tier == ZINF_TIER_DRIVE)
         emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
                    &uses);
@@ -106,6 +108,7 @@ static void state_out(struct emitter *e, const struct group *g, struct zinf_oper
         return;
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->state[1], from, &uses);
 }
 
@@ -159,6 +162,7 @@ static void emit_flip(struct emitter *e, uint32_t unit)
     struct uses uses = {0};
     uses_write(&uses, e->done[unit]);
     uses_write(&uses, e->param[unit]);
+    uses_read(&uses, e->record);
     emit(e, &op, &uses);
 }
 
@@ -182,5 +186,19 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     }
     emit_flip(e, unit);
     e->flags = 0;
+    e->deadline = deadline;
+}
+
+void emit_commit(struct emitter *e)
+{
+    struct zinf_op op = {
+        .lane = ZINF_LANE_HOST, .kind = OP_COMMIT, .unit = -1, .bytes = DURABLE_SCALARS_BYTES};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    if (!e->t->durable.wanted)
+        return;
+    uses_write(&uses, e->record);
+    e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
+    emit(e, &op, &uses);
     e->deadline = deadline;
 }

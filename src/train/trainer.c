@@ -157,12 +157,10 @@ static int lay_out(struct zinf_trainer *t)
     return code;
 }
 
-static const struct zinf_config_offload *drive_section(const struct zinf_trainer *t)
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *c)
 {
-    const struct zinf_config *c = t->config;
-    if (t->state_tier == ZINF_TIER_DRIVE && c->offload_optimizer.n_nvme_paths)
-        return &c->offload_optimizer;
-    return &c->offload_param;
+    bool state = c->offload_optimizer.device == ZINF_PLACE_NVME;
+    return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
 }
 
 static int open_store(struct zinf_trainer *t)
@@ -170,7 +168,7 @@ static int open_store(struct zinf_trainer *t)
     if (t->param_tier != ZINF_TIER_DRIVE && t->state_tier != ZINF_TIER_DRIVE &&
         t->grad_tier != ZINF_TIER_DRIVE && t->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    const struct zinf_config_offload *section = drive_section(t);
+    const struct zinf_config_offload *section = trainer_drives(t->config);
     const char *name = section == &t->config->offload_param ? "offload_param" : "offload_optimizer";
     if (!section->n_nvme_paths)
         return zinf_fail(-EINVAL,
@@ -184,7 +182,7 @@ static int open_store(struct zinf_trainer *t)
         .measure_paths = true,
         .checksums = t->config->checksums,
     };
-    int code = zinf_store_create(&t->store, &options);
+    int code = durable_open_store(t, &options);
     return code ? zinf_fail_in(code, "zero_optimization.%s.nvme_path", name) : 0;
 }
 
@@ -232,6 +230,8 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_arena_init(&t->host, host, "host memory");
     if (!code && t->store)
         code = zinf_store_allocate(t->store);
+    if (!code)
+        code = durable_open(t);
     if (code)
         return code;
     trainer_place(t);
@@ -287,6 +287,7 @@ static int create(struct zinf_trainer *t)
         code = open_device(t);
     if (!code) {
         choose_step(t);
+        durable_choose(t);
         code = check_tiers(t);
     }
     if (!code)
@@ -334,6 +335,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_program_fini(&t->forward);
     zinf_program_fini(&t->logits);
     zinf_tiers_destroy(t->tiers);
+    durable_close(t);
     zinf_store_destroy(t->store);
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])
