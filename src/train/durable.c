@@ -1,16 +1,19 @@
 /*
- * durable: steps that outlive the process. Every unit's parameters and state lie on the drive in
- * two generations, and no update is made in place; a step becomes what a restart finds by one
- * record of aio/steps.h. The record of a step is written when all its updates are, late ones in
- * the next step's forward included, and before anything of the next step overwrites the generation
- * that the record before it names.
+ * durable: steps that outlive the process. Every unit's state lies on the drive in two generations,
+ * and no update is made in place; a step becomes what a restart finds by one record of aio/steps.h.
+ * The record of a step is written when all its updates are, late ones in the next step's forward
+ * included, and before anything of the next step overwrites the generation that the record before
+ * it names.
+ *
+ * Parameters that are not on the drive lie there once more, behind the state, where an update
+ * writes them and only a restart reads them.
  *
  * A unit's generation turns once with every applied step, all units' with the same, so that the
  * generation of every unit is that of the record. A skipped step turns none and has no record: a
  * restart makes it again.
  */
 #include "aio/steps.h"
-#include "train/trainer.h"
+#include "train/transfer.h"
 
 #include <stdlib.h>
 #include <xxhash.h>
@@ -20,10 +23,10 @@ static const char *hindrance(const struct zinf_trainer *t, bool asked)
 {
     if (t->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
-    if (t->param_tier != ZINF_TIER_DRIVE)
-        return "the parameters are not on a drive (offload_param.device)";
     if (!t->config->checksums)
         return "zinf.checksums is false";
+    if (!asked && t->param_tier != ZINF_TIER_DRIVE)
+        return "parameters would be written twice";
     if (!asked && t->fills)
         return "zinf.placement keeps a part of it in RAM";
     if (!asked && t->generations != 2)
@@ -39,13 +42,16 @@ void durable_choose(struct zinf_trainer *t)
         return;
     const char *why_not = hindrance(t, asked);
     t->durable.wanted = !why_not;
-    if (t->durable.wanted)
+    if (t->durable.wanted) {
+        t->durable.copies = t->param_tier != ZINF_TIER_DRIVE;
         t->generations = 2;
-    else if (asked)
+        t->fills = false; /* what is where must be the same after a restart */
+    } else if (asked) {
         zinf_log(ZINF_LOG_WARN,
                  "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
                  "last checkpoint (--save-every)",
                  why_not);
+    }
 }
 
 int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options)
@@ -85,6 +91,32 @@ static uint64_t layout_number(const struct zinf_trainer *t)
     return sum;
 }
 
+/* Between parameters that are not on the drive and their copies behind the state. */
+static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
+{
+    void *memory = trainer_region(t).unit;
+    uint64_t bytes = durable_copy_bytes(t, t->layout.groups[group].n);
+    struct zinf_location param = zinf_tiers_group_param(t->tiers, group, 0);
+    struct zinf_location state = zinf_tiers_group_state(t->tiers, group, 0);
+    struct zinf_queue *in_queue = t->queues[ZINF_LANE_H2D], *out_queue = t->queues[ZINF_LANE_D2H];
+    uint64_t at = state.bytes - bytes;
+    int code = out ? zinf_location_read(t->tiers, t->device, out_queue, &param, 0, memory, bytes)
+                   : zinf_location_read(t->tiers, t->device, out_queue, &state, at, memory, bytes);
+    if (code)
+        return code;
+    return out ? zinf_location_write(t->tiers, t->device, in_queue, &state, at, memory, bytes)
+               : zinf_location_write(t->tiers, t->device, in_queue, &param, 0, memory, bytes);
+}
+
+static int move_copies(struct zinf_trainer *t, bool out)
+{
+    int code = 0;
+    for (uint32_t g = 0; !code && t->durable.copies && g < t->layout.n_groups; g++)
+        if (t->homes[t->layout.groups[g].unit].param != ZINF_TIER_DRIVE)
+            code = move_copy(t, g, out);
+    return code;
+}
+
 int durable_open(struct zinf_trainer *t)
 {
     struct durable *d = &t->durable;
@@ -106,7 +138,7 @@ int durable_open(struct zinf_trainer *t)
     d->recovered = zinf_steps_recovered(d->steps, &generation, &scalars, &bytes);
     for (uint32_t u = 0; u < t->n_units; u++)
         *zinf_tiers_live(t->tiers, u) = (uint8_t)generation;
-    return 0;
+    return d->recovered ? move_copies(t, false) : 0;
 }
 
 void durable_close(struct zinf_trainer *t)
@@ -151,6 +183,9 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
     if (bytes > DURABLE_SCALARS_BYTES)
         return zinf_fail(-EINVAL, "the scalars of a step take %llu bytes",
                          (unsigned long long)bytes);
+    int code = d->n || d->recovered ? 0 : move_copies(t, true);
+    if (code)
+        return code;
     memcpy(d->scalars, scalars, bytes);
     d->scalars_bytes = bytes;
     d->due = true;

@@ -26,6 +26,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(t->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(t->tiers, number, relative);
     }
+    group.state[0].bytes -= durable_copy_bytes(t, g->n); /* only ever written */
     return group;
 }
 

@@ -34,3 +34,9 @@ TESTS += tests/checkpoint_test
 tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h
 tests_checkpoint_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_checkpoint_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/durable_test
+TESTS += tests/durable_test
+tests_durable_test_SOURCES = tests/durable_test.c tests/train_support.h
+tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_durable_test_LDADD = $(TEST_LDADD)

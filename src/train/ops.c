@@ -238,12 +238,14 @@ static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
         if (code)
             return code;
     }
+    memcpy((char *)at(op, 1) + zinf_state_bytes(t->form, moments, g->n), at(op, 3),
+           durable_copy_bytes(t, g->n));
     return 0;
 }
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    if (unit_speculates(t, (uint32_t)op->unit))
+    if (t->homes[op->unit].generations == 2)
         *zinf_tiers_live(t->tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = 0;
     return 0;

@@ -78,10 +78,9 @@ static void choose_host(struct zinf_trainer *t, struct choice *c)
         return;
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(t, c, &c->n_host_grads, layers / 4);
-    /* Steps that outlive the process have all of both on the drive. */
-    if (t->param_tier == ZINF_TIER_DRIVE && !t->durable.wanted)
+    if (t->param_tier == ZINF_TIER_DRIVE)
         grow(t, c, &c->n_host_params, units);
-    if (t->state_tier == ZINF_TIER_DRIVE && trains(t) && !t->durable.wanted)
+    if (t->state_tier == ZINF_TIER_DRIVE && trains(t))
         grow(t, c, &c->n_host_states, units);
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(t, c, &c->n_host_grads, layers);

@@ -230,8 +230,6 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_arena_init(&t->host, host, "host memory");
     if (!code && t->store)
         code = zinf_store_allocate(t->store);
-    if (!code)
-        code = durable_open(t);
     if (code)
         return code;
     trainer_place(t);
@@ -239,7 +237,7 @@ static int take_memory(struct zinf_trainer *t)
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
     for (uint64_t i = 0; i < t->rows; i++)
         t->h_positions[i] = (int32_t)(i % (uint64_t)t->seq);
-    return 0;
+    return durable_open(t);
 }
 
 static void set_io(struct zinf_trainer *t, struct zinf_aio_queue_options *queue)

@@ -92,6 +92,7 @@ enum op_kind {
 /* Steps that outlive the process: durable.c. */
 struct durable {
     bool wanted;              /* all state will be on the drive, in two generations */
+    bool copies;              /* and, as not all parameters are, these once more behind it */
     struct zinf_steps *steps; /* NULL: steps end with the process */
     bool recovered;           /* the state is that of an earlier process */
     bool due;                 /* a step awaits its record, with these scalars */
@@ -245,7 +246,7 @@ static inline bool has_backward(const struct zinf_trainer *t)
 /* Whether an update of the unit can be taken back. */
 static inline bool unit_speculates(const struct zinf_trainer *t, uint32_t unit)
 {
-    return t->homes[unit].generations == 2;
+    return t->homes[unit].generations == 2 && t->homes[unit].param != ZINF_TIER_DEVICE;
 }
 
 /* emit.c, emit_grad.c, emit_update.c: the programs */
@@ -287,12 +288,16 @@ int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *
 /* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
 int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
 
-/* durable.c: */
+/* durable.c */
+static inline uint64_t durable_copy_bytes(const struct zinf_trainer *t, uint64_t n)
+{
+    return t->durable.copies ? n * zinf_dtype_bytes(t->dtype) : 0;
+}
 /* Before the plan: whether steps shall outlive the process; says why not where it was asked for. */
 void durable_choose(struct zinf_trainer *t);
 /* Takes the store; what an earlier process left of it too. */
 int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options);
-/* With the store allocated: recovers the last step, or stands ready for the first. */
+/* With the store and all memory there: recovers the last step, or stands ready for the first. */
 int durable_open(struct zinf_trainer *t);
 void durable_close(struct zinf_trainer *t);
 /* Scalars of the step that an earlier process committed last; NULL: there is none. */
