@@ -175,6 +175,28 @@ int durable_record(struct zinf_trainer *t)
     return code;
 }
 
+/* What a record costs, and what one costs that survives a power cut: said after the first step. */
+static int report_cost(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    double record = d->seconds / (double)d->n;
+    uint64_t begin = zinf_now_ns();
+    d->reported = true;
+    if (t->config->durability_flush) {
+        zinf_log(ZINF_LOG_INFO,
+                 "steps survive kill -9 and power cuts: a record with its flushes takes %.2f ms; "
+                 "without zinf.durability_flush they survive kill -9",
+                 record * 1e3);
+        return 0;
+    }
+    int code = zinf_store_flush(t->store);
+    zinf_log(ZINF_LOG_INFO,
+             "steps survive kill -9: a record takes %.2f ms; with zinf.durability_flush they "
+             "survive power cuts too, for two flushes of about %.2f ms a step",
+             record * 1e3, (double)(zinf_now_ns() - begin) * 1e-6);
+    return code;
+}
+
 int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
 {
     struct durable *d = &t->durable;
@@ -184,6 +206,8 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
         return zinf_fail(-EINVAL, "the scalars of a step take %llu bytes",
                          (unsigned long long)bytes);
     int code = d->n || d->recovered ? 0 : move_copies(t, true);
+    if (!code && !d->reported && d->n > !d->recovered)
+        code = report_cost(t);
     if (code)
         return code;
     memcpy(d->scalars, scalars, bytes);

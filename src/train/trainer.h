@@ -98,7 +98,8 @@ struct durable {
     bool due;                 /* a step awaits its record, with these scalars */
     char *scalars;
     uint64_t scalars_bytes;
-    uint64_t n; /* commits by this process */
+    bool reported; /* what they cost */
+    uint64_t n;    /* commits by this process */
     double seconds;
 };
 
