@@ -37,7 +37,7 @@ static const char *hindrance(const struct zinf_trainer *t, bool asked)
 void durable_choose(struct zinf_trainer *t)
 {
     const char *wanted = t->config->durability;
-    bool asked = !strcmp(wanted, "step");
+    bool asked = !strcmp(wanted, "step") || !t->options.anew; /* what is there is gone on from */
     if (!trains(t) || !t->options.run || !strcmp(wanted, "none"))
         return;
     const char *why_not = hindrance(t, asked);

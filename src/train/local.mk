@@ -40,3 +40,9 @@ TESTS += tests/durable_test
 tests_durable_test_SOURCES = tests/durable_test.c tests/train_support.h
 tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/soak_test
+TESTS += tests/soak_test
+tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
+tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_soak_test_LDADD = $(TEST_LDADD)

@@ -27,19 +27,22 @@ static int make_name(uint8_t id[16], const char *path)
     return zinf_file_write_atomic(path, text, 33);
 }
 
-/* An output folder keeps its name for all its runs. */
-static int take_name(struct run *run)
+/* An output folder keeps its name for all its runs. make: it gets one if it has none. */
+static int take_name(struct run *run, bool make)
 {
     char *path = zinf_path_join(run->options->output, NAME_FILE), *text = NULL;
     size_t bytes = 0;
     int code = path ? zinf_file_read(path, 64, &text, &bytes) : -ENOMEM;
-    bool good = !code && bytes == 33 && strspn(text, "0123456789abcdef") == 32;
-    for (int i = 0; good && i < 16; i++) {
+    run->named = !code && bytes == 33 && strspn(text, "0123456789abcdef") == 32;
+    for (int i = 0; run->named && i < 16; i++) {
         char digits[3] = {text[2 * i], text[2 * i + 1], 0};
         run->id[i] = (uint8_t)strtoul(digits, NULL, 16);
     }
-    if (!good && code != -ENOMEM)
+    code = path ? 0 : -ENOMEM;
+    if (!code && !run->named && make) {
         code = make_name(run->id, path);
+        run->named = !code;
+    }
     free(text);
     free(path);
     return code;
@@ -79,19 +82,35 @@ static uint64_t checkpoint_step(const struct run *run)
     return step;
 }
 
+/* Another configuration than the one that left them. */
+static void leave_alone(struct run *run)
+{
+    if (run->left.folder && run->left.step > checkpoint_step(run))
+        zinf_log(ZINF_LOG_WARN,
+                 "%s holds step %" PRIu64 " of this run, but is not gone on from, since the state "
+                 "is not kept on a drive now (offload_optimizer.device, zinf.durability)",
+                 run->left.folder, run->left.step);
+    run->named = false;
+}
+
 int run_find_steps(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    const struct zinf_config_offload *drives = trainer_drives(run->config);
-    if (!strcmp(run->config->durability, "none") || !drives->n_nvme_paths)
+    const struct zinf_config *c = run->config;
+    const struct zinf_config_offload *drives = trainer_drives(c);
+    bool possible = c->offload_optimizer.device == ZINF_PLACE_NVME && c->checksums &&
+                    strcmp(c->durability, "none") != 0;
+    if (!drives->n_nvme_paths)
         return 0;
-    int code = take_name(run);
-    run->named = !code;
-    if (code || access(drives->nvme_path[0], R_OK))
+    int code = take_name(run, possible);
+    if (code || !run->named || access(drives->nvme_path[0], R_OK))
         return code;
     code = zinf_steps_list(drives->nvme_path[0], see, run);
-    if (code || !run->left.folder)
+    if (code || !run->left.folder || !possible) {
+        if (!possible)
+            leave_alone(run);
         return code;
+    }
     run->recovers = o->resume_steps && run->left.step >= checkpoint_step(run);
     if (!run->recovers && !o->resume && !o->resume_steps && run->left.step)
         return refuse_beginning(run);
