@@ -29,6 +29,7 @@ struct zinf_executor {
     uint64_t *done_ns;   /* [n_ops] when it ended; 0: not yet */
     uint32_t done_capacity;
     uint64_t idle_since[ZINF_LANES]; /* when the lane's last operation ended */
+    uint64_t drive_since[2];         /* READ, WRITE: since when it is busy; 0: it is not */
     int failed;
     char message[8192];
     bool stop;

@@ -37,8 +37,9 @@ static const char *hindrance(const struct zinf_trainer *t, bool asked)
 void durable_choose(struct zinf_trainer *t)
 {
     const char *wanted = t->config->durability;
-    bool asked = !strcmp(wanted, "step") || !t->options.anew; /* what is there is gone on from */
-    if (!trains(t) || !t->options.run || !strcmp(wanted, "none"))
+    bool recovers = t->options.run && !t->options.anew;
+    bool asked = !strcmp(wanted, "step") || recovers;
+    if (!trains(t) || !(t->options.run || t->options.plan_only) || !strcmp(wanted, "none"))
         return;
     const char *why_not = hindrance(t, asked);
     t->durable.wanted = !why_not;
