@@ -163,8 +163,9 @@ static void test_the_record_comes_between(void)
         } else { /* some units late, as where the simulation finds that better */
             walk(&t->speculate, 0, 2 * (int)t->n_units);
             t->deferred[1] = t->deferred[t->n_units - 2] = 1;
+            struct zinf_machine machine = trainer_machine(t);
             CHECK(!trainer_emit_speculate(t));
-            CHECK(!zinf_program_schedule(&t->speculate, ZINF_ORDER_DEADLINE, &t->machine));
+            CHECK(!zinf_program_schedule(&t->speculate, ZINF_ORDER_DEADLINE, &machine));
             walk(&t->speculate, 6, 2 * (int)t->n_units - 4);
         }
         durable_forget(t);
