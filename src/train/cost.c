@@ -10,6 +10,7 @@
 #define MEMORY_BYTES 6e9 /* a second, of the host's memory by one lane */
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
+#define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15 /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55    /* speed of reads beside writes, and of these beside those */
 
@@ -77,6 +78,7 @@ void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
     rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
     rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);
     rates->seconds[OP_FLIP] = 0;
+    rates->seconds[OP_COMMIT] = RECORD_SECONDS / DURABLE_SCALARS_BYTES;
     rates->read_beside_write = beside(s->drive_read_bytes, s->drive_mixed_bytes);
     rates->write_beside_read = beside(s->drive_write_bytes, s->drive_mixed_bytes);
 }

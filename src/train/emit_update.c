@@ -1,9 +1,10 @@
 /*
  * emit_update: the optimizer's part of programs, sub-group by sub-group. State and parameters are
  * updated where they are in RAM or on the device; from the drive they come into a tile, are
- * updated there, and go back. With two generations the new ones go beside the old. Tiles are taken
- * in the order of the updates, so state may be read ahead of its gradient: an update never waits
- * for a tile that a later one holds.
+ * updated there, and go back. With two generations the new ones go beside the old; where steps
+ * outlive the process, not before the record of the step before names the generation beside. Tiles
+ * are taken in the order of the updates, so state may be read ahead of its gradient: an update
+ * never waits for a tile that a later one holds.
  */
 #include "train/emit.h"
 
@@ -27,6 +28,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(t->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(t->tiers, number, relative);
     }
+    group.state[0].bytes -= durable_copy_bytes(t, g->n); /* only ever written */
     return group;
 }
 
@@ -91,6 +93,7 @@ static void param_out(struct emitter *e, const struct group *g, struct zinf_oper
     if (g->tile != ZINF_NO_BUFFER)
         uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     if (g->param[1].tier == ZINF_TIER_DRIVE)
         emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
                    &uses);
@@ -106,6 +109,7 @@ static void state_out(struct emitter *e, const struct group *g, struct zinf_oper
         return;
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->state[1], from, &uses);
 }
 
@@ -159,6 +163,7 @@ static void emit_flip(struct emitter *e, uint32_t unit)
     struct uses uses = {0};
     uses_write(&uses, e->done[unit]);
     uses_write(&uses, e->param[unit]);
+    uses_read(&uses, e->record);
     emit(e, &op, &uses);
 }
 
@@ -182,5 +187,19 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     }
     emit_flip(e, unit);
     e->flags = 0;
+    e->deadline = deadline;
+}
+
+void emit_commit(struct emitter *e)
+{
+    struct zinf_op op = {
+        .lane = ZINF_LANE_HOST, .kind = OP_COMMIT, .unit = -1, .bytes = DURABLE_SCALARS_BYTES};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    if (!e->t->durable.wanted)
+        return;
+    uses_write(&uses, e->record);
+    e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
+    emit(e, &op, &uses);
     e->deadline = deadline;
 }

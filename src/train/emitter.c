@@ -84,6 +84,7 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     resource(e, &e->logits);
     resource(e, &e->tile_grads);
     resource(e, &e->sequence);
+    resource(e, &e->record);
     return e->code;
 }
 

@@ -238,12 +238,14 @@ static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
         if (code)
             return code;
     }
+    memcpy((char *)at(op, 1) + zinf_state_bytes(t->form, moments, g->n), at(op, 3),
+           durable_copy_bytes(t, g->n));
     return 0;
 }
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    if (unit_speculates(t, (uint32_t)op->unit))
+    if (t->homes[op->unit].generations == 2)
         *zinf_tiers_live(t->tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = 0;
     return 0;
@@ -252,6 +254,8 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 bool trainer_skip_op(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
+    if (op->kind == OP_COMMIT)
+        return !t->durable.due;
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
     return op->flags & OP_EAGER && atomic_load(&t->give_up);
@@ -311,6 +315,8 @@ int trainer_run_op(void *context, const struct zinf_op *op)
         return run_update(t, op);
     case OP_FLIP:
         return run_flip(t, op);
+    case OP_COMMIT:
+        return durable_record(t);
     case OP_READ:
     case OP_WRITE:
     case OP_KINDS:
@@ -341,7 +347,8 @@ const char *trainer_kind_name(enum op_kind kind)
         [OP_GRAD_ADD] = "add gradient",
         [OP_NORM_PART] = "gradient norm",
         [OP_UPDATE] = "update",
-        [OP_FLIP] = "commit",
+        [OP_FLIP] = "turn",
+        [OP_COMMIT] = "commit",
         [OP_ROW_LOGITS] = "logits",
         [OP_READ] = "read",
         [OP_WRITE] = "write",
@@ -352,7 +359,9 @@ const char *trainer_kind_name(enum op_kind kind)
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
 {
     const struct zinf_trainer *t = context;
-    const char *unit = op->unit >= 0 ? zinf_model_unit(t->model, op->unit)->name : "activations";
+    const char *unit = op->unit >= 0           ? zinf_model_unit(t->model, op->unit)->name
+                       : op->kind == OP_COMMIT ? "step"
+                                               : "activations";
     snprintf(buffer, 64, "%s %s", trainer_kind_name((enum op_kind)op->kind), unit);
     return buffer;
 }

@@ -76,6 +76,7 @@ static int plan_tiers(struct zinf_trainer *t)
         .dtype = t->dtype,
         .form = t->form,
         .n_moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1,
+        .param_copies = t->durable.copies,
         .places = t->homes,
         .store = t->store,
     };

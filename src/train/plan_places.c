@@ -31,8 +31,10 @@ void plan_measure(struct zinf_trainer *t)
     s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
     s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
-    s->tile_grad = s->tile_state +
-                   zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems), a);
+    s->tile_grad =
+        s->tile_state + zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems) +
+                                          durable_copy_bytes(t, layout->max_group_elems),
+                                      a);
     s->transfer = trainer_transfer_bytes(t->model, t->dtype);
 }
 
@@ -59,7 +61,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
             p->grad = ZINF_TIER_HOST;
-        if (trains(t) && p->state == ZINF_TIER_DRIVE && p->param != ZINF_TIER_DEVICE)
+        if (trains(t) && p->state == ZINF_TIER_DRIVE &&
+            (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
     }
 }
@@ -72,7 +75,7 @@ void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_T
         uint64_t n = t->layout.units[u].slice_elems;
         bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
                            (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
-        bytes[p->state] += zinf_state_bytes(t->form, moments, n) *
+        bytes[p->state] += (zinf_state_bytes(t->form, moments, n) + durable_copy_bytes(t, n)) *
                            (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
         if (p->keeps_grad)
             bytes[p->grad] += n * sizeof(float);

@@ -125,7 +125,8 @@ static bool all_pending(const struct zinf_trainer *t, bool but_eager)
 
 int trainer_settle(struct zinf_trainer *t)
 {
-    return trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+    int code = trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+    return !code && t->durable.due ? durable_record(t) : code;
 }
 
 /* Every unit's kept gradient is to be applied with these scalars. */

@@ -8,7 +8,7 @@
  *
  * Threads: a trainer is used by one thread; it owns its lanes' threads. Errors: -errno and a
  * sentence; after a failed step the trainer can only be destroyed, which also removes its files
- * under nvme_path.
+ * under nvme_path, unless its steps outlive it.
  */
 #ifndef ZINF_TRAIN_H
 #define ZINF_TRAIN_H
@@ -65,6 +65,11 @@ struct zinf_trainer_options {
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
     enum zinf_device_kind device;
+    /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
+     * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
+     * with it. */
+    const uint8_t *run;
+    bool anew; /* steps of that name are removed instead */
     bool plan_only;   /* no memory, no files, no weights: see zinf_estimate */
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
@@ -188,10 +193,14 @@ struct zinf_run_options {
     struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
     uint64_t steps;
-    uint64_t eval_every;               /* 0: at the end only */
-    uint64_t save_every;               /* steps between checkpoints; 0: only when asked */
-    uint64_t save_total_limit;         /* checkpoints to keep; 0: all */
-    const char *resume;                /* checkpoint to go on from, or NULL: from the beginning */
+    uint64_t eval_every;       /* 0: at the end only */
+    uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
+    uint64_t save_total_limit; /* checkpoints to keep; 0: all */
+    const char *resume;        /* checkpoint to go on from, or NULL: from the beginning */
+    /* Go on after the last step that outlived its process, where there is one that is not before
+     * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
+     * names a checkpoint. */
+    bool resume_steps;
     const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
     volatile sig_atomic_t *save;       /* set by a signal: save after this step; reset */
     struct zinf_run_events events;

@@ -159,12 +159,10 @@ static int lay_out(struct zinf_trainer *t)
     return code;
 }
 
-static const struct zinf_config_offload *drive_section(const struct zinf_trainer *t)
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *c)
 {
-    const struct zinf_config *c = t->config;
-    if (t->state_tier == ZINF_TIER_DRIVE && c->offload_optimizer.n_nvme_paths)
-        return &c->offload_optimizer;
-    return &c->offload_param;
+    bool state = c->offload_optimizer.device == ZINF_PLACE_NVME;
+    return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
 }
 
 static int open_store(struct zinf_trainer *t)
@@ -172,7 +170,7 @@ static int open_store(struct zinf_trainer *t)
     if (t->param_tier != ZINF_TIER_DRIVE && t->state_tier != ZINF_TIER_DRIVE &&
         t->grad_tier != ZINF_TIER_DRIVE && t->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    const struct zinf_config_offload *section = drive_section(t);
+    const struct zinf_config_offload *section = trainer_drives(t->config);
     struct zinf_store_options counted = {.label = "plan", .plan_only = true};
     if (t->options.plan_only)
         return zinf_store_create(&t->store, &counted);
@@ -189,7 +187,7 @@ static int open_store(struct zinf_trainer *t)
         .measure_paths = true,
         .checksums = t->config->checksums,
     };
-    int code = zinf_store_create(&t->store, &options);
+    int code = durable_open_store(t, &options);
     return code ? zinf_fail_in(code, "zero_optimization.%s.nvme_path", name) : 0;
 }
 
@@ -247,7 +245,7 @@ static int take_memory(struct zinf_trainer *t)
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
     for (uint64_t i = 0; i < t->rows; i++)
         t->h_positions[i] = (int32_t)(i % (uint64_t)t->seq);
-    return 0;
+    return durable_open(t);
 }
 
 static void set_io(struct zinf_trainer *t, struct zinf_aio_queue_options *queue)
@@ -295,6 +293,7 @@ static int create(struct zinf_trainer *t)
         code = open_device(t);
     if (!code) {
         choose_step(t);
+        durable_choose(t);
         code = check_tiers(t);
     }
     if (!code)
@@ -344,6 +343,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_program_fini(&t->forward);
     zinf_program_fini(&t->logits);
     zinf_tiers_destroy(t->tiers);
+    durable_close(t);
     zinf_store_destroy(t->store);
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])

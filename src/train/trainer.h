@@ -82,10 +82,25 @@ enum op_kind {
     OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
                     * arg group */
     OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
+    OP_COMMIT,     /* HOST: the step before this one outlives the process */
     OP_ROW_LOGITS, /* at[0] weights */
     OP_READ,
     OP_WRITE,
     OP_KINDS,
+};
+
+/* Steps that outlive the process: durable.c. */
+struct durable {
+    bool wanted;              /* all state will be on the drive, in two generations */
+    bool copies;              /* and, as not all parameters are, these once more behind it */
+    struct zinf_steps *steps; /* NULL: steps end with the process */
+    bool recovered;           /* the state is that of an earlier process */
+    bool due;                 /* a step awaits its record, with these scalars */
+    char *scalars;
+    uint64_t scalars_bytes;
+    bool reported; /* what they cost */
+    uint64_t n;    /* commits by this process */
+    double seconds;
 };
 
 _Static_assert(OP_KINDS <= ZINF_RATE_KINDS, "rates have room for every kind");
@@ -174,10 +189,14 @@ struct zinf_trainer {
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */
 
+    struct durable durable;
     uint64_t step, n_applied;
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
 };
+
+/* trainer.c: the section whose nvme_path the store is in. */
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *config);
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
@@ -231,7 +250,7 @@ static inline bool has_backward(const struct zinf_trainer *t)
 /* Whether an update of the unit can be taken back. */
 static inline bool unit_speculates(const struct zinf_trainer *t, uint32_t unit)
 {
-    return t->homes[unit].generations == 2;
+    return t->homes[unit].generations == 2 && t->homes[unit].param != ZINF_TIER_DEVICE;
 }
 
 /* emit.c, emit_grad.c, emit_update.c: the programs */
@@ -287,6 +306,29 @@ int trainer_settle(struct zinf_trainer *t);
 int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
 /* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
 int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
+
+/* durable.c */
+static inline uint64_t durable_copy_bytes(const struct zinf_trainer *t, uint64_t n)
+{
+    return t->durable.copies ? n * zinf_dtype_bytes(t->dtype) : 0;
+}
+/* Before the plan: whether steps shall outlive the process; says why not where it was asked for. */
+void durable_choose(struct zinf_trainer *t);
+/* Takes the store; what an earlier process left of it too. */
+int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options);
+/* With the store and all memory there: recovers the last step, or stands ready for the first. */
+int durable_open(struct zinf_trainer *t);
+void durable_close(struct zinf_trainer *t);
+/* Scalars of the step that an earlier process committed last; NULL: there is none. */
+const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes);
+/* The step that was just done, or the state before the first, outlives the process from now on, or
+ * from when its late updates are made. Not after a skipped step, which changed nothing. */
+int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes);
+/* Writes the record that is due. Nothing of the next step may have been written. */
+int durable_record(struct zinf_trainer *t);
+/* The results are saved: nothing stays. */
+void durable_forget(struct zinf_trainer *t);
+#define DURABLE_SCALARS_BYTES (32u << 10) /* at most */
 
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);
