@@ -52,9 +52,18 @@ libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti $(SAN_CFLAGS)
 libcuda_standin_la_LIBADD =
 
+# The same as a module for the program and for trainings; -rpath makes a shared object of it.
+check_LTLIBRARIES += tests/zinf-cuda-standin.la
+tests_zinf_cuda_standin_la_SOURCES = $(libcuda_standin_la_SOURCES) kernels/check.h kernels/check.c \
+	tests/cuda_standin/module.c src/base/dtype.c src/base/size.c
+tests_zinf_cuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
+tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
+tests_zinf_cuda_standin_la_CXXFLAGS = $(libcuda_standin_la_CXXFLAGS)
+tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
+
 standin_tests = tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
 	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
-	tests/cuda_standin_queues_test tests/cuda_standin_model_test
+	tests/cuda_standin_queues_test tests/cuda_standin_model_test tests/cuda_standin_train_test
 check_PROGRAMS += $(standin_tests)
 TESTS += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
@@ -76,6 +85,9 @@ tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/train_support.h
+tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 endif
 
 # The same cases on the machine's own GPU; skipped where there is none.

@@ -223,6 +223,19 @@ static int take_arrays(struct zinf_trainer *t)
     return 0;
 }
 
+/* Copies overlap with what else there is only where the GPU knows the memory's pages. */
+static void pin_host_memory(struct zinf_trainer *t)
+{
+    char size[16];
+    if (!t->device->needs_pinned ||
+        !t->device->ops->host_register(t->device, t->host.base, t->host.bytes))
+        return;
+    zinf_log(ZINF_LOG_WARN,
+             "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
+             "on locked memory (ulimit -l): %s",
+             zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE);
@@ -234,6 +247,7 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_store_allocate(t->store);
     if (code)
         return code;
+    pin_host_memory(t);
     trainer_place(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
@@ -267,6 +281,10 @@ static int start_executor(struct zinf_trainer *t)
         .store = t->store,
         .trace_path = t->config->trace,
     };
+    if (t->device->kind != ZINF_DEVICE_HOST) {
+        options.device = t->device;
+        memcpy(options.queues, t->queues, sizeof t->queues);
+    }
     set_io(t, &options.read_queue);
     options.read_queue.faults = t->options.faults;
     options.write_queue = options.read_queue;
