@@ -25,6 +25,7 @@ struct setting {
     bool sparse;    /* odd steps have one target a sequence: their gradient is large */
     uint64_t seed;  /* of the order in which the GPU's queues run */
     int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
+    uint64_t device_memory;
 };
 struct outcome {
     double loss[STEPS], norm[STEPS];
@@ -111,6 +112,7 @@ static struct zinf_config *configure(const struct setting *s)
     char text[2048];
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     struct zinf_config *config = NULL;
+    context.device_memory = s->device_memory;
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d,"
              "\"gradient_clipping\": %g, %s"
@@ -278,6 +280,43 @@ static void test_activations_elsewhere(void)
     }
 }
 
+static bool has_room(const struct setting *s)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = {.mode = ZINF_TRAINER_TRAIN,
+                                           .model_path = model,
+                                           .config = config,
+                                           .seq_len = SEQ,
+                                           .device = ZINF_DEVICE_CUDA};
+    begin_gpu(s);
+    bool good = !zinf_trainer_create(&t, &options);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return good;
+}
+
+/* So little memory that fetches take turns in few slots: a slot's next tenant waits for the last.
+ */
+static void test_few_slots(void)
+{
+    struct setting s = {.accumulation = 1, .extra = ", \"look_ahead\": 1"};
+    struct outcome reference, other;
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    s.device_memory = (uint64_t)64 << 20;
+    for (uint64_t step = s.device_memory / 2; step >= 8192; step /= 2) {
+        s.device_memory -= step;
+        if (!has_room(&s))
+            s.device_memory += step;
+    }
+    for (s.seed = 1; s.seed <= 3; s.seed++) {
+        s.param = s.seed == 3 ? "nvme" : "cpu";
+        s.schedule = s.seed == 2 ? "update-in-forward" : "prefetch";
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        check_same(&reference, &other, "few slots");
+    }
+}
+
 #ifdef CUDA_STANDIN
 /* The test can fail: without the waits of queues for events, some order of running shows it. */
 static void test_waits_left_out_show(void)
@@ -318,6 +357,7 @@ int main(void)
     TAP_RUN(test_fp32);
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_activations_elsewhere);
+    TAP_RUN(test_few_slots);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_waits_left_out_show);
 #endif
