@@ -43,6 +43,7 @@ struct zinf_executor {
     pthread_cond_t may_end[ZINF_LANES]; /* the operation in ending is enqueued, its waits done */
     uint32_t ending[ZINF_LANES];        /* which operation that is, or NOT_WAITING */
     uint64_t idle_since[ZINF_LANES];    /* when the lane's last operation ended */
+    uint64_t drive_since[2];            /* READ, WRITE: since when it is busy; 0: it is not */
     int failed;
     char message[8192];
     bool stop;

@@ -270,10 +270,16 @@ struct zinf_prediction {
     double drive_seconds;            /* while READ or WRITE runs */
     uint64_t bytes[ZINF_LANES];
 };
-/* skip (may be NULL): operations that are left out. */
-int zinf_program_predict(const struct zinf_program *program, const struct zinf_machine *machine,
-                         bool (*skip)(void *context, const struct zinf_op *op), void *context,
-                         struct zinf_prediction *out);
+/* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
+ * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be NULL): operations left out. */
+struct zinf_predict_options {
+    const struct zinf_machine *machine;
+    bool (*skip)(void *context, const struct zinf_op *op);
+    void *context;
+    double *op_begin, *op_seconds;
+};
+int zinf_program_predict(const struct zinf_program *program,
+                         const struct zinf_predict_options *options, struct zinf_prediction *out);
 
 /* ---- executor ---- */
 
@@ -309,6 +315,7 @@ int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program 
 struct zinf_lane_times {
     double wall_seconds;
     double busy_seconds[ZINF_LANES]; /* at least one operation under way */
+    double both_drive_seconds;       /* READ and WRITE at once */
     /* Time that lane a stood still, by the lane that it waited for; its own: nothing to do. */
     double stall_seconds[ZINF_LANES][ZINF_LANES];
     uint64_t bytes[ZINF_LANES];

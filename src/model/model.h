@@ -120,6 +120,8 @@ extern const struct zinf_family zinf_family_gpt2;
  * can be written out again with unknown keys untouched. */
 int zinf_model_open(struct zinf_model **out, const char *config_path);
 int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what);
+/* The same model with n blocks: *model is replaced. */
+int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 void zinf_model_close(struct zinf_model *model);
 const struct zinf_model_spec *zinf_model_spec(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);

@@ -1,7 +1,9 @@
 /*
  * emit_update: the optimizer's part of programs, sub-group by sub-group. State and parameters are
  * updated where they are in RAM or on the device; from the drive they come into a tile, are
- * updated there, and go back. With two generations the new ones go beside the old.
+ * updated there, and go back. With two generations the new ones go beside the old. Tiles are taken
+ * in the order of the updates, so state may be read ahead of its gradient: an update never waits
+ * for a tile that a later one holds.
  */
 #include "train/emit.h"
 
@@ -13,7 +15,7 @@ struct group {
     bool tile_ready;                         /* something has been put there */
     zinf_resource parts[3];                  /* what else the update waits for */
     uint32_t n_parts;
-    zinf_resource grad; /* no tile is taken before the gradient is there: it may wait for one */
+    zinf_resource grad;
 };
 
 static struct group group_at(struct emitter *e, uint32_t number)
@@ -52,7 +54,6 @@ static struct zinf_operand read_part(struct emitter *e, struct group *g,
 {
     struct uses uses = {0};
     struct zinf_operand memory = into_tile(e, g, offset, &uses);
-    uses_read(&uses, g->grad);
     uses_read(&uses, source);
     emit_drive(e, ZINF_LANE_READ, (int32_t)g->unit, (int32_t)g->number, where, memory, &uses);
     return memory;
@@ -74,7 +75,6 @@ static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[
         at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
     } else if (param_is_far(e, g) && wanted) {
         struct zinf_operand memory = into_tile(e, g, 0, &uses);
-        uses_read(&uses, g->grad);
         uses_read(&uses, e->param[g->unit]);
         emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, memory, at[0], g->param[0].bytes, &uses);
         at[0] = at[1] = memory;
@@ -116,7 +116,7 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
     struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
     struct uses uses = {0};
     if (g->state[0].tier == ZINF_TIER_DRIVE)
-        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, g->grad);
+        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, e->done[g->unit]);
     param_in(e, g, param);
     struct zinf_op op = {
         .lane = g->state[0].tier == ZINF_TIER_DEVICE ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,

@@ -3,7 +3,7 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 	src/train/plan_places.c src/train/plan_lines.c src/train/plan_choose.c src/train/plan_blas.c \
 	src/train/place.c src/train/emitter.c \
 	src/train/emit.c src/train/emit_grad.c src/train/emit_update.c src/train/ops.c \
-	src/train/cost.c src/train/schedules.c src/train/trainer.c src/train/step.c \
+	src/train/cost.c src/train/calibrate.c src/train/estimate.c src/train/schedules.c src/train/trainer.c src/train/step.c \
 	src/train/transfer.c src/train/transfer.h src/train/state_access.c \
 	src/train/checkpoint.h src/train/checkpoint_state.c src/train/checkpoint_files.c \
 	src/train/checkpoint_save.c src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \

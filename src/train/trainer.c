@@ -108,6 +108,8 @@ static int choose_hyper(struct zinf_trainer *t)
 static int open_model(struct zinf_trainer *t)
 {
     int code = zinf_model_open(&t->model, t->options.model_path);
+    if (!code && t->options.n_layers)
+        code = zinf_model_set_layers(&t->model, t->options.n_layers);
     if (code)
         return code;
     t->spec_values = *zinf_model_spec(t->model);
@@ -171,6 +173,9 @@ static int open_store(struct zinf_trainer *t)
         t->grad_tier != ZINF_TIER_DRIVE && t->x_tier != ZINF_TIER_DRIVE)
         return 0;
     const struct zinf_config_offload *section = drive_section(t);
+    struct zinf_store_options counted = {.label = "plan", .plan_only = true};
+    if (t->options.plan_only)
+        return zinf_store_create(&t->store, &counted);
     const char *name = section == &t->config->offload_param ? "offload_param" : "offload_optimizer";
     if (!section->n_nvme_paths)
         return zinf_fail(-EINVAL,
@@ -198,6 +203,8 @@ static int open_device(struct zinf_trainer *t)
     struct zinf_device_options options = {.kind = t->options.device,
                                           .n_threads = (int)t->config->threads};
     int code = zinf_device_create(&t->device, &options);
+    if (code && t->options.plan_only && options.kind == ZINF_DEVICE_CUDA)
+        code = trainer_describe_cuda(t);
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = t->device->ops->queue_create(t->device, kinds[lane], &t->queues[lane]);
     t->compute.device = t->device;
@@ -248,6 +255,7 @@ static int take_memory(struct zinf_trainer *t)
     if (code)
         return code;
     pin_host_memory(t);
+    t->device_base = t->device->memory;
     trainer_place(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
@@ -315,6 +323,8 @@ static int create(struct zinf_trainer *t)
         code = open_store(t);
     if (!code)
         code = trainer_plan(t);
+    if (!code && t->options.plan_only)
+        return trainer_reserve(t);
     if (!code)
         code = take_memory(t);
     if (!code)
@@ -357,7 +367,10 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
         if (t->queues[lane])
             t->device->ops->queue_destroy(t->queues[lane]);
     zinf_device_destroy(t->device);
-    zinf_arena_fini(&t->host);
+    if (t->options.plan_only)
+        trainer_unreserve(t);
+    else
+        zinf_arena_fini(&t->host);
     zinf_ledger_destroy(t->ledger);
     zinf_layout_fini(&t->layout);
     zinf_model_close(t->model);

@@ -88,11 +88,7 @@ enum op_kind {
     OP_KINDS,
 };
 
-/* How long operations take, alone on the machine: seconds a unit of work (flops, or bytes where
- * there are none), by kind. */
-struct op_rates {
-    double seconds[OP_KINDS]; /* 0: not known */
-};
+_Static_assert(OP_KINDS <= ZINF_RATE_KINDS, "rates have room for every kind");
 
 struct zinf_trainer {
     struct zinf_trainer_options options;
@@ -127,6 +123,7 @@ struct zinf_trainer {
     struct places at;
     struct trainer_sizes sizes;
     struct zinf_arena host;
+    char *device_base;
 
     /* pointers into the arenas */
     int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
@@ -149,11 +146,17 @@ struct zinf_trainer {
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     enum schedule wanted, schedule; /* as configured; in use, from the second step on */
     uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
-    struct op_rates rates;
-    bool measuring, planned; /* planned: the schedule has been chosen */
+    struct zinf_rates rates;
+    bool planned; /* the schedule has been chosen */
+    /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
     double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
-    struct zinf_machine machine;
+    const struct zinf_program *ran[2]; /* by this step, as in a steady state */
+    int n_ran;
+    uint32_t n_calibrated; /* steps that corrected the rates */
+    uint64_t planned_step; /* when the schedule was chosen, and what it was to take */
+    double planned_seconds;
     double predicted_seconds; /* of a step; 0: not known */
+    double predicted_rest;    /* of one in which speculation rests */
 
     /* scalars of the running program */
     struct zinf_compute compute;
@@ -187,7 +190,7 @@ void trainer_place(struct zinf_trainer *t);
 
 static inline char *device_at(const struct zinf_trainer *t, uint64_t offset)
 {
-    return (char *)t->device->memory + offset;
+    return t->device_base + offset;
 }
 
 static inline char *host_at(const struct zinf_trainer *t, uint64_t offset)
@@ -245,15 +248,30 @@ int trainer_emit_logits(struct zinf_trainer *t);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int trainer_build_programs(struct zinf_trainer *t);
-/* Whether t->schedule is what the next step shall follow; the first step measures. */
+/* Chooses the schedule by the rates and builds its programs; the first step measures. */
 int trainer_replan(struct zinf_trainer *t);
+/* The programs of a step of t->schedule in a steady state; returns how many. */
+int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2]);
+/* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
+int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
+                    double *op_seconds, struct zinf_prediction *sum);
 /* cost.c: op->seconds and op->cpu */
 void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op);
-void trainer_default_rates(struct zinf_trainer *t);
-void trainer_measured(void *context, const struct zinf_op *op, double seconds);
-/* What was measured since trainer_measure_begin becomes the rates. */
+/* The same for operations that are scheduled already. */
+void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program);
+void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *speeds,
+                      struct zinf_rates *rates);
+struct zinf_machine trainer_machine(const struct zinf_trainer *t);
+/* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
+ * was run one operation at a time; corrects them by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
+void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
+int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
+/* estimate.c: address space instead of memory, and a GPU that is not here. */
+int trainer_reserve(struct zinf_trainer *t);
+void trainer_unreserve(struct zinf_trainer *t);
+int trainer_describe_cuda(struct zinf_trainer *t);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
