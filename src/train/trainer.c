@@ -42,11 +42,13 @@ static int check_tiers(const struct zinf_trainer *t)
                          "gradients on the %s tier with optimizer state on the %s tier: set "
                          "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
                          zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
-    if (trains(t) && t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable)
-        return zinf_fail(-ENOTSUP,
-                         "optimizer state on %s is not supported: set "
-                         "zero_optimization.offload_optimizer.device to cpu or nvme",
-                         t->device->name);
+    bool adam = t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM;
+    if (trains(t) && device_updates(t) && (!adam || t->param_tier != ZINF_TIER_DEVICE))
+        return zinf_fail(
+            -ENOTSUP,
+            "%s updates only Adam and AdamW, with parameters and state both on it: set "
+            "zero_optimization.offload_optimizer.device to cpu or nvme",
+            t->device->name);
     return 0;
 }
 
@@ -237,10 +239,11 @@ static void pin_host_memory(struct zinf_trainer *t)
     if (!t->device->needs_pinned ||
         !t->device->ops->host_register(t->device, t->host.base, t->host.bytes))
         return;
-    zinf_log(ZINF_LOG_WARN,
-             "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
-             "on locked memory (ulimit -l): %s",
-             zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
+    zinf_log(
+        ZINF_LOG_WARN,
+        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
+        "on locked memory (ulimit -l): %s",
+        zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
 }
 
 static int take_memory(struct zinf_trainer *t)
