@@ -10,6 +10,10 @@
  *
  * Threads: layouts, tiers and programs are built by one thread and are read-only while a program
  * runs. An executor is used by one thread; it owns its lanes' threads.
+ *
+ * On a device whose queues run late, H2D, D2H and DEVICE only enqueue. Between these lanes order is
+ * made on the device: an operation is enqueued as soon as those it waits for are, behind their
+ * events. The other lanes start when what they wait for has happened.
  */
 #ifndef ZINF_OFFLOAD_H
 #define ZINF_OFFLOAD_H
@@ -289,7 +293,13 @@ struct zinf_executor_options {
     bool (*skip)(void *context, const struct zinf_op *op);
     /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
     void (*measured)(void *context, const struct zinf_op *op, double seconds);
-    struct zinf_store *store; /* NULL: no drive lanes */
+    /* A device whose operations have only been enqueued when run returns, and the queue that run
+     * uses for each lane. device NULL: operations have run when run returns. What `skip` and the
+     * operands' generations depend on must come from the lanes READ, WRITE and HOST. Memory of
+     * READ and WRITE is host memory. */
+    struct zinf_device *device;
+    struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane's operations run at once */
+    struct zinf_store *store;              /* NULL: no drive lanes */
     struct zinf_aio_queue_options read_queue, write_queue;
     void *register_base; /* host memory of the transfers, to be registered */
     uint64_t register_bytes;

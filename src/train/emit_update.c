@@ -61,10 +61,12 @@ static struct zinf_operand read_part(struct emitter *e, struct group *g,
     return memory;
 }
 
-/* Parameters that the CPU cannot reach come and go through the tile. */
+/* Parameters that the CPU cannot reach come and go through the tile, unless the device itself
+ * makes the update. */
 static bool param_is_far(const struct emitter *e, const struct group *g)
 {
-    return g->param[0].tier == ZINF_TIER_DEVICE && !e->t->direct;
+    return g->param[0].tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE &&
+           !e->t->direct;
 }
 
 static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])

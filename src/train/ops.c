@@ -159,17 +159,29 @@ static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+/* In the order in which zinf_optim_sum_squares adds its blocks. */
+static double sum_parts(const double *parts, const struct zinf_layout_group *group)
+{
+    uint64_t first = group->first / ZINF_SUM_BLOCK, n = group->n / ZINF_SUM_BLOCK;
+    double sum = 0;
+    for (uint64_t i = first; i < first + n; i++)
+        sum += parts[i];
+    return sum;
+}
+
 /* Device memory that the CPU can read is summed in place: the same code, the same bits. A norm
  * that already passes the clip value, or is not finite, ends this step's speculation. */
 static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_unit *unit = &t->layout.units[op->unit];
     const float *grad = at(op, 0);
+    const double *parts = at(op, 0);
     double sum = atomic_load(&t->partial);
     for (uint32_t g = unit->first_group; g < unit->first_group + unit->n_groups; g++) {
         const struct zinf_layout_group *group = &t->layout.groups[g];
-        t->norm_parts[g] = zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32, group->n,
-                                                  t->device->n_threads);
+        t->norm_parts[g] = op->arg ? sum_parts(parts, group)
+                                   : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
+                                                            group->n, t->device->n_threads);
         sum += t->norm_parts[g];
     }
     atomic_store(&t->partial, sum);
@@ -214,6 +226,34 @@ static void copy_if_elsewhere(void *to, const void *from, uint64_t bytes)
         memcpy(to, from, bytes);
 }
 
+static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper *hyper,
+                          const struct zinf_optim_array *a)
+{
+    struct zinf_optim_factors f;
+    zinf_optim_factors(&f, hyper);
+    struct zinf_adam adam = {.n = a->n,
+                             .master = a->master,
+                             .remainder = a->remainder,
+                             .param = a->param,
+                             .dtype = a->param_dtype,
+                             .moment1 = a->moment1,
+                             .moment2 = a->moment2,
+                             .grad = a->grad,
+                             .grad_scale = a->grad_scale,
+                             .beta1 = f.beta1,
+                             .one_minus_beta1 = f.one_minus_beta1,
+                             .beta2 = f.beta2,
+                             .one_minus_beta2 = f.one_minus_beta2,
+                             .root_correction = f.root_correction,
+                             .eps = f.eps,
+                             .decay = f.decay,
+                             .decoupled = hyper->kind == ZINF_OPTIM_ADAMW,
+                             .weight_decay = f.weight_decay,
+                             .lr_decay = f.lr_decay,
+                             .step_size = f.step_size};
+    return t->device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
+}
+
 /* A sub-group is at most two runs: with weight decay, then without. */
 static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
@@ -234,7 +274,10 @@ static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
         if (part)
             hyper.weight_decay = 0;
         struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
-        int code = n ? zinf_optim_step(&hyper, &array, t->device->n_threads) : 0;
+        int code = !n ? 0
+                   : op->lane == ZINF_LANE_DEVICE && device_updates(t)
+                       ? step_on_device(t, &hyper, &array)
+                       : zinf_optim_step(&hyper, &array, t->device->n_threads);
         if (code)
             return code;
     }
@@ -309,6 +352,9 @@ int trainer_run_op(void *context, const struct zinf_op *op)
         return run_head_backward(t, op);
     case OP_GRAD_ADD:
         return run_add(t, op);
+    case OP_SQUARES:
+        return t->device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
+                                           op->bytes / sizeof(float));
     case OP_NORM_PART:
         return run_norm(t, op);
     case OP_UPDATE:
@@ -345,6 +391,7 @@ const char *trainer_kind_name(enum op_kind kind)
         [OP_EMBED_TILE_BACKWARD] = "embed backward",
         [OP_EMBED_POSITION_BACKWARD] = "position backward",
         [OP_GRAD_ADD] = "add gradient",
+        [OP_SQUARES] = "squares",
         [OP_NORM_PART] = "gradient norm",
         [OP_UPDATE] = "update",
         [OP_FLIP] = "turn",

@@ -129,7 +129,8 @@ bool plan_uses_tiles(const struct zinf_trainer *t)
     for (uint32_t u = 0; u < t->n_units; u++) {
         const struct zinf_home *p = &t->homes[u];
         if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-            p->grad == ZINF_TIER_DRIVE || (p->param == ZINF_TIER_DEVICE && !t->direct))
+            p->grad == ZINF_TIER_DRIVE ||
+            (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct))
             return true;
     }
     return false;

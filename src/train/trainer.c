@@ -42,11 +42,13 @@ static int check_tiers(const struct zinf_trainer *t)
                          "gradients on the %s tier with optimizer state on the %s tier: set "
                          "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
                          zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
-    if (trains(t) && t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable)
-        return zinf_fail(-ENOTSUP,
-                         "optimizer state on %s is not supported: set "
-                         "zero_optimization.offload_optimizer.device to cpu or nvme",
-                         t->device->name);
+    bool adam = t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM;
+    if (trains(t) && device_updates(t) && (!adam || t->param_tier != ZINF_TIER_DEVICE))
+        return zinf_fail(
+            -ENOTSUP,
+            "%s updates only Adam and AdamW, with parameters and state both on it: set "
+            "zero_optimization.offload_optimizer.device to cpu or nvme",
+            t->device->name);
     return 0;
 }
 
@@ -228,6 +230,20 @@ static int take_arrays(struct zinf_trainer *t)
     return 0;
 }
 
+/* Copies overlap with what else there is only where the GPU knows the memory's pages. */
+static void pin_host_memory(struct zinf_trainer *t)
+{
+    char size[16];
+    if (!t->device->needs_pinned ||
+        !t->device->ops->host_register(t->device, t->host.base, t->host.bytes))
+        return;
+    zinf_log(
+        ZINF_LOG_WARN,
+        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
+        "on locked memory (ulimit -l): %s",
+        zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE);
@@ -239,6 +255,7 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_store_allocate(t->store);
     if (code)
         return code;
+    pin_host_memory(t);
     t->device_base = t->device->memory;
     trainer_place(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
@@ -273,6 +290,10 @@ static int start_executor(struct zinf_trainer *t)
         .store = t->store,
         .trace_path = t->config->trace,
     };
+    if (t->device->kind != ZINF_DEVICE_HOST) {
+        options.device = t->device;
+        memcpy(options.queues, t->queues, sizeof t->queues);
+    }
     set_io(t, &options.read_queue);
     options.read_queue.faults = t->options.faults;
     options.write_queue = options.read_queue;

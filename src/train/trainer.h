@@ -48,9 +48,9 @@ struct choice {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
-        d_head, d_logits, d_workspace, d_table_grads;
+        d_head, d_logits, d_workspace, d_table_grads, d_squares;
     uint64_t h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
-        h_transfer;
+        h_transfer, h_squares;
 };
 
 struct trainer_sizes {
@@ -78,7 +78,8 @@ enum op_kind {
     OP_EMBED_TILE_BACKWARD, /* at[2] grads; arg: 1: adds to them */
     OP_EMBED_POSITION_BACKWARD,
     OP_GRAD_ADD,   /* DEVICE or HOST: at[0] += at[1], bytes */
-    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient */
+    OP_SQUARES,    /* DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient */
+    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient; arg 1: its parts of OP_SQUARES */
     OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
                     * arg group */
     OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
@@ -245,6 +246,21 @@ static inline bool trains(const struct zinf_trainer *t)
 static inline bool has_backward(const struct zinf_trainer *t)
 {
     return t->options.mode != ZINF_TRAINER_FORWARD;
+}
+
+/* State and gradients are where the CPU cannot read them: the device makes updates and norms. */
+static inline bool device_updates(const struct zinf_trainer *t)
+{
+    return t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable;
+}
+
+/* Of a unit's OP_SQUARES, among those of all units. */
+static inline uint64_t first_square(const struct zinf_trainer *t, uint32_t unit)
+{
+    uint64_t elems = 0;
+    for (uint32_t u = 0; u < unit; u++)
+        elems += t->layout.units[u].slice_elems;
+    return elems / ZINF_SUM_BLOCK;
 }
 
 /* Whether an update of the unit can be taken back. */

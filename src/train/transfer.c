@@ -258,7 +258,8 @@ int trainer_load(struct zinf_trainer *t)
             code = place_unit(t, u, &r);
     }
     zinf_tensors_close(file);
-    return code;
+    /* what was only filled, too, is there before another queue looks */
+    return code ? code : t->device->ops->queue_synchronize(t->queues[ZINF_LANE_H2D]);
 }
 
 /* ---- saving ---- */
