@@ -60,6 +60,8 @@ struct zinf_store_options {
     bool checksums;       /* keep XXH3-64 of every stripe of every extent in RAM, verify
                            * those that a read covers whole; wrong twice: -EBADMSG */
     bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
+    bool plan_only;       /* extents are counted; no path is touched, none need be given, and
+                           * zinf_store_allocate refuses */
     const uint8_t *run;   /* 16 bytes that name a training: the store outlives its process, see
                            * aio/steps.h; NULL: it does not */
 };

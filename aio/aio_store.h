@@ -83,7 +83,7 @@ struct zinf_store {
     double *rates; /* [n_paths] bandwidth, in any unit */
     bool measure_paths, allow_memory_fs;
     bool checksums;
-    bool allocated;
+    bool plan_only, allocated;
     uint64_t planned_bytes;
     struct zinf_store_extent *extents;
     uint32_t n_extents, extents_capacity;

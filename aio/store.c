@@ -38,6 +38,8 @@ static int check_rates(const struct zinf_store_options *options)
 
 static int check_options(const struct zinf_store_options *options)
 {
+    if (options->plan_only)
+        return 0;
     if (options->n_paths < 1 || options->n_paths > ZINF_STORE_PATTERN_MAX)
         return zinf_fail(-EINVAL, "a store on %d paths: between 1 and %d can be used",
                          options->n_paths, ZINF_STORE_PATTERN_MAX);
@@ -83,9 +85,9 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     if (code)
         return code;
     struct zinf_store *store = calloc(1, sizeof *store);
-    size_t n_paths = (size_t)options->n_paths;
-    if (!store || !(store->paths = calloc(n_paths, sizeof *store->paths)) ||
-        !(store->rates = calloc(n_paths, sizeof *store->rates))) {
+    size_t n_paths = options->plan_only ? 0 : (size_t)options->n_paths;
+    if (!store || !(store->paths = calloc(n_paths + 1, sizeof *store->paths)) ||
+        !(store->rates = calloc(n_paths + 1, sizeof *store->rates))) {
         zinf_store_destroy(store);
         return zinf_fail(-ENOMEM, "no memory for a store");
     }
@@ -95,10 +97,11 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     store->allow_memory_fs = options->allow_memory_fs;
     store->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : DEFAULT_STRIPE_BYTES;
     store->checksums = options->checksums;
-    store->n_paths = options->n_paths;
+    store->n_paths = (int)n_paths;
+    store->plan_only = options->plan_only;
     for (int i = 0; i < store->n_paths; i++)
         store->paths[i].folder.lock_fd = -1;
-    if (options->run)
+    if (options->run && !options->plan_only)
         code = zinf_store_adopt(store, options);
     for (int i = 0; !code && i < store->n_paths; i++)
         code = take_path(&store->paths[i], options->paths[i], options);
@@ -223,6 +226,8 @@ int zinf_store_allocate(struct zinf_store *store)
 {
     if (store->allocated)
         return zinf_fail(-EINVAL, "the store is allocated already");
+    if (store->plan_only)
+        return zinf_fail(-EINVAL, "the store is a plan only");
     int code = store->adopted ? 0 : measure_paths(store);
     if (!code && !store->adopted)
         zinf_store_map_init(store);

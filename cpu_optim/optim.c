@@ -90,6 +90,24 @@ void optim_scalars_init(struct optim_scalars *s, const struct zinf_optim_hyper *
     };
 }
 
+void zinf_optim_factors(struct zinf_optim_factors *out, const struct zinf_optim_hyper *hyper)
+{
+    struct optim_scalars s;
+    optim_scalars_init(&s, hyper, 1);
+    *out = (struct zinf_optim_factors){
+        .beta1 = s.beta1,
+        .one_minus_beta1 = s.one_minus_beta1,
+        .beta2 = s.beta2,
+        .one_minus_beta2 = s.one_minus_beta2,
+        .root_correction = s.root_correction,
+        .eps = s.eps,
+        .weight_decay = s.weight_decay,
+        .lr_decay = s.lr_decay,
+        .step_size = s.step_size,
+        .decay = s.decay,
+    };
+}
+
 struct step_job {
     const struct optim_ops *ops;
     const struct optim_scalars *scalars;

@@ -123,6 +123,14 @@ struct zinf_optim_array {
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads);
 
+/* What a step of Adam or AdamW makes of its hyperparameters, for one that runs elsewhere. */
+struct zinf_optim_factors {
+    float beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
+    float weight_decay, lr_decay, step_size; /* lr_decay: lr * weight_decay */
+    bool decay;                              /* weight_decay > 0 */
+};
+void zinf_optim_factors(struct zinf_optim_factors *out, const struct zinf_optim_hyper *hyper);
+
 /* Between the whole and the split form of masters; a NaN becomes 0x7fc00000. */
 void zinf_optim_split(uint16_t *param, uint16_t *remainder, const float *master, uint64_t n,
                       int n_threads);

@@ -43,7 +43,7 @@ static bool find_driver(void)
 
 static void find_module(void)
 {
-    /* The variable is for a module that is built but not installed. */
+    /* The variable is for a module that is built but not installed, or for tests. */
     const char *path = getenv("ZINF_CUDA_MODULE");
     if (!path || !*path)
         path = ZINF_PKGLIBDIR "/zinf-cuda.so";
@@ -59,9 +59,12 @@ static void find_module(void)
                  path);
 }
 
+/* A module that is named is taken as it is: it may bring a driver of its own, and says itself what
+ * it misses. */
 static void look(void)
 {
-    if (find_driver())
+    const char *named = getenv("ZINF_CUDA_MODULE");
+    if ((named && *named) || find_driver())
         find_module();
 }
 
@@ -76,5 +79,8 @@ int cuda_device_load(struct zinf_device **out, const struct zinf_device_options 
     const char *reason = zinf_device_cuda_why_not();
     if (reason)
         return zinf_fail(-ENODEV, "no CUDA device: %s", reason);
-    return cuda_create(out, options, &module_base);
+    struct zinf_device_options resolved = *options;
+    if (!resolved.n_threads) /* of what is left to the CPU */
+        resolved.n_threads = zinf_cpu_count();
+    return cuda_create(out, &resolved, &module_base);
 }

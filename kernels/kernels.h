@@ -131,6 +131,25 @@ struct zinf_residual {
     struct zinf_dropout dropout;
 };
 
+/* One step of Adam or AdamW where everything is on the device: fp32 arithmetic in the order and
+ * with the roundings that cpu_optim/optim.h states, so that the bits are the CPU's. */
+struct zinf_adam {
+    uint64_t n;
+    float *master;       /* [n], updated; NULL: split, as optim.h has it, in param and remainder */
+    uint16_t *remainder; /* [n], updated; with master NULL, and dtype bf16 */
+    void *param;         /* [n] in dtype, updated; NULL: the master is the parameter */
+    enum zinf_dtype dtype;
+    float *moment1, *moment2; /* [n], updated */
+    const float *grad;        /* [n] */
+    float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float root_correction; /* 1 / sqrt(1 - beta2^step) */
+    float eps;
+    bool decay, decoupled; /* decoupled: AdamW, p -= lr_decay p; else g += weight_decay p */
+    float weight_decay, lr_decay;
+    float step_size; /* lr / (1 - beta1^step) */
+};
+#define ZINF_SUM_BLOCK 4096 /* elements whose squares are summed into one part */
+
 enum zinf_queue_kind {
     ZINF_QUEUE_COMPUTE,
     ZINF_QUEUE_TO_DEVICE,
@@ -191,6 +210,12 @@ struct zinf_device_ops {
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+
+    /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
+     * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b
+     * they are zinf_optim_sum_squares. */
+    int (*adam)(struct zinf_queue *q, const struct zinf_adam *args);
+    int (*sum_squares)(struct zinf_queue *q, double *parts, const float *x, uint64_t n);
 
     /* Page-locks host memory so that copies from and to it run beside the caller; a copy must lie
      * within one registered range for that, and works without, waiting. Until unregistered or

@@ -62,6 +62,19 @@ static struct slot *free_slot(struct drive_lane *lane)
     return NULL;
 }
 
+/* The lane has something under way from now on, or no longer. */
+static void set_busy(struct drive_lane *lane, bool busy, uint64_t now)
+{
+    struct zinf_executor *e = lane->executor;
+    int self = lane->number == ZINF_LANE_READ ? 0 : 1;
+    pthread_mutex_lock(&e->lock);
+    uint64_t mine = e->drive_since[self], other = e->drive_since[!self];
+    if (!busy && other)
+        e->times.both_drive_seconds += (double)(now - (mine > other ? mine : other)) * 1e-9;
+    e->drive_since[self] = busy ? now : 0;
+    pthread_mutex_unlock(&e->lock);
+}
+
 static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
 {
     const struct zinf_op *o = &lane->executor->program->ops[op];
@@ -79,6 +92,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
     if (!lane->under_way) {
         lane->busy_since = zinf_now_ns();
         executor_stalled(lane->executor, op, lane->busy_since);
+        set_busy(lane, true, lane->busy_since);
     }
     int code = zinf_aio_submit(lane->queue, &slot->request);
     if (!code) {
@@ -96,8 +110,11 @@ static bool reap(struct drive_lane *lane, uint64_t timeout_ns)
         return false;
     struct slot *slot = request->user;
     slot->used = false;
-    if (--lane->under_way == 0)
-        executor_busy(lane->executor, lane->number, lane->busy_since, zinf_now_ns());
+    if (--lane->under_way == 0) {
+        uint64_t now = zinf_now_ns();
+        executor_busy(lane->executor, lane->number, lane->busy_since, now);
+        set_busy(lane, false, now);
+    }
     if (request->result < 0) {
         const char *message = "the drive failed";
         zinf_aio_queue_error(lane->queue, &message);

@@ -1,19 +1,33 @@
 /*
  * executor: one thread a lane runs a program. An operation starts when it is first in its lane and
- * all that it waits for is done. Drive lanes may have several operations under way at once; the
- * others have one. The first failure stops every lane at its next operation.
+ * all that it waits for is done. Drive lanes and lanes of a device that runs late may have several
+ * operations under way at once; the others have one. The first failure stops every lane at its next
+ * operation.
  */
 #include "offload/executor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
+bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op)
 {
     for (uint32_t i = 0; i < op->n_waits; i++)
         if (!e->done_ns[e->program->waits[op->first_wait + i]])
             return false;
     return true;
+}
+
+/* A lane with a queue goes on behind what is enqueued; the device keeps that order. */
+static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
+{
+    if (!has_queue(e, op->lane))
+        return executor_waits_done(e, op);
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        uint32_t other = e->program->waits[op->first_wait + i];
+        if (!e->done_ns[other] && !e->queued_ns[other])
+            return false;
+    }
+    return e->in_flight[op->lane] < MAX_IN_FLIGHT;
 }
 
 bool executor_try(struct zinf_executor *e, uint32_t op, bool wait)
@@ -45,17 +59,33 @@ void executor_fail(struct zinf_executor *e, int code)
         e->failed = code;
         snprintf(e->message, sizeof e->message, "%s", zinf_error());
     }
-    for (int lane = 0; lane < ZINF_LANES; lane++)
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
         pthread_cond_signal(&e->may_start[lane]);
+        pthread_cond_signal(&e->may_end[lane]);
+    }
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Only lanes that can go on are woken: a step has many operations, and most free one lane. */
-static void wake_ready_lanes(struct zinf_executor *e)
+void executor_fail_in(struct zinf_executor *e, uint32_t op, int code)
 {
-    for (int lane = 0; lane < ZINF_LANES; lane++)
-        if (e->waiting[lane] != NOT_WAITING && ready(e, &e->program->ops[e->waiting[lane]]))
+    char buffer[64];
+    if (e->options.op_name)
+        zinf_fail_in(code, "%s",
+                     e->options.op_name(e->options.context, &e->program->ops[op], buffer));
+    executor_fail(e, code);
+}
+
+/* A step has many operations, and most free one lane. */
+void executor_wake(struct zinf_executor *e)
+{
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        uint32_t next = e->waiting[lane], last = e->ending[lane];
+        if (next != NOT_WAITING && ready(e, &e->program->ops[next]))
             pthread_cond_signal(&e->may_start[lane]);
+        if (last != NOT_WAITING && e->queued_ns[last] &&
+            executor_waits_done(e, &e->program->ops[last]))
+            pthread_cond_signal(&e->may_end[lane]);
+    }
 }
 
 bool executor_skip(struct zinf_executor *e, uint32_t op)
@@ -64,7 +94,7 @@ bool executor_skip(struct zinf_executor *e, uint32_t op)
         return false;
     pthread_mutex_lock(&e->lock);
     e->done_ns[op] = zinf_now_ns();
-    wake_ready_lanes(e);
+    executor_wake(e);
     pthread_mutex_unlock(&e->lock);
     return true;
 }
@@ -110,7 +140,7 @@ void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint
     if (e->trace)
         zinf_trace_record(e->trace, e->options.op_name(e->options.context, o, buffer), o->lane,
                           begin_ns, end_ns, o->bytes);
-    wake_ready_lanes(e);
+    executor_wake(e);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -178,6 +208,10 @@ static void *lane_thread(void *argument)
     while (next_program(e, &generation)) {
         if (drive)
             drive_lane_run(drive);
+        else if (lane->ends)
+            device_lane_end(e, lane->number);
+        else if (has_queue(e, lane->number))
+            device_lane_run(e, lane->number);
         else
             run_lane(e, lane->number);
         lane_arrived(e);
@@ -197,29 +231,60 @@ static int join_lanes(struct zinf_executor *e)
     return code ? zinf_fail(code, "%s", e->message) : 0;
 }
 
+static int grow(void **array, uint32_t old, uint32_t n, size_t width)
+{
+    void *moved = realloc(*array, n * width);
+    if (!moved)
+        return zinf_fail(-ENOMEM, "no memory for a program of %u operations", n);
+    memset((char *)moved + old * width, 0, (n - old) * width);
+    *array = moved;
+    return 0;
+}
+
+/* Room for the state of every operation, and an event for each that a queue will run: made once for
+ * the longest program. */
+static int prepare(struct zinf_executor *e, const struct zinf_program *p)
+{
+    uint32_t old = e->capacity, n = p->n_ops > old ? p->n_ops : old;
+    int code = n > old ? grow((void **)&e->done_ns, old, n, sizeof *e->done_ns) : 0;
+    if (!code && n > old)
+        code = grow((void **)&e->queued_ns, old, n, sizeof *e->queued_ns);
+    if (!code && n > old)
+        code = grow((void **)&e->skipped, old, n, sizeof *e->skipped);
+    if (!code && n > old)
+        code = grow((void **)&e->events, old, n, sizeof *e->events);
+    if (code)
+        return code;
+    e->capacity = n;
+    if (p->n_ops) {
+        memset(e->done_ns, 0, p->n_ops * sizeof *e->done_ns);
+        memset(e->queued_ns, 0, p->n_ops * sizeof *e->queued_ns);
+    }
+    for (uint32_t i = 0; !code && e->options.device && i < p->n_ops; i++)
+        if (has_queue(e, p->ops[i].lane) && !e->events[i])
+            code = e->options.device->ops->event_create(e->options.device, &e->events[i]);
+    return code;
+}
+
 int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *program)
 {
     if (e->failed)
         return zinf_fail(e->failed, "%s", e->message);
-    if (program->n_ops > e->done_capacity) {
-        uint64_t *done = realloc(e->done_ns, program->n_ops * sizeof *done);
-        if (!done)
-            return zinf_fail(-ENOMEM, "no memory for a program of %u operations", program->n_ops);
-        e->done_ns = done;
-        e->done_capacity = program->n_ops;
-    }
-    if (program->n_ops)
-        memset(e->done_ns, 0, program->n_ops * sizeof *e->done_ns);
+    int code = prepare(e, program);
+    if (code)
+        return code;
     uint64_t begin = zinf_now_ns();
-    for (int lane = 0; lane < ZINF_LANES; lane++)
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
         e->idle_since[lane] = begin;
+        e->queued_all[lane] = false;
+    }
     pthread_mutex_lock(&e->lock);
     e->program = program;
     e->generation++;
     e->lanes_running = e->n_lanes;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
-    int code = join_lanes(e);
+    code = join_lanes(e);
     e->times.wall_seconds += (double)(zinf_now_ns() - begin) * 1e-9;
     return code;
 }
@@ -230,27 +295,36 @@ void zinf_executor_take_times(struct zinf_executor *e, struct zinf_lane_times *o
     memset(&e->times, 0, sizeof e->times);
 }
 
+static int start_lane(struct zinf_executor *e, enum zinf_lane number, bool ends)
+{
+    struct lane *lane = &e->lanes[e->n_lanes];
+    *lane = (struct lane){.executor = e, .number = number, .ends = ends};
+    pthread_mutex_lock(&e->lock);
+    e->lanes_running++;
+    pthread_mutex_unlock(&e->lock);
+    int error = pthread_create(&lane->thread, NULL, lane_thread, lane);
+    if (error) {
+        lane_arrived(e);
+        return zinf_fail(-error, "cannot start the thread of lane %s: %s", zinf_lane_name(number),
+                         strerror(error));
+    }
+    e->n_lanes++;
+    return 0;
+}
+
 static int start_lanes(struct zinf_executor *e)
 {
-    for (int number = 0; number < ZINF_LANES; number++) {
-        if ((is_drive_lane((enum zinf_lane)number) && !e->options.store) ||
+    int code = 0;
+    for (int i = 0; !code && i < ZINF_LANES; i++) {
+        enum zinf_lane number = (enum zinf_lane)i;
+        if ((is_drive_lane(number) && !e->options.store) ||
             number == ZINF_LANE_NET) /* one rank has no collectives */
             continue;
-        struct lane *lane = &e->lanes[e->n_lanes];
-        lane->executor = e;
-        lane->number = (enum zinf_lane)number;
-        pthread_mutex_lock(&e->lock);
-        e->lanes_running++;
-        pthread_mutex_unlock(&e->lock);
-        int error = pthread_create(&lane->thread, NULL, lane_thread, lane);
-        if (error) {
-            lane_arrived(e);
-            return zinf_fail(-error, "cannot start the thread of lane %s: %s",
-                             zinf_lane_name(lane->number), strerror(error));
-        }
-        e->n_lanes++;
+        code = start_lane(e, number, false);
+        if (!code && has_queue(e, number))
+            code = start_lane(e, number, true);
     }
-    return 0;
+    return code;
 }
 
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options)
@@ -263,7 +337,8 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
     pthread_cond_init(&e->changed, NULL);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         pthread_cond_init(&e->may_start[lane], NULL);
-        e->waiting[lane] = NOT_WAITING;
+        pthread_cond_init(&e->may_end[lane], NULL);
+        e->waiting[lane] = e->ending[lane] = NOT_WAITING;
     }
     int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
     if (!code)
@@ -290,10 +365,18 @@ void zinf_executor_destroy(struct zinf_executor *e)
         pthread_join(e->lanes[i].thread, NULL);
     if (zinf_trace_close(e->trace))
         zinf_log(ZINF_LOG_WARN, "%s", zinf_error());
-    for (int lane = 0; lane < ZINF_LANES; lane++)
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
         pthread_cond_destroy(&e->may_start[lane]);
+        pthread_cond_destroy(&e->may_end[lane]);
+    }
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
+    for (uint32_t i = 0; i < e->capacity; i++)
+        if (e->events[i])
+            e->options.device->ops->event_destroy(e->events[i]);
+    free(e->events);
+    free(e->skipped);
+    free(e->queued_ns);
     free(e->done_ns);
     free(e);
 }

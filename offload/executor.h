@@ -1,6 +1,7 @@
 /*
- * executor: what the executor and its drive lanes share. Inside this folder only.
- * One lock guards program, generation, done_ns, failed, lanes_running, stop, times and trace.
+ * executor: what the executor, its drive lanes and its device lanes share. Inside this folder only.
+ * One lock guards program, generation, done_ns, queued_ns, in_flight, failed, lanes_running, stop,
+ * times and trace.
  */
 #ifndef ZINF_OFFLOAD_EXECUTOR_H
 #define ZINF_OFFLOAD_EXECUTOR_H
@@ -12,9 +13,15 @@
 
 #define NOT_WAITING UINT32_MAX
 
+/* Operations of a device lane that are enqueued and not done: enough for the device never to run
+ * dry, few enough for a failure to come soon. */
+#define MAX_IN_FLIGHT 32
+
+/* A lane's thread; a lane with a queue has a second one, which sees its operations end. */
 struct lane {
     struct zinf_executor *executor;
     enum zinf_lane number;
+    bool ends;
     pthread_t thread;
 };
 
@@ -27,13 +34,21 @@ struct zinf_executor {
     const struct zinf_program *program;
     uint64_t generation; /* of programs given */
     uint64_t *done_ns;   /* [n_ops] when it ended; 0: not yet */
-    uint32_t done_capacity;
-    uint64_t idle_since[ZINF_LANES]; /* when the lane's last operation ended */
+    uint64_t *queued_ns; /* [n_ops] of lanes with a queue: when it was enqueued; 0: not yet */
+    uint8_t *skipped;    /* [n_ops] of lanes with a queue: enqueued as nothing but its event */
+    struct zinf_event **events; /* [n_ops] of lanes with a queue: the operation has ended */
+    uint32_t capacity;          /* of the four */
+    uint32_t in_flight[ZINF_LANES];
+    bool queued_all[ZINF_LANES];        /* nothing more comes in this run */
+    pthread_cond_t may_end[ZINF_LANES]; /* the operation in ending is enqueued, its waits done */
+    uint32_t ending[ZINF_LANES];        /* which operation that is, or NOT_WAITING */
+    uint64_t idle_since[ZINF_LANES];    /* when the lane's last operation ended */
+    uint64_t drive_since[2];            /* READ, WRITE: since when it is busy; 0: it is not */
     int failed;
     char message[8192];
     bool stop;
     int n_lanes, lanes_running;
-    struct lane lanes[ZINF_LANES];
+    struct lane lanes[2 * ZINF_LANES];
     struct zinf_lane_times times;
     struct zinf_trace *trace;
 };
@@ -49,7 +64,22 @@ void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_
                    uint64_t end_ns);
 bool executor_failed(struct zinf_executor *e);
 void executor_fail(struct zinf_executor *e, int code);
+/* Fails by this thread's message, which gets the operation's name in front. */
+void executor_fail_in(struct zinf_executor *e, uint32_t op, int code);
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);
+/* Under the lock: lanes that can go on now are woken. */
+void executor_wake(struct zinf_executor *e);
+
+static inline bool has_queue(const struct zinf_executor *e, enum zinf_lane lane)
+{
+    return e->options.queues[lane] != NULL;
+}
+
+/* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
+void device_lane_run(struct zinf_executor *e, enum zinf_lane lane);
+void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);
+/* Under the lock: all that op waits for is done. */
+bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op);
 
 /* A lane of drive requests; all three in the lane's own thread. */
 struct drive_lane;

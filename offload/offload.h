@@ -10,6 +10,10 @@
  *
  * Threads: layouts, tiers and programs are built by one thread and are read-only while a program
  * runs. An executor is used by one thread; it owns its lanes' threads.
+ *
+ * On a device whose queues run late, H2D, D2H and DEVICE only enqueue. Between these lanes order is
+ * made on the device: an operation is enqueued as soon as those it waits for are, behind their
+ * events. The other lanes start when what they wait for has happened.
  */
 #ifndef ZINF_OFFLOAD_H
 #define ZINF_OFFLOAD_H
@@ -81,6 +85,7 @@ struct zinf_tiers_options {
     int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
     const uint64_t *state_bytes;    /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
                                      * state is other than that; NULL: zinf_state_bytes */
+    bool param_copies;              /* behind a group's state lie its parameters once more */
     const struct zinf_home *places; /* [n_units], copied */
     struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
@@ -268,10 +273,16 @@ struct zinf_prediction {
     double drive_seconds;            /* while READ or WRITE runs */
     uint64_t bytes[ZINF_LANES];
 };
-/* skip (may be NULL): operations that are left out. */
-int zinf_program_predict(const struct zinf_program *program, const struct zinf_machine *machine,
-                         bool (*skip)(void *context, const struct zinf_op *op), void *context,
-                         struct zinf_prediction *out);
+/* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
+ * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be NULL): operations left out. */
+struct zinf_predict_options {
+    const struct zinf_machine *machine;
+    bool (*skip)(void *context, const struct zinf_op *op);
+    void *context;
+    double *op_begin, *op_seconds;
+};
+int zinf_program_predict(const struct zinf_program *program,
+                         const struct zinf_predict_options *options, struct zinf_prediction *out);
 
 /* ---- executor ---- */
 
@@ -284,7 +295,13 @@ struct zinf_executor_options {
     bool (*skip)(void *context, const struct zinf_op *op);
     /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
     void (*measured)(void *context, const struct zinf_op *op, double seconds);
-    struct zinf_store *store; /* NULL: no drive lanes */
+    /* A device whose operations have only been enqueued when run returns, and the queue that run
+     * uses for each lane. device NULL: operations have run when run returns. What `skip` and the
+     * operands' generations depend on must come from the lanes READ, WRITE and HOST. Memory of
+     * READ and WRITE is host memory. */
+    struct zinf_device *device;
+    struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane's operations run at once */
+    struct zinf_store *store;              /* NULL: no drive lanes */
     struct zinf_aio_queue_options read_queue, write_queue;
     void *register_base; /* host memory of the transfers, to be registered */
     uint64_t register_bytes;
@@ -301,6 +318,7 @@ int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program 
 struct zinf_lane_times {
     double wall_seconds;
     double busy_seconds[ZINF_LANES]; /* at least one operation under way */
+    double both_drive_seconds;       /* READ and WRITE at once */
     /* Time that lane a stood still, by the lane that it waited for; its own: nothing to do. */
     double stall_seconds[ZINF_LANES][ZINF_LANES];
     uint64_t bytes[ZINF_LANES];

@@ -220,18 +220,18 @@ int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
         f.ops[at] = program->ops[f.order[at]];
     for (uint32_t at = 0; !code && at < program->n_ops; at++)
         code = freeze_operation(&f, at, order);
+    release(&f); /* looks at the builder */
     if (code) {
         free(f.ops);
         free(f.waits);
-    } else {
-        free(program->ops);
-        free(program->waits);
-        program->ops = f.ops;
-        program->waits = f.waits;
-        program->n_waits = f.n_waits;
-        zinf_builder_destroy(program->builder);
-        program->builder = NULL;
+        return code;
     }
-    release(&f);
-    return code;
+    free(program->ops);
+    free(program->waits);
+    program->ops = f.ops;
+    program->waits = f.waits;
+    program->n_waits = f.n_waits;
+    zinf_builder_destroy(program->builder);
+    program->builder = NULL;
+    return 0;
 }

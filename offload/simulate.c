@@ -100,9 +100,11 @@ static void note_work(struct zinf_prediction *out, const struct zinf_op *op)
 
 struct fixed {
     const struct zinf_program *program;
+    const struct zinf_predict_options *options;
     uint8_t *done;
     uint32_t next[ZINF_LANES];   /* the lane's next operation, or n_ops */
     uint32_t active[ZINF_LANES]; /* the one under way, or NONE */
+    double begun[ZINF_LANES];
 };
 
 static uint32_t next_of_lane(const struct zinf_program *p, int lane, uint32_t from)
@@ -121,10 +123,9 @@ static bool is_ready(const struct fixed *f, const struct zinf_op *op)
 }
 
 /* Starts what can start; what is left out ends at once and may free others. */
-static void start_ready(struct fixed *f, struct simulation *s,
-                        bool (*skip)(void *context, const struct zinf_op *op), void *context,
-                        struct zinf_prediction *out)
+static void start_ready(struct fixed *f, struct simulation *s, struct zinf_prediction *out)
 {
+    const struct zinf_predict_options *o = f->options;
     bool again = true;
     while (again) {
         again = false;
@@ -134,40 +135,54 @@ static void start_ready(struct fixed *f, struct simulation *s,
             if (f->active[lane] != NONE || i == p->n_ops || !is_ready(f, &p->ops[i]))
                 continue;
             f->next[lane] = next_of_lane(p, lane, i + 1);
-            if (skip && skip(context, &p->ops[i])) {
+            if (o->skip && o->skip(o->context, &p->ops[i])) {
                 f->done[i] = 1;
                 again = true;
                 continue;
             }
             f->active[lane] = i;
+            f->begun[lane] = s->now;
             simulation_start(s, &p->ops[i]);
             note_work(out, &p->ops[i]);
         }
     }
 }
 
-int zinf_program_predict(const struct zinf_program *program, const struct zinf_machine *machine,
-                         bool (*skip)(void *context, const struct zinf_op *op), void *context,
-                         struct zinf_prediction *out)
+static void end_lanes(struct fixed *f, const struct simulation *s, unsigned ended)
 {
-    struct simulation s = {.machine = machine};
-    struct fixed f = {.program = program, .done = calloc(program->n_ops + 1, 1)};
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        uint32_t op = f->active[lane];
+        if (!(ended >> lane & 1))
+            continue;
+        f->done[op] = 1;
+        f->active[lane] = NONE;
+        if (f->options->op_begin)
+            f->options->op_begin[op] = f->begun[lane];
+        if (f->options->op_seconds)
+            f->options->op_seconds[op] = s->now - f->begun[lane];
+    }
+}
+
+int zinf_program_predict(const struct zinf_program *program,
+                         const struct zinf_predict_options *options, struct zinf_prediction *out)
+{
+    struct simulation s = {.machine = options->machine};
+    struct fixed f = {
+        .program = program, .options = options, .done = calloc(program->n_ops + 1, 1)};
     memset(out, 0, sizeof *out);
     if (!f.done)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", program->n_ops);
+    if (options->op_seconds && program->n_ops)
+        memset(options->op_seconds, 0, program->n_ops * sizeof *options->op_seconds);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         f.active[lane] = NONE;
         f.next[lane] = next_of_lane(program, lane, 0);
     }
-    start_ready(&f, &s, skip, context, out);
+    start_ready(&f, &s, out);
     unsigned ended;
     while ((ended = simulation_advance(&s, out))) {
-        for (int lane = 0; lane < ZINF_LANES; lane++)
-            if (ended >> lane & 1) {
-                f.done[f.active[lane]] = 1;
-                f.active[lane] = NONE;
-            }
-        start_ready(&f, &s, skip, context, out);
+        end_lanes(&f, &s, ended);
+        start_ready(&f, &s, out);
     }
     out->seconds = s.now;
     free(f.done);

@@ -34,11 +34,14 @@ uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n)
     return n_moments < 0 ? 0 : n * (master[form] + 4 * (uint64_t)n_moments);
 }
 
-static uint64_t group_bytes(const struct zinf_tiers *t, uint32_t group)
+static uint64_t group_state_bytes(const struct zinf_tiers *t, uint32_t group)
 {
     const struct zinf_tiers_options *o = &t->options;
-    return o->state_bytes ? o->state_bytes[group]
-                          : zinf_state_bytes(o->form, o->n_moments, o->layout->groups[group].n);
+    uint64_t n = o->layout->groups[group].n;
+    uint64_t copy = o->param_copies ? n * zinf_dtype_bytes(o->dtype) : 0;
+    uint64_t state =
+        o->state_bytes ? o->state_bytes[group] : zinf_state_bytes(o->form, o->n_moments, n);
+    return state + copy;
 }
 
 /* One kind of thing, all units' or groups' of it: a ledger line a tier, offsets behind each other.
@@ -129,7 +132,7 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
         const struct zinf_home *place = &t->places[layout->groups[g].unit];
-        code = run_add(t, &run, place->state, group_bytes(t, g),
+        code = run_add(t, &run, place->state, group_state_bytes(t, g),
                        generations_of(place, place->state), &t->states[g]);
     }
     if (!code)
@@ -262,7 +265,7 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t
 {
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     struct zinf_location where =
-        locate(t, t->places[g->unit].state, &t->states[group], group_bytes(t, group));
+        locate(t, t->places[g->unit].state, &t->states[group], group_state_bytes(t, group));
     set_generation(t, &where, g->unit, relative);
     return where;
 }

@@ -51,9 +51,9 @@ check "formats stands on base" "$(strangers src/formats "$base")"
 check "text stands on base" "$(strangers src/text "$base")"
 check "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
 check "train stands on all below it" \
-    "$(strangers src/train "$base" "$below_offload" 'offload/offload\.h' "$files" 'model/model\.h')"
+    "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/model\.h')"
 check "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
-    'offload/offload\.h' "$files" 'model/model\.h' 'train/train\.h' 'cpu_optim/optim_bench\.h')"
+    'offload/(offload|trace)\.h' "$files" 'model/model\.h' 'train/train\.h' 'cpu_optim/optim_bench\.h')"
 check "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|model|train|cli)/$')"
 

@@ -20,7 +20,7 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     fi
 done
 
-for command in init train eval generate gradients export inspect config report "bench nvme" \
+for command in init train eval generate gradients export estimate inspect config report "bench nvme" \
     "bench optim"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
     used=$("$BUILDDIR/zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)

@@ -463,7 +463,8 @@ static double predicted(enum zinf_order order, const struct zinf_machine *machin
         CHECK(!zinf_program_resource(&p, &r[i]));
     build(&p, r);
     CHECK(!zinf_program_schedule(&p, order, machine));
-    CHECK(!zinf_program_predict(&p, machine, NULL, NULL, &out));
+    struct zinf_predict_options options = {.machine = machine};
+    CHECK(!zinf_program_predict(&p, &options, &out));
     zinf_program_fini(&p);
     return out.seconds;
 }

@@ -69,6 +69,18 @@ static void draw_tokens(int step, bool sparse, int32_t *ids, int32_t *targets)
     }
 }
 
+static const char *const schedules[] = {"serial", "prefetch", "update-in-forward",
+                                        "update-in-backward"};
+
+/* A schedule that rests runs as the one before it: what counts is the most that any step did. */
+static int rank(const char *schedule)
+{
+    for (int i = 0; i < 4; i++)
+        if (schedule && !strcmp(schedules[i], schedule))
+            return i + 1;
+    return 0;
+}
+
 static void run(const struct setting *s, const char *name, struct outcome *out)
 {
     struct zinf_config *config = configure(s);
@@ -95,7 +107,8 @@ static void run(const struct setting *s, const char *name, struct outcome *out)
         out->skipped[step] = r.skipped;
         out->n_redone = r.n_redone;
         out->read[step] = r.lane_bytes[0];
-        snprintf(out->schedule, sizeof out->schedule, "%s", r.schedule ? r.schedule : "");
+        if (rank(r.schedule) > rank(out->schedule))
+            snprintf(out->schedule, sizeof out->schedule, "%s", r.schedule);
     }
     if (t) {
         snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
@@ -120,9 +133,6 @@ static void check_same(const struct outcome *a, const struct outcome *b, const c
     }
     CHECKF(same_weights(a->folder, b->folder), "%s: weights differ", what);
 }
-
-static const char *const schedules[] = {"serial", "prefetch", "update-in-forward",
-                                        "update-in-backward"};
 
 /* Every schedule from the drive, direct or through copies, against one thing after another on the
  * device. */
@@ -217,9 +227,9 @@ static void test_every_second_step_clips(void)
 
 static void test_overflows_are_taken_back(void)
 {
-    struct setting s = {.precision = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 24,"
+    struct setting s = {.precision = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 18,"
                                      "\"hysteresis\": 1, \"loss_scale_window\": 2},",
-                        .clip = 1};
+                        .clip = 1000};
     struct outcome out;
     check_schedules(s, "fp16");
     s.schedule = "update-in-backward";

@@ -181,6 +181,8 @@ static const struct zinf_device_ops cuda_ops = {
     .cross_entropy_update = cuda_cross_entropy_update,
     .cross_entropy_finish = cuda_cross_entropy_finish,
     .cross_entropy_backward = cuda_cross_entropy_backward,
+    .adam = cuda_adam,
+    .sum_squares = cuda_sum_squares,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
 };

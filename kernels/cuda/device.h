@@ -105,5 +105,7 @@ int cuda_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entro
 int cuda_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int cuda_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+int cuda_adam(struct zinf_queue *q, const struct zinf_adam *args);
+int cuda_sum_squares(struct zinf_queue *q, double *parts, const float *x, uint64_t n);
 
 #endif

@@ -64,6 +64,27 @@ DEVICE float shuffle_xor(float x, int lane_mask)
 {
     return __shfl_xor_sync(0xffffffffu, x, lane_mask);
 }
+DEVICE double shuffle_xor(double x, int lane_mask)
+{
+    return __shfl_xor_sync(0xffffffffu, x, lane_mask);
+}
+/* Rounded once and never fused with what is around them. */
+DEVICE float fused(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+DEVICE float product(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+DEVICE float quotient(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+DEVICE float root(float x)
+{
+    return __fsqrt_rn(x);
+}
 DEVICE uint32_t vote_warp(bool predicate)
 {
     return __ballot_sync(0xffffffffu, predicate);

@@ -55,6 +55,9 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *args);
+/* ---- update.cu ---- */
+cudaError_t launch_adam(cudaStream_t stream, const struct zinf_adam *args);
+cudaError_t launch_sum_squares(cudaStream_t stream, double *parts, const float *x, uint64_t n);
 /* ---- attention_*.cu; plain: CUDA cores, any type; mma: tensor cores, 16-bit types ---- */
 /* delta[b][h][i] = sum of d_out * out over the head */
 cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,

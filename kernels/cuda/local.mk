@@ -2,7 +2,7 @@
 cuda_host_sources = kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
 	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
-	kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu kernels/cuda/update.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/philox.cuh kernels/cuda/attention.cuh \
@@ -35,7 +35,7 @@ SUFFIXES = .cu
 endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
-cuda_tests = tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
+cuda_tests = tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
 	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
 EXTRA_DIST += tests/cuda_twin.h
 if CUDA_STANDIN
@@ -52,9 +52,18 @@ libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti $(SAN_CFLAGS)
 libcuda_standin_la_LIBADD =
 
-standin_tests = tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
+# The same as a module for the program and for trainings; -rpath makes a shared object of it.
+check_LTLIBRARIES += tests/zinf-cuda-standin.la
+tests_zinf_cuda_standin_la_SOURCES = $(libcuda_standin_la_SOURCES) kernels/check.h kernels/check.c \
+	tests/cuda_standin/module.c src/base/dtype.c src/base/size.c
+tests_zinf_cuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
+tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
+tests_zinf_cuda_standin_la_CXXFLAGS = $(libcuda_standin_la_CXXFLAGS)
+tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
+
+standin_tests = tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
 	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
-	tests/cuda_standin_queues_test tests/cuda_standin_model_test
+	tests/cuda_standin_queues_test tests/cuda_standin_model_test tests/cuda_standin_train_test
 check_PROGRAMS += $(standin_tests)
 TESTS += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
@@ -76,6 +85,12 @@ tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
+tests_cuda_standin_update_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_update_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/train_support.h
+tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 endif
 
 # The same cases on the machine's own GPU; skipped where there is none.
@@ -99,3 +114,9 @@ tests_cuda_queues_test_LDADD = $(TEST_LDADD)
 tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
 tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_model_test_LDADD = $(TEST_LDADD)
+tests_cuda_update_test_SOURCES = tests/cuda_update_test.c
+tests_cuda_update_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_update_test_LDADD = $(TEST_LDADD)
+tests_cuda_train_test_SOURCES = tests/cuda_train_test.c tests/train_support.h
+tests_cuda_train_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_train_test_LDADD = $(TEST_LDADD)

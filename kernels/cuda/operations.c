@@ -215,3 +215,23 @@ int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_en
 {
     return run_loss(q, args, true, launch_loss_backward, "cross_entropy_backward");
 }
+
+/* ---- the optimizer ---- */
+
+int cuda_adam(struct zinf_queue *q, const struct zinf_adam *args)
+{
+    if (!args->master && (!args->remainder || args->dtype != ZINF_DTYPE_BF16))
+        return zinf_fail(-EINVAL, "adam: neither a master nor a split one beside bf16 parameters");
+    if (!args->n)
+        return 0;
+    queue_enter(q, "adam");
+    return queue_leave(q, launch_adam(q->stream, args));
+}
+
+int cuda_sum_squares(struct zinf_queue *q, double *parts, const float *x, uint64_t n)
+{
+    if (!n)
+        return 0;
+    queue_enter(q, "sum_squares");
+    return queue_leave(q, launch_sum_squares(q->stream, parts, x, n));
+}

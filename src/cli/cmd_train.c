@@ -200,6 +200,7 @@ static int train(struct train_options *o)
         .save_every = (uint64_t)o->save_every,
         .save_total_limit = (uint64_t)o->save_total_limit,
         .resume = o->checkpoint,
+        .resume_steps = o->resume && !*o->resume,
         .stop = &stop_asked,
         .save = &save_asked,
         .events = {on_planned, on_stepped, on_evaluated, on_saved, &shown},
@@ -221,17 +222,16 @@ out:
 }
 
 /* --resume: the checkpoint, whose config.json and tokenizer stand in for a --model that is not
- * given. Without one yet, a plain --resume begins the training: what restarts it need not know. */
+ * given. Without one yet, a plain --resume goes on from steps on the drives or begins the training:
+ * what restarts it need not know. */
 static int find_checkpoint(struct train_options *o)
 {
     if (!o->resume)
         return 0;
     bool named = *o->resume;
     int code = zinf_checkpoint_find(named ? o->resume : o->output, &o->checkpoint);
-    if (code == -ENOENT && !named && o->common.model) {
-        zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", o->output);
+    if (code == -ENOENT && !named && o->common.model)
         code = 0;
-    }
     if (o->checkpoint && !o->common.model)
         o->common.model = o->checkpoint;
     return code ? zinf_fail_in(code, "--resume") : 0;

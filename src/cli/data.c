@@ -54,14 +54,12 @@ int cli_check_common(const struct cli_common *c)
     return code ? code : parse_device(c->device, &device);
 }
 
-int cli_session_open(struct cli_session *s, const struct cli_common *c)
+int cli_session_shape(struct cli_session *s, const struct cli_common *c)
 {
     memset(s, 0, sizeof *s);
     int code = parse_device(c->device, &s->device);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
-    if (!code)
-        code = zinf_tokenizer_open(&s->tokenizer, c->model);
     if (code)
         return code;
     const struct zinf_model_spec *spec = zinf_model_spec(s->model);
@@ -72,6 +70,12 @@ int cli_session_open(struct cli_session *s, const struct cli_common *c)
                          "%s/config.json)",
                          (long long)s->seq_len, (long long)spec->context, c->model);
     return 0;
+}
+
+int cli_session_open(struct cli_session *s, const struct cli_common *c)
+{
+    int code = cli_session_shape(s, c);
+    return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
 int cli_session_data(struct cli_session *s, const struct cli_strings *files,

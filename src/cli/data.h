@@ -38,6 +38,8 @@ struct cli_session {
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int cli_session_open(struct cli_session *s, const struct cli_common *c);
+/* The same without a tokenizer: --model may be a config.json. */
+int cli_session_shape(struct cli_session *s, const struct cli_common *c);
 /* cache_folder NULL: private. Checks ids against the model's vocabulary. */
 int cli_session_data(struct cli_session *s, const struct cli_strings *files,
                      const char *cache_folder, bool shuffle, uint64_t seed,

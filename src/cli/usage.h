@@ -59,6 +59,25 @@ static const char USAGE_TRAIN[] =
     "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings, not errors\n";
 
+static const char USAGE_ESTIMATE[] =
+    "usage: zinf estimate --model DIR|config.json [--config FILE] [options]\n"
+    "\n"
+    "Says what a training will take before it starts: memory on every tier, bytes over every "
+    "link,\n"
+    "wear of the drive, time of a step and what limits it. Needs no weights.\n"
+    "\n"
+    "  --model DIR           Hugging Face model folder, or its config.json\n"
+    "  --config FILE         of the training\n"
+    "  --seq-len N           tokens in a sequence (default: the model's context, at most 1024)\n"
+    "  --micro-batch N       sequences computed at once\n"
+    "  --accumulate N        micro-batches in a step\n"
+    "  --measure             run a few steps of the shape with two blocks for the speeds\n"
+    "                        (default: what zinf bench measured, else stated defaults)\n"
+    "  --tbw X               terabytes that the drive may be written (default: 600)\n"
+    "  --trace FILE          the step that is predicted, as a Chrome trace\n"
+    "  --json                print one JSON object\n" USAGE_DEVICE
+    "  --lenient             unknown keys of the configuration are warnings, not errors\n";
+
 static const char USAGE_EXPORT[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"
     "\n"
@@ -72,7 +91,8 @@ static const char USAGE_EXPORT[] =
 static const char USAGE_RESUME_INFO[] =
     "usage: zinf resume-info DIR\n"
     "\n"
-    "Says what a training can go on from: the checkpoints of its output folder, each compared with\n"
+    "Says what a training can go on from: the checkpoints of its output folder, each compared "
+    "with\n"
     "its checksums, and steps that outlived their process on its drives. DIR may also be an\n"
     "nvme_path.\n";
 

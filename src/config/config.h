@@ -118,7 +118,7 @@ struct zinf_config {
     enum zinf_place grad_device;         /* default: as offload_optimizer.device */
     double dropout;        /* < 0: as the model's configuration says; else replaces all three */
     char *trace;           /* Chrome trace file, or NULL */
-    char *durability;      /* "none" or "step": every step survives the process */
+    char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule; /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward" */

@@ -30,7 +30,7 @@ static const char *const schedules[] = {"auto", "serial", "prefetch", "update-in
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
-static const char *const durabilities[] = {"none", "step", NULL};
+static const char *const durabilities[] = {"auto", "none", "step", NULL};
 static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 /* Rows are tables: one line each where it fits. */
@@ -368,7 +368,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     CHOICE_KEY("zinf.grad_device", KEY_CHOICE, grad_device, places, .rule = AUTO_DEFAULT)
     NUMBER_KEY("zinf.dropout", dropout, -1, 0, 1, .below_max = true, .rule = AUTO_DEFAULT)
     TEXT_KEY("zinf.trace", trace)
-    TEXT_KEY("zinf.durability", durability, .choices = durabilities, .text = "none")
+    TEXT_KEY("zinf.durability", durability, .choices = durabilities, .text = "auto")
     BOOL_KEY("zinf.durability_flush", durability_flush, 0)
     TEXT_KEY("zinf.activation_checkpointing", activation_checkpointing,
         .choices = checkpointings, .text = "auto")

@@ -205,6 +205,27 @@ int zinf_model_join_tiles(struct zinf_model *m)
     return build_units(m);
 }
 
+int zinf_model_set_layers(struct zinf_model **model, int64_t n)
+{
+    static const char *const keys[] = {"n_layer", "num_hidden_layers"};
+    struct zinf_model *other = NULL;
+    cJSON *config = cJSON_Duplicate((*model)->config, true);
+    int code = config ? 0 : zinf_fail(-ENOMEM, "no memory for a model's configuration");
+    for (int i = 0; !code && i < 2; i++) {
+        cJSON *number = cJSON_GetObjectItemCaseSensitive(config, keys[i]);
+        if (number)
+            cJSON_SetNumberValue(number, (double)n);
+    }
+    if (!code)
+        code = zinf_model_from_json(&other, config, "config.json");
+    cJSON_Delete(config);
+    if (code)
+        return code;
+    zinf_model_close(*model);
+    *model = other;
+    return 0;
+}
+
 void zinf_model_close(struct zinf_model *m)
 {
     if (!m)

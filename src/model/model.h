@@ -124,6 +124,8 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
 /* Makes the vocabulary matrix one tile, for an optimizer that needs whole tensors; before the units
  * are looked at. A tile's slot is larger then. */
 int zinf_model_join_tiles(struct zinf_model *model);
+/* The same model with n blocks: *model is replaced. */
+int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 void zinf_model_close(struct zinf_model *model);
 const struct zinf_model_spec *zinf_model_spec(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);

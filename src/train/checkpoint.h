@@ -66,6 +66,8 @@ void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
  * nothing of it is left, and what was there stays. */
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
                     uint64_t limit);
+/* What the trainer does know. */
+void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c);
 
 /* checkpoint_load.c */
 /* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */
@@ -80,5 +82,7 @@ int checkpoint_check_data(const struct checkpoint *c, const char *folder,
                           const struct checkpoint_data *data);
 /* Master weights, moments and counters into a trainer whose model_path is the checkpoint. */
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t);
+/* Only the counters. */
+void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t);
 
 #endif

@@ -251,8 +251,13 @@ int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_
     forget_model(c, folder);
     for (int part = first; !code && part <= c->n_moments; part++)
         code = load_part(c, folder, t, part);
-    if (code)
-        return code;
+    if (!code)
+        checkpoint_count_on(c, t);
+    return code;
+}
+
+void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t)
+{
     t->step = c->step;
     t->n_applied = c->n_applied;
     if (t->loss_scale.dynamic && c->loss_scale.dynamic) {
@@ -261,5 +266,4 @@ int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_
         t->loss_scale.iteration = c->loss_scale.iteration;
         t->loss_scale.last_overflow = c->loss_scale.last_overflow;
     }
-    return 0;
 }

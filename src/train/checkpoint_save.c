@@ -99,7 +99,7 @@ static int write_all(struct zinf_trainer *t, struct checkpoint *c, const char *f
     return code ? code : checkpoint_verify(c, folder);
 }
 
-static void take_counters(const struct zinf_trainer *t, struct checkpoint *c)
+void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c)
 {
     c->step = t->step;
     c->n_applied = t->n_applied;
@@ -116,7 +116,7 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
     int code = trainer_settle(t);
     if (code)
         return code;
-    take_counters(t, c);
+    checkpoint_take_counters(t, c);
     char *folder = output_checkpoint_path(output, "", c->step);
     char *partial = output_checkpoint_path(output, "tmp-", c->step);
     code = folder && partial ? check_room(t, c, output) : -ENOMEM;

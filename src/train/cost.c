@@ -1,77 +1,84 @@
 /*
- * cost: how long an operation takes alone on the machine, from what operations of its kind took:
- * seconds a flop, or a byte where it makes none. Rates come from a step that was run one operation
- * at a time; before that, from what is stated here.
+ * cost: how long an operation takes alone on the machine: seconds a flop, or a byte where it makes
+ * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
 #include "train/trainer.h"
 
-/* Guesses, until something was measured. */
-#define HOST_FLOPS_A_THREAD 4e10
-#define DEVICE_FLOPS 5e13
-#define MEMORY_BYTES 6e9  /* a second */
-#define DRIVE_BYTES 1.5e9 /* a second */
-#define DRIVE_CPU 0.15    /* of one CPU while a drive lane is busy: submission, checksums */
+/* Guesses, for what is not known. */
+#define HOST_FLOPS_A_THREAD 6e10
+#define CUDA_FLOPS 5e13
+#define MEMORY_BYTES 6e9 /* a second, of the host's memory by one lane */
+#define LINK_BYTES 1.2e10
+#define DRIVE_BYTES 1.5e9
+#define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
+#define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
+#define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
 
-static double work_of(const struct zinf_op *op)
+static double threads_of(const struct zinf_trainer *t)
 {
-    return op->flops > 0 ? op->flops : (double)op->bytes;
-}
-
-static bool is_compute(const struct zinf_op *op)
-{
-    return op->lane == ZINF_LANE_DEVICE;
+    return t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
 }
 
 void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op)
 {
     bool host_device = t->device->host_addressable;
-    double threads = t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
-    op->seconds = t->rates.seconds[op->kind] * work_of(op);
+    double work = op->flops > 0 ? op->flops : (double)op->bytes;
+    op->seconds = t->rates.seconds[op->kind] * work;
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
-        op->cpu = (float)(DRIVE_CPU / threads);
+        op->cpu = (float)(DRIVE_CPU / threads_of(t));
     else if (op->lane == ZINF_LANE_HOST)
         op->cpu = 1;
-    else if (is_compute(op))
+    else if (op->lane == ZINF_LANE_DEVICE)
         op->cpu = host_device ? 1 : 0;
     else
-        op->cpu = host_device ? (float)(1 / threads) : 0;
+        op->cpu = host_device ? (float)(1 / threads_of(t)) : 0;
 }
 
-void trainer_default_rates(struct zinf_trainer *t)
+void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program)
 {
-    double threads = t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
-    double flops = t->device->host_addressable ? HOST_FLOPS_A_THREAD * threads : DEVICE_FLOPS;
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        bool computes = kind == OP_BLOCK || kind == OP_BLOCK_BACKWARD || kind == OP_HEAD_TILE ||
-                        kind == OP_HEAD_ALL || kind == OP_HEAD_TILE_BACKWARD ||
-                        kind == OP_ROW_LOGITS;
-        t->rates.seconds[kind] = computes ? 1 / flops : 1 / MEMORY_BYTES;
-    }
-    t->rates.seconds[OP_READ] = t->rates.seconds[OP_WRITE] = 1 / DRIVE_BYTES;
-    t->rates.seconds[OP_FLIP] = 0;
-    t->machine = (struct zinf_machine){.read_beside_write = 0.5, .write_beside_read = 0.5};
+    for (uint32_t i = 0; i < program->n_ops; i++)
+        trainer_cost(t, &program->ops[i]);
 }
 
-void trainer_measured(void *context, const struct zinf_op *op, double seconds)
+struct zinf_machine trainer_machine(const struct zinf_trainer *t)
 {
-    struct zinf_trainer *t = context;
-    if (!t->measuring)
-        return;
-    t->measured_seconds[op->kind] += seconds;
-    t->measured_work[op->kind] += work_of(op);
+    return (struct zinf_machine){.read_beside_write = t->rates.read_beside_write,
+                                 .write_beside_read = t->rates.write_beside_read};
 }
 
-void trainer_measure_begin(struct zinf_trainer *t)
+static double a_second(double known, double guess)
 {
-    memset(t->measured_seconds, 0, sizeof t->measured_seconds);
-    memset(t->measured_work, 0, sizeof t->measured_work);
-    t->measuring = true;
+    return 1 / (known > 0 ? known : guess);
 }
 
-void trainer_measure_end(struct zinf_trainer *t)
+static bool makes_products(int kind)
 {
-    t->measuring = false;
+    return kind == OP_BLOCK || kind == OP_BLOCK_BACKWARD || kind == OP_HEAD_TILE ||
+           kind == OP_HEAD_ALL || kind == OP_HEAD_TILE_BACKWARD || kind == OP_ROW_LOGITS;
+}
+
+/* Reads and writes at once get the half of a mix each. */
+static double beside(double alone, double mixed)
+{
+    double share = alone > 0 && mixed > 0 ? mixed / 2 / alone : BESIDE;
+    return share < 0.1 ? 0.1 : share > 1 ? 1 : share;
+}
+
+void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
+                      struct zinf_rates *rates)
+{
+    bool host_device = t->device->host_addressable;
+    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(t) : CUDA_FLOPS;
+    double link = host_device ? MEMORY_BYTES : LINK_BYTES;
     for (int kind = 0; kind < OP_KINDS; kind++)
-        if (t->measured_work[kind] > 0)
-            t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+        rates->seconds[kind] =
+            makes_products(kind) ? a_second(s->device_flops, flops) : 1 / MEMORY_BYTES;
+    rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
+    rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
+    rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);
+    rates->seconds[OP_FLIP] = 0;
+    rates->seconds[OP_COMMIT] = RECORD_SECONDS / DURABLE_SCALARS_BYTES;
+    rates->read_beside_write = beside(s->drive_read_bytes, s->drive_mixed_bytes);
+    rates->write_beside_read = beside(s->drive_write_bytes, s->drive_mixed_bytes);
 }

@@ -366,6 +366,7 @@ int trainer_emit_wait(struct zinf_trainer *t)
     if (!emitter_init(&e, t, &t->wait, "update in forward")) {
         for (uint32_t u = 0; u < t->n_units; u++)
             emit_update_late(&e, u);
+        emit_commit(&e);
         emit_forward_and_backward(&e);
     }
     return emitter_finish(&e);
@@ -379,6 +380,7 @@ int trainer_emit_speculate(struct zinf_trainer *t)
         for (uint32_t u = 0; u < t->n_units; u++)
             if (t->deferred[u] || !unit_speculates(t, u))
                 emit_update_late(&e, u);
+        emit_commit(&e);
         emit_forward_and_backward(&e);
     }
     return emitter_finish(&e);

@@ -60,6 +60,7 @@ struct emitter {
     zinf_resource *x;                   /* [(n_layers + 1) n_x_micros]: activations in their tier */
     zinf_resource tokens, losses, logits, tile_grads;
     zinf_resource sequence; /* of computations */
+    zinf_resource record;   /* of the step before */
     uint64_t working;       /* whose activations the working buffer holds */
 };
 
@@ -105,5 +106,7 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand gra
                        zinf_resource resource);
 /* The update of a unit by its kept gradient, if it is pending. */
 void emit_update_late(struct emitter *e, uint32_t unit);
+/* After all late updates and before the eager ones: the record of the step before. */
+void emit_commit(struct emitter *e);
 
 #endif

@@ -51,9 +51,49 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
     emit_add(e, unit, ZINF_LANE_DEVICE, sum.at, sum.resource, part.at, part.resource);
 }
 
+/* On a device that the CPU cannot read: parts of the sum there, the sum of parts on the CPU. */
+static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_operand grad,
+                               zinf_resource resource)
+{
+    struct zinf_trainer *t = e->t;
+    uint64_t first = first_square(t, unit) * sizeof(double);
+    uint64_t bytes = t->layout.units[unit].slice_elems / ZINF_SUM_BLOCK * sizeof(double);
+    struct zinf_operand parts = zinf_at(device_at(t, t->at.d_squares + first));
+    struct zinf_operand on_host = zinf_at(host_at(t, t->at.h_squares + first));
+    struct zinf_op squares = {.lane = ZINF_LANE_DEVICE,
+                              .kind = OP_SQUARES,
+                              .unit = (int32_t)unit,
+                              .at = {parts, grad},
+                              .bytes = grad_bytes(e, unit)};
+    struct zinf_op fold = {.lane = ZINF_LANE_HOST,
+                           .kind = OP_NORM_PART,
+                           .unit = (int32_t)unit,
+                           .arg = 1,
+                           .at = {on_host},
+                           .bytes = bytes};
+    struct uses made = {0}, copied = {0}, folded = {0};
+    zinf_resource there = 0, here = 0;
+    if (!e->code)
+        e->code = zinf_program_resource(e->program, &there);
+    if (!e->code)
+        e->code = zinf_program_resource(e->program, &here);
+    uses_read(&made, resource);
+    uses_write(&made, there);
+    emit(e, &squares, &made);
+    uses_read(&copied, there);
+    uses_write(&copied, here);
+    emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, on_host, parts, bytes, &copied);
+    uses_read(&folded, here);
+    emit(e, &fold, &folded);
+}
+
 static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
                       struct zinf_operand grad, zinf_resource resource)
 {
+    if (lane == ZINF_LANE_DEVICE && device_updates(e->t)) {
+        emit_norm_of_parts(e, unit, grad, resource);
+        return;
+    }
     struct zinf_op op = {.lane = lane,
                          .kind = OP_NORM_PART,
                          .unit = (int32_t)unit,

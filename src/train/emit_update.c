@@ -1,7 +1,10 @@
 /*
  * emit_update: the optimizer's part of programs, sub-group by sub-group. State and parameters are
  * updated where they are in RAM or on the device; from the drive they come into a tile, are
- * updated there, and go back. With two generations the new ones go beside the old.
+ * updated there, and go back. With two generations the new ones go beside the old; where steps
+ * outlive the process, not before the record of the step before names the generation beside. Tiles
+ * are taken in the order of the updates, so state may be read ahead of its gradient: an update
+ * never waits for a tile that a later one holds.
  */
 #include "train/emit.h"
 
@@ -13,7 +16,7 @@ struct group {
     bool tile_ready;                         /* something has been put there */
     zinf_resource parts[3];                  /* what else the update waits for */
     uint32_t n_parts;
-    zinf_resource grad; /* no tile is taken before the gradient is there: it may wait for one */
+    zinf_resource grad;
 };
 
 static struct group group_at(struct emitter *e, uint32_t number)
@@ -25,6 +28,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(t->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(t->tiers, number, relative);
     }
+    group.state[0].bytes -= durable_copy_bytes(t, g->n); /* only ever written */
     return group;
 }
 
@@ -52,16 +56,17 @@ static struct zinf_operand read_part(struct emitter *e, struct group *g,
 {
     struct uses uses = {0};
     struct zinf_operand memory = into_tile(e, g, offset, &uses);
-    uses_read(&uses, g->grad);
     uses_read(&uses, source);
     emit_drive(e, ZINF_LANE_READ, (int32_t)g->unit, (int32_t)g->number, where, memory, &uses);
     return memory;
 }
 
-/* Parameters that the CPU cannot reach come and go through the tile. */
+/* Parameters that the CPU cannot reach come and go through the tile, unless the device itself
+ * makes the update. */
 static bool param_is_far(const struct emitter *e, const struct group *g)
 {
-    return g->param[0].tier == ZINF_TIER_DEVICE && !e->t->direct;
+    return g->param[0].tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE &&
+           !e->t->direct;
 }
 
 static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
@@ -74,7 +79,6 @@ static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[
         at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
     } else if (param_is_far(e, g) && wanted) {
         struct zinf_operand memory = into_tile(e, g, 0, &uses);
-        uses_read(&uses, g->grad);
         uses_read(&uses, e->param[g->unit]);
         emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, memory, at[0], g->param[0].bytes, &uses);
         at[0] = at[1] = memory;
@@ -91,6 +95,7 @@ static void param_out(struct emitter *e, const struct group *g, struct zinf_oper
     if (g->tile != ZINF_NO_BUFFER)
         uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     if (g->param[1].tier == ZINF_TIER_DRIVE)
         emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
                    &uses);
@@ -106,6 +111,7 @@ static void state_out(struct emitter *e, const struct group *g, struct zinf_oper
         return;
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
+    uses_read(&uses, e->record);
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->state[1], from, &uses);
 }
 
@@ -116,7 +122,7 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
     struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
     struct uses uses = {0};
     if (g->state[0].tier == ZINF_TIER_DRIVE)
-        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, g->grad);
+        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, e->done[g->unit]);
     param_in(e, g, param);
     struct zinf_op op = {
         .lane = g->state[0].tier == ZINF_TIER_DEVICE ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
@@ -159,6 +165,7 @@ static void emit_flip(struct emitter *e, uint32_t unit)
     struct uses uses = {0};
     uses_write(&uses, e->done[unit]);
     uses_write(&uses, e->param[unit]);
+    uses_read(&uses, e->record);
     emit(e, &op, &uses);
 }
 
@@ -182,5 +189,19 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     }
     emit_flip(e, unit);
     e->flags = 0;
+    e->deadline = deadline;
+}
+
+void emit_commit(struct emitter *e)
+{
+    struct zinf_op op = {
+        .lane = ZINF_LANE_HOST, .kind = OP_COMMIT, .unit = -1, .bytes = DURABLE_SCALARS_BYTES};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    if (!e->t->durable.wanted)
+        return;
+    uses_write(&uses, e->record);
+    e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
+    emit(e, &op, &uses);
     e->deadline = deadline;
 }

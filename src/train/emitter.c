@@ -52,7 +52,7 @@ static void make_pools(struct emitter *e)
     pool(e, "gradient staging", host_at(t, t->at.h_grad_stages), t->sizes.grad_slot, GRAD_STAGES,
          true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(t, t->at.h_tiles), t->sizes.tile, t->choice.state_slots,
-         false, &e->tiles);
+         true, &e->tiles);
     pool(e, "block inputs", device_at(t, t->at.d_x), t->sizes.x, x_slots(t), true, &e->xs.pool);
     pool(e, "block inputs on their way", host_at(t, t->at.h_x_stages), t->sizes.x, X_STAGES, true,
          &e->x_stages);
@@ -84,6 +84,7 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     resource(e, &e->logits);
     resource(e, &e->tile_grads);
     resource(e, &e->sequence);
+    resource(e, &e->record);
     return e->code;
 }
 

@@ -4,12 +4,13 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 	src/train/place.c src/train/emitter.c \
 	src/train/emit.c src/train/emit_grad.c src/train/emit_update.c src/train/ops.c \
 	src/train/optimizer.c src/train/update.c \
-	src/train/cost.c src/train/schedules.c src/train/trainer.c src/train/step.c \
+	src/train/cost.c src/train/calibrate.c src/train/estimate.c src/train/durable.c \
+	src/train/schedules.c src/train/trainer.c src/train/step.c \
 	src/train/transfer.c src/train/transfer.h src/train/transfer_factors.c src/train/state_access.c \
 	src/train/checkpoint.h src/train/checkpoint_state.c src/train/checkpoint_files.c \
 	src/train/checkpoint_save.c src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \
 	src/train/output.h src/train/output.c src/train/run.h src/train/run.c \
-	src/train/run_checkpoint.c src/train/run_log.c src/train/run_log.h
+	src/train/run_checkpoint.c src/train/run_steps.c src/train/run_log.c src/train/run_log.h
 INSTALLED_H += src/train/train.h
 
 
@@ -38,3 +39,15 @@ TESTS += tests/checkpoint_test
 tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h
 tests_checkpoint_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_checkpoint_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/durable_test
+TESTS += tests/durable_test
+tests_durable_test_SOURCES = tests/durable_test.c tests/train_support.h
+tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_durable_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/soak_test
+TESTS += tests/soak_test
+tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
+tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_soak_test_LDADD = $(TEST_LDADD)

@@ -159,17 +159,29 @@ static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+/* In the order in which zinf_optim_sum_squares adds its blocks. */
+static double sum_parts(const double *parts, const struct zinf_layout_group *group)
+{
+    uint64_t first = group->first / ZINF_SUM_BLOCK, n = group->n / ZINF_SUM_BLOCK;
+    double sum = 0;
+    for (uint64_t i = first; i < first + n; i++)
+        sum += parts[i];
+    return sum;
+}
+
 /* Device memory that the CPU can read is summed in place: the same code, the same bits. A norm
  * that already passes the clip value, or is not finite, ends this step's speculation. */
 static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_unit *unit = &t->layout.units[op->unit];
     const float *grad = at(op, 0);
+    const double *parts = at(op, 0);
     double sum = atomic_load(&t->partial);
     for (uint32_t g = unit->first_group; g < unit->first_group + unit->n_groups; g++) {
         const struct zinf_layout_group *group = &t->layout.groups[g];
-        t->norm_parts[g] = zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32, group->n,
-                                                  t->device->n_threads);
+        t->norm_parts[g] = op->arg ? sum_parts(parts, group)
+                                   : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
+                                                            group->n, t->device->n_threads);
         sum += t->norm_parts[g];
     }
     atomic_store(&t->partial, sum);
@@ -180,7 +192,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    if (unit_speculates(t, (uint32_t)op->unit))
+    if (t->homes[op->unit].generations == 2)
         *zinf_tiers_live(t->tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = 0;
     return 0;
@@ -189,6 +201,8 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 bool trainer_skip_op(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
+    if (op->kind == OP_COMMIT)
+        return !t->durable.due;
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
     return op->flags & OP_EAGER && atomic_load(&t->give_up);
@@ -242,12 +256,17 @@ int trainer_run_op(void *context, const struct zinf_op *op)
         return run_head_backward(t, op);
     case OP_GRAD_ADD:
         return run_add(t, op);
+    case OP_SQUARES:
+        return t->device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
+                                           op->bytes / sizeof(float));
     case OP_NORM_PART:
         return run_norm(t, op);
     case OP_UPDATE:
         return trainer_update(t, op);
     case OP_FLIP:
         return run_flip(t, op);
+    case OP_COMMIT:
+        return durable_record(t);
     case OP_READ:
     case OP_WRITE:
     case OP_KINDS:
@@ -276,9 +295,11 @@ const char *trainer_kind_name(enum op_kind kind)
         [OP_EMBED_TILE_BACKWARD] = "embed backward",
         [OP_EMBED_POSITION_BACKWARD] = "position backward",
         [OP_GRAD_ADD] = "add gradient",
+        [OP_SQUARES] = "squares",
         [OP_NORM_PART] = "gradient norm",
         [OP_UPDATE] = "update",
-        [OP_FLIP] = "commit",
+        [OP_FLIP] = "turn",
+        [OP_COMMIT] = "commit",
         [OP_ROW_LOGITS] = "logits",
         [OP_READ] = "read",
         [OP_WRITE] = "write",
@@ -289,7 +310,9 @@ const char *trainer_kind_name(enum op_kind kind)
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
 {
     const struct zinf_trainer *t = context;
-    const char *unit = op->unit >= 0 ? zinf_model_unit(t->model, op->unit)->name : "activations";
+    const char *unit = op->unit >= 0           ? zinf_model_unit(t->model, op->unit)->name
+                       : op->kind == OP_COMMIT ? "step"
+                                               : "activations";
     snprintf(buffer, 64, "%s %s", trainer_kind_name((enum op_kind)op->kind), unit);
     return buffer;
 }

@@ -1,6 +1,6 @@
 /*
- * optimizer: which optimizer the configuration names, how its moments are kept, and what the state
- * of a sub-group takes. Adafactor's tensors must be whole: a unit is one sub-group then, and the
+ * optimizer: which optimizer the configuration names, how its moments are kept, what the state of a
+ * sub-group takes, and where its pages go. Adafactor's tensors must be whole: a unit is one sub-group then, and the
  * vocabulary matrix one unit.
  */
 #include "train/trainer.h"
@@ -148,4 +148,34 @@ uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit)
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
         bytes += t->state_bytes[g];
     return bytes;
+}
+
+/* ---- where its pages are ---- */
+
+/* A refusal costs speed alone. */
+static void place_array(const struct zinf_trainer *t, char *memory, uint64_t n, size_t width)
+{
+    if (zinf_optim_place(memory, n, width, t->device->n_threads))
+        zinf_log_once(ZINF_LOG_WARN, "state pages", "%s", zinf_error());
+}
+
+void trainer_place_state(const struct zinf_trainer *t)
+{
+    size_t master = zinf_state_bytes(t->form, 0, 1);
+    size_t width = t->moments == MOMENTS_8BIT ? 1 : sizeof(float);
+    int n_moments = t->moments == MOMENTS_FACTORED ? 0 : trainer_n_moments(t);
+    for (uint32_t g = 0; trains(t) && g < t->layout.n_groups; g++) {
+        struct zinf_location where = zinf_tiers_group_state(t->tiers, g, 0);
+        uint64_t n = t->layout.groups[g].n;
+        if (where.tier != ZINF_TIER_HOST)
+            continue;
+        for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
+            char *state = where.memory + (uint64_t)generation * where.stride;
+            char *moments = state + trainer_moments_offset(t, n);
+            if (master)
+                place_array(t, state, n, master);
+            for (int i = 0; i < n_moments; i++)
+                place_array(t, moments + (uint64_t)i * n * width, n, width);
+        }
+    }
 }

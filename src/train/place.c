@@ -43,7 +43,7 @@ static void place_head_tiles(struct zinf_trainer *t)
 void trainer_place(struct zinf_trainer *t)
 {
     uint64_t n = t->rows, micros = (uint64_t)t->n_micro;
-    zinf_tiers_place(t->tiers, t->device->memory, t->host.base);
+    zinf_tiers_place(t->tiers, t->device_base, t->host.base);
     t->d_ids = (int32_t *)device_at(t, t->at.d_tokens);
     t->d_targets = t->d_ids + micros * n;
     t->d_losses = (float *)(t->d_targets + micros * n);

@@ -77,6 +77,7 @@ static int plan_tiers(struct zinf_trainer *t)
         .form = t->form,
         .n_moments = trains(t) ? trainer_n_moments(t) : -1,
         .state_bytes = t->state_bytes,
+        .param_copies = t->durable.copies,
         .places = t->homes,
         .store = t->store,
     };

@@ -46,6 +46,11 @@ static uint64_t n_block_inputs(const struct zinf_trainer *t)
                                          : (uint64_t)x_slots(t);
 }
 
+static uint64_t squares_bytes(const struct zinf_trainer *t)
+{
+    return first_square(t, t->n_units) * sizeof(double);
+}
+
 static void device_lines(struct zinf_trainer *t, const struct choice *c, struct plan_lines *l)
 {
     struct places *p = &t->at;
@@ -71,6 +76,9 @@ static void device_lines(struct zinf_trainer *t, const struct choice *c, struct 
         &p->d_workspace);
     if (!has_backward(t))
         return;
+    if (device_updates(t))
+        add(l, ZINF_MEMORY_DEVICE, "parts of the gradient norm", NULL, squares_bytes(t),
+            &p->d_squares);
     add(l, ZINF_MEMORY_DEVICE, "gradients of the activations", "train_micro_batch_size_per_gpu",
         micros * s->x, &p->d_dx);
     add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL, (uint64_t)c->grad_slots * s->grad_slot,
@@ -98,6 +106,9 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     if (has_backward(t) && t->x_tier == ZINF_TIER_HOST)
         add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
             inputs * s->x, &p->h_x);
+    if (device_updates(t))
+        add(l, ZINF_MEMORY_HOST, "parts of the gradient norm", NULL, squares_bytes(t),
+            &p->h_squares);
     /* An empty line marks where staging begins. */
     add(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &p->h_transfer);
     int first = l->n;

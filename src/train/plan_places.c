@@ -22,8 +22,10 @@ void plan_measure(struct zinf_trainer *t)
     uint64_t width = zinf_dtype_bytes(t->dtype), a = ZINF_MEMORY_ALIGN;
     bool backward = has_backward(t);
     uint64_t state = 0;
-    for (uint32_t g = 0; g < layout->n_groups; g++)
-        state = t->state_bytes[g] > state ? t->state_bytes[g] : state;
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        uint64_t bytes = t->state_bytes[g] + durable_copy_bytes(t, layout->groups[g].n);
+        state = bytes > state ? bytes : state;
+    }
     s->slot = layout->max_unit_elems * width;
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->x = zinf_align_up(t->rows * (uint64_t)t->spec->hidden * width, a);
@@ -60,7 +62,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
             p->grad = ZINF_TIER_HOST;
-        if (trains(t) && p->state == ZINF_TIER_DRIVE && p->param != ZINF_TIER_DEVICE)
+        if (trains(t) && p->state == ZINF_TIER_DRIVE &&
+            (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
     }
 }
@@ -72,8 +75,8 @@ void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_T
         uint64_t n = t->layout.units[u].slice_elems;
         bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
                            (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
-        bytes[p->state] +=
-            trainer_unit_state_bytes(t, u) * (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
+        bytes[p->state] += (trainer_unit_state_bytes(t, u) + durable_copy_bytes(t, n)) *
+                           (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
         if (p->keeps_grad)
             bytes[p->grad] += n * sizeof(float);
     }
@@ -126,7 +129,8 @@ bool plan_uses_tiles(const struct zinf_trainer *t)
     for (uint32_t u = 0; u < t->n_units; u++) {
         const struct zinf_home *p = &t->homes[u];
         if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-            p->grad == ZINF_TIER_DRIVE || (p->param == ZINF_TIER_DEVICE && !t->direct))
+            p->grad == ZINF_TIER_DRIVE ||
+            (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct))
             return true;
     }
     return false;

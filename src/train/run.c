@@ -128,6 +128,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = evaluate(run, step, &evaluation);
     if (!code)
         code = run_log_step(run->log, &result, &evaluation);
+    if (!code && !result.skipped)
+        code = run_commit_step(run);
     int saved = code ? 0 : save_if_due(run, step, *last);
     if (!code && *last)
         code = save_model(run, step);
@@ -160,20 +162,30 @@ static int take_batch(struct run *run)
     return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
 }
 
+static int open_trainer(struct run *run)
+{
+    struct zinf_trainer_options trainer = run->options->trainer;
+    int code = run_open_checkpoint(run);
+    if (run->resumes) {
+        trainer.model_path = run->options->resume;
+        trainer.init = false;
+    }
+    trainer.run = run->named ? run->id : NULL;
+    trainer.anew = !run->recovers;
+    return code ? code : zinf_trainer_create(&run->trainer, &trainer);
+}
+
 static int prepare(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    struct zinf_trainer_options trainer = o->trainer;
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
     int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
     if (!code)
-        code = run_open_checkpoint(run);
-    if (run->resumes) {
-        trainer.model_path = o->resume;
-        trainer.init = false;
-    }
+        code = run_find_steps(run);
     if (!code)
-        code = zinf_trainer_create(&run->trainer, &trainer);
+        code = open_trainer(run);
+    if (code == -EBADMSG && !(code = run_fall_back(run, code)))
+        code = open_trainer(run);
     if (!code && o->events.planned)
         o->events.planned(o->events.arg, run->trainer);
     if (!code)
@@ -186,6 +198,8 @@ static int prepare(struct run *run)
         code = run_resume(run);
     if (!code)
         code = run_log_open(&run->log, o, run->config, run->from.step);
+    if (!code && !run->recovers)
+        code = run_commit_step(run);
     free(resolved);
     return code;
 }
@@ -200,8 +214,10 @@ int zinf_run_train(const struct zinf_run_options *options)
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
     int closed = run_log_close(run.log);
+    run_leave_steps(&run, code ? code : closed);
     zinf_trainer_destroy(run.trainer);
     run_close_checkpoint(&run);
+    run_close_steps(&run);
     free(run.inputs);
     free(run.targets);
     if (run.lock_fd >= 0)

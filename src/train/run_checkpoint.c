@@ -26,11 +26,8 @@ static int refuse_other_run(const char *output)
 int run_open_checkpoint(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    if (!strcmp(run->config->durability, "step"))
-        zinf_log(ZINF_LOG_WARN,
-                 "zinf.durability is \"step\", but this run's state has no second generation on a "
-                 "drive that outlives it: after a crash it goes on from its last checkpoint "
-                 "(--save-every)");
+    if (run->recovers)
+        return 0;
     if (!o->resume)
         return refuse_other_run(o->output);
     int code = checkpoint_open(&run->from, o->resume);
@@ -70,27 +67,35 @@ static int read_resolved(struct run *run)
     return code;
 }
 
-int run_resume(struct run *run)
+static int load_checkpoint(struct run *run)
 {
     const char *folder = run->options->resume;
+    int code = checkpoint_check_data(&run->from, folder, &run->data);
+    if (!code)
+        code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
+    return code ? code : checkpoint_load(&run->from, folder, run->trainer);
+}
+
+int run_resume(struct run *run)
+{
+    const char *folder = run->recovers ? run->left.folder : run->options->resume;
     int code = identify_data(run);
     if (!code)
         code = read_resolved(run);
-    if (code || !run->resumes)
+    if (!code && !folder && run->options->resume_steps)
+        zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", run->options->output);
+    if (code || !folder)
         return code;
-    code = checkpoint_check_data(&run->from, folder, &run->data);
-    if (!code)
-        code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
-    if (!code)
-        code = checkpoint_load(&run->from, folder, run->trainer);
+    code = run->recovers ? run_recover(run) : load_checkpoint(run);
+    if (code)
+        return code;
     run->position = run->from.data.position;
-    if (!code && run->options->trainer.seed != run->from.seed)
+    if (run->options->trainer.seed != run->from.seed)
         zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
                  folder, (unsigned long long)run->from.seed);
-    if (!code)
-        zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s",
-                 (unsigned long long)run->from.step, folder);
-    return code;
+    zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
+             folder);
+    return 0;
 }
 
 void run_choose_source(struct run *run)

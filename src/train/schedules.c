@@ -15,8 +15,9 @@ const char *schedule_name(enum schedule schedule)
 static int build(struct zinf_trainer *t, int (*emit)(struct zinf_trainer *),
                  struct zinf_program *program, enum zinf_order order)
 {
+    struct zinf_machine machine = trainer_machine(t);
     int code = emit(t);
-    return code ? code : zinf_program_schedule(program, order, &t->machine);
+    return code ? code : zinf_program_schedule(program, order, &machine);
 }
 
 /* Gradients, then updates, each program alone. */
@@ -32,25 +33,53 @@ static int build_apart(struct zinf_trainer *t, enum zinf_order order)
 
 int trainer_build_programs(struct zinf_trainer *t)
 {
-    trainer_default_rates(t);
+    static const struct zinf_speeds unknown;
+    trainer_rates_of(t, &unknown, &t->rates);
     int code = build_apart(t, trains(t) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
     if (!code)
         code = build(t, trainer_emit_forward, &t->forward, ZINF_ORDER_DEADLINE);
     return code ? code : build(t, trainer_emit_logits, &t->logits, ZINF_ORDER_DEADLINE);
 }
 
-/* In a steady state every deferred unit is pending. */
-static bool skip_none(void *context, const struct zinf_op *op)
+int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2])
 {
-    (void)context;
-    (void)op;
-    return false;
+    programs[0] = &t->gradients;
+    programs[1] = &t->drain;
+    if (t->schedule < SCHEDULE_UPDATE_IN_FORWARD)
+        return 2;
+    programs[0] = t->schedule == SCHEDULE_UPDATE_IN_FORWARD ? &t->wait : &t->speculate;
+    return 1;
 }
 
+int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
+                    double *op_seconds, struct zinf_prediction *sum)
+{
+    struct zinf_machine machine = trainer_machine(t);
+    int code = 0;
+    memset(sum, 0, sizeof *sum);
+    for (int i = 0; !code && i < n; i++) {
+        struct zinf_predict_options options = {.machine = &machine, .op_seconds = op_seconds};
+        struct zinf_prediction p;
+        code = zinf_program_predict(programs[i], &options, &p);
+        sum->seconds += p.seconds;
+        sum->cpu_seconds += p.cpu_seconds;
+        sum->drive_seconds += p.drive_seconds;
+        for (int lane = 0; lane < ZINF_LANES; lane++) {
+            sum->busy_seconds[lane] += p.busy_seconds[lane];
+            sum->work_seconds[lane] += p.work_seconds[lane];
+            sum->bytes[lane] += p.bytes[lane];
+        }
+        if (op_seconds)
+            op_seconds += programs[i]->n_ops;
+    }
+    return code;
+}
+
+/* Adds to *seconds. In a steady state every deferred unit is pending: nothing is left out. */
 static int predict(struct zinf_trainer *t, const struct zinf_program *program, double *seconds)
 {
     struct zinf_prediction p;
-    int code = zinf_program_predict(program, &t->machine, skip_none, NULL, &p);
+    int code = trainer_predict(t, &program, 1, NULL, &p);
     *seconds += p.seconds;
     return code;
 }
@@ -139,5 +168,8 @@ int trainer_replan(struct zinf_trainer *t)
         t->schedule = SCHEDULE_UPDATE_IN_FORWARD;
         t->predicted_seconds = wait;
     }
+    t->predicted_rest = wait;
+    t->planned_seconds = t->predicted_seconds;
+    t->planned_step = t->step;
     return code;
 }

@@ -22,7 +22,7 @@ static int write_at(struct zinf_trainer *t, const struct zinf_location *where, u
 
 /* One sub-group, and memory for a part of it. */
 struct part {
-    uint64_t n;
+    uint64_t n, state_bytes; /* state_bytes: without what lies behind */
     struct zinf_location param, state;
     uint16_t *param_bits, *remainder; /* [most] each */
     uint64_t most;
@@ -32,6 +32,7 @@ static struct part part_of(const struct zinf_trainer *t, uint32_t group)
 {
     struct region r = trainer_region(t);
     struct part p = {.n = t->layout.groups[group].n,
+                     .state_bytes = t->state_bytes[group],
                      .param = zinf_tiers_group_param(t->tiers, group, 0),
                      .state = zinf_tiers_group_state(t->tiers, group, 0),
                      .param_bits = (uint16_t *)(void *)r.tensor,
@@ -91,7 +92,7 @@ static struct packed packed_of(const struct zinf_trainer *t, const struct part *
     uint64_t blocks = p->n / ZINF_OPTIM_8BIT_BLOCK, at = trainer_scales_offset(t, p->n);
     struct packed k = {.codes_at = trainer_moments_offset(t, p->n) + (uint64_t)(which - 1) * p->n,
                        .scales_at = at,
-                       .scales_bytes = p->state.bytes - at,
+                       .scales_bytes = p->state_bytes - at,
                        .codes = (char *)p->param_bits};
     k.scales_memory = k.codes + zinf_align_up(p->most, ZINF_MEMORY_ALIGN);
     k.scales = (float *)(void *)k.scales_memory + (uint64_t)(which - 1) * blocks;

@@ -105,9 +105,28 @@ static bool is_pending(const struct zinf_trainer *t, bool but_deferred)
     return false;
 }
 
+/* Notes what a step runs if it is what every step runs: all that can be pending was. */
+static void note_ran(struct zinf_trainer *t, const struct zinf_program *first,
+                     const struct zinf_program *second)
+{
+    t->n_ran = 0;
+    t->ran[t->n_ran++] = first;
+    if (second)
+        t->ran[t->n_ran++] = second;
+}
+
+static bool all_pending(const struct zinf_trainer *t, bool but_eager)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (!t->pending[u] && !(but_eager && !t->deferred[u]))
+            return false;
+    return true;
+}
+
 int trainer_settle(struct zinf_trainer *t)
 {
-    return trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+    int code = trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+    return !code && t->durable.due ? durable_record(t) : code;
 }
 
 /* Every unit's kept gradient is to be applied with these scalars. */
@@ -137,7 +156,8 @@ static double speculation_limit(const struct zinf_trainer *t)
  * neither clips nor overflows; else the gradients are made once more and kept. */
 static int run_speculating(struct zinf_trainer *t, double *norm)
 {
-    int code = is_pending(t, true) ? trainer_settle(t) : 0;
+    bool settles = is_pending(t, true), steady = !settles && all_pending(t, true);
+    int code = settles ? trainer_settle(t) : 0;
     if (code)
         return code;
     t->eager = scalars_of(t, 1);
@@ -155,6 +175,8 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
             else
                 *zinf_tiers_live(t->tiers, u) ^= 1;
         t->late = t->eager;
+        if (steady)
+            note_ran(t, &t->speculate, NULL);
         return 0;
     }
     if (!isfinite(*norm))
@@ -169,7 +191,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 
 static int run_waiting(struct zinf_trainer *t, double *norm)
 {
-    bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD;
+    bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD, steady = apart || all_pending(t, false);
     int code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
     if (code)
         return code;
@@ -177,14 +199,15 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
     if (!isfinite(*norm))
         return 0;
     leave_pending(t, scalars_of(t, clip_of(t, *norm)));
+    if (steady)
+        note_ran(t, apart ? &t->gradients : &t->wait, apart ? &t->drain : NULL);
     return apart ? trainer_settle(t) : 0;
 }
 
-static void report_lanes(struct zinf_trainer *t, struct zinf_step_result *result)
+static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_result *result)
 {
-    struct zinf_lane_times times;
+    struct zinf_lane_times times = *taken;
     int busiest = ZINF_LANE_DEVICE;
-    zinf_executor_take_times(t->executor, &times);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         result->lane_seconds[lane] = times.busy_seconds[lane];
         result->lane_bytes[lane] = times.bytes[lane];
@@ -207,31 +230,28 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow)
     return zinf_loss_scale_update(&t->loss_scale, overflow);
 }
 
-/* The first step is run one operation at a time, and its operations are measured. */
-static int run_step(struct zinf_trainer *t, double *norm)
+/* Operations are measured: in the first step they run one at a time. */
+static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
 {
-    bool first = !t->planned;
-    int code;
-    if (first)
-        trainer_measure_begin(t);
-    if (should_speculate(t))
-        code = run_speculating(t, norm);
-    else
-        code = run_waiting(t, norm);
-    if (first) {
-        trainer_measure_end(t);
-        t->planned = true;
-        if (!code)
-            code = trainer_replan(t);
-    }
-    return code;
+    trainer_measure_begin(t);
+    t->n_ran = 0;
+    int code = should_speculate(t) ? run_speculating(t, norm) : run_waiting(t, norm);
+    zinf_executor_take_times(t->executor, times);
+    if (code)
+        return code;
+    if (t->planned)
+        return trainer_calibrate(t, times);
+    trainer_measure_end(t);
+    t->planned = true;
+    return trainer_replan(t);
 }
 
 int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
                       struct zinf_step_result *result)
 {
     uint64_t begin = zinf_now_ns(), count;
-    double norm = 0, scale = t->loss_scale.scale, expected = t->predicted_seconds;
+    struct zinf_lane_times times;
+    double norm = 0, scale = t->loss_scale.scale;
     double lr = zinf_lr_at(&t->config->scheduler, t->config->optimizer.lr, t->n_applied).lr;
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
@@ -239,8 +259,10 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
     if (code)
         return code;
     t->step++;
-    const char *schedule = schedule_name(t->schedule);
-    code = run_step(t, &norm);
+    bool rests = t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
+    double expected = rests ? t->predicted_rest : t->predicted_seconds;
+    const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->schedule);
+    code = run_step(t, &norm, &times);
     if (code)
         return code;
     bool overflow = !isfinite(norm);
@@ -263,7 +285,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
         .schedule = schedule,
         .n_redone = t->n_redone,
     };
-    report_lanes(t, result);
+    report_lanes(&times, result);
     return 0;
 }
 

@@ -42,9 +42,12 @@ static int check_tiers(const struct zinf_trainer *t)
                          "gradients on the %s tier with optimizer state on the %s tier: set "
                          "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
                          zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
-    if (trains(t) && t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable)
+    bool adam = (t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM) &&
+                t->moments == MOMENTS_F32;
+    if (trains(t) && device_updates(t) && (!adam || t->param_tier != ZINF_TIER_DEVICE))
         return zinf_fail(-ENOTSUP,
-                         "optimizer state on %s is not supported: set "
+                         "%s updates only Adam and AdamW with fp32 moments, and with "
+                         "parameters and state both on it: set "
                          "zero_optimization.offload_optimizer.device to cpu or nvme",
                          t->device->name);
     return 0;
@@ -76,6 +79,8 @@ static void choose_step(struct zinf_trainer *t)
 static int open_model(struct zinf_trainer *t)
 {
     int code = zinf_model_open(&t->model, t->options.model_path);
+    if (!code && t->options.n_layers)
+        code = zinf_model_set_layers(&t->model, t->options.n_layers);
     if (!code && t->moments == MOMENTS_FACTORED)
         code = zinf_model_join_tiles(t->model);
     if (code)
@@ -131,12 +136,10 @@ static int lay_out(struct zinf_trainer *t)
     return code ? code : trainer_measure_state(t);
 }
 
-static const struct zinf_config_offload *drive_section(const struct zinf_trainer *t)
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *c)
 {
-    const struct zinf_config *c = t->config;
-    if (t->state_tier == ZINF_TIER_DRIVE && c->offload_optimizer.n_nvme_paths)
-        return &c->offload_optimizer;
-    return &c->offload_param;
+    bool state = c->offload_optimizer.device == ZINF_PLACE_NVME;
+    return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
 }
 
 static int open_store(struct zinf_trainer *t)
@@ -144,7 +147,10 @@ static int open_store(struct zinf_trainer *t)
     if (t->param_tier != ZINF_TIER_DRIVE && t->state_tier != ZINF_TIER_DRIVE &&
         t->grad_tier != ZINF_TIER_DRIVE && t->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    const struct zinf_config_offload *section = drive_section(t);
+    const struct zinf_config_offload *section = trainer_drives(t->config);
+    struct zinf_store_options counted = {.label = "plan", .plan_only = true};
+    if (t->options.plan_only)
+        return zinf_store_create(&t->store, &counted);
     const char *name = section == &t->config->offload_param ? "offload_param" : "offload_optimizer";
     if (!section->n_nvme_paths)
         return zinf_fail(-EINVAL,
@@ -158,7 +164,7 @@ static int open_store(struct zinf_trainer *t)
         .measure_paths = true,
         .checksums = t->config->checksums,
     };
-    int code = zinf_store_create(&t->store, &options);
+    int code = durable_open_store(t, &options);
     return code ? zinf_fail_in(code, "zero_optimization.%s.nvme_path", name) : 0;
 }
 
@@ -169,9 +175,13 @@ static int open_device(struct zinf_trainer *t)
         [ZINF_LANE_D2H] = ZINF_QUEUE_TO_HOST,
         [ZINF_LANE_DEVICE] = ZINF_QUEUE_COMPUTE,
     };
+    int64_t threads = t->config->threads;
     struct zinf_device_options options = {.kind = t->options.device,
-                                          .n_threads = (int)t->config->threads};
+                                          .n_threads = threads > 0 ? (int)threads
+                                                                   : zinf_optim_thread_count(0)};
     int code = zinf_device_create(&t->device, &options);
+    if (code && t->options.plan_only && options.kind == ZINF_DEVICE_CUDA)
+        code = trainer_describe_cuda(t);
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = t->device->ops->queue_create(t->device, kinds[lane], &t->queues[lane]);
     t->compute.device = t->device;
@@ -197,6 +207,20 @@ static int take_arrays(struct zinf_trainer *t)
     return 0;
 }
 
+/* Copies overlap with what else there is only where the GPU knows the memory's pages. */
+static void pin_host_memory(struct zinf_trainer *t)
+{
+    char size[16];
+    if (!t->device->needs_pinned ||
+        !t->device->ops->host_register(t->device, t->host.base, t->host.bytes))
+        return;
+    zinf_log(
+        ZINF_LOG_WARN,
+        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
+        "on locked memory (ulimit -l): %s",
+        zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE);
@@ -208,12 +232,15 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_store_allocate(t->store);
     if (code)
         return code;
+    t->device_base = t->device->memory;
     trainer_place(t);
+    trainer_place_state(t);
+    pin_host_memory(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
     for (uint64_t i = 0; i < t->rows; i++)
         t->h_positions[i] = (int32_t)(i % (uint64_t)t->seq);
-    return 0;
+    return durable_open(t);
 }
 
 static void set_io(struct zinf_trainer *t, struct zinf_aio_queue_options *queue)
@@ -241,6 +268,10 @@ static int start_executor(struct zinf_trainer *t)
         .store = t->store,
         .trace_path = t->config->trace,
     };
+    if (t->device->kind != ZINF_DEVICE_HOST) {
+        options.device = t->device;
+        memcpy(options.queues, t->queues, sizeof t->queues);
+    }
     set_io(t, &options.read_queue);
     options.read_queue.faults = t->options.faults;
     options.write_queue = options.read_queue;
@@ -261,6 +292,7 @@ static int create(struct zinf_trainer *t)
         code = open_device(t);
     if (!code) {
         choose_step(t);
+        durable_choose(t);
         code = check_tiers(t);
     }
     if (!code)
@@ -271,6 +303,8 @@ static int create(struct zinf_trainer *t)
         code = open_store(t);
     if (!code)
         code = trainer_plan(t);
+    if (!code && t->options.plan_only)
+        return trainer_reserve(t);
     if (!code)
         code = take_memory(t);
     if (!code)
@@ -308,12 +342,16 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_program_fini(&t->forward);
     zinf_program_fini(&t->logits);
     zinf_tiers_destroy(t->tiers);
+    durable_close(t);
     zinf_store_destroy(t->store);
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])
             t->device->ops->queue_destroy(t->queues[lane]);
     zinf_device_destroy(t->device);
-    zinf_arena_fini(&t->host);
+    if (t->options.plan_only)
+        trainer_unreserve(t);
+    else
+        zinf_arena_fini(&t->host);
     zinf_ledger_destroy(t->ledger);
     zinf_layout_fini(&t->layout);
     zinf_model_close(t->model);

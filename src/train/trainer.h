@@ -48,9 +48,9 @@ struct choice {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
-        d_head, d_logits, d_workspace, d_table_grads;
+        d_head, d_logits, d_workspace, d_table_grads, d_squares;
     uint64_t h_update, h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
-        h_transfer;
+        h_transfer, h_squares;
 };
 
 struct trainer_sizes {
@@ -88,21 +88,33 @@ enum op_kind {
     OP_EMBED_TILE_BACKWARD, /* at[2] grads; arg: 1: adds to them */
     OP_EMBED_POSITION_BACKWARD,
     OP_GRAD_ADD,   /* DEVICE or HOST: at[0] += at[1], bytes */
-    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient */
+    OP_SQUARES,    /* DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient */
+    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient; arg 1: its parts of OP_SQUARES */
     OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
                     * arg group */
     OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
+    OP_COMMIT,     /* HOST: the step before this one outlives the process */
     OP_ROW_LOGITS, /* at[0] weights */
     OP_READ,
     OP_WRITE,
     OP_KINDS,
 };
 
-/* How long operations take, alone on the machine: seconds a unit of work (flops, or bytes where
- * there are none), by kind. */
-struct op_rates {
-    double seconds[OP_KINDS]; /* 0: not known */
+/* Steps that outlive the process: durable.c. */
+struct durable {
+    bool wanted;              /* all state will be on the drive, in two generations */
+    bool copies;              /* and, as not all parameters are, these once more behind it */
+    struct zinf_steps *steps; /* NULL: steps end with the process */
+    bool recovered;           /* the state is that of an earlier process */
+    bool due;                 /* a step awaits its record, with these scalars */
+    char *scalars;
+    uint64_t scalars_bytes;
+    bool reported; /* what they cost */
+    uint64_t n;    /* commits by this process */
+    double seconds;
 };
+
+_Static_assert(OP_KINDS <= ZINF_RATE_KINDS, "rates have room for every kind");
 
 struct zinf_trainer {
     struct zinf_trainer_options options;
@@ -139,6 +151,7 @@ struct zinf_trainer {
     struct places at;
     struct trainer_sizes sizes;
     struct zinf_arena host;
+    char *device_base;
 
     /* pointers into the arenas */
     int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
@@ -161,11 +174,17 @@ struct zinf_trainer {
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     enum schedule wanted, schedule; /* as configured; in use, from the second step on */
     uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
-    struct op_rates rates;
-    bool measuring, planned; /* planned: the schedule has been chosen */
+    struct zinf_rates rates;
+    bool planned; /* the schedule has been chosen */
+    /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
     double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
-    struct zinf_machine machine;
+    const struct zinf_program *ran[2]; /* by this step, as in a steady state */
+    int n_ran;
+    uint32_t n_calibrated; /* steps that corrected the rates */
+    uint64_t planned_step; /* when the schedule was chosen, and what it was to take */
+    double planned_seconds;
     double predicted_seconds; /* of a step; 0: not known */
+    double predicted_rest;    /* of one in which speculation rests */
 
     /* scalars of the running program */
     struct zinf_compute compute;
@@ -183,6 +202,7 @@ struct zinf_trainer {
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */
 
+    struct durable durable;
     uint64_t step, n_applied;
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
@@ -198,6 +218,9 @@ uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit);
 /* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
 uint64_t trainer_moments_offset(const struct zinf_trainer *t, uint64_t n);
 uint64_t trainer_scales_offset(const struct zinf_trainer *t, uint64_t n);
+/* After the arenas exist and before they are touched: where there are several NUMA nodes, state in
+ * RAM is near the threads that step it. */
+void trainer_place_state(const struct zinf_trainer *t);
 /* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
  * moments, in floats from the unit's first. */
 struct factors {
@@ -207,6 +230,9 @@ struct factors {
 struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor);
 /* update.c: OP_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
+
+/* trainer.c: the section whose nvme_path the store is in. */
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *config);
 
 /* plan.c */
 int trainer_plan(struct zinf_trainer *t);
@@ -219,7 +245,7 @@ void trainer_place(struct zinf_trainer *t);
 
 static inline char *device_at(const struct zinf_trainer *t, uint64_t offset)
 {
-    return (char *)t->device->memory + offset;
+    return t->device_base + offset;
 }
 
 static inline char *host_at(const struct zinf_trainer *t, uint64_t offset)
@@ -257,10 +283,25 @@ static inline bool has_backward(const struct zinf_trainer *t)
     return t->options.mode != ZINF_TRAINER_FORWARD;
 }
 
+/* State and gradients are where the CPU cannot read them: the device makes updates and norms. */
+static inline bool device_updates(const struct zinf_trainer *t)
+{
+    return t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable;
+}
+
+/* Of a unit's OP_SQUARES, among those of all units. */
+static inline uint64_t first_square(const struct zinf_trainer *t, uint32_t unit)
+{
+    uint64_t elems = 0;
+    for (uint32_t u = 0; u < unit; u++)
+        elems += t->layout.units[u].slice_elems;
+    return elems / ZINF_SUM_BLOCK;
+}
+
 /* Whether an update of the unit can be taken back. */
 static inline bool unit_speculates(const struct zinf_trainer *t, uint32_t unit)
 {
-    return t->homes[unit].generations == 2;
+    return t->homes[unit].generations == 2 && t->homes[unit].param != ZINF_TIER_DEVICE;
 }
 
 /* emit.c, emit_grad.c, emit_update.c: the programs */
@@ -277,15 +318,30 @@ int trainer_emit_logits(struct zinf_trainer *t);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int trainer_build_programs(struct zinf_trainer *t);
-/* Whether t->schedule is what the next step shall follow; the first step measures. */
+/* Chooses the schedule by the rates and builds its programs; the first step measures. */
 int trainer_replan(struct zinf_trainer *t);
+/* The programs of a step of t->schedule in a steady state; returns how many. */
+int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2]);
+/* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
+int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
+                    double *op_seconds, struct zinf_prediction *sum);
 /* cost.c: op->seconds and op->cpu */
 void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op);
-void trainer_default_rates(struct zinf_trainer *t);
-void trainer_measured(void *context, const struct zinf_op *op, double seconds);
-/* What was measured since trainer_measure_begin becomes the rates. */
+/* The same for operations that are scheduled already. */
+void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program);
+void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *speeds,
+                      struct zinf_rates *rates);
+struct zinf_machine trainer_machine(const struct zinf_trainer *t);
+/* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
+ * was run one operation at a time; corrects them by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
+void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
+int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
+/* estimate.c: address space instead of memory, and a GPU that is not here. */
+int trainer_reserve(struct zinf_trainer *t);
+void trainer_unreserve(struct zinf_trainer *t);
+int trainer_describe_cuda(struct zinf_trainer *t);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
@@ -302,6 +358,29 @@ int trainer_settle(struct zinf_trainer *t);
 int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
 /* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
 int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
+
+/* durable.c */
+static inline uint64_t durable_copy_bytes(const struct zinf_trainer *t, uint64_t n)
+{
+    return t->durable.copies ? n * zinf_dtype_bytes(t->dtype) : 0;
+}
+/* Before the plan: whether steps shall outlive the process; says why not where it was asked for. */
+void durable_choose(struct zinf_trainer *t);
+/* Takes the store; what an earlier process left of it too. */
+int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options);
+/* With the store and all memory there: recovers the last step, or stands ready for the first. */
+int durable_open(struct zinf_trainer *t);
+void durable_close(struct zinf_trainer *t);
+/* Scalars of the step that an earlier process committed last; NULL: there is none. */
+const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes);
+/* The step that was just done, or the state before the first, outlives the process from now on, or
+ * from when its late updates are made. Not after a skipped step, which changed nothing. */
+int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes);
+/* Writes the record that is due. Nothing of the next step may have been written. */
+int durable_record(struct zinf_trainer *t);
+/* The results are saved: nothing stays. */
+void durable_forget(struct zinf_trainer *t);
+#define DURABLE_SCALARS_BYTES (32u << 10) /* at most */
 
 /* transfer.c */
 int trainer_load(struct zinf_trainer *t);

@@ -252,13 +252,14 @@ int trainer_load(struct zinf_trainer *t)
     t->prefix = prefix_of(t, file);
     if (file)
         report_unused(t, file);
-    for (uint32_t u = 0; !code && u < t->n_units; u++) {
+    for (uint32_t u = 0; !code && !t->durable.recovered && u < t->n_units; u++) {
         code = trainer_gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
         if (!code)
             code = place_unit(t, u, &r);
     }
     zinf_tensors_close(file);
-    return code;
+    /* what was only filled, too, is there before another queue looks */
+    return code ? code : t->device->ops->queue_synchronize(t->queues[ZINF_LANE_H2D]);
 }
 
 /* ---- saving ---- */

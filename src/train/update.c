@@ -48,6 +48,34 @@ static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const str
     return array;
 }
 
+static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper *hyper,
+                          const struct zinf_optim_array *a)
+{
+    struct zinf_optim_factors f;
+    zinf_optim_factors(&f, hyper);
+    struct zinf_adam adam = {.n = a->n,
+                             .master = a->master,
+                             .remainder = a->remainder,
+                             .param = a->param,
+                             .dtype = a->param_dtype,
+                             .moment1 = a->moment1,
+                             .moment2 = a->moment2,
+                             .grad = a->grad,
+                             .grad_scale = a->grad_scale,
+                             .beta1 = f.beta1,
+                             .one_minus_beta1 = f.one_minus_beta1,
+                             .beta2 = f.beta2,
+                             .one_minus_beta2 = f.one_minus_beta2,
+                             .root_correction = f.root_correction,
+                             .eps = f.eps,
+                             .decay = f.decay,
+                             .decoupled = hyper->kind == ZINF_OPTIM_ADAMW,
+                             .weight_decay = f.weight_decay,
+                             .lr_decay = f.lr_decay,
+                             .step_size = f.step_size};
+    return t->device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
+}
+
 /* A sub-group is at most two runs: with weight decay, then without. */
 static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
                            const struct update_scalars *scalars)
@@ -64,7 +92,10 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
         if (part)
             hyper.weight_decay = 0;
         struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
-        int code = n ? zinf_optim_step(&hyper, &array, t->device->n_threads) : 0;
+        int code = !n ? 0
+                   : op->lane == ZINF_LANE_DEVICE && device_updates(t)
+                       ? step_on_device(t, &hyper, &array)
+                       : zinf_optim_step(&hyper, &array, t->device->n_threads);
         if (code)
             return code;
     }
@@ -159,6 +190,9 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
     copy_if_elsewhere(at(op, 1), at(op, 0), t->state_bytes[op->arg]);
     if (t->form != ZINF_STATE_WHOLE)
         copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->dtype));
-    return t->moments == MOMENTS_FACTORED ? update_tensors(t, op, scalars)
-                                          : update_elements(t, op, scalars);
+    int code = t->moments == MOMENTS_FACTORED ? update_tensors(t, op, scalars)
+                                              : update_elements(t, op, scalars);
+    if (!code)
+        memcpy((char *)at(op, 1) + t->state_bytes[op->arg], at(op, 3), durable_copy_bytes(t, g->n));
+    return code;
 }

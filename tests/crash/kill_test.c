@@ -1,9 +1,12 @@
 /*
  * A real training is killed with SIGKILL again and again and started again with --resume: at random
- * times, while a checkpoint is being written, and around its rename. After every kill whatever has
- * a checkpoint's name is whole; whenever a run comes to its end, its weights and its log are those
- * of the run that nobody killed. ZINF_TEST_KILLS makes it longer.
+ * times, in its steps, while a checkpoint is being written, and around its rename; with
+ * checkpoints, with steps that outlive the process, and with both. After every kill whatever has a
+ * checkpoint's name is whole, and the step on the drive is the last one logged or, where its
+ * updates are late, the one before. Whenever a run comes to its end, its weights and its log are
+ * those of the run that nobody killed. ZINF_TEST_KILLS, for each way, makes it longer.
  */
+#include "aio/steps.h"
 #include "train_support.h"
 
 #include <dirent.h>
@@ -14,19 +17,38 @@
 
 #include "base/random.h"
 
-#define KILLS 14
-#define STEPS "16"
+#define KILLS 5
+#define STEPS "40"
 #define START_US 250000 /* a random kill comes within this time */
 #define SAVE_US 40000   /* and one in a save within this one */
+#define STEP_US 25000   /* and one in steps */
 
 enum moment {
     ANY_TIME,
+    IN_STEPS,       /* when a step has been logged */
     IN_A_SAVE,      /* when tmp-checkpoint-N is there */
     AFTER_A_RENAME, /* when checkpoint-N or latest is: then the old one is removed */
     MOMENTS,
 };
-static const char *const moment_names[] = {"at any time", "in a save", "after a rename"};
+static const char *const moment_names[] = {"at any time", "in steps", "in a save",
+                                           "after a rename"};
 
+/* How a training is kept; the numbers do not depend on it. */
+struct way {
+    const char *name, *keys; /* of the zinf section */
+    bool saves, steps;
+};
+static const struct way ways[] = {
+    {"checkpoints", "\"durability\": \"none\"", true, false},
+    {"steps", "\"durability\": \"step\"", false, true},
+    {"steps and checkpoints", "\"durability\": \"auto\"", true, true},
+    {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true},
+    {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true},
+    {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true},
+};
+#define WAYS (sizeof ways / sizeof *ways)
+
+static const struct way *way;
 static char zinf[600], model[600], text[600], drive[600], config[600], out[600], whole[600];
 static char said[600]; /* standard error of the last run */
 static uint32_t n_drawn;
@@ -49,14 +71,14 @@ static pid_t start(const char *output)
     setenv("ZINF_LOG", "error", 1);
     execl(zinf, zinf, "train", "--model", model, "--data", text, "--config", config, "--output",
           output, "--steps", STEPS, "--seq-len", "16", "--threads", "1", "--progress", "none",
-          "--save-every", "2", "--save-total-limit", "2", "--resume", NULL);
+          "--resume", way->saves ? "--save-every" : NULL, "2", "--save-total-limit", "2", NULL);
     _exit(127);
 }
 
 /* Waits until the folder sees a name of this kind, or the process ends, or 20 s. */
 static void wait_for_name(int watch, pid_t child, enum moment moment)
 {
-    static const char *const starts[] = {"", "tmp-checkpoint-", "checkpoint-"};
+    static const char *const starts[] = {"", "", "tmp-checkpoint-", "checkpoint-"};
     char buffer[4096] __attribute__((aligned(8)));
     for (int waited_ms = 0; waited_ms < 20000; waited_ms += 20) {
         struct pollfd ready = {.fd = watch, .events = POLLIN};
@@ -74,6 +96,29 @@ static void wait_for_name(int watch, pid_t child, enum moment moment)
         }
         if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid)
             return;
+    }
+}
+
+static int64_t bytes_of_log(void)
+{
+    char path[700];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/log.jsonl", out);
+    return stat(path, &info) ? -1 : (int64_t)info.st_size;
+}
+
+/* Waits until the log grows, or the process ends, or 20 s. */
+static void wait_for_step(pid_t child)
+{
+    int64_t last = bytes_of_log();
+    for (int waited = 0; waited < 20000; waited++) {
+        siginfo_t info = {0};
+        int64_t now = bytes_of_log();
+        if (now > last || waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) ||
+            info.si_pid)
+            return;
+        last = now;
+        usleep(1000);
     }
 }
 
@@ -131,7 +176,8 @@ static void check_end(void)
     CHECK(same_file("model/model.safetensors"));
     CHECKF(here == there && lines_here == lines_there, "the log has %d and %d lines", lines_here,
            lines_there);
-    CHECK(same_file("checkpoint-" STEPS "/optimizer/moment2.safetensors"));
+    if (way->saves)
+        CHECK(same_file("checkpoint-" STEPS "/optimizer/moment2.safetensors"));
 }
 
 static void see(void *arg, const struct zinf_checkpoint_info *info)
@@ -151,6 +197,26 @@ static void check_checkpoints(void)
     CHECK(access(path, F_OK) || latest_is_there);
 }
 
+static void see_steps(void *arg, const struct zinf_steps_info *info)
+{
+    uint64_t step, *last = arg;
+    if (info->committed && zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step))
+        *last = step;
+}
+
+/* The newest step on the drive is the last that was logged, or the one before it. */
+static void check_steps(void)
+{
+    int lines;
+    uint64_t last = UINT64_MAX;
+    sum_of_log(out, &lines);
+    if (!way->steps || lines < 2)
+        return;
+    CHECKF(!zinf_steps_list(drive, see_steps, &last), "%s", zinf_error());
+    CHECKF(last == (uint64_t)lines || last + 1 == (uint64_t)lines,
+           "step %lld on the drive, %d in the log", (long long)last, lines);
+}
+
 static void clear_output(void)
 {
     char command[1400];
@@ -166,6 +232,9 @@ static bool run_and_kill(enum moment moment)
     pid_t child = start(out);
     if (moment == ANY_TIME) {
         usleep(draw(START_US));
+    } else if (moment == IN_STEPS) {
+        wait_for_step(child);
+        usleep(draw(STEP_US));
     } else {
         wait_for_name(watch, child, moment);
         usleep(draw(moment == IN_A_SAVE ? SAVE_US : 2000));
@@ -185,33 +254,8 @@ static void finish(void)
     check_end();
 }
 
-static void test_kill_9(void)
-{
-    int kills = getenv("ZINF_TEST_KILLS") ? atoi(getenv("ZINF_TEST_KILLS")) : KILLS;
-    int counts[MOMENTS] = {0}, ends = 0;
-    clear_output();
-    for (int i = 0; i < kills;) {
-        enum moment moment = (enum moment)draw(MOMENTS);
-        if (run_and_kill(moment)) {
-            check_end();
-            clear_output();
-            ends++;
-            continue;
-        }
-        counts[moment]++;
-        i++;
-        check_checkpoints();
-        if (tap_case_failures)
-            break;
-    }
-    finish();
-    for (int m = 0; m < MOMENTS; m++)
-        printf("# %d kills %s\n", counts[m], moment_names[m]);
-    printf("# %d runs came to their end\n", ends + 1);
-}
-
 /* The last run removed what the killed ones had left. */
-static void test_nothing_stays(void)
+static void check_nothing_stays(void)
 {
     char command[1400];
     snprintf(command, sizeof command,
@@ -223,6 +267,52 @@ static void test_nothing_stays(void)
 static void write_text(const char *path, const char *content)
 {
     CHECKF(!zinf_file_write_atomic(path, content, strlen(content)), "%s", zinf_error());
+}
+
+static void write_config(void)
+{
+    char content[2048];
+    snprintf(content, sizeof content,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
+             "\"bf16\": {\"enabled\": true}, \"zinf\": {%s}, \"zero_optimization\": {\"stage\": 3,"
+             "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
+             "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
+             way->keys, drive, drive);
+    write_text(config, content);
+}
+
+static void kill_again_and_again(const struct way *this_way)
+{
+    int kills = getenv("ZINF_TEST_KILLS") ? atoi(getenv("ZINF_TEST_KILLS")) : KILLS;
+    int counts[MOMENTS] = {0}, ends = 0, before = tap_case_failures;
+    way = this_way;
+    write_config();
+    clear_output();
+    for (int i = 0; i < kills && tap_case_failures == before;) {
+        enum moment moment = (enum moment)draw(way->saves ? MOMENTS : IN_A_SAVE);
+        if (run_and_kill(moment)) {
+            check_end();
+            clear_output();
+            ends++;
+            continue;
+        }
+        counts[moment]++;
+        i++;
+        check_checkpoints();
+        check_steps();
+    }
+    finish();
+    check_nothing_stays();
+    printf("# %s: %d kills (", way->name, kills);
+    for (int m = 0; m < (way->saves ? MOMENTS : IN_A_SAVE); m++)
+        printf("%s%d %s", m ? ", " : "", counts[m], moment_names[m]);
+    printf("), %d runs came to their end\n", ends + 1);
+}
+
+static void test_kill_9(void)
+{
+    for (size_t i = 0; i < WAYS; i++)
+        kill_again_and_again(&ways[i]);
 }
 
 static void prepare(void)
@@ -248,13 +338,8 @@ static void prepare(void)
         snprintf(content + strlen(content), sizeof content - strlen(content), "line %d of text. ",
                  i * i);
     write_text(text, content);
-    snprintf(content, sizeof content,
-             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
-             "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3,"
-             "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
-             drive, drive);
-    write_text(config, content);
+    way = ways;
+    write_config();
     int status;
     waitpid(start(whole), &status, 0);
     check_status(status, false);
@@ -265,7 +350,6 @@ int main(void)
     make_work("kill");
     prepare();
     TAP_RUN(test_kill_9);
-    TAP_RUN(test_nothing_stays);
     remove_work();
     return tap_done();
 }

@@ -53,6 +53,7 @@ static cudaError_t check_copy(const struct copy *c, enum cudaMemcpyKind kind)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    STANDIN_CALL;
     struct copy c = {.dst = dst, .src = src, .bytes = bytes};
     cudaError_t error = check_copy(&c, kind);
     if (error)
@@ -70,6 +71,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
  * the device; a destination on the host has been written. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
+    STANDIN_CALL;
     struct copy c = {.dst = dst, .src = src, .bytes = bytes};
     cudaError_t error = check_copy(&c, kind);
     if (error)
@@ -85,6 +87,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
 {
+    STANDIN_CALL;
     struct copy c = {.dst = dst, .bytes = bytes, .value = value};
     if (!standin_on_device(dst, bytes))
         return standin_fault(cudaErrorInvalidValue, "a fill of %zu bytes outside device memory",

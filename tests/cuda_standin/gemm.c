@@ -61,18 +61,21 @@ static cublasStatus_t refuse(const char *what)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
+    STANDIN_CALL;
     *out = object(sizeof **out);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
+    STANDIN_CALL;
     return drop(handle);
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                         cudaDataType_t scale_type)
 {
+    STANDIN_CALL;
     if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
         return refuse("a compute type other than fp32");
     *out = object(sizeof **out);
@@ -82,6 +85,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation)
 {
+    STANDIN_CALL;
     return drop(operation);
 }
 
@@ -97,6 +101,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
                                               cublasLtMatmulDescAttributes_t name,
                                               const void *value, size_t bytes)
 {
+    STANDIN_CALL;
     switch (name) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
         return set(&d->op_a, sizeof d->op_a, value, bytes);
@@ -113,6 +118,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
+    STANDIN_CALL;
     if (!rows || !cols || ld < (int64_t)rows)
         return refuse("a layout whose columns overlap");
     *out = object(sizeof **out);
@@ -122,11 +128,13 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
+    STANDIN_CALL;
     return drop(layout);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
+    STANDIN_CALL;
     *out = object(sizeof **out);
     **out = (struct standin_preference){0, 0, {256, 256, 256, 256}}; /* the library's defaults */
     return CUBLAS_STATUS_SUCCESS;
@@ -134,6 +142,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
+    STANDIN_CALL;
     return drop(preference);
 }
 
@@ -141,6 +150,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t name,
                                                     const void *value, size_t bytes)
 {
+    STANDIN_CALL;
     switch (name) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(&p->workspace, sizeof p->workspace, value, bytes);
@@ -198,6 +208,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *n_results)
 {
+    STANDIN_CALL;
     struct shape shape;
     *n_results = 0;
     if (!handle || n_wanted < 1 || c != d || !shape_of(operation, a, b, c, &shape))
@@ -299,6 +310,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
+    STANDIN_CALL;
     struct product p = {*operation,
                         *a,
                         *b,

@@ -5,3 +5,4 @@
 #include "kernels/cuda/loss.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/rectangle.cu"
+#include "kernels/cuda/update.cu"

@@ -77,6 +77,7 @@ void standin_memory_reset(const struct standin_options *options)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    STANDIN_CALL;
     struct range *slot = find(allocations, NULL);
     *out = NULL;
     if (!bytes || !slot)
@@ -100,6 +101,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
  * faults. */
 cudaError_t cudaFree(void *memory)
 {
+    STANDIN_CALL;
     if (!memory)
         return cudaSuccess;
     struct range *slot = find(allocations, memory);
@@ -116,6 +118,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total)
 {
+    STANDIN_CALL;
     *bytes_free = cap - taken;
     *bytes_total = cap;
     return cudaSuccess;
@@ -123,6 +126,7 @@ cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total)
 
 cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
 {
+    STANDIN_CALL;
     struct range *slot = find(registered, NULL);
     (void)flags;
     if (!base || !bytes || !slot)
@@ -136,6 +140,7 @@ cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
 
 cudaError_t cudaHostUnregister(void *base)
 {
+    STANDIN_CALL;
     struct range *slot = base ? find(registered, base) : NULL;
     if (!slot)
         return standin_fault(cudaErrorHostMemoryNotRegistered, "unregistering %p", base);

@@ -6,10 +6,12 @@
  */
 #include "standin.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct work {
     struct work *next;
@@ -37,14 +39,28 @@ static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true};
 static struct CUstream_st *streams = &legacy;
 static struct standin_options options;
 static uint64_t random_state;
-static int waits, skip_wait, faults, live, nvtx_depth;
+static int waits, skip_first, skip_end, faults, live, nvtx_depth;
 static uint64_t kernels;
-static cudaError_t last_error;
+static _Thread_local cudaError_t last_error; /* as CUDA's */
+/* Guards everything in this folder. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+int standin_lock(void)
+{
+    return pthread_mutex_lock(&lock);
+}
+
+void standin_unlock(const int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&lock);
+}
 
 /* ---- counters and errors ---- */
 
 void standin_start(const struct standin_options *wanted)
 {
+    STANDIN_CALL;
     static const struct standin_options defaults;
     options = wanted ? *wanted : defaults;
     random_state = options.seed * 2654435761u + 88172645463325252u;
@@ -56,7 +72,7 @@ void standin_start(const struct standin_options *wanted)
         }
         s->last = &s->first;
     }
-    waits = skip_wait = faults = live = nvtx_depth = 0;
+    waits = skip_first = skip_end = faults = live = nvtx_depth = 0;
     kernels = 0;
     last_error = cudaSuccess;
     standin_memory_reset(&options);
@@ -64,26 +80,38 @@ void standin_start(const struct standin_options *wanted)
 
 void standin_skip_wait(int number)
 {
-    skip_wait = number ? waits + number : 0;
+    STANDIN_CALL;
+    standin_skip_waits(number, number ? 1 : 0);
+}
+
+void standin_skip_waits(int first, int count)
+{
+    STANDIN_CALL;
+    skip_first = waits + first;
+    skip_end = skip_first + count;
 }
 
 void standin_forgive(void)
 {
+    STANDIN_CALL;
     faults = 0;
 }
 
 int standin_waits(void)
 {
+    STANDIN_CALL;
     return waits;
 }
 
 int standin_faults(void)
 {
+    STANDIN_CALL;
     return faults + (nvtx_depth != 0);
 }
 
 int standin_live(void)
 {
+    STANDIN_CALL;
     return live;
 }
 
@@ -148,6 +176,7 @@ const char *cudaGetErrorString(cudaError_t error)
 int nvtxRangePushA(const char *message);
 int nvtxRangePushA(const char *message)
 {
+    STANDIN_CALL;
     (void)message;
     return nvtx_depth++;
 }
@@ -155,6 +184,7 @@ int nvtxRangePushA(const char *message)
 int nvtxRangePop(void);
 int nvtxRangePop(void)
 {
+    STANDIN_CALL;
     return --nvtx_depth;
 }
 
@@ -290,6 +320,7 @@ cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *
 /* Streams and events stay allocated after they are destroyed, so that late use is seen. */
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    STANDIN_CALL;
     struct CUstream_st *s = calloc(1, sizeof *s);
     if (flags != cudaStreamNonBlocking)
         standin_fault(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
@@ -304,6 +335,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    STANDIN_CALL;
     if (!stream || !stream->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "a stream destroyed twice");
     run_until(stream, NULL, 0);
@@ -314,6 +346,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    STANDIN_CALL;
     run_until(stream ? stream : &legacy, NULL, 0);
     return cudaSuccess;
 }
@@ -322,6 +355,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    STANDIN_CALL;
     struct CUevent_st *e = calloc(1, sizeof *e);
     (void)flags;
     e->alive = true;
@@ -332,6 +366,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    STANDIN_CALL;
     if (!event || !event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "an event destroyed twice");
     event->alive = false;
@@ -341,6 +376,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    STANDIN_CALL;
     struct work *w = event->alive ? append(stream, 0) : NULL;
     if (!w)
         return standin_fault(cudaErrorInvalidResourceHandle, "recording what is gone");
@@ -353,10 +389,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 /* As the real one: the last record so far counts, and none is no wait. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
+    STANDIN_CALL;
     (void)flags;
     if (!event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
-    if (++waits == skip_wait || !event->recorded)
+    bool skip = ++waits >= skip_first && waits < skip_end;
+    if (skip || !event->recorded)
         return cudaSuccess;
     struct work *w = append(stream, 0);
     if (!w)
@@ -366,8 +404,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
+static void dawdle(void)
+{
+    standin_lock();
+    unsigned most = options.dawdle_us, us = most ? standin_random(most) : 0;
+    standin_unlock(NULL);
+    if (us)
+        usleep(us);
+}
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    dawdle();
+    STANDIN_CALL;
     if (!event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
     run_until(NULL, event, event->recorded);

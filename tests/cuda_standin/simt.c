@@ -233,6 +233,7 @@ static bool geometry_is_valid(struct simt_index grid, struct simt_index block, s
 cudaError_t simt_launch(cudaStream_t stream, struct simt_index grid, struct simt_index block,
                         size_t shared_bytes, simt_body *kernel, const void *args, size_t args_bytes)
 {
+    STANDIN_CALL;
     if (!geometry_is_valid(grid, block, shared_bytes))
         return standin_fault(cudaErrorInvalidConfiguration,
                              "a grid of %u x %u x %u blocks of %u x %u x %u threads, %zu bytes",

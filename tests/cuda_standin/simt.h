@@ -76,6 +76,31 @@ DEVICE float shuffle_xor(float x, int lane_mask)
     memcpy(&x, &all[simt_lane() ^ lane_mask][0], sizeof x);
     return x;
 }
+DEVICE double shuffle_xor(double x, int lane_mask)
+{
+    uint32_t words[2];
+    memcpy(words, &x, sizeof words);
+    const simt_words *all = simt_sync_warp(words, 2);
+    memcpy(&x, all[simt_lane() ^ lane_mask], sizeof x);
+    return x;
+}
+DEVICE float fused(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+DEVICE float product(float a, float b)
+{
+    volatile float rounded = a * b;
+    return rounded;
+}
+DEVICE float quotient(float a, float b)
+{
+    return a / b;
+}
+DEVICE float root(float x)
+{
+    return sqrtf(x);
+}
 DEVICE uint32_t vote_warp(bool predicate)
 {
     uint32_t word = predicate, votes = 0;

@@ -5,7 +5,8 @@
  * a hard cap. A copy that would be asynchronous must lie in registered host memory. Kernels run
  * as fibers (simt.h), products as loops (gemm.c).
  *
- * One thread uses it at a time: there is no lock, so a thread sanitizer would see a race.
+ * Threads: any, one at a time: every call takes the one lock. A thread that waits for an event may
+ * be made to dawdle before, so that other threads enqueue more and there is more to choose from.
  */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -22,11 +23,13 @@ struct standin_options {
     uint64_t seed;
     size_t memory_bytes; /* what cudaMalloc gives in all; 0: 256 MiB */
     int capability;      /* 80 = 8.0; 0: 80 */
+    unsigned dawdle_us;  /* before a wait for an event, at most */
 };
 /* Begins anew: what was left is dropped, counters are zero. */
 void standin_start(const struct standin_options *options);
 /* The so-manieth cudaStreamWaitEvent from now on (from 1) is forgotten; 0: none. */
 void standin_skip_wait(int number);
+void standin_skip_waits(int first, int count); /* the same for count of them from the first-th on */
 void standin_forgive(void);     /* forgets faults that a test provoked */
 int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
 int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
@@ -34,6 +37,13 @@ int standin_live(void);         /* objects not destroyed: streams, events, memor
 uint64_t standin_kernels(void); /* kernels run so far */
 
 /* ---- between the files ---- */
+
+/* First in every call of the user's: the lock until the end of the block; a call may be in a call.
+ */
+#define STANDIN_CALL                                                                               \
+    int standin_call_ __attribute__((cleanup(standin_unlock), unused)) = standin_lock()
+int standin_lock(void);
+void standin_unlock(const int *unused);
 
 /* Reports misuse; returns error, which becomes the last one. */
 cudaError_t standin_fault(cudaError_t error, const char *format, ...)

@@ -1,0 +1,122 @@
+/* estimate: what a training will take, before it starts: from shapes alone, no weights. */
+#include "cli/estimate.h"
+#include "cli/usage.h"
+
+#define DEFAULT_TBW 600 /* TB: of a common 1 TB drive */
+
+struct options {
+    struct cli_common common;
+    bool measure, json;
+    double tbw;
+    const char *trace;
+};
+
+/* The same estimate on a machine that has more. */
+static void add_change(struct estimate *e, const char *what, const struct zinf_estimate_options *o)
+{
+    struct zinf_estimate other;
+    struct estimate_change *change = &e->changes[e->n_changes++];
+    *change = (struct estimate_change){.what = what};
+    if (!zinf_estimate(&other, o))
+        change->step_seconds = other.step_seconds;
+}
+
+static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
+{
+    struct zinf_config config = *now->trainer.config;
+    struct zinf_estimate_options more = *now;
+    uint64_t gib = (uint64_t)1 << 30;
+    more.plan = NULL;
+    more.trace = NULL;
+    more.trainer.config = &config;
+    config.host_memory = (config.host_memory ? e->now.budget[1] : e->now.bytes[1]) + gib;
+    add_change(e, "1 GiB more host memory", &more);
+    config = *now->trainer.config;
+    config.device_memory = e->now.budget[0] + gib;
+    add_change(e, "1 GiB more device memory", &more);
+    config = *now->trainer.config;
+    more.drive_factor = 2;
+    if (e->now.lane_bytes[0])
+        add_change(e, "a second drive like this one", &more);
+    more.drive_factor = 1;
+    more.device_factor = 2;
+    add_change(e, "a second device like this one", &more);
+}
+
+static int estimate(const struct options *o)
+{
+    struct cli_session s = {0};
+    struct estimate e = {.tbw = o->tbw * 1e12};
+    struct zinf_rates rates;
+    int code = cli_session_shape(&s, &o->common);
+    if (!code)
+        code = cli_session_config(&s, &o->common);
+    if (code)
+        goto out;
+    struct zinf_estimate_options options = {
+        .trainer = {.model_path = o->common.model,
+                    .config = s.config,
+                    .seq_len = s.seq_len,
+                    .device = s.device},
+        .plan = o->json ? NULL : stdout,
+        .trace = o->trace,
+    };
+    estimate_cached_speeds(&options.speeds, s.config, &e.source);
+    if (o->measure) {
+        code = zinf_rates_measure(&rates, &options.trainer);
+        options.rates = &rates;
+        e.source = "measured just now, by a few steps of this shape with two blocks";
+    }
+    if (!code)
+        code = zinf_estimate(&e.now, &options);
+    if (code)
+        goto out;
+    add_changes(&e, &options);
+    if (o->json)
+        code = estimate_print_json(&e);
+    else
+        estimate_print(&e);
+out:
+    cli_session_close(&s);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct options o = {.common = CLI_COMMON_DEFAULT, .tbw = DEFAULT_TBW};
+    struct cli_common *c = &o.common;
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c->model, 0, 0},
+        {"--config", CLI_STRING, &c->config, 0, 0},
+        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--micro-batch", CLI_INT, &c->micro_batch, 1, 1 << 20},
+        {"--accumulate", CLI_INT, &c->accumulation, 1, 1 << 14},
+        {"--device", CLI_STRING, &c->device, 0, 0},
+        {"--device-memory", CLI_SIZE, &c->device_memory, 0, 0},
+        {"--host-memory", CLI_SIZE, &c->host_memory, 0, 0},
+        {"--threads", CLI_INT, &c->threads, 1, 4096},
+        {"--measure", CLI_FLAG, &o.measure, 0, 0},
+        {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
+        {"--trace", CLI_STRING, &o.trace, 0, 0},
+        {"--json", CLI_FLAG, &o.json, 0, 0},
+        {"--lenient", CLI_FLAG, &c->lenient, 0, 0},
+    };
+    int code =
+        cli_parse(&cli_estimate, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = cli_check_common(c);
+    if (code)
+        return cli_error(&cli_estimate, CLI_USAGE);
+    if (c->steps < 0)
+        c->steps = 1; /* for schedules that count steps; they change no time */
+    return estimate(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_estimate = {
+    .name = "estimate",
+    .summary = "memory, traffic and step time of a training, before it starts",
+    .usage = USAGE_ESTIMATE,
+    .run = run,
+};

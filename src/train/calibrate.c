@@ -1,0 +1,134 @@
+/*
+ * calibrate: rates from what operations took. A first step runs one operation at a time and gives
+ * them as they are. Later steps correct them: by how much operations of a kind took longer than
+ * the simulation of that very program says, and how reads and writes slow each other. When what a
+ * step should take has drifted from what its schedule was chosen for, the schedule is made anew.
+ */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
+#define FIRST_STEPS 8      /* that all correct the rates; then every EVERY-th does */
+#define EVERY 8
+#define WEIGHT 0.4       /* of a step's correction, after the first */
+#define DRIFT 1.2        /* change of the predicted time that asks for a new schedule */
+#define STEPS_BETWEEN 16 /* schedules, at least */
+
+void trainer_measure_begin(struct zinf_trainer *t)
+{
+    memset(t->measured_seconds, 0, sizeof t->measured_seconds);
+    memset(t->measured_work, 0, sizeof t->measured_work);
+}
+
+void trainer_measured(void *context, const struct zinf_op *op, double seconds)
+{
+    struct zinf_trainer *t = context;
+    t->measured_seconds[op->kind] += seconds;
+    t->measured_work[op->kind] += op->flops > 0 ? op->flops : (double)op->bytes;
+}
+
+/* Kinds of head operations stand in for each other: which of them a plan has is its choice. */
+static void fill_head(struct zinf_rates *rates, const double *work)
+{
+    static const int kinds[] = {OP_HEAD_TILE, OP_HEAD_TILE_BACKWARD, OP_HEAD_ALL};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; !(work[kinds[i]] > 0) && k < 3; k++)
+            if (work[kinds[k]] > 0)
+                rates->seconds[kinds[i]] = rates->seconds[kinds[k]];
+}
+
+void trainer_measure_end(struct zinf_trainer *t)
+{
+    for (int kind = 0; kind < OP_KINDS; kind++)
+        if (t->measured_work[kind] > LEAST_WORK)
+            t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    fill_head(&t->rates, t->measured_work);
+}
+
+/* The share of its own speed that a drive lane had while the other was busy too. */
+static double beside(double bytes, double seconds_a_byte, double busy, double both, double now)
+{
+    double share = (bytes * seconds_a_byte - (busy - both)) / both;
+    return both < 0.1 * busy ? now : share < 0.2 ? 0.2 : share > 1 ? 1 : share;
+}
+
+static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *times)
+{
+    struct zinf_rates *r = &t->rates;
+    double both = times->both_drive_seconds;
+    r->read_beside_write = beside((double)times->bytes[ZINF_LANE_READ], r->seconds[OP_READ],
+                                  times->busy_seconds[ZINF_LANE_READ], both, r->read_beside_write);
+    r->write_beside_read = beside((double)times->bytes[ZINF_LANE_WRITE], r->seconds[OP_WRITE],
+                                  times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
+}
+
+static int simulate(struct zinf_trainer *t, double seconds[OP_KINDS])
+{
+    struct zinf_prediction p;
+    uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
+    double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
+    memset(seconds, 0, OP_KINDS * sizeof *seconds);
+    if (!op_seconds)
+        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
+    int code = trainer_predict(t, t->ran, t->n_ran, op_seconds, &p);
+    for (int i = 0; !code && i < t->n_ran; i++) {
+        for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
+            seconds[t->ran[i]->ops[k].kind] += of_program[k];
+        of_program += t->ran[i]->n_ops;
+    }
+    free(op_seconds);
+    return code;
+}
+
+static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KINDS],
+                          const struct zinf_lane_times *times)
+{
+    double weight = t->n_calibrated ? WEIGHT : 1;
+    t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
+    t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        if (!(t->measured_work[kind] > LEAST_WORK) || !(simulated[kind] > 0))
+            continue;
+        double ratio = t->measured_seconds[kind] / simulated[kind];
+        ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;
+        t->rates.seconds[kind] *= pow(ratio, weight);
+    }
+}
+
+static int recost(struct zinf_trainer *t)
+{
+    struct zinf_program *all[] = {&t->gradients, &t->drain, &t->wait, &t->speculate};
+    for (int i = 0; i < 4; i++)
+        trainer_cost_again(t, all[i]);
+    const struct zinf_program *programs[2], *waiting = &t->wait;
+    struct zinf_prediction step, rest;
+    int code = trainer_predict(t, programs, trainer_step_programs(t, programs), NULL, &step);
+    if (!code)
+        code = trainer_predict(t, &waiting, 1, NULL, &rest);
+    if (code)
+        return code;
+    t->predicted_seconds = step.seconds;
+    t->predicted_rest = rest.seconds;
+    return 0;
+}
+
+int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
+{
+    double simulated[OP_KINDS];
+    bool due = t->n_calibrated < FIRST_STEPS || t->step % EVERY == 0;
+    if (!t->n_ran || !due)
+        return 0;
+    if (!t->n_calibrated && times->both_drive_seconds > 0)
+        correct_mix(t, times);
+    int code = simulate(t, simulated);
+    if (code)
+        return code;
+    correct_rates(t, simulated, times);
+    t->n_calibrated++;
+    code = recost(t);
+    double drift = t->predicted_seconds / t->planned_seconds;
+    bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
+    return code || stays ? code : trainer_replan(t);
+}

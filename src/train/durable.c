@@ -1,0 +1,228 @@
+/*
+ * durable: steps that outlive the process. Every unit's state lies on the drive in two generations,
+ * and no update is made in place; a step becomes what a restart finds by one record of aio/steps.h.
+ * The record of a step is written when all its updates are, late ones in the next step's forward
+ * included, and before anything of the next step overwrites the generation that the record before
+ * it names.
+ *
+ * Parameters that are not on the drive lie there once more, behind the state, where an update
+ * writes them and only a restart reads them.
+ *
+ * A unit's generation turns once with every applied step, all units' with the same, so that the
+ * generation of every unit is that of the record. A skipped step turns none and has no record: a
+ * restart makes it again.
+ */
+#include "aio/steps.h"
+#include "train/transfer.h"
+
+#include <stdlib.h>
+#include <xxhash.h>
+
+/* NULL: it can be done. */
+static const char *hindrance(const struct zinf_trainer *t, bool asked)
+{
+    if (t->state_tier != ZINF_TIER_DRIVE)
+        return "the optimizer state is not on a drive (offload_optimizer.device)";
+    if (!t->config->checksums)
+        return "zinf.checksums is false";
+    if (!asked && t->param_tier != ZINF_TIER_DRIVE)
+        return "parameters would be written twice";
+    if (!asked && t->fills)
+        return "zinf.placement keeps a part of it in RAM";
+    if (!asked && t->generations != 2)
+        return "zinf.schedule keeps one generation";
+    return NULL;
+}
+
+void durable_choose(struct zinf_trainer *t)
+{
+    const char *wanted = t->config->durability;
+    bool recovers = t->options.run && !t->options.anew;
+    bool asked = !strcmp(wanted, "step") || recovers;
+    if (!trains(t) || !(t->options.run || t->options.plan_only) || !strcmp(wanted, "none"))
+        return;
+    const char *why_not = hindrance(t, asked);
+    t->durable.wanted = !why_not;
+    if (t->durable.wanted) {
+        t->durable.copies = t->param_tier != ZINF_TIER_DRIVE;
+        t->generations = 2;
+        t->fills = false; /* what is where must be the same after a restart */
+    } else if (asked) {
+        zinf_log(ZINF_LOG_WARN,
+                 "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
+                 "last checkpoint (--save-every)",
+                 why_not);
+    }
+}
+
+int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options)
+{
+    options->run = t->durable.wanted ? t->options.run : NULL;
+    int code = zinf_store_create(&t->store, options);
+    if (code || !options->run || !t->options.anew)
+        return code;
+    zinf_steps_forget(t->store);
+    zinf_store_destroy(t->store);
+    t->store = NULL;
+    return zinf_store_create(&t->store, options);
+}
+
+/* What tells bytes of one meaning from the same bytes with another. */
+static uint64_t layout_number(const struct zinf_trainer *t)
+{
+    const struct zinf_layout *l = &t->layout;
+    const struct zinf_model_spec *s = t->spec;
+    const uint64_t kinds[] = {t->dtype,
+                              t->form,
+                              t->hyper.kind,
+                              t->moments,
+                              l->rank,
+                              l->world,
+                              XXH3_64bits(s->family, strlen(s->family)),
+                              (uint64_t)s->hidden,
+                              (uint64_t)s->n_heads,
+                              (uint64_t)s->ffn,
+                              (uint64_t)s->vocab,
+                              (uint64_t)s->context,
+                              s->tied_head};
+    uint64_t sum = XXH3_64bits(kinds, sizeof kinds);
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
+        sum = XXH3_64bits(group, sizeof group);
+    }
+    return sum;
+}
+
+/* Between parameters that are not on the drive and their copies behind the state. */
+static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
+{
+    void *memory = trainer_region(t).unit;
+    uint64_t bytes = durable_copy_bytes(t, t->layout.groups[group].n);
+    struct zinf_location param = zinf_tiers_group_param(t->tiers, group, 0);
+    struct zinf_location state = zinf_tiers_group_state(t->tiers, group, 0);
+    struct zinf_queue *in_queue = t->queues[ZINF_LANE_H2D], *out_queue = t->queues[ZINF_LANE_D2H];
+    uint64_t at = state.bytes - bytes;
+    int code = out ? zinf_location_read(t->tiers, t->device, out_queue, &param, 0, memory, bytes)
+                   : zinf_location_read(t->tiers, t->device, out_queue, &state, at, memory, bytes);
+    if (code)
+        return code;
+    return out ? zinf_location_write(t->tiers, t->device, in_queue, &state, at, memory, bytes)
+               : zinf_location_write(t->tiers, t->device, in_queue, &param, 0, memory, bytes);
+}
+
+static int move_copies(struct zinf_trainer *t, bool out)
+{
+    int code = 0;
+    for (uint32_t g = 0; !code && t->durable.copies && g < t->layout.n_groups; g++)
+        if (t->homes[t->layout.groups[g].unit].param != ZINF_TIER_DRIVE)
+            code = move_copy(t, g, out);
+    return code;
+}
+
+int durable_open(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    struct zinf_steps_options options = {
+        .layout = layout_number(t),
+        .payload_bytes = DURABLE_SCALARS_BYTES,
+        .flush = t->config->durability_flush,
+    };
+    const void *scalars;
+    uint64_t bytes;
+    int generation = 0;
+    if (!d->wanted)
+        return 0;
+    d->scalars = malloc(DURABLE_SCALARS_BYTES);
+    int code = d->scalars ? zinf_steps_open(&d->steps, t->store, &options)
+                          : zinf_fail(-ENOMEM, "no memory for the scalars of a step");
+    if (code)
+        return code;
+    d->recovered = zinf_steps_recovered(d->steps, &generation, &scalars, &bytes);
+    for (uint32_t u = 0; u < t->n_units; u++)
+        *zinf_tiers_live(t->tiers, u) = (uint8_t)generation;
+    return d->recovered ? move_copies(t, false) : 0;
+}
+
+void durable_close(struct zinf_trainer *t)
+{
+    zinf_steps_close(t->durable.steps);
+    free(t->durable.scalars);
+    t->durable = (struct durable){0};
+}
+
+const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes)
+{
+    const void *scalars = NULL;
+    int generation;
+    if (t->durable.recovered)
+        zinf_steps_recovered(t->durable.steps, &generation, &scalars, bytes);
+    return scalars;
+}
+
+int durable_record(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    uint64_t begin = zinf_now_ns();
+    int generation;
+    int code = zinf_steps_begin(d->steps, &generation);
+    for (uint32_t u = 0; !code && u < t->n_units; u++)
+        if (*zinf_tiers_live(t->tiers, u) != generation)
+            code = zinf_fail(-EINVAL, "step %llu cannot be committed: unit %u is in generation %d",
+                             (unsigned long long)t->step, u, !generation);
+    if (!code)
+        code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
+    d->due = false;
+    d->n++;
+    d->seconds += (double)(zinf_now_ns() - begin) * 1e-9;
+    return code;
+}
+
+/* What a record costs, and what one costs that survives a power cut: said after the first step. */
+static int report_cost(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    double record = d->seconds / (double)d->n;
+    uint64_t begin = zinf_now_ns();
+    d->reported = true;
+    if (t->config->durability_flush) {
+        zinf_log(ZINF_LOG_INFO,
+                 "steps survive kill -9 and power cuts: a record with its flushes takes %.2f ms; "
+                 "without zinf.durability_flush they survive kill -9",
+                 record * 1e3);
+        return 0;
+    }
+    int code = zinf_store_flush(t->store);
+    zinf_log(ZINF_LOG_INFO,
+             "steps survive kill -9: a record takes %.2f ms; with zinf.durability_flush they "
+             "survive power cuts too, for two flushes of about %.2f ms a step",
+             record * 1e3, (double)(zinf_now_ns() - begin) * 1e-6);
+    return code;
+}
+
+int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
+{
+    struct durable *d = &t->durable;
+    if (!d->steps)
+        return 0;
+    if (bytes > DURABLE_SCALARS_BYTES)
+        return zinf_fail(-EINVAL, "the scalars of a step take %llu bytes",
+                         (unsigned long long)bytes);
+    int code = d->n || d->recovered ? 0 : move_copies(t, true);
+    if (!code && !d->reported && d->n > !d->recovered)
+        code = report_cost(t);
+    if (code)
+        return code;
+    memcpy(d->scalars, scalars, bytes);
+    d->scalars_bytes = bytes;
+    d->due = true;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (t->pending[u])
+            return 0;
+    return durable_record(t);
+}
+
+void durable_forget(struct zinf_trainer *t)
+{
+    if (t->durable.steps)
+        zinf_steps_forget(t->store);
+}

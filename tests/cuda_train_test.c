@@ -1,0 +1,366 @@
+/*
+ * Whole trainings on the CUDA device: every schedule and placement gives the bits of the run that
+ * does one thing after another, whatever the order in which the GPU's queues happen to run, and
+ * the losses of the host device within rounding. With CUDA_STANDIN the GPU is tests/cuda_standin,
+ * loaded as the module that it is for the program: nothing runs before something waits for it, and
+ * then in random order; a wait that is left out shows. Without, it is the machine's own.
+ */
+#include "train_support.h"
+
+#include "base/random.h"
+
+#include <dlfcn.h>
+
+#ifdef CUDA_STANDIN
+#include "standin.h"
+#endif
+
+enum { STEPS = 4, SEQ = 8, BATCH = 2, MAX_ACCUMULATION = 2, VOCAB = 160 };
+enum { ROWS = MAX_ACCUMULATION * BATCH * SEQ };
+
+struct setting {
+    const char *schedule, *param, *optimizer, *precision, *extra;
+    int accumulation;
+    double clip;    /* 0: off */
+    bool sparse;    /* odd steps have one target a sequence: their gradient is large */
+    uint64_t seed;  /* of the order in which the GPU's queues run */
+    int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
+    uint64_t device_memory;
+};
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    char folder[600], schedule[32];
+    uint64_t n_redone;
+    bool failed;
+};
+
+static char model[600], drive[600];
+
+/* ---- the GPU ---- */
+
+#ifdef CUDA_STANDIN
+static struct {
+    void (*start)(const struct standin_options *options);
+    void (*skip_waits)(int first, int count);
+    int (*waits)(void);
+    int (*faults)(void);
+    int (*live)(void);
+} gpu;
+
+static void *find(void *module, const char *name)
+{
+    void *found = dlsym(module, name);
+    if (!found)
+        printf("Bail out! the stand-in has no %s\n", name);
+    return found;
+}
+
+static const char *open_gpu(void)
+{
+    char path[700];
+    const char *build = getenv("BUILDDIR");
+    snprintf(path, sizeof path, "%s/tests/.libs/zinf-cuda-standin.so", build ? build : ".");
+    setenv("ZINF_CUDA_MODULE", path, 1);
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module) {
+        printf("Bail out! %s\n", dlerror());
+        exit(1);
+    }
+    *(void **)&gpu.start = find(module, "standin_start");
+    *(void **)&gpu.skip_waits = find(module, "standin_skip_waits");
+    *(void **)&gpu.waits = find(module, "standin_waits");
+    *(void **)&gpu.faults = find(module, "standin_faults");
+    *(void **)&gpu.live = find(module, "standin_live");
+    return NULL;
+}
+
+static void begin_gpu(const struct setting *s)
+{
+    struct standin_options options = {
+        .seed = s->seed, .dawdle_us = s->seed ? 300 : 0, .memory_bytes = 1u << 30};
+    gpu.start(&options);
+    gpu.skip_waits(40, s->skip_waits);
+}
+
+static void end_gpu(const struct setting *s)
+{
+    CHECKF(!gpu.faults(), "%d faults of the stand-in", gpu.faults());
+    CHECKF(!gpu.live(), "%d objects left", gpu.live());
+    CHECKF(gpu.waits() > 40 || !s->seed, "%d waits", gpu.waits());
+}
+#else
+static const char *open_gpu(void)
+{
+    return zinf_device_cuda_why_not();
+}
+
+static void begin_gpu(const struct setting *s)
+{
+    (void)s;
+}
+
+static void end_gpu(const struct setting *s)
+{
+    (void)s;
+}
+#endif
+
+/* ---- one training ---- */
+
+static struct zinf_config *configure(const struct setting *s)
+{
+    char text[2048];
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    struct zinf_config *config = NULL;
+    context.device_memory = s->device_memory;
+    snprintf(text, sizeof text,
+             "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d,"
+             "\"gradient_clipping\": %g, %s"
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, "
+             "\"weight_decay\": 0.1}},"
+             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
+             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
+             "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\"%s}}",
+             BATCH, s->accumulation ? s->accumulation : 1, s->clip,
+             s->precision ? s->precision : "", s->param ? s->param : "cpu", drive,
+             s->optimizer ? s->optimizer : "cpu", drive, s->schedule ? s->schedule : "serial",
+             s->extra ? s->extra : "");
+    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
+    return config;
+}
+
+static void draw_tokens(int step, bool sparse, int32_t *ids, int32_t *targets)
+{
+    for (uint32_t i = 0; i < ROWS; i++) {
+        uint32_t counter[4] = {i, (uint32_t)step, 0, 0}, bits[4];
+        zinf_philox(counter, 3, bits);
+        ids[i] = (int32_t)(bits[0] % VOCAB);
+        targets[i] = sparse && step % 2 && i % SEQ ? -1 : (int32_t)(bits[1] % VOCAB);
+    }
+}
+
+static void run_steps(struct zinf_trainer *t, const struct setting *s, struct outcome *out)
+{
+    static int32_t ids[ROWS], targets[ROWS];
+    for (int step = 0; step < STEPS && !out->failed; step++) {
+        struct zinf_step_result r = {0};
+        draw_tokens(step, s->sparse, ids, targets);
+        out->failed = zinf_trainer_step(t, ids, targets, &r) != 0;
+        out->loss[step] = r.loss;
+        out->norm[step] = r.grad_norm;
+        out->n_redone = r.n_redone;
+        snprintf(out->schedule, sizeof out->schedule, "%s", r.schedule ? r.schedule : "");
+    }
+}
+
+static void run_on(enum zinf_device_kind device, const struct setting *s, const char *name,
+                   struct outcome *out)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = {.mode = ZINF_TRAINER_TRAIN,
+                                           .model_path = model,
+                                           .seed = 5,
+                                           .config = config,
+                                           .seq_len = SEQ,
+                                           .device = device};
+    memset(out, 0, sizeof *out);
+    if (!config)
+        return;
+    if (device == ZINF_DEVICE_CUDA)
+        begin_gpu(s);
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    if (t) {
+        run_steps(t, s, out);
+        CHECKF(!out->failed || s->skip_waits, "%s", zinf_error());
+        snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+        CHECKF(out->failed || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    if (device == ZINF_DEVICE_CUDA)
+        end_gpu(s);
+}
+
+static bool is_same(const struct outcome *a, const struct outcome *b)
+{
+    return !a->failed && !b->failed && !memcmp(a->loss, b->loss, sizeof a->loss) &&
+           !memcmp(a->norm, b->norm, sizeof a->norm) && same_weights(a->folder, b->folder);
+}
+
+static void check_same(const struct outcome *a, const struct outcome *b, const char *what)
+{
+    for (int i = 0; i < STEPS; i++) {
+        CHECKF(a->loss[i] == b->loss[i], "%s: loss %d: %.17g, %.17g", what, i, a->loss[i],
+               b->loss[i]);
+        CHECKF(a->norm[i] == b->norm[i], "%s: norm %d: %.17g, %.17g", what, i, a->norm[i],
+               b->norm[i]);
+    }
+    CHECKF(same_weights(a->folder, b->folder), "%s: weights differ", what);
+}
+
+/* Relative distance of the losses, step by step. */
+static void check_near(const struct outcome *a, const struct outcome *b, double bound)
+{
+    for (int i = 0; i < STEPS; i++)
+        CHECKF(fabs(a->loss[i] - b->loss[i]) <= bound * fabs(b->loss[i]), "loss %d: %.9g, %.9g", i,
+               a->loss[i], b->loss[i]);
+}
+
+/* ---- cases ---- */
+
+/* What differs in what waits for what. */
+static const struct {
+    const char *param, *optimizer, *schedule;
+} ways[] = {
+    {"none", "cpu", "prefetch"},
+    {"none", "cpu", "update-in-forward"},
+    {"cpu", "cpu", "prefetch"},
+    {"cpu", "nvme", "update-in-backward"},
+    {"nvme", "nvme", "serial"},
+    {"nvme", "nvme", "prefetch"},
+    {"nvme", "nvme", "update-in-forward"},
+    {"nvme", "nvme", "update-in-backward"},
+};
+
+/* Each way against one thing after another from RAM, and that against the host. */
+static void check_ways(struct setting s, double bound)
+{
+    struct outcome host, reference, other;
+    run_on(ZINF_DEVICE_HOST, &s, "host", &host);
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    check_near(&reference, &host, bound);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char what[200];
+        s.param = ways[i].param;
+        s.optimizer = ways[i].optimizer;
+        s.schedule = ways[i].schedule;
+        s.seed = 1 + i;
+        snprintf(what, sizeof what, "param %s, optimizer %s, %s", s.param, s.optimizer, s.schedule);
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        check_same(&reference, &other, what);
+        CHECKF(!strcmp(other.schedule, s.schedule), "%s: ran %s", what, other.schedule);
+        if (s.clip > 0 && !strcmp(s.schedule, "update-in-backward"))
+            CHECKF(other.n_redone > 0, "%s: no step was redone", what);
+    }
+}
+
+static void test_fp32(void)
+{
+    struct setting s = {.accumulation = 1};
+    check_ways(s, 2e-6);
+}
+
+static void test_bf16_clipping(void)
+{
+    struct setting s = {.accumulation = MAX_ACCUMULATION,
+                        .clip = 4,
+                        .sparse = true,
+                        .precision = "\"bf16\": {\"enabled\": true},"};
+    check_ways(s, 4e-3);
+}
+
+static void test_activations_elsewhere(void)
+{
+    static const char *const devices[] = {"cpu", "nvme"};
+    struct setting s = {.accumulation = MAX_ACCUMULATION, .param = "nvme", .optimizer = "nvme"};
+    struct outcome reference, other;
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    for (uint64_t i = 0; i < 2; i++) {
+        char extra[100];
+        snprintf(extra, sizeof extra,
+                 ", \"activation_device\": \"%s\", \"activation_checkpointing\": \"always\"",
+                 devices[i]);
+        s.extra = extra;
+        s.schedule = i % 2 ? "update-in-forward" : "prefetch";
+        s.seed = 20 + i;
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        check_same(&reference, &other, extra);
+    }
+}
+
+static bool has_room(const struct setting *s)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = {.mode = ZINF_TRAINER_TRAIN,
+                                           .model_path = model,
+                                           .config = config,
+                                           .seq_len = SEQ,
+                                           .device = ZINF_DEVICE_CUDA};
+    begin_gpu(s);
+    bool good = !zinf_trainer_create(&t, &options);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return good;
+}
+
+/* So little memory that fetches take turns in few slots: a slot's next tenant waits for the last.
+ */
+static void test_few_slots(void)
+{
+    struct setting s = {.accumulation = 1, .extra = ", \"look_ahead\": 1"};
+    struct outcome reference, other;
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    s.device_memory = (uint64_t)64 << 20;
+    for (uint64_t step = s.device_memory / 2; step >= 8192; step /= 2) {
+        s.device_memory -= step;
+        if (!has_room(&s))
+            s.device_memory += step;
+    }
+    for (s.seed = 1; s.seed <= 3; s.seed++) {
+        s.param = s.seed == 3 ? "nvme" : "cpu";
+        s.schedule = s.seed == 2 ? "update-in-forward" : "prefetch";
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        check_same(&reference, &other, "few slots");
+    }
+}
+
+#ifdef CUDA_STANDIN
+/* The test can fail: without the waits of queues for events, some order of running shows it. */
+static void test_waits_left_out_show(void)
+{
+    struct setting s = {.accumulation = 1, .param = "none", .optimizer = "cpu"};
+    struct outcome reference, other;
+    int shown = 0;
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    s.param = "nvme";
+    s.schedule = "prefetch";
+    s.skip_waits = 1000000;
+    for (s.seed = 1; s.seed <= 4; s.seed++) {
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        shown += !is_same(&reference, &other);
+    }
+    CHECKF(shown > 0, "no run without waits went wrong");
+}
+#endif
+
+int main(void)
+{
+    struct zinf_model_shape shape = {
+        .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = VOCAB, .context = 16};
+    cJSON *config = NULL;
+    const char *missing = open_gpu();
+    if (missing) {
+        printf("1..0 # SKIP %s\n", missing);
+        return 0;
+    }
+    make_work("cuda-train");
+    zinf_log_set_level(ZINF_LOG_ERROR);
+    snprintf(drive, sizeof drive, "%s/drive", work);
+    snprintf(model, sizeof model, "%s/model", work);
+    zinf_make_dirs(drive);
+    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
+    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, model), "%s", zinf_error());
+    cJSON_Delete(config);
+    TAP_RUN(test_fp32);
+    TAP_RUN(test_bf16_clipping);
+    TAP_RUN(test_activations_elsewhere);
+    TAP_RUN(test_few_slots);
+#ifdef CUDA_STANDIN
+    TAP_RUN(test_waits_left_out_show);
+#endif
+    remove_work();
+    return tap_done();
+}
