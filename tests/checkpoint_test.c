@@ -266,11 +266,36 @@ static void test_state_is_exact(void)
     check_state("SGD", precisions[1], 1);
 }
 
+/* Of a matrix as the file has it: a mean for each row, and one for each column; a vector is whole.
+ */
+static void check_factors(const char *folder)
+{
+    char path[800];
+    struct zinf_tensors *moment = NULL, *weights = NULL;
+    CHECKF(!zinf_tensors_open(&weights, folder), "%s", zinf_error());
+    for (int which = 1; weights && which <= 2; which++) {
+        snprintf(path, sizeof path, "%s/optimizer/moment%d.safetensors", folder, which);
+        CHECKF(!zinf_tensors_open(&moment, path), "%s", zinf_error());
+        for (uint64_t i = 0; moment && i < zinf_tensors_count(weights); i++) {
+            const struct zinf_tensor_info *w = zinf_tensors_at(weights, i);
+            const struct zinf_tensor_info *m = zinf_tensors_find(moment, w->name);
+            uint64_t n = w->rank == 2 || which == 1 ? w->shape[which - 1] : 0;
+            CHECKF((m ? m->n_elems : 0) == n, "%s: moment %d has %llu elements", w->name, which,
+                   (unsigned long long)(m ? m->n_elems : 0));
+        }
+        zinf_tensors_close(moment);
+    }
+    zinf_tensors_close(weights);
+}
+
 static void test_small_state_is_exact(void)
 {
     for (int i = 0; i < 3; i++) {
+        char folder[700];
         check_state("AdamW8bit", precisions[i], 2);
         check_state("Adafactor", precisions[i], 2);
+        snprintf(folder, sizeof folder, "%s/a/checkpoint-%d", work, STEPS);
+        check_factors(folder);
     }
 }
 
