@@ -1,7 +1,7 @@
 /*
  * optimizer: which optimizer the configuration names, how its moments are kept, what the state of a
- * sub-group takes, and where its pages go. Adafactor's tensors must be whole: a unit is one sub-group then, and the
- * vocabulary matrix one unit.
+ * sub-group takes, and where its pages go. Adafactor's tensors must be whole: a unit is one
+ * sub-group then, and the vocabulary matrix one unit.
  */
 #include "train/trainer.h"
 
