@@ -214,6 +214,8 @@ static void check_near(const struct outcome *a, const struct outcome *b, double 
 static const struct {
     const char *param, *optimizer, *schedule;
 } ways[] = {
+    {"none", "none", "prefetch"},
+    {"none", "none", "update-in-forward"},
     {"none", "cpu", "prefetch"},
     {"none", "cpu", "update-in-forward"},
     {"cpu", "cpu", "prefetch"},
