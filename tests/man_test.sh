@@ -21,7 +21,7 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
 done
 
 for command in init train eval generate gradients export inspect config report "bench nvme" \
-    "bench optim"; do
+    "bench optim" "bench gemm" "bench attention" "bench pcie"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
     used=$("$BUILDDIR/zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
