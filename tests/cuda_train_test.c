@@ -183,12 +183,6 @@ static void run_on(enum zinf_device_kind device, const struct setting *s, const 
         end_gpu(s);
 }
 
-static bool is_same(const struct outcome *a, const struct outcome *b)
-{
-    return !a->failed && !b->failed && !memcmp(a->loss, b->loss, sizeof a->loss) &&
-           !memcmp(a->norm, b->norm, sizeof a->norm) && same_weights(a->folder, b->folder);
-}
-
 static void check_same(const struct outcome *a, const struct outcome *b, const char *what)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -320,6 +314,12 @@ static void test_few_slots(void)
 }
 
 #ifdef CUDA_STANDIN
+static bool is_same(const struct outcome *a, const struct outcome *b)
+{
+    return !a->failed && !b->failed && !memcmp(a->loss, b->loss, sizeof a->loss) &&
+           !memcmp(a->norm, b->norm, sizeof a->norm) && same_weights(a->folder, b->folder);
+}
+
 /* The test can fail: without the waits of queues for events, some order of running shows it. */
 static void test_waits_left_out_show(void)
 {
