@@ -192,7 +192,9 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 static int run_waiting(struct zinf_trainer *t, double *norm)
 {
     bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD, steady = apart || all_pending(t, false);
-    int code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
+    int code = apart ? trainer_settle(t) : 0; /* of another schedule */
+    if (!code)
+        code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
     if (code)
         return code;
     *norm = grad_norm(t);
@@ -239,7 +241,9 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     zinf_executor_take_times(t->executor, times);
     if (code)
         return code;
-    if (t->planned)
+    if (t->options.changes_schedule)
+        t->wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
+    if (t->planned && !t->options.changes_schedule)
         return trainer_calibrate(t, times);
     trainer_measure_end(t);
     t->planned = true;
