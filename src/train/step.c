@@ -59,6 +59,7 @@ static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32
     *count = count_targets(targets, n);
     t->heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
     atomic_store(&t->partial, 0);
+    atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
     return 0;
 }
@@ -162,7 +163,6 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
-    atomic_store(&t->give_up, false);
     code = zinf_executor_run(t->executor, &t->speculate);
     if (code)
         return code;
@@ -264,7 +264,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
         return code;
     t->step++;
     bool rests = t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
-    double expected = rests ? t->predicted_rest : t->predicted_seconds;
+    double expected = trainer_expected(t, rests);
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->schedule);
     code = run_step(t, &norm, &times);
     if (code)
