@@ -190,6 +190,7 @@ struct grid {
 
 static bool prepare(void)
 {
+    scheduler.sanitizer = NULL; /* another thread's, it may be */
     for (int i = 0; i < n_lanes; i++)
         if (fiber_prepare(&lanes[i].fiber, thread_main, NULL)) {
             standin_fault(cudaErrorMemoryAllocation, "no memory for fibers");
