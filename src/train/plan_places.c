@@ -43,9 +43,31 @@ static bool is_block(const struct zinf_trainer *t, uint32_t unit)
     return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
 }
 
+/* By offload_optimizer.ratio: from this unit on the optimizer's state is on the device, and so is
+ * the gradient. The table's tiles stay together. */
+static uint32_t first_on_device(const struct zinf_trainer *t)
+{
+    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), unit = 0;
+    double on_cpu = t->config->offload_optimizer.ratio * (double)t->layout.total_elems, before = 0;
+    if (!trains(t) || t->config->offload_optimizer.ratio >= 1)
+        return t->n_units;
+    while (unit < t->n_units) {
+        double elems = 0;
+        uint32_t end = unit ? unit + 1 : tiles;
+        for (uint32_t u = unit; u < end; u++)
+            elems += (double)t->layout.units[u].slice_elems;
+        if (before + elems / 2 > on_cpu)
+            break;
+        before += elems;
+        unit = end;
+    }
+    return unit;
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
+    uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
         bool late_block =
@@ -61,6 +83,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
             p->grad = ZINF_TIER_HOST;
+        if (u >= device_from)
+            p->state = p->grad = ZINF_TIER_DEVICE;
         if (trains(t) && p->state == ZINF_TIER_DRIVE &&
             (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
