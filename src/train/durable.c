@@ -77,6 +77,7 @@ static uint64_t layout_number(const struct zinf_trainer *t)
     const uint64_t kinds[] = {t->dtype,
                               t->form,
                               t->hyper.kind,
+                              t->moments,
                               l->rank,
                               l->world,
                               XXH3_64bits(s->family, strlen(s->family)),
