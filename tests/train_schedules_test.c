@@ -25,6 +25,7 @@ struct setting {
     uint64_t host_memory; /* 0: not given */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
+    bool changes_schedule;
 };
 struct outcome {
     double loss[STEPS], norm[STEPS];
@@ -93,7 +94,8 @@ static void run(const struct setting *s, const char *name, struct outcome *out)
                                            .seq_len = SEQ,
                                            .device = ZINF_DEVICE_HOST,
                                            .faults = s->faults,
-                                           .delay_us = s->delay_us};
+                                           .delay_us = s->delay_us,
+                                           .changes_schedule = s->changes_schedule};
     memset(out, 0, sizeof *out);
     if (!config)
         return;
@@ -240,6 +242,25 @@ static void test_overflows_are_taken_back(void)
     CHECKF(skipped > 0 && skipped < STEPS, "%d of %d steps overflow", skipped, STEPS);
 }
 
+/* What one schedule leaves to be done the next one finds. */
+static void test_schedules_in_turn(void)
+{
+    static const char *const precisions[] = {NULL, "\"bf16\": {\"enabled\": true},"};
+    for (int i = 0; i < 2; i++)
+        for (int clips = 0; clips < 2; clips++) {
+            struct setting s = {
+                .precision = precisions[i], .clip = clips ? 7 : 1000, .sparse = clips};
+            struct outcome reference, other;
+            s.schedule = "serial";
+            run(&s, "reference", &reference);
+            s.schedule = "auto";
+            s.changes_schedule = true;
+            run(&s, "other", &other);
+            check_same(&reference, &other, clips ? "in turn, clips" : "in turn");
+            CHECKF(!strcmp(other.schedule, "update-in-backward"), "ran %s", other.schedule);
+        }
+}
+
 static void test_activations_elsewhere(void)
 {
     static const char *const extras[] = {
@@ -305,6 +326,7 @@ int main(void)
     TAP_RUN(test_layer_major_reads_once);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
+    TAP_RUN(test_schedules_in_turn);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_budgets_are_filled);
     TAP_RUN(test_late_and_short_transfers_and_lanes);

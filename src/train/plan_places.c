@@ -122,16 +122,24 @@ bool plan_stages_grads(const struct zinf_trainer *t)
     return false;
 }
 
+static bool unit_uses_tiles(const struct zinf_trainer *t, uint32_t unit)
+{
+    const struct zinf_home *p = &t->homes[unit];
+    return p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
+           p->grad == ZINF_TIER_DRIVE ||
+           (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct);
+}
+
+int plan_n_tile_groups(const struct zinf_trainer *t)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
+        if (unit_uses_tiles(t, u))
+            n += t->layout.units[u].n_groups;
+    return (int)n;
+}
+
 bool plan_uses_tiles(const struct zinf_trainer *t)
 {
-    if (!trains(t))
-        return false;
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        const struct zinf_home *p = &t->homes[u];
-        if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-            p->grad == ZINF_TIER_DRIVE ||
-            (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct))
-            return true;
-    }
-    return false;
+    return plan_n_tile_groups(t) > 0;
 }
