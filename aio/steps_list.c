@@ -84,7 +84,8 @@ static void see_folder(const char *folder, void (*see)(void *, const struct zinf
     info.n_paths = plan.n_paths;
     info.store_bytes = plan.file_bytes;
     info.alive = is_alive(folder);
-    if (!plan.path && !zinf_file_read(path, MAX_AREA_BYTES, &area, &bytes))
+    /* One that is not ready is about to be removed: nobody goes on from it. */
+    if (!plan.path && plan.ready && !zinf_file_read(path, MAX_AREA_BYTES, &area, &bytes))
         read_commits(&info, area, bytes, &plan);
     see(arg, &info);
 out:

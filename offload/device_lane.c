@@ -45,7 +45,7 @@ void device_lane_run(struct zinf_executor *e, enum zinf_lane lane)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         if (p->ops[i].lane != lane)
             continue;
-        if (!executor_try(e, i, true))
+        if (executor_pick(e, &i, 1, true) < 0)
             break;
         uint64_t begin = zinf_now_ns();
         int code = enqueue(e, i);

@@ -1,13 +1,16 @@
 /*
- * drive_lane: READ and WRITE. Operations are submitted in program order as soon as their waits are
- * done, so several are under way and the drive's queue stays deep across them; each is done when
- * its own request completes.
+ * drive_lane: READ and WRITE. An operation is submitted as soon as its waits are done, so several
+ * are under way and the drive's queue stays deep across them; each is done when its own request
+ * completes. The program's order is their priority: one whose waits last longer than was planned
+ * does not hold up those behind it, and what it asks for then goes before theirs.
  */
 #include "offload/executor.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #define MAX_UNDER_WAY 16
+#define WINDOW 32 /* next operations that are looked at */
 /* How long to look only at the drive while the next operation still waits for another lane. */
 #define LOOK_NS 200000u
 
@@ -87,6 +90,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
         .offset = o->where.offset,
         .bytes = o->where.bytes,
         .memory = zinf_address(&o->at[0]),
+        .priority = INT_MAX - (int)op,
         .user = slot,
     };
     if (!lane->under_way) {
@@ -126,33 +130,56 @@ static bool reap(struct drive_lane *lane, uint64_t timeout_ns)
     return true;
 }
 
-/* Starts operation op, reaping while it must wait. False: the run has failed. */
-static bool start(struct drive_lane *lane, uint32_t op)
+static int start(struct drive_lane *lane, uint32_t op)
 {
-    struct zinf_executor *e = lane->executor;
-    while (!executor_try(e, op, lane->under_way == 0)) {
-        if (executor_failed(e))
-            return false;
-        reap(lane, LOOK_NS);
-    }
-    if (executor_skip(e, op))
-        return true;
     struct slot *slot;
+    if (executor_skip(lane->executor, op))
+        return 0;
     while (!(slot = free_slot(lane)))
         reap(lane, UINT64_MAX);
     int code = submit(lane, slot, op);
     if (code)
-        executor_fail(e, code);
-    return !code;
+        executor_fail(lane->executor, code);
+    return code;
+}
+
+/* The lane's next operations, in the program's order. */
+struct window {
+    uint32_t ops[WINDOW], next; /* next: of the program, to look at */
+    int n;
+};
+
+static void look_ahead(const struct drive_lane *lane, struct window *w)
+{
+    const struct zinf_program *p = lane->executor->program;
+    for (; w->n < WINDOW && w->next < p->n_ops; w->next++)
+        if (p->ops[w->next].lane == lane->number)
+            w->ops[w->n++] = w->next;
+}
+
+static void take_out(struct window *w, int i)
+{
+    w->n--;
+    memmove(&w->ops[i], &w->ops[i + 1], (size_t)(w->n - i) * sizeof *w->ops);
 }
 
 void drive_lane_run(struct drive_lane *lane)
 {
-    const struct zinf_program *p = lane->executor->program;
-    bool good = true;
-    for (uint32_t i = 0; good && i < p->n_ops; i++)
-        if (p->ops[i].lane == lane->number)
-            good = start(lane, i);
+    struct zinf_executor *e = lane->executor;
+    struct window w = {.n = 0};
+    for (look_ahead(lane, &w); w.n; look_ahead(lane, &w)) {
+        int i = executor_pick(e, w.ops, w.n, lane->under_way == 0);
+        if (i < 0 && executor_failed(e))
+            break;
+        if (i < 0) {
+            reap(lane, LOOK_NS);
+            continue;
+        }
+        uint32_t op = w.ops[i];
+        take_out(&w, i);
+        if (start(lane, op))
+            break;
+    }
     while (lane->under_way)
         reap(lane, UINT64_MAX);
 }

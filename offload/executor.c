@@ -30,18 +30,29 @@ static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
     return e->in_flight[op->lane] < MAX_IN_FLIGHT;
 }
 
-bool executor_try(struct zinf_executor *e, uint32_t op, bool wait)
+static int first_ready(const struct zinf_executor *e, const uint32_t *ops, int n)
 {
-    const struct zinf_op *o = &e->program->ops[op];
+    for (int i = 0; i < n; i++)
+        if (ready(e, &e->program->ops[ops[i]]))
+            return i;
+    return -1;
+}
+
+int executor_pick(struct zinf_executor *e, const uint32_t *ops, int n, bool wait)
+{
+    enum zinf_lane lane = e->program->ops[ops[0]].lane;
+    int found = -1;
     pthread_mutex_lock(&e->lock);
-    while (wait && !e->failed && !ready(e, o)) {
-        e->waiting[o->lane] = op;
-        pthread_cond_wait(&e->may_start[o->lane], &e->lock);
+    while (!e->failed && (found = first_ready(e, ops, n)) < 0 && wait) {
+        e->waiting[lane] = ops;
+        e->n_waiting[lane] = n;
+        pthread_cond_wait(&e->may_start[lane], &e->lock);
     }
-    e->waiting[o->lane] = NOT_WAITING;
-    bool now = !e->failed && ready(e, o);
+    e->n_waiting[lane] = 0;
+    if (e->failed)
+        found = -1;
     pthread_mutex_unlock(&e->lock);
-    return now;
+    return found;
 }
 
 bool executor_failed(struct zinf_executor *e)
@@ -79,8 +90,8 @@ void executor_fail_in(struct zinf_executor *e, uint32_t op, int code)
 void executor_wake(struct zinf_executor *e)
 {
     for (int lane = 0; lane < ZINF_LANES; lane++) {
-        uint32_t next = e->waiting[lane], last = e->ending[lane];
-        if (next != NOT_WAITING && ready(e, &e->program->ops[next]))
+        uint32_t last = e->ending[lane];
+        if (e->n_waiting[lane] && first_ready(e, e->waiting[lane], e->n_waiting[lane]) >= 0)
             pthread_cond_signal(&e->may_start[lane]);
         if (last != NOT_WAITING && e->queued_ns[last] &&
             executor_waits_done(e, &e->program->ops[last]))
@@ -150,7 +161,7 @@ static void run_lane(struct zinf_executor *e, enum zinf_lane lane)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         if (p->ops[i].lane != lane)
             continue;
-        if (!executor_try(e, i, true))
+        if (executor_pick(e, &i, 1, true) < 0)
             return;
         if (executor_skip(e, i))
             continue;
@@ -338,7 +349,7 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         pthread_cond_init(&e->may_start[lane], NULL);
         pthread_cond_init(&e->may_end[lane], NULL);
-        e->waiting[lane] = e->ending[lane] = NOT_WAITING;
+        e->ending[lane] = NOT_WAITING;
     }
     int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
     if (!code)

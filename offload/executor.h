@@ -30,7 +30,8 @@ struct zinf_executor {
     pthread_mutex_t lock;
     pthread_cond_t changed;               /* programs and arrivals */
     pthread_cond_t may_start[ZINF_LANES]; /* the lane's operation in waiting is ready */
-    uint32_t waiting[ZINF_LANES];         /* which operation that is, or NOT_WAITING */
+    const uint32_t *waiting[ZINF_LANES];  /* which operations any of which would do */
+    int n_waiting[ZINF_LANES];            /* how many; 0: the lane does not wait */
     const struct zinf_program *program;
     uint64_t generation; /* of programs given */
     uint64_t *done_ns;   /* [n_ops] when it ended; 0: not yet */
@@ -53,9 +54,10 @@ struct zinf_executor {
     struct zinf_trace *trace;
 };
 
-/* True if operation op may start now; with wait, blocks until it may or the run has failed. */
-bool executor_try(struct zinf_executor *e, uint32_t op, bool wait);
-/* True if op is left out: it is marked as done. After executor_try. */
+/* Index of the first of n operations of a lane that may start now; with wait, blocks until there is
+ * one. -1: there is none, or the run has failed. */
+int executor_pick(struct zinf_executor *e, const uint32_t *ops, int n, bool wait);
+/* True if op is left out: it is marked as done. After executor_pick. */
 bool executor_skip(struct zinf_executor *e, uint32_t op);
 /* Before op starts in a lane that stood still: says which lane it waited for. */
 void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns);

@@ -20,8 +20,8 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     fi
 done
 
-for command in init train eval generate gradients export estimate inspect config report "bench nvme" \
-    "bench optim"; do
+for command in init train eval generate gradients export estimate inspect config report \
+    "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
     used=$("$BUILDDIR/zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)

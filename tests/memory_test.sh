@@ -1,6 +1,7 @@
 #!/bin/sh
 # What a training run takes of memory is what its ledger printed before it began: the process's
-# peak resident set within 5 % of the planned device and host memory, in three placements.
+# peak resident set within 5 % of the planned device and host memory, in three placements; also when
+# it saves after every step, and when it goes on from such a checkpoint.
 if [ -n "${ZINF_SANITIZER-}" ]; then
     echo "1..0 # SKIP a sanitizer's own memory hides ours"
     exit 0
@@ -26,17 +27,19 @@ number() { # key, file
     sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$2"
 }
 
-measure() { # parameters, state, threads
+measure() { # parameters, state, threads, what else, options...
     count=$((count + 1))
-    name="parameters $1, state $2, $3 threads"
+    name="parameters $1, state $2, $3 threads${4:+, $4}"
     cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
  "zero_optimization": {"stage": 3, "sub_group_size": 1e6,
     "offload_param": {"device": "$1", "nvme_path": "$work/drive"},
     "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
 END
+    threads=$3
+    shift $(($# > 4 ? 4 : $#))
     "$zinf" train --model model --data text.txt --output out --config config.json --steps 3 \
-        --seq-len 128 --threads "$3" --progress none >said.out 2>said.err
+        --seq-len 128 --threads "$threads" --progress none "$@" >said.out 2>said.err
     status=$?
     peak=$(number peak_resident_bytes said.out)
     planned=$(number planned_bytes said.out)
@@ -50,7 +53,6 @@ END
     fi
     echo "# peak $peak of planned $planned: $((peak - planned)) bytes," \
         "$((1000 * peak / planned - 1000)) per mille"
-    rm -rf out
 }
 
 measure none none 1
@@ -58,5 +60,10 @@ measure none none 2
 measure cpu cpu 2
 measure nvme nvme 1
 measure nvme nvme 2
+for place in none cpu nvme; do
+    measure $place $place 1 "saving" --save-every 1 --output saves
+    measure $place $place 1 "going on" --output saves --steps 5 --resume
+    rm -rf saves
+done
 echo "1..$count"
 exit $failed

@@ -330,9 +330,10 @@ static void test_list(void)
     CHECK(!seen.alive && seen.committed && seen.commits == 3 && seen.same_boot && !seen.flushed);
     CHECK(seen_scalar == 2 && seen.payload_bytes == 24 && seen.n_paths == 1);
     CHECK(!open_machine(&m, &p) && recovered(&m) == 2);
-    zinf_steps_forget(m.store);
+    zinf_steps_forget(m.store); /* as if killed before the files are removed */
+    CHECK(!zinf_steps_list(folder, see, NULL) && n_seen == 3 && !seen.committed);
     close_machine(&m);
-    CHECK(!zinf_steps_list(folder, see, NULL) && n_seen == 2);
+    CHECK(!zinf_steps_list(folder, see, NULL) && n_seen == 3);
     CHECK(zinf_steps_list("/nonexistent", see, NULL) == -ENOENT);
 }
 

@@ -25,6 +25,8 @@ struct setting {
     uint64_t host_memory; /* 0: not given */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
+    bool changes_schedule;
+    double on_device; /* of the optimizer's state */
 };
 struct outcome {
     double loss[STEPS], norm[STEPS];
@@ -48,13 +50,14 @@ static struct zinf_config *configure(const struct setting *s)
              "\"weight_decay\": 0.1}},"
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
              "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\", \"accumulation_order\": \"%s\","
              "\"direct\": %s%s}}",
              BATCH, s->accumulation ? s->accumulation : 1, s->clip,
              s->precision ? s->precision : "", s->param ? s->param : "nvme", drive,
-             s->optimizer ? s->optimizer : "nvme", drive, s->schedule ? s->schedule : "auto",
-             s->order ? s->order : "auto", s->copies ? "false" : "true", s->extra ? s->extra : "");
+             s->optimizer ? s->optimizer : "nvme", drive, 1 - s->on_device,
+             s->schedule ? s->schedule : "auto", s->order ? s->order : "auto",
+             s->copies ? "false" : "true", s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -93,7 +96,8 @@ static void run(const struct setting *s, const char *name, struct outcome *out)
                                            .seq_len = SEQ,
                                            .device = ZINF_DEVICE_HOST,
                                            .faults = s->faults,
-                                           .delay_us = s->delay_us};
+                                           .delay_us = s->delay_us,
+                                           .changes_schedule = s->changes_schedule};
     memset(out, 0, sizeof *out);
     if (!config)
         return;
@@ -144,6 +148,7 @@ static void check_schedules(struct setting s, const char *what)
     plain.param = plain.optimizer = "none";
     plain.extra = NULL;
     plain.host_memory = 0;
+    plain.on_device = 0;
     run(&plain, "reference", &reference);
     for (int i = 0; i < 4; i++)
         for (int copies = 0; copies < 2; copies++) {
@@ -240,6 +245,50 @@ static void test_overflows_are_taken_back(void)
     CHECKF(skipped > 0 && skipped < STEPS, "%d of %d steps overflow", skipped, STEPS);
 }
 
+/* A share of the state on the device, from a part of the blocks to all units; the traffic is less.
+ */
+static void test_shares_on_the_device(void)
+{
+    static const double shares[] = {0, 0.3, 0.7, 1};
+    uint64_t read[4];
+    for (int i = 0; i < 4; i++) {
+        struct setting s = {.precision = i % 2 ? "\"bf16\": {\"enabled\": true}," : NULL,
+                            .clip = 7,
+                            .sparse = true,
+                            .accumulation = 1 + i % 2,
+                            .on_device = shares[i],
+                            .schedule = "update-in-forward"};
+        struct outcome out;
+        if (shares[i] < 1) /* else there is nothing to speculate with */
+            check_schedules(s, "a share on the device");
+        s.precision = NULL;
+        s.accumulation = 1;
+        run(&s, "share", &out);
+        read[i] = out.read[STEPS - 1];
+        CHECKF(!i || read[i] < read[i - 1], "%g on the device: %llu bytes read, before %llu",
+               shares[i], (unsigned long long)read[i], (unsigned long long)read[i ? i - 1 : 0]);
+    }
+}
+
+/* What one schedule leaves to be done the next one finds. */
+static void test_schedules_in_turn(void)
+{
+    static const char *const precisions[] = {NULL, "\"bf16\": {\"enabled\": true},"};
+    for (int i = 0; i < 2; i++)
+        for (int clips = 0; clips < 2; clips++) {
+            struct setting s = {
+                .precision = precisions[i], .clip = clips ? 7 : 1000, .sparse = clips};
+            struct outcome reference, other;
+            s.schedule = "serial";
+            run(&s, "reference", &reference);
+            s.schedule = "auto";
+            s.changes_schedule = true;
+            run(&s, "other", &other);
+            check_same(&reference, &other, clips ? "in turn, clips" : "in turn");
+            CHECKF(!strcmp(other.schedule, "update-in-backward"), "ran %s", other.schedule);
+        }
+}
+
 static void test_activations_elsewhere(void)
 {
     static const char *const extras[] = {
@@ -305,6 +354,8 @@ int main(void)
     TAP_RUN(test_layer_major_reads_once);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
+    TAP_RUN(test_shares_on_the_device);
+    TAP_RUN(test_schedules_in_turn);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_budgets_are_filled);
     TAP_RUN(test_late_and_short_transfers_and_lanes);

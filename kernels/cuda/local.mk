@@ -37,7 +37,7 @@ endif
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
 	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
-EXTRA_DIST += tests/cuda_twin.h
+EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
 check_LTLIBRARIES = libcuda_standin.la

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 
-extern const struct cli_command bench_nvme, bench_optim;
+extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie;
 
 /* The cache: one JSON object, "zinf/bench.json" under $XDG_CACHE_HOME or ~/.cache. Every result is
  * an object under section and key, with "date" (UTC) added, such as "nvme" -> "/mnt/ssd" ->

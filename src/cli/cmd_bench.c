@@ -3,7 +3,8 @@
  */
 #include "cli/bench.h"
 
-static const struct cli_command *const modes[] = {&bench_nvme, &bench_optim};
+static const struct cli_command *const modes[] = {&bench_nvme, &bench_optim, &bench_gemm,
+                                                  &bench_attention, &bench_pcie};
 #define N_MODES (sizeof modes / sizeof *modes)
 
 static const char usage[] =
@@ -13,6 +14,9 @@ static const char usage[] =
     "\n"
     "  nvme                  drives: reads, writes, latency, best settings\n"
     "  optim                 CPU optimizers against memory bandwidth\n"
+    "  gemm                  matrix products on the device\n"
+    "  attention             attention on the device, forward and backward\n"
+    "  pcie                  copies between host memory and a GPU\n"
     "\n"
     "'zinf bench MODE --help' lists a mode's options.\n";
 
@@ -38,4 +42,5 @@ static int run(int argc, char **argv)
     return CLI_USAGE;
 }
 
-const struct cli_command cli_bench = {"bench", "measure drives and CPU optimizers", usage, run};
+const struct cli_command cli_bench = {"bench", "measure drives, optimizers and the device", usage,
+                                      run};

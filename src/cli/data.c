@@ -30,7 +30,7 @@ static int open_token_file(const char *path, struct zinf_token_source *out)
     return 0;
 }
 
-static int parse_device(const char *text, enum zinf_device_kind *out)
+int data_parse_device(const char *text, enum zinf_device_kind *out)
 {
     static const char *const names[] = {"auto", "host", "cuda"};
     *out = ZINF_DEVICE_AUTO;
@@ -51,13 +51,13 @@ int cli_check_common(const struct cli_common *c)
 {
     enum zinf_device_kind device;
     int code = cli_need("--model DIR", c->model);
-    return code ? code : parse_device(c->device, &device);
+    return code ? code : data_parse_device(c->device, &device);
 }
 
 int cli_session_shape(struct cli_session *s, const struct cli_common *c)
 {
     memset(s, 0, sizeof *s);
-    int code = parse_device(c->device, &s->device);
+    int code = data_parse_device(c->device, &s->device);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)

@@ -47,6 +47,8 @@ int cli_session_data(struct cli_session *s, const struct cli_strings *files,
 int cli_session_config(struct cli_session *s, const struct cli_common *c);
 void cli_session_close(struct cli_session *s);
 int cli_need(const char *option, const void *value); /* -EINVAL: the option is missing */
+/* auto, host or cuda; NULL is auto. -EINVAL with a sentence. */
+int data_parse_device(const char *text, enum zinf_device_kind *out);
 /* -EINVAL, a wrong use of the command: --model is missing, --device has a name that is not known */
 int cli_check_common(const struct cli_common *c);
 

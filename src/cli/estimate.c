@@ -186,6 +186,7 @@ void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *c
                  add_drives(cache, &config->offload_param, out);
     out->optimizer_bytes = number_of(bench_cache_find(cache, "optim", form), "bytes");
     out->device_flops = number_of(bench_cache_find(cache, "gemm", type), "flops");
+    out->link_bytes = number_of(bench_cache_find(cache, "pcie", "pinned"), "both");
     bool any = drive || out->optimizer_bytes > 0 || out->device_flops > 0;
     *source = !any ? "stated defaults; --measure measures them"
               : drive && out->device_flops > 0

@@ -8,7 +8,9 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
-	src/cli/bench_nvme_json.c src/cli/bench_optim.c
+	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
+	src/cli/bench_device.h src/cli/bench_device.c src/cli/bench_gemm.c src/cli/bench_attention.c \
+	src/cli/bench_pcie.c
 zinf_LDADD = libcore.la $(EXTERNAL_LIBS)
 
 check_PROGRAMS += tests/cli_options_test
@@ -17,5 +19,5 @@ tests_cli_options_test_SOURCES = tests/cli_options_test.c $(cli_parts)
 tests_cli_options_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cli_options_test_LDADD = $(TEST_LDADD)
 
-TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh
-EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh
+TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
+EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh

@@ -48,7 +48,7 @@ static const char USAGE_TRAIN[] =
     "  --eval-every N        steps between evaluations\n"
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
-    "  --resume[=DIR]        go on from DIR, or from the latest checkpoint of the output\n"
+    "  --resume[=DIR]        go on from DIR, or after the last step or checkpoint of the output\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal, else plain)\n"
     "The step\n"
     "  --steps N             optimizer steps\n"

@@ -23,6 +23,8 @@ static const char *hindrance(const struct zinf_trainer *t, bool asked)
 {
     if (t->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
+    if (t->config->offload_optimizer.ratio < 1)
+        return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!t->config->checksums)
         return "zinf.checksums is false";
     if (!asked && t->param_tier != ZINF_TIER_DRIVE)

@@ -29,7 +29,8 @@ bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
 /* Whether any unit from `from` on is copied to the device before use. */
 bool plan_fetches(const struct zinf_trainer *t, uint32_t from);
 bool plan_stages_grads(const struct zinf_trainer *t);
-/* Whether updates go through tiles of host memory. */
+/* Sub-groups whose updates go through tiles of host memory, and whether any do. */
+int plan_n_tile_groups(const struct zinf_trainer *t);
 bool plan_uses_tiles(const struct zinf_trainer *t);
 
 /* plan_lines.c: sets the homes, and the lines of everything else. */

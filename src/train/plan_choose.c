@@ -84,8 +84,11 @@ static void choose_host(struct zinf_trainer *t, struct choice *c)
         grow(t, c, &c->n_host_states, units);
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(t, c, &c->n_host_grads, layers);
-    if (plan_uses_tiles(t))
-        grow(t, c, &c->state_slots, MAX_STATE_SLOTS);
+    if (plan_uses_tiles(t)) {
+        plan_set_places(t, c);
+        int groups = plan_n_tile_groups(t);
+        grow(t, c, &c->state_slots, groups < MAX_STATE_SLOTS ? groups : MAX_STATE_SLOTS);
+    }
 }
 
 static void choose_device(struct zinf_trainer *t, struct choice *c)

@@ -44,9 +44,31 @@ static bool is_block(const struct zinf_trainer *t, uint32_t unit)
     return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
 }
 
+/* By offload_optimizer.ratio: from this unit on the optimizer's state is on the device, and so is
+ * the gradient. The table's tiles stay together. */
+static uint32_t first_on_device(const struct zinf_trainer *t)
+{
+    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), unit = 0;
+    double on_cpu = t->config->offload_optimizer.ratio * (double)t->layout.total_elems, before = 0;
+    if (!trains(t) || t->config->offload_optimizer.ratio >= 1)
+        return t->n_units;
+    while (unit < t->n_units) {
+        double elems = 0;
+        uint32_t end = unit ? unit + 1 : tiles;
+        for (uint32_t u = unit; u < end; u++)
+            elems += (double)t->layout.units[u].slice_elems;
+        if (before + elems / 2 > on_cpu)
+            break;
+        before += elems;
+        unit = end;
+    }
+    return unit;
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
+    uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
         bool late_block =
@@ -62,6 +84,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
             p->grad = ZINF_TIER_HOST;
+        if (u >= device_from)
+            p->state = p->grad = ZINF_TIER_DEVICE;
         if (trains(t) && p->state == ZINF_TIER_DRIVE &&
             (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
@@ -122,16 +146,24 @@ bool plan_stages_grads(const struct zinf_trainer *t)
     return false;
 }
 
+static bool unit_uses_tiles(const struct zinf_trainer *t, uint32_t unit)
+{
+    const struct zinf_home *p = &t->homes[unit];
+    return p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
+           p->grad == ZINF_TIER_DRIVE ||
+           (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct);
+}
+
+int plan_n_tile_groups(const struct zinf_trainer *t)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
+        if (unit_uses_tiles(t, u))
+            n += t->layout.units[u].n_groups;
+    return (int)n;
+}
+
 bool plan_uses_tiles(const struct zinf_trainer *t)
 {
-    if (!trains(t))
-        return false;
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        const struct zinf_home *p = &t->homes[u];
-        if (p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-            p->grad == ZINF_TIER_DRIVE ||
-            (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct))
-            return true;
-    }
-    return false;
+    return plan_n_tile_groups(t) > 0;
 }

@@ -209,6 +209,9 @@ int zinf_run_train(const struct zinf_run_options *options)
     struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
     int code = prepare(&run);
     bool last = options->steps <= run.from.step;
+    /* A step that was recovered may have been killed before what was due after it. */
+    if (!code && run.recovers && !run_has_checkpoint(&run))
+        code = save_if_due(&run, run.from.step, last);
     if (!code && last)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)

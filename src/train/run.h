@@ -51,6 +51,8 @@ int run_find_steps(struct run *run);
 int run_fall_back(struct run *run, int code);
 /* Data, configuration and counters of the recovered step. */
 int run_recover(struct run *run);
+/* Whether the recovered step is also the checkpoint that --resume means. */
+bool run_has_checkpoint(const struct run *run);
 /* The step that was just done and logged, or the state before the first, survives the process. */
 int run_commit_step(struct run *run);
 /* Results are saved: the steps go. Otherwise they stay, if there are any. */

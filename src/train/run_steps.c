@@ -157,6 +157,11 @@ int run_recover(struct run *run)
     return code;
 }
 
+bool run_has_checkpoint(const struct run *run)
+{
+    return run->from.step && checkpoint_step(run) == run->from.step;
+}
+
 int run_commit_step(struct run *run)
 {
     struct checkpoint c = {.seed = run->options->trainer.seed, .data = run->data};

@@ -41,6 +41,16 @@ int trainer_build_programs(struct zinf_trainer *t)
     return code ? code : build(t, trainer_emit_logits, &t->logits, ZINF_ORDER_DEADLINE);
 }
 
+/* Whether all updates that a step's program has are to be made. */
+static bool is_steady(const struct zinf_trainer *t, bool rests)
+{
+    bool all = rests || t->schedule == SCHEDULE_UPDATE_IN_FORWARD;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (!t->pending[u] && (all || t->deferred[u]))
+            return false;
+    return true;
+}
+
 int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2])
 {
     programs[0] = &t->gradients;
@@ -49,6 +59,22 @@ int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_progra
         return 2;
     programs[0] = t->schedule == SCHEDULE_UPDATE_IN_FORWARD ? &t->wait : &t->speculate;
     return 1;
+}
+
+/* The same by what is pending, at the beginning of a step. */
+double trainer_expected(struct zinf_trainer *t, bool rests)
+{
+    const struct zinf_program *programs[2] = {&t->wait};
+    int n = rests ? 1 : trainer_step_programs(t, programs);
+    struct zinf_machine machine = trainer_machine(t);
+    struct zinf_predict_options options = {
+        .machine = &machine, .skip = trainer_skip_op, .context = t};
+    struct zinf_prediction p;
+    if (!(t->predicted_seconds > 0))
+        return 0;
+    if (n == 2 || is_steady(t, rests))
+        return rests ? t->predicted_rest : t->predicted_seconds;
+    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
 }
 
 int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,

@@ -59,6 +59,7 @@ static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32
     *count = count_targets(targets, n);
     t->heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
     atomic_store(&t->partial, 0);
+    atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
     return 0;
 }
@@ -162,7 +163,6 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
-    atomic_store(&t->give_up, false);
     code = zinf_executor_run(t->executor, &t->speculate);
     if (code)
         return code;
@@ -192,7 +192,9 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 static int run_waiting(struct zinf_trainer *t, double *norm)
 {
     bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD, steady = apart || all_pending(t, false);
-    int code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
+    int code = apart ? trainer_settle(t) : 0; /* of another schedule */
+    if (!code)
+        code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
     if (code)
         return code;
     *norm = grad_norm(t);
@@ -239,7 +241,9 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     zinf_executor_take_times(t->executor, times);
     if (code)
         return code;
-    if (t->planned)
+    if (t->options.changes_schedule)
+        t->wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
+    if (t->planned && !t->options.changes_schedule)
         return trainer_calibrate(t, times);
     trainer_measure_end(t);
     t->planned = true;
@@ -260,7 +264,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
         return code;
     t->step++;
     bool rests = t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
-    double expected = rests ? t->predicted_rest : t->predicted_seconds;
+    double expected = trainer_expected(t, rests);
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->schedule);
     code = run_step(t, &norm, &times);
     if (code)

@@ -75,6 +75,7 @@ struct zinf_trainer_options {
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
+    bool changes_schedule; /* after every step */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);

@@ -322,6 +322,8 @@ int trainer_build_programs(struct zinf_trainer *t);
 int trainer_replan(struct zinf_trainer *t);
 /* The programs of a step of t->schedule in a steady state; returns how many. */
 int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2]);
+/* What the step that begins will take; 0: not known. rests: speculation does. */
+double trainer_expected(struct zinf_trainer *t, bool rests);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
 int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
                     double *op_seconds, struct zinf_prediction *sum);

@@ -56,9 +56,9 @@ END
     done | median)
     awk -v name="$name" -v where="$param/$state" -v seq="$seq" -v a="$((device + host))" \
         -v b="$peak" -v c="$drive" -v d="$most" -v e="$seconds" -v f="$ran" 'BEGIN {
-        printf "%-8s %-10s %5d  RAM %6.3f GB %6.3f  drive %6.3f GB %s  step %7.3f s %7.3f s %6.3f\n",
-            name, where, seq, a / 1e9, b / a, c / 1e9, c > 0 ? sprintf("%6.3f", d / c) : "     -",
-            e, f, f / e }'
+        disk = (c > 0) ? sprintf("%6.3f GB %6.3f", c / 1e9, d / c) : "-"
+        printf("%-8s %-10s %5d  RAM %6.3f GB %6.3f  drive %-18s step %7.3f s %7.3f s %6.3f\n",
+            name, where, seq, a / 1e9, b / a, disk, e, f, f / e) }'
     rm -rf "$folder/output"
 }
 echo "shape    param/state  seq  RAM estimated, ratio    drive           step: estimated, run, ratio"

@@ -4,7 +4,8 @@
  * checkpoints, with steps that outlive the process, and with both. After every kill whatever has a
  * checkpoint's name is whole, and the step on the drive is the last one logged or, where its
  * updates are late, the one before. Whenever a run comes to its end, its weights and its log are
- * those of the run that nobody killed. ZINF_TEST_KILLS, for each way, makes it longer.
+ * those of the run that nobody killed. ZINF_TEST_KILLS, for each way, makes it longer;
+ * ZINF_TEST_WAY takes one way only.
  */
 #include "aio/steps.h"
 #include "train_support.h"
@@ -17,8 +18,8 @@
 
 #include "base/random.h"
 
-#define KILLS 5
-#define STEPS "40"
+#define KILLS 4
+#define STEPS "30"
 #define START_US 250000 /* a random kill comes within this time */
 #define SAVE_US 40000   /* and one in a save within this one */
 #define STEP_US 25000   /* and one in steps */
@@ -204,15 +205,20 @@ static void see_steps(void *arg, const struct zinf_steps_info *info)
         *last = step;
 }
 
-/* The newest step on the drive is the last that was logged, or the one before it. */
+/* The newest step on the drive is the last that was logged, or the one before it. None is there
+ * where the kill came after the end, when all was saved. */
 static void check_steps(void)
 {
     int lines;
     uint64_t last = UINT64_MAX;
+    char saved[700];
     sum_of_log(out, &lines);
+    snprintf(saved, sizeof saved, "%s/model/config.json", out);
     if (!way->steps || lines < 2)
         return;
     CHECKF(!zinf_steps_list(drive, see_steps, &last), "%s", zinf_error());
+    if (last == UINT64_MAX && lines == atoi(STEPS) && !access(saved, F_OK))
+        return;
     CHECKF(last == (uint64_t)lines || last + 1 == (uint64_t)lines,
            "step %lld on the drive, %d in the log", (long long)last, lines);
 }
@@ -311,8 +317,10 @@ static void kill_again_and_again(const struct way *this_way)
 
 static void test_kill_9(void)
 {
+    const char *only = getenv("ZINF_TEST_WAY");
     for (size_t i = 0; i < WAYS; i++)
-        kill_again_and_again(&ways[i]);
+        if (!only || !strcmp(only, ways[i].name))
+            kill_again_and_again(&ways[i]);
 }
 
 static void prepare(void)

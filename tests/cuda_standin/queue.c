@@ -30,6 +30,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    struct CUevent_st *next;
     uint64_t recorded, reached;
     bool alive;
 };
@@ -37,8 +38,11 @@ struct CUevent_st {
 /* cudaStreamLegacy: where blocking copies run; the device's own streams do not order with it. */
 static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true};
 static struct CUstream_st *streams = &legacy;
+static struct CUevent_st *events;
 static struct standin_options options;
 static uint64_t random_state;
+static int launches_left, waits_left; /* until they fail; 0: never */
+static bool broken;
 static int waits, skip_first, skip_end, faults, live, nvtx_depth;
 static uint64_t kernels;
 static _Thread_local cudaError_t last_error; /* as CUDA's */
@@ -73,6 +77,8 @@ void standin_start(const struct standin_options *wanted)
         s->last = &s->first;
     }
     waits = skip_first = skip_end = faults = live = nvtx_depth = 0;
+    launches_left = waits_left = 0;
+    broken = false;
     kernels = 0;
     last_error = cudaSuccess;
     standin_memory_reset(&options);
@@ -89,6 +95,24 @@ void standin_skip_waits(int first, int count)
     STANDIN_CALL;
     skip_first = waits + first;
     skip_end = skip_first + count;
+}
+
+void standin_fail(int launch, int wait)
+{
+    STANDIN_CALL;
+    launches_left = launch;
+    waits_left = wait;
+}
+
+static bool fails(int *left)
+{
+    broken = broken || (*left && --*left == 0);
+    return broken;
+}
+
+bool standin_launch_fails(void)
+{
+    return fails(&launches_left);
 }
 
 void standin_forgive(void)
@@ -359,6 +383,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     struct CUevent_st *e = calloc(1, sizeof *e);
     (void)flags;
     e->alive = true;
+    e->next = events;
+    events = e;
     standin_count_live(1);
     *out = e;
     return cudaSuccess;
@@ -420,5 +446,5 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (!event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
     run_until(NULL, event, event->recorded);
-    return cudaSuccess;
+    return fails(&waits_left) ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }

@@ -190,6 +190,7 @@ struct grid {
 
 static bool prepare(void)
 {
+    scheduler.sanitizer = NULL; /* another thread's, it may be */
     for (int i = 0; i < n_lanes; i++)
         if (fiber_prepare(&lanes[i].fiber, thread_main, NULL)) {
             standin_fault(cudaErrorMemoryAllocation, "no memory for fibers");
@@ -234,6 +235,8 @@ cudaError_t simt_launch(cudaStream_t stream, struct simt_index grid, struct simt
                         size_t shared_bytes, simt_body *kernel, const void *args, size_t args_bytes)
 {
     STANDIN_CALL;
+    if (standin_launch_fails())
+        return standin_set_error(cudaErrorIllegalAddress);
     if (!geometry_is_valid(grid, block, shared_bytes))
         return standin_fault(cudaErrorInvalidConfiguration,
                              "a grid of %u x %u x %u blocks of %u x %u x %u threads, %zu bytes",

@@ -30,6 +30,9 @@ void standin_start(const struct standin_options *options);
 /* The so-manieth cudaStreamWaitEvent from now on (from 1) is forgotten; 0: none. */
 void standin_skip_wait(int number);
 void standin_skip_waits(int first, int count); /* the same for count of them from the first-th on */
+/* The so-manieth launch of a kernel, or wait for an event, from now on fails and, as on a GPU, all
+ * that come after it; 0: none. */
+void standin_fail(int launch, int wait);
 void standin_forgive(void);     /* forgets faults that a test provoked */
 int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
 int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
@@ -65,6 +68,7 @@ void standin_memory_open(void);
 void standin_memory_close(void);
 void standin_memory_reset(const struct standin_options *options);
 void standin_blocks_ran(uint64_t kernels);
+bool standin_launch_fails(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Makes a folder that runs zinf with its CUDA device, its GPU tests and benches on any x86-64 Linux
+# with an NVIDIA driver and CUDA's libraries, without installing anything: the command, the module,
+# the tests, and the shared libraries that are neither the system's nor NVIDIA's.
+#
+# usage: scripts/bundle.sh BUILD FOLDER     BUILD: a build with the CUDA module, after `make check`
+#                                           programs were made (`make bundle` does both)
+set -eu
+
+[ $# -eq 2 ] || {
+    echo "usage: $0 BUILD FOLDER" >&2
+    exit 2
+}
+source=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+build=$1 folder=$2
+module=$build/.libs/zinf-cuda.so
+[ -f "$module" ] || {
+    echo "bundle: $module is missing: configure with --with-cuda and run make" >&2
+    exit 1
+}
+rm -rf "${folder:?}"
+mkdir -p "$folder/lib" "$folder/tests/bench"
+cp "$build/zinf" "$module" "$folder/"
+for test in "$build"/tests/cuda_*_test; do
+    case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/" ;; esac
+done
+cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
+
+# glibc, the driver and CUDA are the machine's; the compiler's runtime comes along.
+ldd "$folder/zinf" "$folder"/tests/cuda_*_test "$module" | awk '$2 == "=>" { print $3 }' | sort -u |
+    while read -r library; do
+        case ${library##*/} in
+        libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \
+            libcuda* | libnv*) ;;
+        *) cp -L "$library" "$folder/lib/" ;;
+        esac
+    done
+find "$folder" -type f \( -name '*.so*' -o -name 'cuda_*_test' -o -name zinf \) \
+    -exec strip --strip-unneeded {} + 2>/dev/null || true
+
+cat >"$folder/run-gpu-checks.sh" <<'END'
+#!/bin/sh
+# All checks and benches of the GPU; results in the folder RESULTS. usage: run-gpu-checks.sh RESULTS
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+exec bash "$here/tests/bench/gpu.sh" "$here" "$@"
+END
+chmod +x "$folder/run-gpu-checks.sh"
+du -sh "$folder"
