@@ -135,7 +135,9 @@ $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
 check $? "it can be gone on from"
 
-# Without any checkpoint: steps that outlive their process.
+# Without any checkpoint: steps that outlive their process. Those of the run that a second signal
+# stopped are there too.
+rm -rf drive/zinf-*
 start lost --model model
 wait_for 'lines 3'
 kill -KILL $pid
