@@ -111,6 +111,9 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
 /* After the arenas exist. */
 void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_base);
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
+/* The same places, placed already, for another thread to read: its generations stay what they are
+ * now, whatever becomes of those of tiers, which it does not outlive. */
+int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
 const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t unit);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
@@ -274,7 +277,8 @@ struct zinf_prediction {
     uint64_t bytes[ZINF_LANES];
 };
 /* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
- * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be NULL): operations left out. */
+ * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be
+ * NULL): operations left out. */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);

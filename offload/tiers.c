@@ -198,6 +198,33 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
     free(t);
 }
 
+static void *copy_of(const void *array, size_t n, size_t width)
+{
+    void *copy = calloc(n + 1, width);
+    return copy ? memcpy(copy, array, n * width) : NULL;
+}
+
+int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
+{
+    const struct zinf_layout *layout = tiers->options.layout;
+    struct zinf_tiers *t = calloc(1, sizeof *t);
+    if (!t)
+        return zinf_fail(-ENOMEM, "no memory for a view of a plan");
+    *t = *tiers;
+    t->params = copy_of(tiers->params, layout->n_units, sizeof *t->params);
+    t->grads = copy_of(tiers->grads, layout->n_units, sizeof *t->grads);
+    t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
+    t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
+    t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
+    t->options.places = t->places;
+    if (t->params && t->grads && t->states && t->places && t->live) {
+        *out = t;
+        return 0;
+    }
+    zinf_tiers_destroy(t);
+    return zinf_fail(-ENOMEM, "no memory for a view of a plan");
+}
+
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *t)
 {
     return &t->options;

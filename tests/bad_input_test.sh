@@ -263,10 +263,12 @@ refuse 2 "an unknown command" "trian;train" trian
 # ---- runs that end early ----
 "$zinf" init --arch gpt2 --size small --layers 4 --hidden 64 --heads 2 --vocab 257 --context 32 \
     --output model2 >/dev/null || exit 99
+offload forgetful.json ", \"nvme_path\": \"$drive\"" ', "zinf": {"durability": "none"}'
+config=forgetful.json
 start() { # output; a run that goes on until it is stopped
     # A shell ignores SIGINT in what it starts in the background; env gives it back.
     env --default-signal=INT "$zinf" train --model model2 --data text.txt --output "$1" \
-        --config nvme.json --steps 1000000 --seq-len 16 --threads 1 --progress none \
+        --config $config --steps 1000000 --seq-len 16 --threads 1 --progress none \
         >"$1.out" 2>"$1.err" &
     pid=$!
     waited=0

@@ -46,7 +46,7 @@ struct setting {
     const char *precision, *output, *resume, *optimizer;
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
-    bool no_shuffle;
+    bool no_shuffle, background;
 };
 struct outcome {
     double loss[STEPS + 1], norm[STEPS + 1]; /* [step] */
@@ -85,9 +85,9 @@ static struct zinf_config *configure(const struct setting *s)
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 20000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": 1}}",
+             "\"zinf\": {\"threads\": 1, \"async_save\": %s}}",
              s->precision, s->optimizer ? s->optimizer : "AdamW", s->output, s->place->param, drive,
-             s->place->optimizer, drive);
+             s->place->optimizer, drive, s->background ? "true" : "false");
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -595,6 +595,40 @@ static void make_text(void)
         fclose(file);
 }
 
+/* What a thread saves while training goes on is what would have been saved before the next step,
+ * and training is not disturbed by it. */
+static void test_saves_in_the_background(void)
+{
+    static const struct place kept[] = {{"nvme", "nvme"}, {"cpu", "nvme"}, {"cpu", "cpu"}};
+    static const char *const names[] = {"model.safetensors", "optimizer/moment1.safetensors",
+                                        "optimizer/moment2.safetensors"};
+    char a[600], b[600], x[700], y[700];
+    for (size_t i = 0; i < 9; i++) {
+        struct outcome one, other;
+        struct setting s = {.place = &kept[i % 3],
+                            .precision = precisions[i / 3],
+                            .output = in_work(a, "waited"),
+                            .steps = STEPS,
+                            .save_every = 1,
+                            .seed = 7};
+        output_remove(a);
+        CHECKF(!run(&s, &one), "%s", zinf_error());
+        s.output = in_work(b, "beside");
+        s.background = true;
+        output_remove(b);
+        CHECKF(!run(&s, &other), "%s", zinf_error());
+        check_same(&one, &other, "in the background");
+        CHECK(other.n_saved == STEPS && same_file(a, b, "model/model.safetensors"));
+        for (int step = 1; step <= STEPS; step++)
+            for (int k = 0; k < 3; k++) {
+                snprintf(x, sizeof x, "%s/checkpoint-%d", a, step);
+                snprintf(y, sizeof y, "%s/checkpoint-%d", b, step);
+                CHECKF(same_file(x, y, names[k]), "%s/%s, %s, step %d: %s", kept[i % 3].param,
+                       kept[i % 3].optimizer, precisions[i / 3], step, names[k]);
+            }
+    }
+}
+
 int main(void)
 {
     make_work("checkpoint");
@@ -611,6 +645,7 @@ int main(void)
     TAP_RUN(test_state_is_exact);
     TAP_RUN(test_small_state_is_exact);
     TAP_RUN(test_same_folder_goes_on);
+    TAP_RUN(test_saves_in_the_background);
     TAP_RUN(test_failed_save_goes_on);
     TAP_RUN(test_page_cache_stays_empty);
     TAP_RUN(test_damage_is_refused);

@@ -135,6 +135,30 @@ $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
 check $? "it can be gone on from"
 
+# Without any checkpoint: steps that outlive their process. Those of the run that a second signal
+# stopped are there too.
+rm -rf drive/zinf-*
+start lost --model model
+wait_for 'lines 3'
+kill -KILL $pid
+wait $pid 2>/dev/null
+left=$(ls drive)
+last=$(wc -l <lost/log.jsonl)
+"$zinf" resume-info lost >said.out 2>said.err && grep -q "$left: .*the last is step" said.out
+check $? "after kill -9 resume-info knows the last step"
+$command --model model --output lost --steps 5 >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "$left holds step.*--resume" said.err && [ -d "drive/$left" ]
+check $? "a beginning does not take it away"
+$command --model model --output beside --steps 2 >said.out 2>said.err &&
+    grep -q "$left .*steps of another run" said.err && [ "$(ls drive)" = "$left" ]
+check $? "another run leaves it alone"
+$command --model model --output lost --steps $((last + 3)) --resume >said.out 2>said.err &&
+    grep -q "going on after step .*$left" said.err &&
+    $command --model model --output whole2 --steps $((last + 3)) >said.out 2>whole.err &&
+    cmp -s lost/model/model.safetensors whole2/model/model.safetensors &&
+    [ "$(losses lost)" = "$(losses whole2)" ] && [ -z "$(ls -A drive)" ]
+check $? "--resume goes on after it, with the same bits"
+
 "$zinf" export --checkpoint asked/checkpoint-$before --output model32 --dtype fp32 \
     --max-shard-size 60KB >said.out 2>said.err && [ -f model32/model.safetensors.index.json ] &&
     "$zinf" inspect model32 | grep -q "no problem found"

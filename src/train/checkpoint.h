@@ -69,6 +69,17 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 /* What the trainer does know. */
 void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c);
 
+/* checkpoint_background.c: the same by another thread; c is taken over, output is borrowed. The
+ * second step after that one may begin only when it has ended. */
+struct checkpoint_background;
+bool checkpoint_background_possible(const struct zinf_trainer *t);
+int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_trainer *t,
+                                struct checkpoint *c, const char *output, uint64_t limit);
+bool checkpoint_background_is_done(const struct checkpoint_background *b);
+uint64_t checkpoint_background_step(const struct checkpoint_background *b);
+/* Waits for it; what checkpoint_save would have returned. */
+int checkpoint_background_end(struct checkpoint_background *b);
+
 /* checkpoint_load.c */
 /* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */
 int checkpoint_open(struct checkpoint *out, const char *folder);

@@ -8,7 +8,8 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 	src/train/schedules.c src/train/trainer.c src/train/step.c \
 	src/train/transfer.c src/train/transfer.h src/train/transfer_factors.c src/train/state_access.c \
 	src/train/checkpoint.h src/train/checkpoint_state.c src/train/checkpoint_files.c \
-	src/train/checkpoint_save.c src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \
+	src/train/checkpoint_save.c src/train/checkpoint_background.c \
+	src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \
 	src/train/output.h src/train/output.c src/train/run.h src/train/run.c \
 	src/train/run_checkpoint.c src/train/run_steps.c src/train/run_log.c src/train/run_log.h
 INSTALLED_H += src/train/train.h

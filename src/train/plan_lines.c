@@ -109,6 +109,9 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     if (device_updates(t))
         add(l, ZINF_MEMORY_HOST, "parts of the gradient norm", NULL, squares_bytes(t),
             &p->h_squares);
+    if (has_backward(t) && t->config->async_save)
+        add(l, ZINF_MEMORY_HOST, "saving in the background", "zinf.async_save", s->transfer,
+            &p->h_background);
     /* An empty line marks where staging begins. */
     add(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &p->h_transfer);
     int first = l->n;

@@ -99,10 +99,12 @@ static int save_if_due(struct run *run, uint64_t step, bool last)
     const struct zinf_run_options *o = run->options;
     bool stopped = o->stop && *o->stop, asked = o->save && *o->save;
     int code = 0;
+    if (last)
+        run_end_saving(run, true);
     if (asked)
         *o->save = 0;
     if (asked || stopped || due(step, o->save_every) || (last && o->save_every))
-        code = run_save_checkpoint(run, step);
+        code = run_save_checkpoint(run, step, last);
     return last ? code : 0;
 }
 
@@ -111,6 +113,7 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
     int code = next_batch(run);
+    run_end_saving(run, false);
     if (!code)
         code = zinf_trainer_step(run->trainer, run->inputs, run->targets, &result);
     if (code)
@@ -216,6 +219,7 @@ int zinf_run_train(const struct zinf_run_options *options)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
+    run_end_saving(&run, true);
     int closed = run_log_close(run.log);
     run_leave_steps(&run, code ? code : closed);
     zinf_trainer_destroy(run.trainer);

@@ -23,12 +23,13 @@ struct run {
     uint8_t id[16];
     bool named; /* id is the run's: its steps may outlive it */
     struct left_steps left;
-    bool recovers;               /* goes on after the last of them */
-    bool resumes;                /* goes on from a checkpoint */
-    struct checkpoint from;      /* either: where it goes on */
-    struct checkpoint_data data; /* what is trained on; position is not kept here */
-    cJSON *resolved;             /* the configuration, as checkpoints hold it */
-    char *last_folder;           /* the checkpoint that was saved last, or NULL */
+    bool recovers;                        /* goes on after the last of them */
+    bool resumes;                         /* goes on from a checkpoint */
+    struct checkpoint from;               /* either: where it goes on */
+    struct checkpoint_data data;          /* what is trained on; position is not kept here */
+    cJSON *resolved;                      /* the configuration, as checkpoints hold it */
+    struct checkpoint_background *saving; /* or NULL: none is being saved now */
+    char *last_folder;                    /* the checkpoint that was saved last, or NULL */
 };
 
 /* run_checkpoint.c */
@@ -37,8 +38,11 @@ struct run {
 int run_open_checkpoint(struct run *run);
 /* After it: configuration and data against the checkpoint, then its state into the trainer. */
 int run_resume(struct run *run);
-/* A failure is reported here; training may go on after it. */
-int run_save_checkpoint(struct run *run, uint64_t step);
+/* A failure is reported here; training may go on after it. last: nothing follows, so it is waited
+ * for. */
+int run_save_checkpoint(struct run *run, uint64_t step, bool last);
+/* Before a step: ends a save in the background that is done or stands in its way. now: waits. */
+void run_end_saving(struct run *run, bool now);
 /* What lies beside the weights is copied from --model, or, where that was a checkpoint that is gone
  * by now, from the last one saved. */
 void run_choose_source(struct run *run);

@@ -106,27 +106,54 @@ void run_choose_source(struct run *run)
         options->model_path = run->last_folder;
 }
 
-int run_save_checkpoint(struct run *run, uint64_t step)
+/* What became of it is said; of the run's own it takes folder. */
+static int saved(struct run *run, uint64_t step, int code)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .data = run->data};
-    char *folder = output_checkpoint_path(o->output, "", step);
-    c.data.position = run->position;
-    c.config = cJSON_Duplicate(run->resolved, true);
-    run_choose_source(run);
-    int code = folder ? checkpoint_save(run->trainer, &c, o->output, o->save_total_limit) : -ENOMEM;
-    checkpoint_fini(&c);
+    char *folder = code ? NULL : output_checkpoint_path(o->output, "", step);
     if (code) {
         zinf_log(ZINF_LOG_ERROR, "step %llu: no checkpoint was saved: %s; earlier ones stay",
                  (unsigned long long)step, zinf_error());
-        free(folder);
         return code;
     }
-    if (o->events.saved)
+    if (folder && o->events.saved)
         o->events.saved(o->events.arg, step, folder);
     free(run->last_folder);
     run->last_folder = folder;
     return 0;
+}
+
+void run_end_saving(struct run *run, bool now)
+{
+    struct checkpoint_background *b = run->saving;
+    if (!b)
+        return;
+    uint64_t step = checkpoint_background_step(b);
+    if (!now && run->trainer->step == step && !checkpoint_background_is_done(b))
+        return;
+    run->saving = NULL;
+    saved(run, step, checkpoint_background_end(b));
+}
+
+int run_save_checkpoint(struct run *run, uint64_t step, bool last)
+{
+    const struct zinf_run_options *o = run->options;
+    struct checkpoint c = {.seed = o->trainer.seed, .data = run->data};
+    bool wanted = run->config->async_save && !last;
+    bool background = wanted && checkpoint_background_possible(run->trainer);
+    run_end_saving(run, true);
+    if (wanted && !background)
+        zinf_log_once(ZINF_LOG_WARN, "async_save",
+                      "zinf.async_save: steps wait for checkpoints, since not all parameters and "
+                      "state have two generations on a drive");
+    c.data.position = run->position;
+    c.config = cJSON_Duplicate(run->resolved, true);
+    run_choose_source(run);
+    int code = background ? checkpoint_background_begin(&run->saving, run->trainer, &c, o->output,
+                                                        o->save_total_limit)
+                          : checkpoint_save(run->trainer, &c, o->output, o->save_total_limit);
+    checkpoint_fini(&c);
+    return background && !code ? 0 : saved(run, step, code);
 }
 
 void run_close_checkpoint(struct run *run)

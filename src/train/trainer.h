@@ -50,7 +50,7 @@ struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
         d_head, d_logits, d_workspace, d_table_grads, d_squares;
     uint64_t h_update, h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
-        h_transfer, h_squares;
+        h_transfer, h_background, h_squares;
 };
 
 struct trainer_sizes {
