@@ -59,4 +59,4 @@ tests_bench_checksum_bench_SOURCES = tests/bench/checksum_bench.c
 tests_bench_checksum_bench_LDADD = $(TEST_LDADD)
 tests_bench_drive_bench_SOURCES = tests/bench/drive_bench.c
 tests_bench_drive_bench_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/bench/nvme_vs_fio.sh
+EXTRA_DIST += tests/bench/nvme_vs_fio.sh tests/bench/step_vs_nvme.sh

@@ -184,10 +184,13 @@ ALWAYS_INLINE float block_largest(uint32_t top)
     return largest;
 }
 
-/* A block that is no number of cells: below what has a reciprocal, or with an Inf or NaN. */
+/* 2^-100: the slopes of a block's lines, about 2^13 over its largest, are finite from there on. */
+#define LEAST_LARGEST 0x0d800000u
+
+/* A block that is no number of cells: too small for them, or with an Inf or NaN. */
 ALWAYS_INLINE bool block_is_odd(uint32_t top)
 {
-    return top < 0x00800000u || top >= 0x7f800000u;
+    return top < LEAST_LARGEST || top >= 0x7f800000u;
 }
 
 /* The scale of a block; and of an odd one the codes. */
@@ -197,8 +200,8 @@ ALWAYS_INLINE void block_scale(float *scale, void *codes, uint32_t top, float la
         *scale = block_largest(top) * (1 / last);
         return;
     }
-    *scale = top < 0x00800000u ? 0 : zinf_bf16_to_f32(0x7fc0);
-    memset(codes, top < 0x00800000u ? 0 : 1, BLOCK_8BIT);
+    *scale = top < LEAST_LARGEST ? 0 : zinf_bf16_to_f32(0x7fc0);
+    memset(codes, top < LEAST_LARGEST ? 0 : 1, BLOCK_8BIT);
 }
 
 /* ---- any form ---- */

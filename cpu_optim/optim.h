@@ -91,7 +91,7 @@ struct zinf_optim_hyper {
  *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 ..
  * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store
  * it, takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
- * code 1 at least, since a step is divided by its root. A block that is all below 2^-126 becomes 0;
+ * code 1 at least, since a step is divided by its root. A block that is all below 2^-100 becomes 0;
  * one with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {
@@ -136,6 +136,14 @@ void zinf_optim_split(uint16_t *param, uint16_t *remainder, const float *master,
                       int n_threads);
 void zinf_optim_join(float *master, const uint16_t *param, const uint16_t *remainder, uint64_t n,
                      int n_threads);
+
+/* 8-bit moments as fp32 and back, for storage; which is 1 or 2, codes int8_t or uint8_t. A moment
+ * is the value of its code, but the largest of a block is the block's scale (0.7 % and 0.35 % more
+ * than a step reads), so that packing gives back the same codes and scales. */
+void zinf_optim_unpack_8bit(float *moment, int which, const void *codes, const float *scales,
+                            uint64_t n, int n_threads);
+void zinf_optim_pack_8bit(void *codes, float *scales, int which, const float *moment, uint64_t n,
+                          int n_threads);
 
 /* sum of x[i]^2 in double over fixed blocks of 4096 elements, block sums added in order: the same
  * bits for any thread count and instruction set. Inf or NaN in x gives a non-finite result, finite

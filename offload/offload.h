@@ -83,6 +83,8 @@ struct zinf_tiers_options {
     enum zinf_dtype dtype; /* of parameters */
     enum zinf_state_form form;
     int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
+    const uint64_t *state_bytes;    /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
+                                     * state is other than that; NULL: zinf_state_bytes */
     bool param_copies;              /* behind a group's state lie its parameters once more */
     const struct zinf_home *places; /* [n_units], copied */
     struct zinf_store *store;       /* where a tier is DRIVE; borrowed */

@@ -39,7 +39,9 @@ static uint64_t group_state_bytes(const struct zinf_tiers *t, uint32_t group)
     const struct zinf_tiers_options *o = &t->options;
     uint64_t n = o->layout->groups[group].n;
     uint64_t copy = o->param_copies ? n * zinf_dtype_bytes(o->dtype) : 0;
-    return zinf_state_bytes(o->form, o->n_moments, n) + copy;
+    uint64_t state =
+        o->state_bytes ? o->state_bytes[group] : zinf_state_bytes(o->form, o->n_moments, n);
+    return state + copy;
 }
 
 /* One kind of thing, all units' or groups' of it: a ledger line a tier, offsets behind each other.

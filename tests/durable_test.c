@@ -22,7 +22,7 @@
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
 
 struct setting {
-    const char *what, *schedule, *param, *precision, *extra;
+    const char *what, *schedule, *param, *precision, *extra, *optimizer;
     double clip; /* 0: off */
     bool sparse; /* odd steps have one target: their gradient is large */
     uint32_t delay_us;
@@ -52,13 +52,14 @@ static struct zinf_config *configure(const struct setting *s)
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": %d,"
              "\"gradient_clipping\": %g, %s"
-             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"
+             "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3}},"
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}},"
              "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\", \"durability\": \"step\"%s}}",
-             MICROS, s->clip, s->precision ? s->precision : "", s->param ? s->param : "nvme", drive,
-             drive, s->schedule ? s->schedule : "auto", s->extra ? s->extra : "");
+             MICROS, s->clip, s->precision ? s->precision : "",
+             s->optimizer ? s->optimizer : "AdamW", s->param ? s->param : "nvme", drive, drive,
+             s->schedule ? s->schedule : "auto", s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -303,6 +304,14 @@ static void test_kills(void)
          .param = "cpu",
          .extra = ", \"direct\": false",
          .precision = BF16},
+        {.what = "8-bit moments, parameters in RAM",
+         .param = "cpu",
+         .precision = BF16,
+         .optimizer = "AdamW8bit"},
+        {.what = "Adafactor, parameters in RAM",
+         .param = "cpu",
+         .precision = FP16,
+         .optimizer = "Adafactor"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         kill_again_and_again(&settings[i]);

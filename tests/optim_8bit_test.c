@@ -88,6 +88,45 @@ static void test_same_bits_everywhere(void)
         }
 }
 
+/* Blocks 1 .. 3 become NaN, 0, and one of the smallest that is not 0. */
+static void fill_odd(struct state *s, uint64_t key)
+{
+    fill(s, key);
+    s->grad[BLOCK + 7] = NAN;
+    for (uint64_t i = 2 * BLOCK; i < 4 * BLOCK; i++) {
+        s->grad[i] = 0;
+        s->codes1[i] = (int8_t)(i < 3 * BLOCK ? 0 : s->codes1[i]);
+        s->codes2[i] = (uint8_t)(i < 3 * BLOCK ? 0 : s->codes2[i]);
+    }
+    s->scale1[3] = s->scale2[3] = 0x1.8p-99f;
+}
+
+static void test_packing_gives_the_same_codes(void)
+{
+    static float moment1[N], moment2[N];
+    for (uint64_t key = 20; key < 24; key++) {
+        fill_odd(&expected, key);
+        step(zinf_isa(), &expected, N, 1);
+        actual = expected;
+        CHECK(expected.scale1[1] != expected.scale1[1] && expected.scale1[2] == 0);
+        CHECK(expected.scale1[3] > 0 && expected.scale1[3] < 0x1p-97f);
+        for (int threads = 1; threads <= 2; threads++) {
+            zinf_optim_unpack_8bit(moment1, 1, expected.codes1, expected.scale1, N, threads);
+            zinf_optim_unpack_8bit(moment2, 2, expected.codes2, expected.scale2, N, threads);
+            memset(actual.codes1, 0x55, sizeof actual.codes1);
+            memset(actual.codes2, 0x55, sizeof actual.codes2);
+            memset(actual.scale1, 0x55, sizeof actual.scale1);
+            memset(actual.scale2, 0x55, sizeof actual.scale2);
+            zinf_optim_pack_8bit(actual.codes1, actual.scale1, 1, moment1, N, threads);
+            zinf_optim_pack_8bit(actual.codes2, actual.scale2, 2, moment2, N, threads);
+            CHECKF(!memcmp(actual.codes1, expected.codes1, sizeof actual.codes1), "codes 1");
+            CHECKF(!memcmp(actual.codes2, expected.codes2, sizeof actual.codes2), "codes 2");
+            CHECKF(!memcmp(actual.scale1, expected.scale1, sizeof actual.scale1), "scales 1");
+            CHECKF(!memcmp(actual.scale2, expected.scale2, sizeof actual.scale2), "scales 2");
+        }
+    }
+}
+
 /* ---- the format, in double ---- */
 
 /* Of a magnitude c, 1 .. 2^(top + 1) - 1; top is 6 or 7. */
@@ -267,6 +306,7 @@ int main(void)
 {
     TAP_RUN(test_codes_are_in_order);
     TAP_RUN(test_same_bits_everywhere);
+    TAP_RUN(test_packing_gives_the_same_codes);
     TAP_RUN(test_against_double);
     TAP_RUN(test_odd_blocks);
     TAP_RUN(test_trains_like_fp32);

@@ -131,12 +131,36 @@ static void test_bf16_and_fp16_loss(void)
     }
 }
 
-static void check_ten_steps(const char *name)
+/* Puts the other optimizer's configuration and expected values in place of AdamW's. */
+static int take_adafactor(struct fixture *f)
+{
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    char path[600];
+    cJSON *adafactor = NULL;
+    snprintf(path, sizeof path, "%s/adafactor.json", f->folder);
+    int code = zinf_json_read_file(path, 1 << 20, 0, &adafactor);
+    char *text = cJSON_Print(cJSON_GetObjectItem(adafactor, "config"));
+    static const char *const keys[] = {"steps", "eval_loss_after"};
+    zinf_config_destroy(f->config);
+    f->config = NULL;
+    if (!code && text)
+        code = zinf_config_parse(&f->config, text, strlen(text), path, &context);
+    for (int i = 0; !code && i < 2; i++)
+        cJSON_ReplaceItemInObject(f->expected, keys[i],
+                                  cJSON_DetachItemFromObject(adafactor, keys[i]));
+    cJSON_free(text);
+    cJSON_Delete(adafactor);
+    return code;
+}
+
+static void check_ten_steps(const char *name, bool adafactor)
 {
     struct fixture f;
     int32_t in[4096], out[4096];
     char ours[600], theirs[600];
     CHECKF(!open_fixture(&f, name, NULL), "%s", zinf_error());
+    if (adafactor)
+        CHECKF(!take_adafactor(&f), "%s", zinf_error());
     f.config->dropout = 0;
     struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_TRAIN);
     if (!t)
@@ -156,7 +180,8 @@ static void check_ten_steps(const char *name)
         CHECKF(near(r.lr, nth(steps, "lr", step), 1e-6), "%s: lr %.9g", name, r.lr);
     }
     snprintf(ours, sizeof ours, "%s/%s-after", work, name);
-    snprintf(theirs, sizeof theirs, "%s/after10.safetensors", f.folder);
+    snprintf(theirs, sizeof theirs, "%s/%s10.safetensors", f.folder,
+             adafactor ? "adafactor" : "after");
     CHECKF(!zinf_trainer_save(t, ours), "%s", zinf_error());
     double worst = compare_files(ours, theirs);
     CHECKF(worst <= 1e-4, "%s: worst weight %g", name, worst);
@@ -173,7 +198,13 @@ static void check_ten_steps(const char *name)
 static void test_ten_steps(void)
 {
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        check_ten_steps(folders[i]);
+        check_ten_steps(folders[i], false);
+}
+
+static void test_ten_steps_of_adafactor(void)
+{
+    check_ten_steps("gpt2_a", true);
+    check_ten_steps("gpt2_d", true);
 }
 
 static void check_logits(const char *name)
@@ -220,6 +251,7 @@ int main(void)
     TAP_RUN(test_bf16_and_fp16_loss);
     TAP_RUN(test_logits);
     TAP_RUN(test_ten_steps);
+    TAP_RUN(test_ten_steps_of_adafactor);
     remove_work();
     return tap_done();
 }

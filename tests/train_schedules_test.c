@@ -26,6 +26,7 @@ struct setting {
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
     bool changes_schedule;
+    double on_device; /* of the optimizer's state */
 };
 struct outcome {
     double loss[STEPS], norm[STEPS];
@@ -49,13 +50,14 @@ static struct zinf_config *configure(const struct setting *s)
              "\"weight_decay\": 0.1}},"
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
              "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\", \"accumulation_order\": \"%s\","
              "\"direct\": %s%s}}",
              BATCH, s->accumulation ? s->accumulation : 1, s->clip,
              s->precision ? s->precision : "", s->param ? s->param : "nvme", drive,
-             s->optimizer ? s->optimizer : "nvme", drive, s->schedule ? s->schedule : "auto",
-             s->order ? s->order : "auto", s->copies ? "false" : "true", s->extra ? s->extra : "");
+             s->optimizer ? s->optimizer : "nvme", drive, 1 - s->on_device,
+             s->schedule ? s->schedule : "auto", s->order ? s->order : "auto",
+             s->copies ? "false" : "true", s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -146,6 +148,7 @@ static void check_schedules(struct setting s, const char *what)
     plain.param = plain.optimizer = "none";
     plain.extra = NULL;
     plain.host_memory = 0;
+    plain.on_device = 0;
     run(&plain, "reference", &reference);
     for (int i = 0; i < 4; i++)
         for (int copies = 0; copies < 2; copies++) {
@@ -242,6 +245,31 @@ static void test_overflows_are_taken_back(void)
     CHECKF(skipped > 0 && skipped < STEPS, "%d of %d steps overflow", skipped, STEPS);
 }
 
+/* A share of the state on the device, from a part of the blocks to all units; the traffic is less.
+ */
+static void test_shares_on_the_device(void)
+{
+    static const double shares[] = {0, 0.3, 0.7, 1};
+    uint64_t read[4];
+    for (int i = 0; i < 4; i++) {
+        struct setting s = {.precision = i % 2 ? "\"bf16\": {\"enabled\": true}," : NULL,
+                            .clip = 7,
+                            .sparse = true,
+                            .accumulation = 1 + i % 2,
+                            .on_device = shares[i],
+                            .schedule = "update-in-forward"};
+        struct outcome out;
+        if (shares[i] < 1) /* else there is nothing to speculate with */
+            check_schedules(s, "a share on the device");
+        s.precision = NULL;
+        s.accumulation = 1;
+        run(&s, "share", &out);
+        read[i] = out.read[STEPS - 1];
+        CHECKF(!i || read[i] < read[i - 1], "%g on the device: %llu bytes read, before %llu",
+               shares[i], (unsigned long long)read[i], (unsigned long long)read[i ? i - 1 : 0]);
+    }
+}
+
 /* What one schedule leaves to be done the next one finds. */
 static void test_schedules_in_turn(void)
 {
@@ -326,6 +354,7 @@ int main(void)
     TAP_RUN(test_layer_major_reads_once);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
+    TAP_RUN(test_shares_on_the_device);
     TAP_RUN(test_schedules_in_turn);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_budgets_are_filled);

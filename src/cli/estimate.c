@@ -164,12 +164,23 @@ static bool add_drives(const cJSON *cache, const struct zinf_config_offload *sec
     return any;
 }
 
+/* As `zinf bench optim` names the optimizer and the form of its state. */
+static void optimizer_form(const struct zinf_config *config, char form[48])
+{
+    bool split = config->dtype == ZINF_DTYPE_BF16;
+    if (!strcmp(config->optimizer.type, "AdamW8bit"))
+        snprintf(form, 48, "AdamW/%s8bit", split ? "split-" : "");
+    else
+        snprintf(form, 48, "%s/%s", config->optimizer.type, split ? "split" : "fp32");
+}
+
 void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
                             const char **source)
 {
     cJSON *cache = bench_cache_load();
-    const char *form = config->dtype == ZINF_DTYPE_BF16 ? "AdamW/split" : "AdamW/fp32";
+    char form[48];
     const char *type = zinf_dtype_name(config->dtype);
+    optimizer_form(config, form);
     memset(out, 0, sizeof *out);
     bool drive = add_drives(cache, &config->offload_optimizer, out) ||
                  add_drives(cache, &config->offload_param, out);

@@ -93,11 +93,22 @@ struct zinf_dropout dropout_at(const struct zinf_compute *c, float p, uint32_t s
     };
 }
 
+/* Where the tensor behind the gap at end begins. */
+static uint64_t start_after(const struct zinf_unit_spec *unit, uint64_t end)
+{
+    uint64_t next = unit->elems;
+    for (int i = 0; i < unit->n_tensors; i++)
+        if (unit->tensors[i].offset >= end && unit->tensors[i].offset < next)
+            next = unit->tensors[i].offset;
+    return next;
+}
+
 int zero_gaps(const struct zinf_compute *c, const struct zinf_unit_spec *unit, float *grads)
 {
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct zinf_tensor_spec *t = &unit->tensors[i];
-        uint64_t end = t->offset + t->elems, next = zinf_align_up(end, 64);
+        uint64_t end = t->offset + t->elems;
+        uint64_t next = start_after(unit, end);
         if (next == end)
             continue;
         int code = c->device->ops->fill_zero(c->queue, grads + end, (next - end) * sizeof(float));

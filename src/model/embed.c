@@ -75,8 +75,7 @@ int zinf_embed_tile_backward(const struct zinf_compute *c, const struct zinf_uni
 }
 
 int zinf_embed_position_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 float *grads, const int32_t *positions, const void *d_x,
-                                 bool add)
+                                 float *grads, const int32_t *positions, const void *d_x, bool add)
 {
     return lookup_backward(c, unit, grads, ZINF_ROLE_POSITION, positions, d_x, add);
 }

@@ -9,6 +9,7 @@
 
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
 #define TENSOR_ALIGN 64 /* elements: every tensor starts on a cache line in any dtype */
+#define DECAY_ALIGN 256 /* elements: the blocks of 8-bit moments do not straddle the two parts */
 #define TILE_ALIGN 64   /* rows of a vocabulary tile */
 
 struct zinf_model {
@@ -71,7 +72,7 @@ static void place_tensors(struct zinf_unit_spec *unit)
             at = zinf_align_up(at + t->elems, TENSOR_ALIGN);
         }
         if (decay)
-            unit->decay_elems = at;
+            at = unit->decay_elems = zinf_align_up(at, DECAY_ALIGN);
     }
     unit->elems = at;
 }
@@ -194,6 +195,14 @@ int zinf_model_open(struct zinf_model **out, const char *config_path)
     cJSON_Delete(config);
     free(path);
     return code;
+}
+
+int zinf_model_join_tiles(struct zinf_model *m)
+{
+    free(m->units);
+    m->n_params = 0;
+    m->spec.tile_rows = (m->spec.vocab + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+    return build_units(m);
 }
 
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)

@@ -12,7 +12,7 @@
  *   blocks        one per layer
  *   final         the final norm
  * The vocabulary matrix is cut into tiles no larger than about a block, by the spec alone, so that
- * results do not depend on any budget.
+ * results do not depend on any budget. zinf_model_join_tiles makes it one.
  *
  * Threads: a model is read-only after zinf_model_open. The compute functions enqueue on the queue
  * that they are given, in the caller's thread.
@@ -87,7 +87,8 @@ enum zinf_unit_kind {
 };
 #define ZINF_UNIT_MAX_TENSORS 16
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
- * without. Each tensor starts at a multiple of 64 elements; the gaps are zero and stay zero. */
+ * without. Each tensor starts at a multiple of 64 elements, and decay_elems is one of 256; the gaps
+ * are zero and stay zero. */
 struct zinf_unit_spec {
     char name[32]; /* "table.0", "block.3", ... */
     enum zinf_unit_kind kind;
@@ -120,6 +121,9 @@ extern const struct zinf_family zinf_family_gpt2;
  * can be written out again with unknown keys untouched. */
 int zinf_model_open(struct zinf_model **out, const char *config_path);
 int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what);
+/* Makes the vocabulary matrix one tile, for an optimizer that needs whole tensors; before the units
+ * are looked at. A tile's slot is larger then. */
+int zinf_model_join_tiles(struct zinf_model *model);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 void zinf_model_close(struct zinf_model *model);
@@ -207,8 +211,7 @@ int zinf_embed_dropout_backward(const struct zinf_compute *c, void *d_x);
 int zinf_embed_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
                              float *grads, const int32_t *ids, const void *d_x, bool add);
 int zinf_embed_position_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 float *grads, const int32_t *positions, const void *d_x,
-                                 bool add);
+                                 float *grads, const int32_t *positions, const void *d_x, bool add);
 
 /* Final norm and head. Rows are worked in chunks of head_rows; tiles in order. */
 struct zinf_head {

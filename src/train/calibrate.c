@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
-#define FIRST_STEPS 8 /* that all correct the rates; then every EVERY-th does */
+#define FIRST_STEPS 8      /* that all correct the rates; then every EVERY-th does */
 #define EVERY 8
 #define WEIGHT 0.4       /* of a step's correction, after the first */
 #define DRIFT 1.2        /* change of the predicted time that asks for a new schedule */

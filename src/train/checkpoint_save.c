@@ -12,13 +12,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Headers, configuration, tokenizer: what is beside the numbers. */
+/* Headers, configuration, tokenizer, factored moments: what is beside the numbers. */
 #define SLACK_BYTES (64u << 20)
 
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct zinf_trainer *t, const struct checkpoint *c, const char *output)
 {
-    uint64_t arrays = (uint64_t)c->n_moments + (c->dtype != ZINF_DTYPE_F32);
+    uint64_t moments = t->moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
+    uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
     uint64_t elems = zinf_model_n_params(t->model);
     uint64_t needed = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype)) + SLACK_BYTES;
     struct statvfs room;
@@ -57,7 +58,9 @@ static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
     int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
     if (!code)
-        code = trainer_stream(t, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
+        code = part > PART_MASTER && t->moments == MOMENTS_FACTORED
+                   ? trainer_stream_factors(t, part, writer)
+                   : trainer_stream(t, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
         code = list_written(c, model ? "" : CHECKPOINT_OPTIMIZER, writer);
     zinf_tensors_writer_destroy(writer);
@@ -102,7 +105,7 @@ void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c
     c->n_applied = t->n_applied;
     c->lr = (double)t->hyper.lr;
     c->dtype = t->dtype;
-    c->n_moments = zinf_optim_n_moments(t->hyper.kind);
+    c->n_moments = trainer_n_moments(t);
     c->loss_scale = t->loss_scale;
     snprintf(c->optimizer, sizeof c->optimizer, "%s", t->config->optimizer.type);
 }

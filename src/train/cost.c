@@ -11,8 +11,8 @@
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
-#define DRIVE_CPU 0.15 /* of one CPU while a drive lane is busy: submission, checksums */
-#define BESIDE 0.55    /* speed of reads beside writes, and of these beside those */
+#define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
+#define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
 
 static double threads_of(const struct zinf_trainer *t)
 {

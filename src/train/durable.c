@@ -23,6 +23,8 @@ static const char *hindrance(const struct zinf_trainer *t, bool asked)
 {
     if (t->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
+    if (t->config->offload_optimizer.ratio < 1)
+        return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!t->config->checksums)
         return "zinf.checksums is false";
     if (!asked && t->param_tier != ZINF_TIER_DRIVE)
@@ -75,6 +77,7 @@ static uint64_t layout_number(const struct zinf_trainer *t)
     const uint64_t kinds[] = {t->dtype,
                               t->form,
                               t->hyper.kind,
+                              t->moments,
                               l->rank,
                               l->world,
                               XXH3_64bits(s->family, strlen(s->family)),

@@ -190,102 +190,6 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
-/* A sub-group's arrays from element `first` on, by the form of its state. */
-static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const struct zinf_op *op,
-                                         uint64_t first, uint64_t n, float grad_scale)
-{
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
-    char *state = at(op, 1), *param = at(op, 3);
-    int moments = zinf_optim_n_moments(t->hyper.kind);
-    float *moment = (float *)(state + zinf_state_bytes(t->form, 0, g->n));
-    struct zinf_optim_array array = {
-        .n = n,
-        .moment1 = moments > 0 ? moment + first : NULL,
-        .moment2 = moments > 1 ? moment + g->n + first : NULL,
-        .grad = (const float *)at(op, 4) + first,
-        .grad_dtype = ZINF_DTYPE_F32,
-        .grad_scale = grad_scale,
-        .param_dtype = t->dtype,
-    };
-    void *own = param + first * zinf_dtype_bytes(t->dtype);
-    if (t->form == ZINF_STATE_BARE) {
-        array.master = own;
-    } else {
-        array.param = own;
-        if (t->form == ZINF_STATE_SPLIT)
-            array.remainder = (uint16_t *)(void *)state + first;
-        else
-            array.master = (float *)(void *)state + first;
-    }
-    return array;
-}
-
-static void copy_if_elsewhere(void *to, const void *from, uint64_t bytes)
-{
-    if (to != from)
-        memcpy(to, from, bytes);
-}
-
-static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper *hyper,
-                          const struct zinf_optim_array *a)
-{
-    struct zinf_optim_factors f;
-    zinf_optim_factors(&f, hyper);
-    struct zinf_adam adam = {.n = a->n,
-                             .master = a->master,
-                             .remainder = a->remainder,
-                             .param = a->param,
-                             .dtype = a->param_dtype,
-                             .moment1 = a->moment1,
-                             .moment2 = a->moment2,
-                             .grad = a->grad,
-                             .grad_scale = a->grad_scale,
-                             .beta1 = f.beta1,
-                             .one_minus_beta1 = f.one_minus_beta1,
-                             .beta2 = f.beta2,
-                             .one_minus_beta2 = f.one_minus_beta2,
-                             .root_correction = f.root_correction,
-                             .eps = f.eps,
-                             .decay = f.decay,
-                             .decoupled = hyper->kind == ZINF_OPTIM_ADAMW,
-                             .weight_decay = f.weight_decay,
-                             .lr_decay = f.lr_decay,
-                             .step_size = f.step_size};
-    return t->device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
-}
-
-/* A sub-group is at most two runs: with weight decay, then without. */
-static int run_update(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
-    const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
-    uint64_t first = t->layout.units[g->unit].slice_first + g->first;
-    uint64_t decay_end = zinf_model_unit(t->model, (int)g->unit)->decay_elems;
-    uint64_t split = decay_end > first ? decay_end - first : 0;
-    int moments = zinf_optim_n_moments(t->hyper.kind);
-    if (split > g->n)
-        split = g->n;
-    copy_if_elsewhere(at(op, 1), at(op, 0), zinf_state_bytes(t->form, moments, g->n));
-    if (t->form != ZINF_STATE_WHOLE)
-        copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->dtype));
-    for (int part = 0; part < 2; part++) {
-        uint64_t begin = part ? split : 0, n = part ? g->n - split : split;
-        struct zinf_optim_hyper hyper = scalars->hyper;
-        if (part)
-            hyper.weight_decay = 0;
-        struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
-        int code = !n ? 0
-                   : op->lane == ZINF_LANE_DEVICE && device_updates(t)
-                       ? step_on_device(t, &hyper, &array)
-                       : zinf_optim_step(&hyper, &array, t->device->n_threads);
-        if (code)
-            return code;
-    }
-    memcpy((char *)at(op, 1) + zinf_state_bytes(t->form, moments, g->n), at(op, 3),
-           durable_copy_bytes(t, g->n));
-    return 0;
-}
-
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
     if (t->homes[op->unit].generations == 2)
@@ -358,7 +262,7 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     case OP_NORM_PART:
         return run_norm(t, op);
     case OP_UPDATE:
-        return run_update(t, op);
+        return trainer_update(t, op);
     case OP_FLIP:
         return run_flip(t, op);
     case OP_COMMIT:

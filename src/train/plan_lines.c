@@ -100,6 +100,9 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     add(l, ZINF_MEMORY_HOST, "norms and logits", NULL,
         t->layout.n_groups * sizeof(double) + tiles * (uint64_t)t->spec->tile_rows * 4,
         &p->h_scalars);
+    if (s->update)
+        add(l, ZINF_MEMORY_HOST, "workspace of the optimizer", "optimizer.type", s->update,
+            &p->h_update);
     if (has_backward(t) && t->x_tier == ZINF_TIER_HOST)
         add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
             inputs * s->x, &p->h_x);

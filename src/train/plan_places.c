@@ -21,7 +21,11 @@ void plan_measure(struct zinf_trainer *t)
     const struct zinf_layout *layout = &t->layout;
     uint64_t width = zinf_dtype_bytes(t->dtype), a = ZINF_MEMORY_ALIGN;
     bool backward = has_backward(t);
-    int moments = zinf_optim_n_moments(t->hyper.kind);
+    uint64_t state = 0;
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        uint64_t bytes = t->state_bytes[g] + durable_copy_bytes(t, layout->groups[g].n);
+        state = bytes > state ? bytes : state;
+    }
     s->slot = layout->max_unit_elems * width;
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->x = zinf_align_up(t->rows * (uint64_t)t->spec->hidden * width, a);
@@ -31,10 +35,7 @@ void plan_measure(struct zinf_trainer *t)
     s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
     s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
-    s->tile_grad =
-        s->tile_state + zinf_align_up(zinf_state_bytes(t->form, moments, layout->max_group_elems) +
-                                          durable_copy_bytes(t, layout->max_group_elems),
-                                      a);
+    s->tile_grad = s->tile_state + state;
     s->transfer = trainer_transfer_bytes(t->model, t->dtype);
 }
 
@@ -43,9 +44,31 @@ static bool is_block(const struct zinf_trainer *t, uint32_t unit)
     return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
 }
 
+/* By offload_optimizer.ratio: from this unit on the optimizer's state is on the device, and so is
+ * the gradient. The table's tiles stay together. */
+static uint32_t first_on_device(const struct zinf_trainer *t)
+{
+    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), unit = 0;
+    double on_cpu = t->config->offload_optimizer.ratio * (double)t->layout.total_elems, before = 0;
+    if (!trains(t) || t->config->offload_optimizer.ratio >= 1)
+        return t->n_units;
+    while (unit < t->n_units) {
+        double elems = 0;
+        uint32_t end = unit ? unit + 1 : tiles;
+        for (uint32_t u = unit; u < end; u++)
+            elems += (double)t->layout.units[u].slice_elems;
+        if (before + elems / 2 > on_cpu)
+            break;
+        before += elems;
+        unit = end;
+    }
+    return unit;
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
+    uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
         bool late_block =
@@ -61,6 +84,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
             p->grad = ZINF_TIER_HOST;
+        if (u >= device_from)
+            p->state = p->grad = ZINF_TIER_DEVICE;
         if (trains(t) && p->state == ZINF_TIER_DRIVE &&
             (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
@@ -69,13 +94,12 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 
 void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS])
 {
-    int moments = trains(t) ? zinf_optim_n_moments(t->hyper.kind) : -1;
     for (uint32_t u = 0; u < t->n_units; u++) {
         const struct zinf_home *p = &t->homes[u];
         uint64_t n = t->layout.units[u].slice_elems;
         bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
                            (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
-        bytes[p->state] += (zinf_state_bytes(t->form, moments, n) + durable_copy_bytes(t, n)) *
+        bytes[p->state] += (trainer_unit_state_bytes(t, u) + durable_copy_bytes(t, n)) *
                            (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
         if (p->keeps_grad)
             bytes[p->grad] += n * sizeof(float);

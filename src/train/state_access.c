@@ -1,7 +1,8 @@
 /*
  * state_access: a unit's master weights and moments as plain fp32 arrays, wherever they live.
- * Checkpoints stand on these three calls alone, so they know nothing of sub-groups, of how a master
- * is cut in two, or of updates that are still to be done.
+ * Checkpoints stand on these three calls alone (and transfer_factors, where moments are factored),
+ * so they know nothing of sub-groups, of how a master is cut in two, of 8-bit moments, or of
+ * updates that are still to be done.
  */
 #include "train/transfer.h"
 
@@ -21,7 +22,7 @@ static int write_at(struct zinf_trainer *t, const struct zinf_location *where, u
 
 /* One sub-group, and memory for a part of it. */
 struct part {
-    uint64_t n;
+    uint64_t n, state_bytes; /* state_bytes: without what lies behind */
     struct zinf_location param, state;
     uint16_t *param_bits, *remainder; /* [most] each */
     uint64_t most;
@@ -31,6 +32,7 @@ static struct part part_of(const struct zinf_trainer *t, uint32_t group)
 {
     struct region r = trainer_region(t);
     struct part p = {.n = t->layout.groups[group].n,
+                     .state_bytes = t->state_bytes[group],
                      .param = zinf_tiers_group_param(t->tiers, group, 0),
                      .state = zinf_tiers_group_state(t->tiers, group, 0),
                      .param_bits = (uint16_t *)(void *)r.tensor,
@@ -77,6 +79,53 @@ static int write_whole(struct zinf_trainer *t, const struct part *p, const float
     return code;
 }
 
+/* Of 8-bit moments: codes of the part from `at` on, and the group's scales, which are small. */
+struct packed {
+    uint64_t codes_at, scales_at, scales_bytes; /* in the state; scales of both moments */
+    char *codes;                                /* [most] */
+    float *scales;                              /* this moment's */
+    char *scales_memory;
+};
+
+static struct packed packed_of(const struct zinf_trainer *t, const struct part *p, int which)
+{
+    uint64_t blocks = p->n / ZINF_OPTIM_8BIT_BLOCK, at = trainer_scales_offset(t, p->n);
+    struct packed k = {.codes_at = trainer_moments_offset(t, p->n) + (uint64_t)(which - 1) * p->n,
+                       .scales_at = at,
+                       .scales_bytes = p->state_bytes - at,
+                       .codes = (char *)p->param_bits};
+    k.scales_memory = k.codes + zinf_align_up(p->most, ZINF_MEMORY_ALIGN);
+    k.scales = (float *)(void *)k.scales_memory + (uint64_t)(which - 1) * blocks;
+    return k;
+}
+
+static int read_packed(struct zinf_trainer *t, const struct part *p, int which, float *flat)
+{
+    struct packed k = packed_of(t, p, which);
+    int code = read_at(t, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        code = read_at(t, &p->state, k.codes_at + at, k.codes, n);
+        if (!code)
+            zinf_optim_unpack_8bit(flat + at, which, k.codes, k.scales + at / ZINF_OPTIM_8BIT_BLOCK,
+                                   n, t->device->n_threads);
+    }
+    return code;
+}
+
+static int write_packed(struct zinf_trainer *t, const struct part *p, int which, const float *flat)
+{
+    struct packed k = packed_of(t, p, which);
+    int code = read_at(t, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        zinf_optim_pack_8bit(k.codes, k.scales + at / ZINF_OPTIM_8BIT_BLOCK, which, flat + at, n,
+                             t->device->n_threads);
+        code = write_at(t, &p->state, k.codes_at + at, k.codes, n);
+    }
+    return code ? code : write_at(t, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
+}
+
 static uint64_t moment_offset(const struct zinf_trainer *t, const struct part *p, int which)
 {
     return zinf_state_bytes(t->form, which - 1, p->n);
@@ -85,6 +134,8 @@ static uint64_t moment_offset(const struct zinf_trainer *t, const struct part *p
 static int read_part(struct zinf_trainer *t, const struct part *p, int which, float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
+    if (which && t->moments == MOMENTS_8BIT)
+        return read_packed(t, p, which, flat);
     if (which)
         return read_at(t, &p->state, moment_offset(t, p, which), flat, bytes);
     if (t->form == ZINF_STATE_SPLIT)
@@ -95,6 +146,8 @@ static int read_part(struct zinf_trainer *t, const struct part *p, int which, fl
 static int write_part(struct zinf_trainer *t, const struct part *p, int which, const float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
+    if (which && t->moments == MOMENTS_8BIT)
+        return write_packed(t, p, which, flat);
     if (which)
         return write_at(t, &p->state, moment_offset(t, p, which), flat, bytes);
     if (t->form == ZINF_STATE_SPLIT)

@@ -69,7 +69,7 @@ struct zinf_trainer_options {
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */
     const uint8_t *run;
-    bool anew; /* steps of that name are removed instead */
+    bool anew;        /* steps of that name are removed instead */
     bool plan_only;   /* no memory, no files, no weights: see zinf_estimate */
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */

@@ -42,13 +42,14 @@ static int check_tiers(const struct zinf_trainer *t)
                          "gradients on the %s tier with optimizer state on the %s tier: set "
                          "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
                          zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
-    bool adam = t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM;
+    bool adam = (t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM) &&
+                t->moments == MOMENTS_F32;
     if (trains(t) && device_updates(t) && (!adam || t->param_tier != ZINF_TIER_DEVICE))
-        return zinf_fail(
-            -ENOTSUP,
-            "%s updates only Adam and AdamW, with parameters and state both on it: set "
-            "zero_optimization.offload_optimizer.device to cpu or nvme",
-            t->device->name);
+        return zinf_fail(-ENOTSUP,
+                         "%s updates only Adam and AdamW with fp32 moments, and with "
+                         "parameters and state both on it: set "
+                         "zero_optimization.offload_optimizer.device to cpu or nvme",
+                         t->device->name);
     return 0;
 }
 
@@ -75,43 +76,13 @@ static void choose_step(struct zinf_trainer *t)
     t->generations = t->wanted == SCHEDULE_AUTO || t->wanted == SCHEDULE_UPDATE_IN_BACKWARD ? 2 : 1;
 }
 
-static int choose_hyper(struct zinf_trainer *t)
-{
-    const struct zinf_config_optimizer *o = &t->config->optimizer;
-    static const struct {
-        const char *type;
-        enum zinf_optim_kind kind;
-    } kinds[] = {
-        {"AdamW", ZINF_OPTIM_ADAMW},     {"Adam", ZINF_OPTIM_ADAM}, {"Lion", ZINF_OPTIM_LION},
-        {"Adagrad", ZINF_OPTIM_ADAGRAD}, {"SGD", ZINF_OPTIM_SGD},
-    };
-    size_t i = 0, n = sizeof kinds / sizeof *kinds;
-    while (i < n && strcmp(kinds[i].type, o->type))
-        i++;
-    if (i == n)
-        return zinf_fail(-ENOTSUP,
-                         "optimizer.type \"%s\" is not supported; use AdamW, Adam, "
-                         "Lion, Adagrad or SGD",
-                         o->type);
-    t->hyper = (struct zinf_optim_hyper){
-        .kind = kinds[i].kind,
-        .lr = (float)o->lr,
-        .beta1 = (float)(kinds[i].kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
-        .beta2 = (float)o->beta2,
-        .eps = (float)o->eps,
-        .weight_decay = (float)o->weight_decay,
-        .bias_correction = o->bias_correction,
-    };
-    if (t->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
-        t->hyper.kind = ZINF_OPTIM_ADAMW;
-    return 0;
-}
-
 static int open_model(struct zinf_trainer *t)
 {
     int code = zinf_model_open(&t->model, t->options.model_path);
     if (!code && t->options.n_layers)
         code = zinf_model_set_layers(&t->model, t->options.n_layers);
+    if (!code && t->moments == MOMENTS_FACTORED)
+        code = zinf_model_join_tiles(t->model);
     if (code)
         return code;
     t->spec_values = *zinf_model_spec(t->model);
@@ -149,16 +120,20 @@ static int open_model(struct zinf_trainer *t)
 
 static int lay_out(struct zinf_trainer *t)
 {
-    uint64_t *elems = calloc(t->n_units, sizeof *elems);
+    uint64_t *elems = calloc(t->n_units, sizeof *elems), most = 0;
     if (!elems)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->n_units);
-    for (uint32_t u = 0; u < t->n_units; u++)
+    for (uint32_t u = 0; u < t->n_units; u++) {
         elems[u] = zinf_model_unit(t->model, (int)u)->elems;
+        most = elems[u] > most ? elems[u] : most;
+    }
     uint64_t group = (uint64_t)t->config->sub_group_size;
-    int code = zinf_layout_init(&t->layout, elems, t->n_units,
-                                group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS, 0, 1);
+    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
+    if (t->moments == MOMENTS_FACTORED) /* tensors are not cut */
+        group = most;
+    int code = zinf_layout_init(&t->layout, elems, t->n_units, group, 0, 1);
     free(elems);
-    return code;
+    return code ? code : trainer_measure_state(t);
 }
 
 const struct zinf_config_offload *trainer_drives(const struct zinf_config *c)
@@ -200,8 +175,10 @@ static int open_device(struct zinf_trainer *t)
         [ZINF_LANE_D2H] = ZINF_QUEUE_TO_HOST,
         [ZINF_LANE_DEVICE] = ZINF_QUEUE_COMPUTE,
     };
+    int64_t threads = t->config->threads;
     struct zinf_device_options options = {.kind = t->options.device,
-                                          .n_threads = (int)t->config->threads};
+                                          .n_threads = threads > 0 ? (int)threads
+                                                                   : zinf_optim_thread_count(0)};
     int code = zinf_device_create(&t->device, &options);
     if (code && t->options.plan_only && options.kind == ZINF_DEVICE_CUDA)
         code = trainer_describe_cuda(t);
@@ -255,9 +232,10 @@ static int take_memory(struct zinf_trainer *t)
         code = zinf_store_allocate(t->store);
     if (code)
         return code;
-    pin_host_memory(t);
     t->device_base = t->device->memory;
     trainer_place(t);
+    trainer_place_state(t);
+    pin_host_memory(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);
     for (uint64_t i = 0; i < t->rows; i++)
@@ -306,7 +284,7 @@ static int start_executor(struct zinf_trainer *t)
 
 static int create(struct zinf_trainer *t)
 {
-    int code = choose_hyper(t);
+    int code = trainer_choose_optimizer(t);
     choose_tiers(t);
     if (!code)
         code = open_model(t);
@@ -378,6 +356,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_layout_fini(&t->layout);
     zinf_model_close(t->model);
     free(t->homes);
+    free(t->state_bytes);
     free(t->x_extents);
     free(t->deferred);
     free(t->pending);

@@ -49,7 +49,7 @@ struct choice {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
         d_head, d_logits, d_workspace, d_table_grads, d_squares;
-    uint64_t h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
+    uint64_t h_update, h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
         h_transfer, h_squares;
 };
 
@@ -58,6 +58,16 @@ struct trainer_sizes {
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t transfer;              /* what loading and saving need on the host */
+    uint64_t update;                /* workspace of the optimizer */
+};
+
+/* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
+ * these, to a multiple of ZINF_MEMORY_ALIGN. */
+enum moment_form {
+    MOMENTS_F32,      /* [n] of each moment */
+    MOMENTS_8BIT,     /* [n] codes of each, then [n / ZINF_OPTIM_8BIT_BLOCK] scales of each */
+    MOMENTS_FACTORED, /* of each tensor its rows' and columns', struct factors; a sub-group is a
+                       * whole unit */
 };
 
 /* What an operation does; operands by number. */
@@ -128,6 +138,8 @@ struct zinf_trainer {
     /* as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
     enum zinf_state_form form;
+    enum moment_form moments;
+    uint64_t *state_bytes;   /* [n_groups] */
     struct zinf_home *homes; /* [n_units] */
     uint8_t generations;     /* of what can be taken back */
     bool direct;             /* drive and CPU use device memory themselves */
@@ -195,6 +207,29 @@ struct zinf_trainer {
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
 };
+
+/* optimizer.c: what the configuration's optimizer is and what its state takes. The first fills
+ * hyper and moments; the second, with a layout, state_bytes. */
+int trainer_choose_optimizer(struct zinf_trainer *t);
+int trainer_measure_state(struct zinf_trainer *t);
+int trainer_n_moments(const struct zinf_trainer *t);
+/* All of a unit's sub-groups. */
+uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit);
+/* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
+uint64_t trainer_moments_offset(const struct zinf_trainer *t, uint64_t n);
+uint64_t trainer_scales_offset(const struct zinf_trainer *t, uint64_t n);
+/* After the arenas exist and before they are touched: where there are several NUMA nodes, state in
+ * RAM is near the threads that step it. */
+void trainer_place_state(const struct zinf_trainer *t);
+/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
+ * moments, in floats from the unit's first. */
+struct factors {
+    uint64_t rows, cols;
+    uint64_t row_offset, col_offset; /* a vector has columns alone */
+};
+struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor);
+/* update.c: OP_UPDATE */
+int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 
 /* trainer.c: the section whose nvme_path the store is in. */
 const struct zinf_config_offload *trainer_drives(const struct zinf_config *config);
@@ -317,7 +352,8 @@ const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer
 const char *trainer_kind_name(enum op_kind kind);
 
 /* state_access.c: what checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
- * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments. */
+ * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of
+ * MOMENTS_FACTORED. */
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);

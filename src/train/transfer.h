@@ -30,6 +30,9 @@ int trainer_stream(struct zinf_trainer *t, int part, enum zinf_dtype dtype,
 /* The unit's tensors from the file (NULL: their initialisation) into r->unit, gaps zero. */
 int trainer_gather_unit(const struct zinf_trainer *t, const struct zinf_tensors *file,
                         const struct zinf_unit_spec *unit, const struct region *r);
+/* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
+int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensors_writer *writer);
+int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_tensors *file);
 /* The document as folder/config.json, with the number type of the weights. */
 int trainer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 

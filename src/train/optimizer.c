@@ -1,0 +1,181 @@
+/*
+ * optimizer: which optimizer the configuration names, how its moments are kept, what the state of a
+ * sub-group takes, and where its pages go. Adafactor's tensors must be whole: a unit is one sub-group then, and the
+ * vocabulary matrix one unit.
+ */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+#define FACTOR_ALIGN 16 /* floats: each vector of moments has its own cache lines */
+
+static const struct {
+    const char *type;
+    enum zinf_optim_kind kind;
+    enum moment_form moments;
+} optimizers[] = {
+    {"AdamW", ZINF_OPTIM_ADAMW, MOMENTS_F32},
+    {"Adam", ZINF_OPTIM_ADAM, MOMENTS_F32},
+    {"Lion", ZINF_OPTIM_LION, MOMENTS_F32},
+    {"Adagrad", ZINF_OPTIM_ADAGRAD, MOMENTS_F32},
+    {"SGD", ZINF_OPTIM_SGD, MOMENTS_F32},
+    {"AdamW8bit", ZINF_OPTIM_ADAMW, MOMENTS_8BIT},
+    {"Adafactor", ZINF_OPTIM_KINDS, MOMENTS_FACTORED},
+};
+
+int trainer_choose_optimizer(struct zinf_trainer *t)
+{
+    const struct zinf_config_optimizer *o = &t->config->optimizer;
+    size_t i = 0, n = sizeof optimizers / sizeof *optimizers;
+    while (i < n && strcmp(optimizers[i].type, o->type))
+        i++;
+    if (i == n)
+        return zinf_fail(-ENOTSUP,
+                         "optimizer.type \"%s\" is not supported; use AdamW, Adam, Lion, Adagrad, "
+                         "SGD, Adafactor or AdamW8bit",
+                         o->type);
+    t->moments = optimizers[i].moments;
+    t->hyper = (struct zinf_optim_hyper){
+        .kind = optimizers[i].kind,
+        .lr = (float)o->lr,
+        .beta1 = (float)(optimizers[i].kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
+        .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .weight_decay = (float)o->weight_decay,
+        .bias_correction = o->bias_correction,
+    };
+    if (t->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
+        t->hyper.kind = ZINF_OPTIM_ADAMW;
+    if (t->moments == MOMENTS_FACTORED && t->config->world_size > 1)
+        return zinf_fail(-ENOTSUP,
+                         "optimizer.type Adafactor needs whole tensors, which %lld ranks would "
+                         "share: train on one, or use AdamW8bit, whose state is small too",
+                         (long long)t->config->world_size);
+    return 0;
+}
+
+int trainer_n_moments(const struct zinf_trainer *t)
+{
+    return t->moments == MOMENTS_FACTORED ? 2 : zinf_optim_n_moments(t->hyper.kind);
+}
+
+/* ---- where moments are in a state ---- */
+
+uint64_t trainer_moments_offset(const struct zinf_trainer *t, uint64_t n)
+{
+    return zinf_state_bytes(t->form, 0, n);
+}
+
+uint64_t trainer_scales_offset(const struct zinf_trainer *t, uint64_t n)
+{
+    return trainer_moments_offset(t, n) + (uint64_t)trainer_n_moments(t) * n;
+}
+
+static uint64_t padded(uint64_t floats)
+{
+    return zinf_align_up(floats, FACTOR_ALIGN);
+}
+
+static uint64_t factor_floats(const struct factors *f)
+{
+    return (f->rows > 1 ? padded(f->rows) : 0) + padded(f->cols);
+}
+
+struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor)
+{
+    struct factors f = {0};
+    uint64_t at = 0;
+    for (int i = 0; i <= tensor; i++) {
+        const struct zinf_tensor_spec *spec = &unit->tensors[i];
+        bool matrix = spec->rank == 2;
+        at += factor_floats(&f);
+        f.rows = !matrix ? 1 : spec->transposed ? spec->shape[1] : spec->n_rows;
+        f.cols = spec->elems / f.rows;
+        f.row_offset = at;
+        f.col_offset = at + (f.rows > 1 ? padded(f.rows) : 0);
+    }
+    return f;
+}
+
+/* ---- what a state takes ---- */
+
+static uint64_t state_bytes(const struct zinf_trainer *t, const struct zinf_layout_group *g)
+{
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)g->unit);
+    uint64_t bytes = zinf_state_bytes(t->form, trainer_n_moments(t), g->n);
+    if (t->moments == MOMENTS_8BIT) {
+        uint64_t scales = g->n / ZINF_OPTIM_8BIT_BLOCK * sizeof(float);
+        bytes = trainer_scales_offset(t, g->n) + (uint64_t)trainer_n_moments(t) * scales;
+    } else if (t->moments == MOMENTS_FACTORED) {
+        struct factors last = trainer_factors(unit, unit->n_tensors - 1);
+        uint64_t floats = last.col_offset + padded(last.cols);
+        bytes = trainer_moments_offset(t, g->n) + floats * sizeof(float);
+    }
+    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+}
+
+/* Adafactor's workspace is that of its largest tensor. */
+static uint64_t workspace_bytes(const struct zinf_trainer *t)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+        for (int i = 0; i < unit->n_tensors; i++) {
+            struct factors f = trainer_factors(unit, i);
+            uint64_t bytes = zinf_adafactor_workspace_bytes(f.rows, f.cols);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+int trainer_measure_state(struct zinf_trainer *t)
+{
+    t->state_bytes = calloc(t->layout.n_groups ? t->layout.n_groups : 1, sizeof *t->state_bytes);
+    if (!t->state_bytes)
+        return zinf_fail(-ENOMEM, "no memory for %u sub-groups", t->layout.n_groups);
+    for (uint32_t g = 0; trains(t) && g < t->layout.n_groups; g++)
+        t->state_bytes[g] = state_bytes(t, &t->layout.groups[g]);
+    if (trains(t) && t->moments == MOMENTS_FACTORED)
+        t->sizes.update = workspace_bytes(t);
+    return 0;
+}
+
+uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    uint64_t bytes = 0;
+    for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
+        bytes += t->state_bytes[g];
+    return bytes;
+}
+
+/* ---- where its pages are ---- */
+
+/* A refusal costs speed alone. */
+static void place_array(const struct zinf_trainer *t, char *memory, uint64_t n, size_t width)
+{
+    if (zinf_optim_place(memory, n, width, t->device->n_threads))
+        zinf_log_once(ZINF_LOG_WARN, "state pages", "%s", zinf_error());
+}
+
+void trainer_place_state(const struct zinf_trainer *t)
+{
+    size_t master = zinf_state_bytes(t->form, 0, 1);
+    size_t width = t->moments == MOMENTS_8BIT ? 1 : sizeof(float);
+    int n_moments = t->moments == MOMENTS_FACTORED ? 0 : trainer_n_moments(t);
+    for (uint32_t g = 0; trains(t) && g < t->layout.n_groups; g++) {
+        struct zinf_location where = zinf_tiers_group_state(t->tiers, g, 0);
+        uint64_t n = t->layout.groups[g].n;
+        if (where.tier != ZINF_TIER_HOST)
+            continue;
+        for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
+            char *state = where.memory + (uint64_t)generation * where.stride;
+            char *moments = state + trainer_moments_offset(t, n);
+            if (master)
+                place_array(t, state, n, master);
+            for (int i = 0; i < n_moments; i++)
+                place_array(t, moments + (uint64_t)i * n * width, n, width);
+        }
+    }
+}
