@@ -347,6 +347,8 @@ static void look_forward(enum zinf_device_kind device, const struct setting *s, 
     if (device == ZINF_DEVICE_CUDA)
         begin_gpu(s);
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    if (!t)
+        return;
     CHECKF(!zinf_trainer_loss(t, ids, targets, BATCH, loss, &count), "%s", zinf_error());
     CHECKF(!zinf_trainer_logits(t, ids, SEQ - 2, logits), "%s", zinf_error());
     CHECK(count == BATCH * SEQ);
@@ -411,6 +413,8 @@ static void test_a_gpu_that_breaks(void)
         draw_tokens(0, false, ids, targets);
         begin_gpu(&s);
         CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+        if (!t)
+            return;
         CHECKF(!zinf_trainer_step(t, ids, targets, &r), "%s", zinf_error());
         gpu.fail(late ? 0 : 40, late ? 10 : 0);
         CHECK(zinf_trainer_step(t, ids, targets, &r) == -EIO);

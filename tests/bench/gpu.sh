@@ -52,6 +52,10 @@ fail() { note "FAILED: $*"; failed=1; }
     "$zinf" report 2>&1
 } >"$results/machine.txt"
 grep -h '^cuda' "$results/machine.txt" | tee -a "$results/summary.txt"
+if grep -q '^cuda  *not used' "$results/machine.txt"; then
+    note "there is no GPU to check"
+    exit 1
+fi
 
 # ---- the suite ----
 
