@@ -50,6 +50,11 @@ static int check_tiers(const struct zinf_trainer *t)
                          "parameters and state both on it: set "
                          "zero_optimization.offload_optimizer.device to cpu or nvme",
                          t->device->name);
+    if (trains(t) && !t->device->host_addressable && t->config->offload_optimizer.ratio < 1)
+        return zinf_fail(-ENOTSUP,
+                         "%s does not share the optimizer with the CPU: set "
+                         "zero_optimization.offload_optimizer.ratio to 1",
+                         t->device->name);
     return 0;
 }
 
