@@ -89,7 +89,7 @@ def main():
     start = time.perf_counter()
     with deepspeed.zero.Init(config_dict_or_path=config, dtype=torch.bfloat16):
         model = GPT2LMHeadModel._from_config(shape, attn_implementation="sdpa").train()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.gradient_checkpointing_enable({"use_reentrant": True})
     engine, *_ = deepspeed.initialize(model=model, config=config,
                                       model_parameters=model.parameters())
     watch.sample()
