@@ -7,7 +7,7 @@
 #   TEXT    a text to train on; its bytes are the tokens
 #   FOLDER  on a local drive with 55 GB free; what a case writes is removed after it
 #   CASE    zinf deepspeed-nvme deepspeed-cpu torch-bf16 torch-fp32 (default: all but deepspeed-cpu,
-#           which needs 31 GB of RAM)
+#           which needs 28 GB of RAM)
 # ZINF and PYTHON name the programs, STEPS the steps (3), LAYERS the blocks of the Python cases (48).
 # LEAVE=N locks RAM until N GiB are available to the case, so that mapped files have to leave it.
 set -euo pipefail
