@@ -176,10 +176,7 @@ static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory
 
 static char *own_slot(const struct zinf_trainer *t, uint32_t unit)
 {
-    uint64_t elems = 0;
-    for (uint32_t u = 0; u < unit; u++)
-        elems += t->layout.units[u].padded_elems;
-    return device_at(t, t->at.d_own + elems * zinf_dtype_bytes(t->dtype));
+    return device_at(t, t->at.d_own + trainer_own_bytes(t, unit));
 }
 
 /* The place in the ring that holds a thing, or a new one in the oldest's stead. */

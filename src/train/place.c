@@ -25,17 +25,16 @@ static void place_activations(struct zinf_trainer *t)
 
 static void place_head_tiles(struct zinf_trainer *t)
 {
-    uint64_t width = zinf_dtype_bytes(t->dtype);
-    uint64_t own = t->at.d_own, grads = t->at.d_table_grads;
+    uint64_t grads = t->at.d_table_grads;
     for (int u = 0; u < zinf_model_n_tiles(t->model); u++) {
         uint64_t elems = t->layout.units[u].padded_elems;
         struct zinf_location home = zinf_tiers_param(t->tiers, (uint32_t)u, 0);
+        uint64_t own = t->at.d_own + trainer_own_bytes(t, (uint32_t)u);
         t->tile_places[u] =
             unit_is_fetched(t, (uint32_t)u) ? zinf_at(device_at(t, own)) : zinf_of(&home);
         t->tile_grads[u] = (float *)device_at(t, grads);
         if (t->homes[u].grad == ZINF_TIER_DEVICE)
             t->tile_sums[u] = (float *)zinf_tiers_unit_grad(t->tiers, (uint32_t)u).memory;
-        own += elems * width;
         grads += elems * sizeof(float);
     }
 }

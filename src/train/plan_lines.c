@@ -7,14 +7,6 @@ static void add(struct plan_lines *l, enum zinf_memory_tier tier, const char *na
     l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
 }
 
-static uint64_t own_bytes(const struct zinf_trainer *t, const struct choice *c)
-{
-    uint64_t elems = 0;
-    for (int u = 0; u < c->n_own; u++)
-        elems += t->layout.units[u].padded_elems;
-    return elems * zinf_dtype_bytes(t->dtype);
-}
-
 /* Sums on the device take the first micro-batch's gradients themselves. */
 static uint64_t tile_grad_bytes(const struct zinf_trainer *t)
 {
@@ -35,7 +27,7 @@ static void device_params(struct zinf_trainer *t, const struct choice *c, struct
     add(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead", n_slots * t->sizes.slot,
         &p->d_slots);
     add(l, ZINF_MEMORY_DEVICE, "units with a slot of their own", "zinf.device_memory",
-        own_bytes(t, c), &p->d_own);
+        trainer_own_bytes(t, (uint32_t)c->n_own), &p->d_own);
 }
 
 static uint64_t n_block_inputs(const struct zinf_trainer *t)

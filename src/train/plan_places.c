@@ -11,6 +11,15 @@ bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit)
     return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !t->direct);
 }
 
+uint64_t trainer_own_bytes(const struct zinf_trainer *t, uint32_t end)
+{
+    uint64_t elems = 0;
+    for (uint32_t u = 0; u < end; u++)
+        if (unit_is_fetched(t, u))
+            elems += t->layout.units[u].padded_elems;
+    return elems * zinf_dtype_bytes(t->dtype);
+}
+
 /* Bytes of things whose size does not depend on the choice. */
 void plan_measure(struct zinf_trainer *t)
 {

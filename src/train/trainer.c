@@ -394,6 +394,14 @@ uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tie
     return zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)memory_tier);
 }
 
+static int n_fetched(const struct zinf_trainer *t, uint32_t end)
+{
+    int n = 0;
+    for (uint32_t u = 0; u < end; u++)
+        n += unit_is_fetched(t, u);
+    return n;
+}
+
 int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
 {
     const struct choice *c = &t->choice;
@@ -405,8 +413,8 @@ int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
                 zinf_tier_name(t->grad_tier));
     fputc('\n', out);
     if (t->param_tier != ZINF_TIER_DEVICE)
-        fprintf(out, "plan: look-ahead %d, %d of %u units with a device slot of their own\n",
-                c->look_ahead, c->n_own, t->n_units);
+        fprintf(out, "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+                c->look_ahead, n_fetched(t, (uint32_t)c->n_own), n_fetched(t, t->n_units));
     if (t->options.mode != ZINF_TRAINER_FORWARD)
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "

@@ -238,6 +238,8 @@ const struct zinf_config_offload *trainer_drives(const struct zinf_config *confi
 int trainer_plan(struct zinf_trainer *t);
 /* Whether a unit's parameters are copied to the device before use. */
 bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit);
+/* Device slots of their own, of the units before end; those that are not fetched need none. */
+uint64_t trainer_own_bytes(const struct zinf_trainer *t, uint32_t end);
 /* plan_blas.c: what OpenBLAS takes outside of the arenas */
 uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
 /* place.c: every pointer, after the arenas exist. */
