@@ -53,6 +53,8 @@ struct emitter {
 
     struct ring slots, xs;
     zinf_pool stages, grads, host_grads, tiles, x_stages;
+    zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
+    uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
     bool *fetched;                      /* [n_units]: it holds the unit */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
@@ -74,6 +76,10 @@ zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
+/* Where the CPU can still read what a fetch brought; false: nowhere. Whoever reads it there keeps
+ * the slot from others. */
+bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
+                  zinf_resource *resource);
 /* Input of block l (l = n_layers: of the final norm) of a micro-batch: made here and taken to its
  * tier by emit_x_made, or brought back. */
 struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses);

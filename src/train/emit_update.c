@@ -69,12 +69,30 @@ static bool param_is_far(const struct emitter *e, const struct group *g)
            !e->t->direct;
 }
 
+/* The gradient was computed with the parameters: where they are still at hand they need not be read
+ * again. */
+static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
+{
+    const struct zinf_layout *layout = &e->t->layout;
+    uint64_t first = layout->units[g->unit].slice_first + layout->groups[g->number].first;
+    bool eager = e->flags & OP_EAGER;
+    if (!eager || g->param[0].tier != ZINF_TIER_DRIVE ||
+        !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
+        return false;
+    g->n_parts++;
+    at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->t->dtype));
+    at[1] = zinf_in(g->tile, 0);
+    return true;
+}
+
 static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
 {
     bool wanted = e->t->form != ZINF_STATE_WHOLE;
     struct uses uses = {0};
     for (int i = 0; i < 2; i++)
         at[i] = zinf_of(&g->param[i]);
+    if (wanted && fetched_in(e, g, at))
+        return;
     if (g->param[0].tier == ZINF_TIER_DRIVE && wanted) {
         at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
     } else if (param_is_far(e, g) && wanted) {

@@ -76,6 +76,8 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
     resources(e, &e->grad, t->n_units);
     resources(e, &e->done, t->n_units);
     resources(e, &e->x, (size_t)(t->n_layers + 1) * (size_t)t->n_x_micros);
+    e->staged = array(e, t->n_units, sizeof *e->staged);
+    e->staged_as = array(e, t->n_units, sizeof *e->staged_as);
     e->fetched = array(e, t->n_units, sizeof *e->fetched);
     e->grads_seen = array(e, t->n_units, sizeof *e->grads_seen);
     e->grads_total = array(e, t->n_units, sizeof *e->grads_total);
@@ -90,6 +92,8 @@ int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program 
 
 int emitter_finish(struct emitter *e)
 {
+    free(e->staged);
+    free(e->staged_as);
     free(e->own);
     free(e->param);
     free(e->grad);
@@ -164,6 +168,8 @@ static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory
         }
         zinf_buffer stage = emit_buffer(e, e->stages);
         from = zinf_in(stage, 0);
+        e->staged[unit] = stage;
+        e->staged_as[unit] = ++e->n_staged;
         uses_write(&read, stage);
         emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, from, &read);
         uses_read(&copied, stage);
@@ -229,6 +235,36 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
     }
     e->deadline = deadline;
     return memory;
+}
+
+static bool is_staged(const struct emitter *e, uint32_t unit)
+{
+    return e->staged_as[unit] && e->n_staged - e->staged_as[unit] < e->slots.n;
+}
+
+bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
+                  zinf_resource *resource)
+{
+    const struct zinf_trainer *t = e->t;
+    if (e->code)
+        return false;
+    if (!t->direct) {
+        *resource = e->staged[unit];
+        *memory = zinf_in(*resource, 0);
+        return is_staged(e, unit);
+    }
+    if (e->fetched[unit]) {
+        *resource = e->own[unit];
+        *memory = zinf_at(own_slot(t, unit));
+        return true;
+    }
+    for (uint32_t i = 0; i < e->slots.n; i++)
+        if (e->slots.buffer[i] != ZINF_NO_BUFFER && e->slots.holds[i] == unit) {
+            *resource = e->slots.buffer[i];
+            *memory = zinf_in(*resource, 0);
+            return true;
+        }
+    return false;
 }
 
 /* ---- activations between blocks ---- */

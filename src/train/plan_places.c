@@ -74,14 +74,23 @@ static uint32_t first_on_device(const struct zinf_trainer *t)
     return unit;
 }
 
+/* Whether a block is one of the n whose gradients the host budget takes. They wait for the next
+ * forward, which leaves late blocks more time; but were they simply the last ones, the drive would
+ * idle while backward goes through them. So they are spread over the last (n_layers + n) / 2. */
+static bool grad_waits_in_host(const struct zinf_trainer *t, uint32_t unit, uint32_t n)
+{
+    uint32_t span = (t->n_layers + n) / 2, from_end = first_block(t) + t->n_layers - unit;
+    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
     uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
-        bool late_block =
-            is_block(t, u) && (int)(first_block(t) + t->n_layers - u) <= c->n_host_grads;
+        bool waits =
+            is_block(t, u) ? grad_waits_in_host(t, u, (uint32_t)c->n_host_grads) : c->host_tables;
         *p = (struct zinf_home){.param = t->param_tier,
                                 .state = t->state_tier,
                                 .grad = t->grad_tier,
@@ -91,7 +100,7 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->param = ZINF_TIER_HOST;
         if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
             p->state = ZINF_TIER_HOST;
-        if (p->grad == ZINF_TIER_DRIVE && (is_block(t, u) ? late_block : c->host_tables))
+        if (p->grad == ZINF_TIER_DRIVE && waits)
             p->grad = ZINF_TIER_HOST;
         if (u >= device_from)
             p->state = p->grad = ZINF_TIER_DEVICE;

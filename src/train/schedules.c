@@ -5,6 +5,8 @@
  */
 #include "train/trainer.h"
 
+#define DEFER_STEPS 8 /* how finely it is tried how many blocks should wait */
+
 const char *schedule_name(enum schedule schedule)
 {
     static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
@@ -127,7 +129,7 @@ static uint32_t defer(struct zinf_trainer *t, uint32_t n)
     for (uint32_t l = t->n_layers; l-- > 0 && deferred < n;) {
         uint32_t unit = first_block(t) + l;
         if (t->homes[unit].grad == ZINF_TIER_DRIVE)
-            break;
+            continue;
         t->deferred[unit] = 1;
         deferred++;
     }
@@ -140,8 +142,8 @@ static int build_speculation(struct zinf_trainer *t, double *seconds)
     uint32_t best = 0, most = defer(t, t->n_layers), tried = UINT32_MAX;
     double least = 0;
     int code = 0;
-    for (int part = 0; !code && part <= 4; part++) {
-        uint32_t n = most * (uint32_t)part / 4;
+    for (int part = 0; !code && part <= DEFER_STEPS; part++) {
+        uint32_t n = most * (uint32_t)part / DEFER_STEPS;
         double now = 0;
         if (n == tried)
             continue;

@@ -41,7 +41,7 @@ struct choice {
     bool head_all;     /* all table tiles on the device at once: logits computed once */
     int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
     int n_host_states; /* the same for optimizer state */
-    int n_host_grads;  /* blocks whose kept gradients it takes, from the last */
+    int n_host_grads;  /* blocks whose kept gradients it takes */
     bool host_tables;  /* the same for gradients of table, position and final norm */
 };
 
