@@ -213,6 +213,22 @@ static void test_layer_major_reads_once(void)
            (unsigned long long)repeated.read[2]);
 }
 
+/* An update in backward finds gradient and parameters where backward had them: neither is read. */
+static void test_update_in_backward_reads_state_alone(void)
+{
+    const uint64_t block = 12 * 64 * 64 + 13 * 64; /* parameters */
+    for (int copies = 0; copies < 2; copies++) {
+        struct setting s = {.schedule = "prefetch", .copies = copies, .steps = 4};
+        struct outcome apart, within;
+        run(&s, "apart", &apart);
+        s.schedule = "update-in-backward";
+        run(&s, "within", &within);
+        uint64_t spared = apart.read[3] - within.read[3], wanted = 3 * block * 2 * sizeof(float);
+        CHECKF(spared >= wanted, "%llu bytes are not read, but could be %llu",
+               (unsigned long long)spared, (unsigned long long)wanted);
+    }
+}
+
 static void test_every_second_step_clips(void)
 {
     struct setting s = {.clip = 7, .sparse = true, .schedule = "serial"};
@@ -352,6 +368,7 @@ int main(void)
     TAP_RUN(test_schedules_bf16);
     TAP_RUN(test_both_orders_of_micro_batches);
     TAP_RUN(test_layer_major_reads_once);
+    TAP_RUN(test_update_in_backward_reads_state_alone);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
     TAP_RUN(test_shares_on_the_device);

@@ -78,6 +78,10 @@ static void choose_host(struct zinf_trainer *t, struct choice *c)
         return;
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(t, c, &c->n_host_grads, layers / 4);
+    /* The tables' gradients are complete last, and the next forward wants their update first: what
+     * that needs of the drive nothing can hide. */
+    if (t->state_tier == ZINF_TIER_DRIVE && trains(t) && c->host_tables)
+        grow(t, c, &c->n_host_states, (int)first_block(t));
     if (t->param_tier == ZINF_TIER_DRIVE)
         grow(t, c, &c->n_host_params, units);
     if (t->state_tier == ZINF_TIER_DRIVE && trains(t))
