@@ -338,6 +338,35 @@ static void test_budgets_are_filled(void)
     CHECKF(least_read < reference.read[1] + ((uint64_t)4 << 20), "budgets spare no reads");
 }
 
+/* With a budget for it, state in RAM has two generations: of some blocks, of all, of the tables. */
+static void test_updates_in_ram_are_taken_back(void)
+{
+    struct setting s = {.clip = 7, .sparse = true, .precision = "\"bf16\": {\"enabled\": true},"};
+    struct outcome reference, other;
+    s.schedule = "serial";
+    s.param = s.optimizer = "none";
+    run(&s, "reference", &reference);
+    s.schedule = "update-in-backward";
+    s.copies = true;
+    int n_speculated = 0, n_waited = 0;
+    for (uint64_t more = 0; more <= 12; more++) {
+        char what[64];
+        s.param = more % 3 ? "cpu" : "nvme";
+        s.optimizer = "cpu";
+        s.host_memory = zinf_memory_resident() + (((uint64_t)18 + more) << 19);
+        snprintf(what, sizeof what, "in RAM, +%llu", (unsigned long long)more);
+        run(&s, "other", &other);
+        check_same(&reference, &other, what);
+        bool speculated = !strcmp(other.schedule, s.schedule);
+        CHECKF(speculated == (other.n_redone > 0), "%s: %s, %llu steps redone", what,
+               other.schedule, (unsigned long long)other.n_redone);
+        n_speculated += speculated;
+        n_waited += !speculated;
+    }
+    CHECKF(n_speculated > 2 && n_waited > 0, "%d budgets speculate, %d do not", n_speculated,
+           n_waited);
+}
+
 static void test_late_and_short_transfers_and_lanes(void)
 {
     struct zinf_aio_faults faults = {
@@ -375,6 +404,7 @@ int main(void)
     TAP_RUN(test_schedules_in_turn);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_budgets_are_filled);
+    TAP_RUN(test_updates_in_ram_are_taken_back);
     TAP_RUN(test_late_and_short_transfers_and_lanes);
     remove_work();
     return tap_done();

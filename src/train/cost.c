@@ -8,6 +8,7 @@
 #define HOST_FLOPS_A_THREAD 6e10
 #define CUDA_FLOPS 5e13
 #define MEMORY_BYTES 6e9 /* a second, of the host's memory by one lane */
+#define CUDA_BYTES 6e11  /* of a GPU's */
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
@@ -70,10 +71,12 @@ void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
     bool host_device = t->device->host_addressable;
     double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(t) : CUDA_FLOPS;
     double link = host_device ? MEMORY_BYTES : LINK_BYTES;
+    double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
     for (int kind = 0; kind < OP_KINDS; kind++)
         rates->seconds[kind] =
-            makes_products(kind) ? a_second(s->device_flops, flops) : 1 / MEMORY_BYTES;
-    rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
+            makes_products(kind) ? a_second(s->device_flops, flops) : 1 / bytes;
+    rates->seconds[OP_UPDATE] = rates->seconds[OP_NORM_PART] = rates->seconds[OP_GRAD_ADD] =
+        a_second(s->optimizer_bytes, MEMORY_BYTES);
     rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
     rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
     rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);

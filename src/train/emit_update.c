@@ -81,6 +81,8 @@ static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand a
         return false;
     g->n_parts++;
     at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->t->dtype));
+    if (g->tile == ZINF_NO_BUFFER)
+        g->tile = emit_buffer(e, e->tiles);
     at[1] = zinf_in(g->tile, 0);
     return true;
 }

@@ -88,6 +88,8 @@ static void choose_host(struct zinf_trainer *t, struct choice *c)
         grow(t, c, &c->n_host_states, units);
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(t, c, &c->n_host_grads, layers);
+    if (trains(t) && t->generations == 2 && !t->direct) /* else who computes is who updates */
+        grow(t, c, &c->n_host_pairs, layers + 1);
     if (plan_uses_tiles(t)) {
         plan_set_places(t, c);
         int groups = plan_n_tile_groups(t);

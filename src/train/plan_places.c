@@ -74,13 +74,22 @@ static uint32_t first_on_device(const struct zinf_trainer *t)
     return unit;
 }
 
-/* Whether a block is one of the n whose gradients the host budget takes. They wait for the next
- * forward, which leaves late blocks more time; but were they simply the last ones, the drive would
- * idle while backward goes through them. So they are spread over the last (n_layers + n) / 2. */
-static bool grad_waits_in_host(const struct zinf_trainer *t, uint32_t unit, uint32_t n)
+/* Whether a block is one of n that wait for the next forward. That leaves late blocks more time;
+ * but were they simply the last ones, backward would have nothing to update while it goes through
+ * them. So they are spread over the last (n_layers + n) / 2. */
+static bool is_to_wait(const struct zinf_trainer *t, uint32_t unit, uint32_t n)
 {
     uint32_t span = (t->n_layers + n) / 2, from_end = first_block(t) + t->n_layers - unit;
     return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+}
+
+static bool has_host_pair(const struct zinf_trainer *t, uint32_t unit, const struct choice *c)
+{
+    uint32_t n = (uint32_t)c->n_host_pairs;
+    if (t->homes[unit].state != ZINF_TIER_HOST)
+        return false;
+    return is_block(t, unit) ? n > t->n_layers || !is_to_wait(t, unit, t->n_layers - n)
+                             : n > t->n_layers;
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
@@ -89,8 +98,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
     uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
-        bool waits =
-            is_block(t, u) ? grad_waits_in_host(t, u, (uint32_t)c->n_host_grads) : c->host_tables;
+        bool grad_in_host =
+            is_block(t, u) ? is_to_wait(t, u, (uint32_t)c->n_host_grads) : c->host_tables;
         *p = (struct zinf_home){.param = t->param_tier,
                                 .state = t->state_tier,
                                 .grad = t->grad_tier,
@@ -100,11 +109,11 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->param = ZINF_TIER_HOST;
         if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
             p->state = ZINF_TIER_HOST;
-        if (p->grad == ZINF_TIER_DRIVE && waits)
+        if (p->grad == ZINF_TIER_DRIVE && grad_in_host)
             p->grad = ZINF_TIER_HOST;
         if (u >= device_from)
             p->state = p->grad = ZINF_TIER_DEVICE;
-        if (trains(t) && p->state == ZINF_TIER_DRIVE &&
+        if (trains(t) && (p->state == ZINF_TIER_DRIVE || has_host_pair(t, u, c)) &&
             (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
     }

@@ -42,6 +42,7 @@ struct choice {
     int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
     int n_host_states; /* the same for optimizer state */
     int n_host_grads;  /* blocks whose kept gradients it takes */
+    int n_host_pairs;  /* blocks whose state in RAM has two generations; n_layers + 1: all units */
     bool host_tables;  /* the same for gradients of table, position and final norm */
 };
 
