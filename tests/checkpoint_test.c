@@ -92,26 +92,12 @@ static struct zinf_config *configure(const struct setting *s)
     return config;
 }
 
-static struct zinf_dataset *open_data(const struct setting *s)
-{
-    const char *files[] = {s->data ? s->data : text};
-    struct zinf_dataset *data = NULL;
-    struct zinf_dataset_options options = {.files = files,
-                                           .n_files = 1,
-                                           .tokenizer = tokenizer,
-                                           .seq_len = SEQ,
-                                           .vocab = 257,
-                                           .shuffle = !s->no_shuffle,
-                                           .seed = s->seed};
-    CHECKF(!zinf_dataset_open(&data, &options), "%s", zinf_error());
-    return data;
-}
-
 static int run(const struct setting *s, struct outcome *out)
 {
     struct outcome none;
     struct zinf_config *config = configure(s);
-    struct zinf_dataset *data = open_data(s);
+    struct zinf_dataset *data =
+        open_bytes(s->data ? s->data : text, tokenizer, SEQ, !s->no_shuffle, s->seed);
     memset(out ? out : &none, 0, sizeof none);
     struct zinf_run_options options = {
         .trainer = {.mode = ZINF_TRAINER_TRAIN,
@@ -132,25 +118,6 @@ static int run(const struct setting *s, struct outcome *out)
     zinf_dataset_close(data);
     zinf_config_destroy(config);
     return code;
-}
-
-static char *in_work(char buffer[600], const char *name)
-{
-    snprintf(buffer, 600, "%s/%s", work, name);
-    return buffer;
-}
-
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char x[700], y[700], *p = NULL, *q = NULL;
-    size_t n = 0, m = 1;
-    snprintf(x, sizeof x, "%s/%s", a, name);
-    snprintf(y, sizeof y, "%s/%s", b, name);
-    bool same = !zinf_file_read(x, 1 << 26, &p, &n) && !zinf_file_read(y, 1 << 26, &q, &m) &&
-                n == m && !memcmp(p, q, n);
-    free(p);
-    free(q);
-    return same;
 }
 
 static bool same_bits(double a, double b)
@@ -574,19 +541,17 @@ static void test_export(void)
 
 /* ---- set-up ---- */
 
-static void make_model(const char *name, int64_t layers)
+static void make_models(void)
 {
+    char other[600];
     struct zinf_model_shape shape = {
-        .arch = "gpt2", .layers = layers, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
-    char path[600];
-    cJSON *config = NULL;
-    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, in_work(path, name)), "%s",
-           zinf_error());
-    cJSON_Delete(config);
+        .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
+    make_model(model, "model", &shape, 11);
+    shape.layers = 3;
+    make_model(other, "model2", &shape, 11);
 }
 
-static void make_text(void)
+static void make_twelve_windows(void)
 {
     FILE *file = fopen(in_work(text, "text.txt"), "w");
     for (int i = 0; file && i < 12 * SEQ + 1; i++)
@@ -634,10 +599,8 @@ int main(void)
     make_work("checkpoint");
     zinf_log_set_level(ZINF_LOG_ERROR);
     zinf_make_dirs(in_work(drive, "drive"));
-    in_work(model, "model");
-    make_model("model", 2);
-    make_model("model2", 3);
-    make_text();
+    make_models();
+    make_twelve_windows();
     zinf_tokenizer_bytes(&tokenizer);
     TAP_RUN(test_pairs_fp32);
     TAP_RUN(test_pairs_bf16);

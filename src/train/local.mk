@@ -22,16 +22,19 @@ TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
 tests_train_fixtures_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_fixtures_test_LDADD = $(TEST_LDADD)
-tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/train_support.h
+tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_placement_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
-tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/train_support.h
+tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_optimizers_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_optimizers_test_LDADD = $(TEST_LDADD)
-tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_support.h
+tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
@@ -43,7 +46,8 @@ tests_checkpoint_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/durable_test
 TESTS += tests/durable_test
-tests_durable_test_SOURCES = tests/durable_test.c tests/train_support.h
+tests_durable_test_SOURCES = tests/durable_test.c tests/trainings.h \
+	tests/train_support.h
 tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_test_LDADD = $(TEST_LDADD)
 
