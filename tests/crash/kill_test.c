@@ -46,6 +46,8 @@ static const struct way ways[] = {
     {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true},
     {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true},
     {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true},
+    {"async saves", "\"durability\": \"none\", \"async_save\": true", true, false},
+    {"steps and async saves", "\"durability\": \"step\", \"async_save\": true", true, true},
 };
 #define WAYS (sizeof ways / sizeof *ways)
 
