@@ -6,7 +6,8 @@ trap 'rm -rf "$work"' EXIT
 n=0
 failed=0
 for limit in uring memlock; do
-    for test in aio_test aio_faults_test aio_store_test aio_stripe_test offload_test; do
+    for test in aio_test aio_faults_test aio_store_test aio_stripe_test offload_executor_test \
+        offload_tiers_test; do
         n=$((n + 1))
         "$BUILDDIR/tests/restricted" $limit "$BUILDDIR/tests/$test" >"$work/out" 2>"$work/err"
         status=$?
