@@ -2,10 +2,10 @@
 #ifndef ZINF_FORMATS_SUPPORT_H
 #define ZINF_FORMATS_SUPPORT_H
 
+#include "files.h"
 #include "formats/formats.h"
 #include "tap.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -36,19 +36,6 @@ static inline void make_file(const char *path, const void *data, size_t bytes)
 static inline bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
-}
-
-/* Files in a folder whose names hold part. */
-static inline int count_files(const char *folder, const char *part)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    int count = 0;
-    while (dir && (entry = readdir(dir)))
-        count += entry->d_name[0] != '.' && strstr(entry->d_name, part) != NULL;
-    if (dir)
-        closedir(dir);
-    return count;
 }
 
 static inline void begin_formats(void)

@@ -4,13 +4,13 @@
 
 #include "base/json.h"
 #include "config/config.h"
+#include "files.h"
 #include "formats/formats.h"
 #include "tap.h"
 #include "text/text.h"
 #include "base/memory.h"
 #include "train/train.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,18 +39,6 @@ static inline char *in_work(char buffer[600], const char *name)
 {
     snprintf(buffer, 600, "%s/%s", work, name);
     return buffer;
-}
-
-/* Entries of a folder, those of hidden files not counted. */
-static inline int count_entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        n += entry->d_name[0] != '.';
-    if (dir)
-        closedir(dir);
-    return n;
 }
 
 /* A new model in work/NAME, whose path is written to folder. */
