@@ -9,10 +9,11 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h aio/steps.h
 
 AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
-	tests/aio_stripe_test tests/aio_bench_test tests/commit_test tests/steps_test
+	tests/aio_stripe_test tests/aio_bench_test tests/commit_test \
+	tests/commit_cases_test tests/steps_test
 check_PROGRAMS += $(AIO_TESTS)
 TESTS += $(AIO_TESTS)
-EXTRA_DIST += tests/aio_fixture.h
+EXTRA_DIST += tests/aio_fixture.h tests/commit_disk.h
 tests_aio_test_SOURCES = tests/aio_test.c
 tests_aio_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_test_LDADD = $(TEST_LDADD)
@@ -25,6 +26,9 @@ tests_steps_test_LDADD = $(TEST_LDADD)
 tests_commit_test_SOURCES = tests/commit_test.c
 tests_commit_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_commit_test_LDADD = $(TEST_LDADD)
+tests_commit_cases_test_SOURCES = tests/commit_cases_test.c
+tests_commit_cases_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_commit_cases_test_LDADD = $(TEST_LDADD)
 tests_aio_store_test_SOURCES = tests/aio_store_test.c
 tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_store_test_LDADD = $(TEST_LDADD)

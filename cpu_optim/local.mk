@@ -48,7 +48,7 @@ tests_optim_adafactor_test_LDADD = $(TEST_LDADD)
 tests_optim_more_test_SOURCES = tests/optim_more_test.c
 tests_optim_more_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_optim_more_test_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
+EXTRA_DIST += tests/optim_support.h tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
 	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin \
 	tests/fixtures/optim_adafactor.bin tests/fixtures/optim_adafactor_vector.bin

@@ -1,38 +1,27 @@
 #!/bin/sh
 # The tests that move data to a drive again, as in a container: without io_uring, and
 # with 64 KiB of locked memory.
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-n=0
-failed=0
+. "$SRCDIR/tests/command.sh"
 for limit in uring memlock; do
-    for test in aio_test aio_faults_test aio_store_test aio_stripe_test offload_test; do
-        n=$((n + 1))
-        "$BUILDDIR/tests/restricted" $limit "$BUILDDIR/tests/$test" >"$work/out" 2>"$work/err"
+    for test in aio_test aio_faults_test aio_store_test aio_stripe_test offload_executor_test \
+        offload_tiers_test; do
+        "$BUILDDIR/tests/restricted" $limit "$BUILDDIR/tests/$test" >"$work/said.out" \
+            2>"$work/said.err"
         status=$?
         if [ $status -eq 77 ]; then
-            echo "ok $n - $test, $limit # SKIP cannot be restricted here"
-        elif [ $status -eq 0 ] && grep -q '^ok' "$work/out" && ! grep -q '^not ok' "$work/out"; then
-            echo "ok $n - $test, $limit"
+            skip "$test, $limit" "cannot be restricted here"
         else
-            grep -B 5 '^not ok' "$work/out" | sed 's/^/# /'
-            tail -n 5 "$work/err" | sed 's/^/# /'
-            echo "not ok $n - $test, $limit"
-            failed=1
+            [ $status -eq 0 ] && grep -q '^ok' "$work/said.out" &&
+                ! grep -q '^not ok' "$work/said.out"
+            verdict $? "$test, $limit"
         fi
     done
 done
-n=$((n + 1))
-"$BUILDDIR/tests/restricted" uring "$BUILDDIR/zinf" report >"$work/out" 2>&1
-status=$?
-if [ $status -eq 77 ]; then
-    echo "ok $n - the report names what refuses io_uring # SKIP cannot be restricted here"
-elif grep -q 'io.uring.*refused.*seccomp=unconfined' "$work/out"; then
-    echo "ok $n - the report names what refuses io_uring"
+"$BUILDDIR/tests/restricted" uring "$zinf" report >"$work/said.out" 2>"$work/said.err"
+if [ $? -eq 77 ]; then
+    skip "the report names what refuses io_uring" "cannot be restricted here"
 else
-    grep io_uring "$work/out" | sed 's/^/# /'
-    echo "not ok $n - the report names what refuses io_uring"
-    failed=1
+    grep -q 'io.uring.*refused.*seccomp=unconfined' "$work/said.out"
+    verdict $? "the report names what refuses io_uring"
 fi
-echo "1..$n"
-exit $failed
+finish

@@ -4,9 +4,9 @@
 
 #include "aio/aio_store.h"
 #include "aio_fixture.h"
+#include "files.h"
 #include "tap.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -20,18 +20,6 @@ static void remember(enum zinf_log_level level, const char *line, void *arg)
 {
     (void)level, (void)arg;
     strncat(said, line, sizeof said - strlen(said) - 1);
-}
-
-/* Entries of the folder other than . and .. */
-static int entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        n += entry->d_name[0] != '.';
-    if (dir)
-        closedir(dir);
-    return n;
 }
 
 static struct zinf_store *store_on(const char *const *paths, int n_paths, uint64_t stripe)
@@ -58,7 +46,7 @@ static void test_life(void)
     zinf_extent a, b;
     char *out = aligned(5 * MIB), *back = aligned(5 * MIB);
     struct zinf_store *store = store_here();
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     CHECK(zinf_store_add_extent(store, 3 * MIB + 1, &a) == 0 && a == 0);
     CHECK(zinf_store_add_extent(store, 5 * MIB, &b) == 0 && b == 1);
     CHECK(zinf_store_add_extent(store, 0, &b) == -EINVAL);
@@ -79,7 +67,7 @@ static void test_life(void)
     CHECK(zinf_store_read(store, 0, 3 * MIB, back, 8192) == -EINVAL);
     CHECK(zinf_store_read(store, 2, 0, back, 4096) == -EINVAL);
     zinf_store_destroy(store);
-    CHECK(entries(folder) == 0);
+    CHECK(count_entries(folder) == 0);
     zinf_store_destroy(NULL);
     free(out);
     free(back);
@@ -189,7 +177,7 @@ static void test_two_stores_on_one_path(void)
     zinf_extent extent;
     char *memory = aligned(MIB), *back = aligned(MIB);
     struct zinf_store *first = store_here(), *second = store_here();
-    CHECK(entries(folder) == 2);
+    CHECK(count_entries(folder) == 2);
     CHECK(zinf_store_add_extent(first, MIB, &extent) == 0 && zinf_store_allocate(first) == 0);
     CHECK(zinf_store_add_extent(second, MIB, &extent) == 0 && zinf_store_allocate(second) == 0);
     fill(memory, MIB, 1);
@@ -198,10 +186,10 @@ static void test_two_stores_on_one_path(void)
     CHECK(zinf_store_write(second, 0, 0, back, MIB) == 0);
     CHECK(zinf_store_read(first, 0, 0, back, MIB) == 0 && !memcmp(memory, back, MIB));
     zinf_store_destroy(first);
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     CHECK(zinf_store_read(second, 0, 0, back, MIB) == 0);
     zinf_store_destroy(second);
-    CHECK(entries(folder) == 0);
+    CHECK(count_entries(folder) == 0);
     free(memory);
     free(back);
 }
@@ -232,20 +220,20 @@ static void test_reclaim_after_kill(void)
     CHECK(read(ready[0], &good, 1) == 1 && good);
     /* While it lives nobody takes it away. */
     struct zinf_store *store = store_here();
-    CHECK(entries(folder) == 2);
+    CHECK(count_entries(folder) == 2);
     zinf_store_destroy(store);
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     kill(pid, SIGKILL);
     CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     said[0] = 0;
     zinf_log_set_sink(remember, NULL);
     store = store_here();
     zinf_log_set_sink(NULL, NULL);
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     CHECKF(strstr(said, "whose owner is gone") && strstr(said, "4.00 MiB"), "%s", said);
     zinf_store_destroy(store);
-    CHECK(entries(folder) == 0);
+    CHECK(count_entries(folder) == 0);
     close(ready[0]);
     close(ready[1]);
 }
@@ -265,7 +253,7 @@ static void test_reclaim_of_pieces(void)
     for (int i = 0; i < 5; i++)
         CHECK(mkdir(in_folder(foreign[i]), 0700) == 0);
     struct zinf_store *store = store_here();
-    CHECKF(entries(folder) == 6, "%d entries", entries(folder));
+    CHECKF(count_entries(folder) == 6, "%d entries", count_entries(folder));
     zinf_store_destroy(store);
     for (int i = 0; i < 5; i++)
         CHECK(rmdir(in_folder(foreign[i])) == 0);
@@ -307,7 +295,7 @@ static void test_races_for_folders(void)
         CHECKF(waitpid(children[i], &status, 0) == children[i] && WIFSIGNALED(status),
                "child ends with %d", status);
     struct zinf_store *store = store_here();
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     zinf_store_destroy(store);
     zinf_log_set_level(ZINF_LOG_INFO);
 }
@@ -332,10 +320,10 @@ static void test_too_little_space(void)
         CHECKF(strstr(zinf_error(), folder) && strstr(zinf_error(), "nvme_path") &&
                    strstr(zinf_error(), " needs "),
                "%s", zinf_error());
-        CHECK(entries(store->paths[0].folder.path) == 1); /* the lock alone */
+        CHECK(count_entries(store->paths[0].folder.path) == 1); /* the lock alone */
         zinf_store_destroy(store);
     }
-    CHECK(rmdir(twin) == 0 && entries(folder) == 0);
+    CHECK(rmdir(twin) == 0 && count_entries(folder) == 0);
 }
 
 /* The reservation itself fails on the second path, here by the limit of a file's length: what
@@ -353,10 +341,11 @@ static int child_with_limit(void)
         return 2;
     if (zinf_store_allocate(store) != -EFBIG || !strstr(zinf_error(), "cannot reserve"))
         return 3;
-    if (entries(store->paths[0].folder.path) != 1 || entries(store->paths[1].folder.path) != 1)
+    if (count_entries(store->paths[0].folder.path) != 1 ||
+        count_entries(store->paths[1].folder.path) != 1)
         return 4;
     zinf_store_destroy(store);
-    return entries(twin) ? 5 : 0;
+    return count_entries(twin) ? 5 : 0;
 }
 
 static void test_reservation_fails(void)
@@ -366,7 +355,7 @@ static void test_reservation_fails(void)
     CHECK(mkdir(twin, 0777) == 0);
     int code = in_child(child_with_limit);
     CHECKF(code == 0, "child says %d", code);
-    CHECK(rmdir(twin) == 0 && entries(folder) == 0);
+    CHECK(rmdir(twin) == 0 && count_entries(folder) == 0);
 }
 
 static void test_memory_file_system(void)
@@ -399,7 +388,7 @@ static void test_bad_options(void)
     struct zinf_store_options options = {.paths = paths, .n_paths = 2, .label = "test"};
     CHECK(zinf_store_create(&store, &options) == -ENOENT);
     CHECK(strstr(zinf_error(), missing) && strstr(zinf_error(), "nvme_path"));
-    CHECK(entries(folder) == 0); /* the first path was given back */
+    CHECK(count_entries(folder) == 0); /* the first path was given back */
     options.n_paths = 1;
     options.label = "../x";
     CHECK(zinf_store_create(&store, &options) == -EINVAL);

@@ -2,21 +2,14 @@
 # arrows: includes point down only, as DESIGN.md section 3 draws the house, and what belongs to one
 # place (io_uring, BLAS, intrinsics, CUDA) is included only there. Contract headers are named after
 # their folder and the installed ones compile alone.
-n=0
-failed=0
+. "$SRCDIR/tests/command.sh"
 cd "$SRCDIR" || exit 99
 : "${CC:=cc}"
 
-# Prints what was found wrong, one a line, as a TAP case.
-check() { # name, findings
-    n=$((n + 1))
-    if [ -z "$2" ]; then
-        echo "ok $n - $1"
-    else
-        echo "$2" | sed 's/^/# /'
-        echo "not ok $n - $1"
-        failed=1
-    fi
+nothing() { # name, findings: one a line
+    [ -z "$2" ] || echo "$2" | sed 's/^/# /'
+    [ -z "$2" ]
+    verdict $? "$1"
 }
 
 sources() { # folder
@@ -41,20 +34,20 @@ strangers() { # folder, allowed names...
 base='base/[a-z]+\.h'
 below_offload='aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
 files='config/config\.h|formats/formats\.h|text/text\.h'
-check "base stands on nothing" "$(strangers src/base)"
-check "aio stands on base" "$(strangers aio "$base")"
-check "cpu_optim stands on base" "$(strangers cpu_optim "$base")"
-check "kernels stands on base" "$(strangers kernels "$base")"
-check "offload stands on aio, cpu_optim, kernels" "$(strangers offload "$base" "$below_offload")"
-check "config stands on base" "$(strangers src/config "$base")"
-check "formats stands on base" "$(strangers src/formats "$base")"
-check "text stands on base" "$(strangers src/text "$base")"
-check "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
-check "train stands on all below it" \
+nothing "base stands on nothing" "$(strangers src/base)"
+nothing "aio stands on base" "$(strangers aio "$base")"
+nothing "cpu_optim stands on base" "$(strangers cpu_optim "$base")"
+nothing "kernels stands on base" "$(strangers kernels "$base")"
+nothing "offload stands on aio, cpu_optim, kernels" "$(strangers offload "$base" "$below_offload")"
+nothing "config stands on base" "$(strangers src/config "$base")"
+nothing "formats stands on base" "$(strangers src/formats "$base")"
+nothing "text stands on base" "$(strangers src/text "$base")"
+nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
+nothing "train stands on all below it" \
     "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/model\.h')"
-check "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
+nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
     'offload/(offload|trace)\.h' "$files" 'model/model\.h' 'train/train\.h' 'cpu_optim/optim_bench\.h')"
-check "every folder is known here" "$(ls -d src/*/ | grep -vE \
+nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|model|train|cli)/$')"
 
 # ---- what belongs to one place ----
@@ -68,14 +61,14 @@ all() {
 only_in() { # header pattern, allowed files pattern
     all | xargs grep -lE "^ *# *include +[<\"]($1)[>\"]" /dev/null | grep -vE "^($2)\$"
 }
-check "io_uring only in its engine" \
+nothing "io_uring only in its engine" \
     "$(only_in 'liburing\.h|linux/io_uring\.h' 'aio/aio_uring[a-z_]*\.c')"
-check "BLAS only in kernels" "$(only_in '(openblas/)?cblas\.h|openblas_config\.h' 'kernels/.*')"
-check "intrinsics only in the files of an instruction set" \
+nothing "BLAS only in kernels" "$(only_in '(openblas/)?cblas\.h|openblas_config\.h' 'kernels/.*')"
+nothing "intrinsics only in the files of an instruction set" \
     "$(only_in '[a-z]*intrin\.h|arm_neon\.h' '(.*/)?[a-z_]*_(avx2|avx512|simd|neon)[a-z0-9_]*\.[ch]')"
-check "CUDA only in kernels/cuda" "$(only_in '(cuda|cublas|nccl|nvtx)[A-Za-z0-9_/]*\.h(pp)?' \
+nothing "CUDA only in kernels/cuda" "$(only_in '(cuda|cublas|nccl|nvtx)[A-Za-z0-9_/]*\.h(pp)?' \
     'kernels/cuda/.*')"
-check "cJSON only through base/json.h" "$(only_in '(cjson/)?cJSON\.h' 'src/base/json\.h')"
+nothing "cJSON only through base/json.h" "$(only_in '(cjson/)?cJSON\.h' 'src/base/json\.h')"
 
 # ---- contract headers ----
 
@@ -91,16 +84,15 @@ for header in aio/aio.h cpu_optim/optim.h kernels/kernels.h offload/offload.h sr
 "
     fi
 done
-check "each folder has its contract header" "$missing"
+nothing "each folder has its contract header" "$missing"
 
 installed=$(cat */local.mk src/*/local.mk | sed -e :a -e '/\\$/N; s/\\\n//; ta' |
     sed -n 's/^INSTALLED_H *+= *//p')
-check "headers are installed" "$([ -n "$installed" ] || echo none)"
+nothing "headers are installed" "$([ -n "$installed" ] || echo none)"
 for header in $installed; do
     # Included, not compiled as the main file: clang calls an inline function of that unused.
     said=$(echo "#include \"$header\"" |
         $CC -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c -I src -I . - 2>&1)
-    check "$header compiles alone" "$said"
+    nothing "$header compiles alone" "$said"
 done
-echo "1..$n"
-exit $failed
+finish

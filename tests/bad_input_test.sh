@@ -3,31 +3,11 @@
 # status, exactly one error that names the file or key and the remedy, nothing on standard output,
 # no model folder that could be taken for a result, and no swap files under nvme_path.
 # Patches to weights are made with printf and dd at offsets that the safetensors header gives.
-zinf=$BUILDDIR/zinf
-work=$BUILDDIR/bad_input_test.$$
+. "$SRCDIR/tests/command.sh"
 drive=$work/drive
 shm=/dev/shm/zinf-bad-input.$$ # not a name that a run folder could have
-mkdir -p "$drive" || exit 99
 trap 'rm -rf "$work" "$shm"' EXIT
-cd "$work" || exit 99
-unset ZINF_LOG
-count=0
-failed=0
-
-check() { # status, name
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        failed=1
-    fi
-}
-
-skip() { # name, reason
-    count=$((count + 1))
-    echo "ok $count - $1 # SKIP $2"
-}
+mkdir "$drive" && cd "$work" || exit 99
 
 # refuse STATUS NAME 'PATTERN;PATTERN...' COMMAND ARGUMENT...
 # Patterns are fixed strings that standard error must hold.
@@ -51,9 +31,9 @@ refuse() {
         grep -qF -- "$pattern" said.err || bad="$bad, '$pattern' is not said"
     done
     IFS=$saved_ifs
-    [ -z "$bad" ] || { echo "# zinf $*$bad"; sed 's/^/#   /' said.err; }
+    [ -z "$bad" ] || echo "# zinf $*$bad"
     [ -z "$bad" ]
-    check $? "$name"
+    verdict $? "$name"
 }
 
 # A run that would be good but for the options, which win as they come last.
@@ -90,16 +70,12 @@ copy_model() { # to
 # ---- what is good ----
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 32 \
     --output model >/dev/null || exit 99
-i=0
-while [ $i -lt 40 ]; do
-    echo "line $i of a text that is long enough for some windows"
-    i=$((i + 1))
-done >text.txt
+make_text text.txt 40
 offload nvme.json ", \"nvme_path\": \"$drive\""
 "$zinf" train --model model --data text.txt --output good --config nvme.json --steps 2 \
     --seq-len 16 --threads 1 --progress none >said.out 2>said.err && [ -s said.out ] &&
     [ -f good/model/config.json ] && [ -z "$(ls -A "$drive")" ]
-check $? "the run that the cases below spoil is good"
+verdict $? "the run that the cases below spoil is good"
 
 # ---- model folder and config.json ----
 refuse_train 1 "the model folder is missing" "nowhere" --model nowhere
@@ -281,25 +257,24 @@ start() { # output; a run that goes on until it is stopped
 
 start killed
 ls -d "$drive"/zinf-* >/dev/null 2>&1
-check $? "a run has a folder under nvme_path"
+verdict $? "a run has a folder under nvme_path"
 dead=$(ls "$drive")
 kill -9 $pid
 wait $pid 2>/dev/null
 [ -d "$drive/$dead" ] && [ ! -e killed/model ]
-check $? "kill -9 leaves the folder, and no model"
+verdict $? "kill -9 leaves the folder, and no model"
 
 start other
 [ ! -e "$drive/$dead" ] && grep -qF "$dead" other.err && [ -n "$(ls -A "$drive")" ]
-check $? "the next run on the path removes it and says so"
+verdict $? "the next run on the path removes it and says so"
 kill -INT $pid
 wait $pid
 status=$?
 [ $status -eq 0 ] && [ -f other/model/model.safetensors ] && grep -q '"final_loss"' other.out
-check $? "SIGINT: the step is finished and the model saved"
+verdict $? "SIGINT: the step is finished and the model saved"
 [ -z "$(ls -A "$drive")" ] && [ ! -e other/model.partial ]
-check $? "SIGINT: nothing is left under nvme_path"
+verdict $? "SIGINT: nothing is left under nvme_path"
 [ "$("$zinf" eval --model other/model --data text.txt --seq-len 16 --threads 1 2>/dev/null |
     grep -c perplexity)" -eq 1 ]
-check $? "SIGINT: what was saved can be evaluated"
-echo "1..$count"
-exit $failed
+verdict $? "SIGINT: what was saved can be evaluated"
+finish

@@ -1,32 +1,18 @@
 #!/bin/sh
 # cli: what a user sees of inspect, config, report and the table of commands: streams, exit status,
 # and that a damaged model is found for what it is.
-zinf=$BUILDDIR/zinf
+. "$SRCDIR/tests/command.sh"
 model=$SRCDIR/tests/fixtures/gpt2_a
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-n=0
-failed=0
 
-# Runs a command line; $work/out and $work/err hold its streams. The name ends the arguments.
 expect() { # status, words that must be in out, words that must be in err, name, command...
-    status=$1 out=$2 err=$3 name=$4
+    out=$2 err=$3 name=$4
+    run_status=$1
     shift 4
-    "$@" >"$work/out" 2>"$work/err" </dev/null
-    got=$?
-    n=$((n + 1))
-    if [ $got -eq "$status" ] && grep -qF -e "$out" "$work/out" && has_error "$err"; then
-        echo "ok $n - $name"
-    else
-        echo "# status $got, wanted $status, '$out' on stdout, '$err' on stderr"
-        sed 's/^/# out: /' "$work/out" | tail -n 5
-        sed 's/^/# err: /' "$work/err" | tail -n 5
-        echo "not ok $n - $name"
-        failed=1
-    fi
+    run "$run_status" "$@" && says "$out" && has_error "$err"
+    verdict $? "$name"
 }
 has_error() { # words; "": nothing may be there
-    if [ -z "$1" ]; then [ ! -s "$work/err" ]; else grep -qF -e "$1" "$work/err"; fi
+    if [ -z "$1" ]; then [ ! -s "$work/said.err" ]; else complains "$1"; fi
 }
 # For commands that print nothing: `grep -F ""` finds the empty words only in a line.
 silent() {
@@ -46,8 +32,6 @@ expect 0 "usage: zinf inspect" "" "help of a command" "$zinf" help inspect
 expect 0 "usage: zinf config" "" "--help of a command" "$zinf" config --help
 expect 2 "" "did you mean --json?" "unknown option" silent "$zinf" inspect --jsn "$model"
 expect 2 "" "one PATH" "inspect without a path" silent "$zinf" inspect
-XDG_CACHE_HOME=$work/cache
-export XDG_CACHE_HOME
 expect 0 "usage: zinf bench optim" "" "help of a bench" "$zinf" bench optim --help
 expect 0 "ratio" "" "bench optim" "$zinf" bench optim --elements 10000 --repeats 2 --threads 1
 expect 0 '"optimizer":	"Adafactor"' "" "bench optim as JSON" \
@@ -112,12 +96,6 @@ expect 0 "memlock" "" "report" "$zinf" report
 expect 0 '"io_uring":' "" "report as JSON" "$zinf" report --json --path "$work"
 expect 0 "cannot look at" "" "report of a folder that is not there" \
     "$zinf" report --path "$work/none"
-n=$((n + 1))
-if HOME=/nonexistent "$zinf" report | grep -qwF -e "$(uname -n)"; then
-    echo "not ok $n - report names the host"
-    failed=1
-else
-    echo "ok $n - report does not name the host"
-fi
-echo "1..$n"
-exit $failed
+run 0 env HOME=/nonexistent "$zinf" report && ! says "$(uname -n)" >/dev/null
+verdict $? "report does not name the host"
+finish

@@ -6,34 +6,23 @@
  * weights, as if nothing had happened. ZINF_TEST_KILLS makes it longer.
  */
 #include "train/trainer.h"
-#include "train_support.h"
-
-#include "base/random.h"
+#include "trainings.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #define STEPS 14
-#define SEQ 16
-#define MICROS 2
-#define ROWS (MICROS * SEQ)
 #define KILLS 3
+#define DURABLE ", \"durability\": \"step\""
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
 
-struct setting {
-    const char *what, *schedule, *param, *precision, *extra, *optimizer;
-    double clip; /* 0: off */
-    bool sparse; /* odd steps have one target: their gradient is large */
-    uint32_t delay_us;
-};
 struct scalars {
     uint64_t step, n_applied;
     struct zinf_loss_scale loss_scale;
 };
 
 static const uint8_t run_name[16] = "the test's run.";
-static char model[600], drive[600];
 static double losses[STEPS];
 static uint32_t n_drawn;
 
@@ -44,53 +33,16 @@ static uint32_t draw(uint32_t n)
     return bits[0] % n;
 }
 
-static struct zinf_config *configure(const struct setting *s)
-{
-    char text[2048];
-    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    struct zinf_config *config = NULL;
-    snprintf(text, sizeof text,
-             "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": %d,"
-             "\"gradient_clipping\": %g, %s"
-             "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3}},"
-             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
-             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\", \"durability\": \"step\"%s}}",
-             MICROS, s->clip, s->precision ? s->precision : "",
-             s->optimizer ? s->optimizer : "AdamW", s->param ? s->param : "nvme", drive, drive,
-             s->schedule ? s->schedule : "auto", s->extra ? s->extra : "");
-    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
-    return config;
-}
-
 static struct zinf_trainer *open_trainer(const struct setting *s, const struct zinf_config *config,
-                                         const uint8_t *run)
+                                         const uint8_t *run_id)
 {
     struct zinf_trainer *t = NULL;
-    struct zinf_trainer_options options = {.mode = ZINF_TRAINER_TRAIN,
-                                           .model_path = model,
-                                           .seed = 5,
-                                           .config = config,
-                                           .run = run,
-                                           .seq_len = SEQ,
-                                           .device = ZINF_DEVICE_HOST,
-                                           .delay_us = run ? s->delay_us : 0};
+    struct zinf_trainer_options options = trainer_options(s, config);
+    options.run = run_id;
+    options.delay_us = run_id ? s->delay_us : 0;
     if (config)
         CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     return t;
-}
-
-static int one_step(struct zinf_trainer *t, const struct setting *s, struct zinf_step_result *r)
-{
-    int32_t ids[ROWS], targets[ROWS];
-    for (uint32_t i = 0; i < ROWS; i++) {
-        uint32_t counter[4] = {i, (uint32_t)t->step}, bits[4];
-        zinf_philox(counter, 3, bits);
-        ids[i] = (int32_t)(bits[0] % 500);
-        targets[i] = s->sparse && t->step % 2 && i % SEQ ? -1 : (int32_t)(bits[1] % 500);
-    }
-    return zinf_trainer_step(t, ids, targets, r);
 }
 
 static int commit(struct zinf_trainer *t)
@@ -152,13 +104,12 @@ static void walk(const struct zinf_program *p, int least_late, int least_eager)
 
 static void test_the_record_comes_between(void)
 {
-    static const char *const schedules[] = {"update-in-forward", "update-in-backward"};
     for (int i = 0; i < 2; i++) {
-        struct setting s = {.schedule = schedules[i]};
+        struct setting s = {.schedule = schedules[2 + i], .accumulation = 2, .extra = DURABLE};
         struct zinf_config *config = configure(&s);
         struct zinf_trainer *t = open_trainer(&s, config, run_name);
         struct zinf_step_result r;
-        CHECK(!commit(t) && !one_step(t, &s, &r) && !commit(t));
+        CHECK(!commit(t) && !next_step(t, &s, t->step, &r) && !commit(t));
         if (i == 0) {
             walk(&t->wait, 3 * (int)t->n_units, 0);
         } else { /* some units late, as where the simulation finds that better */
@@ -196,7 +147,7 @@ static void live(const struct setting *s, int pipe_fd)
     if (!t || (!recovered && commit(t)) || write(pipe_fd, "", 1) != 1)
         _exit(2);
     while (t->step < STEPS) {
-        if (one_step(t, s, &r) || r.loss != losses[r.step - 1])
+        if (next_step(t, s, t->step, &r) || r.loss != losses[r.step - 1])
             _exit(3);
         if (!r.skipped && commit(t))
             _exit(4);
@@ -217,14 +168,14 @@ static int make_reference(const struct setting *s)
     struct setting plain = *s;
     struct zinf_step_result r = {0};
     plain.schedule = "serial";
-    plain.extra = NULL;
+    plain.copies = false;
     struct zinf_config *config = configure(&plain);
     struct zinf_trainer *t = open_trainer(&plain, config, NULL);
     char folder[600];
     int skipped = 0;
     snprintf(folder, sizeof folder, "%s/out-whole", work);
     for (int i = 0; t && i < STEPS; i++) {
-        CHECKF(!one_step(t, &plain, &r), "%s", zinf_error());
+        CHECKF(!next_step(t, &plain, t->step, &r), "%s", zinf_error());
         losses[i] = r.loss;
         skipped += r.skipped;
     }
@@ -256,7 +207,7 @@ static int run_once(const struct setting *s, bool to_its_end)
     return status;
 }
 
-static void kill_again_and_again(const struct setting *s)
+static void kill_again_and_again(const char *what, const struct setting *s)
 {
     char a[600], b[600];
     int kills = getenv("ZINF_TEST_KILLS") ? atoi(getenv("ZINF_TEST_KILLS")) : KILLS, ends = 0;
@@ -268,89 +219,74 @@ static void kill_again_and_again(const struct setting *s)
         bool last = i == kills;
         status = run_once(s, last);
         bool ended = WIFEXITED(status);
-        CHECKF(!ended || !WEXITSTATUS(status), "%s: it ended with %d", s->what,
-               WEXITSTATUS(status));
+        CHECKF(!ended || !WEXITSTATUS(status), "%s: it ended with %d", what, WEXITSTATUS(status));
         if (ended)
-            CHECKF(same_weights(a, b), "%s: weights differ", s->what);
+            CHECKF(same_weights(a, b), "%s: weights differ", what);
         ends += ended;
         if (ended && WEXITSTATUS(status))
             break;
     }
-    printf("# %s: %d kills, %d ends, %d of %d steps skipped\n", s->what, kills + 1 - ends, ends,
+    printf("# %s: %d kills, %d ends, %d of %d steps skipped\n", what, kills + 1 - ends, ends,
            skipped, STEPS);
 }
 
-#define BF16 "\"bf16\": {\"enabled\": true},"
-#define FP16                                                                                       \
-    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 24, \"hysteresis\": 1,"                \
-    "\"loss_scale_window\": 2},"
-
 static void test_kills(void)
 {
-    static const struct setting settings[] = {
-        {.what = "fp32", .schedule = "update-in-backward", .delay_us = 400},
-        {.what = "clipped", .schedule = "update-in-backward", .clip = 7, .sparse = true},
-        {.what = "overflowing", .schedule = "update-in-backward", .precision = FP16, .clip = 1},
-        {.what = "late", .schedule = "update-in-forward", .precision = BF16, .delay_us = 400},
-        {.what = "parameters in RAM", .param = "cpu", .precision = BF16},
-        {.what = "fp16 parameters in RAM", .param = "cpu", .precision = FP16},
-        {.what = "parameters on the device",
-         .param = "none",
-         .precision = BF16,
-         .clip = 7,
-         .sparse = true},
-        {.what = "fp32 parameters on the device", .param = "none", .schedule = "serial"},
-        {.what = "through copies",
-         .param = "cpu",
-         .extra = ", \"direct\": false",
-         .precision = BF16},
-        {.what = "8-bit moments, parameters in RAM",
-         .param = "cpu",
-         .precision = BF16,
-         .optimizer = "AdamW8bit"},
-        {.what = "Adafactor, parameters in RAM",
-         .param = "cpu",
-         .precision = FP16,
-         .optimizer = "Adafactor"},
+    static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 24, "
+                               "\"hysteresis\": 1, \"loss_scale_window\": 2},";
+    static const char adamw_8bit[] = "{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}";
+    static const char adafactor[] = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}";
+    static const struct {
+        const char *what;
+        struct setting s;
+    } lives[] = {
+        {"fp32", {.schedule = "update-in-backward", .delay_us = 400}},
+        {"clipped", {.schedule = "update-in-backward", .clip = 7, .sparse = true}},
+        {"overflowing", {.schedule = "update-in-backward", .precision = fp16, .clip = 1}},
+        {"late", {.schedule = "update-in-forward", .precision = bf16, .delay_us = 400}},
+        {"parameters in RAM", {.param = "cpu", .precision = bf16}},
+        {"fp16 parameters in RAM", {.param = "cpu", .precision = fp16}},
+        {"parameters on the device",
+         {.param = "none", .precision = bf16, .clip = 7, .sparse = true}},
+        {"fp32 parameters on the device", {.param = "none", .schedule = "serial"}},
+        {"through copies", {.param = "cpu", .copies = true, .precision = bf16}},
+        {"8-bit moments, parameters in RAM",
+         {.param = "cpu", .precision = bf16, .optimizer = adamw_8bit}},
+        {"Adafactor, parameters in RAM",
+         {.param = "cpu", .precision = fp16, .optimizer = adafactor}},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        kill_again_and_again(&settings[i]);
+    for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
+        struct setting s = lives[i].s;
+        s.accumulation = 2;
+        s.extra = DURABLE;
+        kill_again_and_again(lives[i].what, &s);
+    }
 }
 
 /* What cannot be durable says so, and leaves nothing behind. */
 static void test_state_in_ram_is_not(void)
 {
-    char text[1200], command[700];
-    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    struct zinf_config *config = NULL;
-    struct setting s = {0};
-    snprintf(text, sizeof text,
-             "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3,"
-             "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"cpu\"}}, \"zinf\": {\"durability\": \"step\"}}",
-             drive);
-    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
+    struct setting s = {.state = "cpu", .extra = DURABLE};
+    struct zinf_config *config = configure(&s);
     struct zinf_trainer *t = open_trainer(&s, config, run_name);
     CHECK(t && !t->durable.steps);
     zinf_trainer_destroy(t);
     zinf_config_destroy(config);
-    snprintf(command, sizeof command, "test -z \"$(ls -A '%s')\"", drive);
-    CHECKF(!system(command), "files are left");
+    CHECKF(count_entries(drive) == 0, "files are left");
 }
 
 int main(void)
 {
-    struct zinf_model_shape shape = {
-        .arch = "gpt2", .layers = 3, .hidden = 64, .heads = 4, .vocab = 500, .context = 32};
-    cJSON *config = NULL;
-    make_work("durable");
-    zinf_log_set_level(ZINF_LOG_ERROR);
-    snprintf(drive, sizeof drive, "%s/drive", work);
-    snprintf(model, sizeof model, "%s/model", work);
-    zinf_make_dirs(drive);
-    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, model), "%s", zinf_error());
-    cJSON_Delete(config);
+    begin_trainings("durable", &(struct trainings){.shape = {.arch = "gpt2",
+                                                             .layers = 3,
+                                                             .hidden = 64,
+                                                             .heads = 4,
+                                                             .vocab = 500,
+                                                             .context = 32},
+                                                   .steps = STEPS,
+                                                   .seq = 16,
+                                                   .batch = 1,
+                                                   .sub_group = 9000});
     TAP_RUN(test_kills);
     TAP_RUN(test_the_record_comes_between);
     TAP_RUN(test_state_in_ram_is_not);

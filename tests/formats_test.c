@@ -1,58 +1,8 @@
-/* formats: what is written is read back, by whatever cut; files of the Python packages; folders. */
-#include "base/json.h"
+/* formats: what is written is read back, by whatever cut; files of the Python packages. */
 #include "base/random.h"
-#include "formats/formats.h"
-#include "tap.h"
+#include "formats_support.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <math.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
-
-static char scratch[4096]; /* a folder of our own, removed at the end */
-
-static const char *in_scratch(const char *name)
-{
-    static char path[4][4400];
-    static int turn;
-    char *text = path[turn++ % 4];
-    snprintf(text, sizeof path[0], "%s/%s", scratch, name);
-    return text;
-}
-
-static const char *fixture(const char *name)
-{
-    static char path[4200];
-    const char *source = getenv("SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/fixtures/formats/%s", source ? source : ".", name);
-    return path;
-}
-
-static void make_file(const char *path, const void *data, size_t bytes)
-{
-    CHECKF(!zinf_file_write_atomic(path, data, bytes), "%s", zinf_error());
-}
-
-static bool exists(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
-/* Files in a folder whose names hold part. */
-static int count_files(const char *folder, const char *part)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    int count = 0;
-    while (dir && (entry = readdir(dir)))
-        count += entry->d_name[0] != '.' && strstr(entry->d_name, part) != NULL;
-    if (dir)
-        closedir(dir);
-    return count;
-}
 
 /* ---- round trips ---- */
 
@@ -187,7 +137,7 @@ static void test_round_trip_sharded(void)
     options.max_shard_bytes = 0;
     CHECKF(!write_model(&options, 70000), "%s", zinf_error());
     check_model(folder);
-    CHECK(count_files(folder, "") == 1 && count_files(folder, "model.safetensors") == 1);
+    CHECK(count_entries(folder) == 1 && count_files(folder, "model.safetensors") == 1);
     options.max_shard_bytes = 1; /* one tensor a file, empty ones too */
     CHECKF(!write_model(&options, 70000), "%s", zinf_error());
     check_model(folder);
@@ -399,278 +349,6 @@ static void test_python_sharded(void)
     zinf_tensors_close(tensors);
 }
 
-/* ---- folders and files that cannot be read ---- */
-
-static void expect_open_fails(const char *path, int code, const char *says)
-{
-    struct zinf_tensors *tensors;
-    int got = zinf_tensors_open(&tensors, path);
-    CHECKF(got == code, "%s: %d, not %d", path, got, code);
-    CHECKF(strstr(zinf_error(), says), "no '%s' in '%s'", says, zinf_error());
-    if (!got)
-        zinf_tensors_close(tensors);
-}
-
-static void test_folders_without_weights(void)
-{
-    CHECK(!zinf_make_dirs(in_scratch("none")) && !zinf_make_dirs(in_scratch("pickle")));
-    expect_open_fails(in_scratch("none"), -ENOENT, "model.safetensors.index.json");
-    make_file(in_scratch("pickle/pytorch_model.bin"), "PK\3\4", 4);
-    expect_open_fails(in_scratch("pickle"), -ENOENT, "safe_serialization=True");
-    make_file(in_scratch("pickle/model.safetensors"), "", 0);
-    expect_open_fails(in_scratch("pickle"), -EINVAL, "0 bytes are too few");
-    expect_open_fails(in_scratch("absent"), -ENOENT, "absent");
-    expect_open_fails("/dev/null", -EINVAL, "regular");
-}
-
-static void test_truncated_file(void)
-{
-    const char *path = in_scratch("cut.safetensors");
-    char *data;
-    size_t bytes;
-    CHECK(!zinf_file_read(fixture("single.safetensors"), 1 << 20, &data, &bytes));
-    for (size_t n = 0; n < bytes; n += n < 16 ? 1 : 97) {
-        make_file(path, data, n);
-        struct zinf_tensors *tensors;
-        CHECKF(zinf_tensors_open(&tensors, path) == -EINVAL, "%zu bytes", n);
-        CHECK(strstr(zinf_error(), "cut.safetensors"));
-    }
-    /* Cut after it was opened: a short read is an error, not silence. */
-    struct zinf_tensors *tensors;
-    char out[24 * 8];
-    make_file(path, data, bytes);
-    CHECK(!zinf_tensors_open(&tensors, path));
-    CHECK(!truncate(path, (off_t)bytes - 30));
-    const struct zinf_tensor_info *last = zinf_tensors_at(tensors, zinf_tensors_count(tensors) - 1);
-    CHECK(zinf_tensors_read(tensors, last, 0, last->n_elems, out) == -EIO);
-    CHECKF(strstr(zinf_error(), last->name) && strstr(zinf_error(), "shorter"), "%s", zinf_error());
-    zinf_tensors_close(tensors);
-    free(data);
-}
-
-static void copy_file(const char *from, const char *to)
-{
-    char *data;
-    size_t bytes;
-    CHECKF(!zinf_file_read(from, 1 << 20, &data, &bytes), "%s", zinf_error());
-    make_file(to, data, bytes);
-    free(data);
-}
-
-static void expect_index_fails(const char *index, const char *says)
-{
-    make_file(in_scratch("index/model.safetensors.index.json"), index, strlen(index));
-    expect_open_fails(in_scratch("index"), -EINVAL, says);
-}
-
-static void test_bad_index(void)
-{
-    static const char *const bad_names[] = {
-        "../x.safetensors", "/etc/passwd", "a/b", "..", ".", "", ".hidden", "a\\\\b", "a\\nb"};
-    static const char good[] = "{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}";
-    char text[512], image[256];
-    CHECK(!zinf_make_dirs(in_scratch("index")));
-    for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++) {
-        snprintf(text, sizeof text, "{\"weight_map\":{\"w\":\"%s\"}}", bad_names[i]);
-        expect_index_fails(text, "plain file name");
-    }
-    expect_index_fails("{\"metadata\":{}}", "no object \"weight_map\"");
-    expect_index_fails("[]", "weight_map");
-    expect_index_fails("{\"weight_map\":[]}", "weight_map");
-    expect_index_fails("{\"weight_map\":{}}", "empty");
-    expect_index_fails("{\"weight_map\":{\"w\":7}}", "not a string");
-    expect_index_fails("{\"weight_map\":{\"w\":\"a\",\"w\":\"b\"}}", "twice");
-    expect_index_fails("{\"weight_map\":", "JSON");
-
-    static const char missing[] = "{\"weight_map\":{\"w\":\"gone.safetensors\"}}";
-    make_file(in_scratch("index/model.safetensors.index.json"), missing, sizeof missing - 1);
-    expect_open_fails(in_scratch("index"), -ENOENT, "gone.safetensors");
-
-    for (const char *file = "ab"; *file; file++) { /* both hold w; b also holds nothing else */
-        uint64_t length = (uint64_t)snprintf(image + 8, sizeof image - 9, "{\"w\":%s}", good);
-        char name[32];
-        memcpy(image, &length, 8);
-        image[8 + length] = 1;
-        snprintf(name, sizeof name, "index/%c.safetensors", *file);
-        make_file(in_scratch(name), image, 9 + length);
-    }
-    expect_index_fails("{\"weight_map\":{\"v\":\"a.safetensors\"}}", "it is not there");
-    expect_index_fails("{\"weight_map\":{\"w\":\"a.safetensors\",\"v\":\"b.safetensors\"}}",
-                       "in both");
-    static const char fine[] = "{\"weight_map\":{\"w\":\"a.safetensors\"}}";
-    struct zinf_tensors *tensors;
-    make_file(in_scratch("index/model.safetensors.index.json"), fine, sizeof fine - 1);
-    CHECKF(!zinf_tensors_open(&tensors, in_scratch("index")), "%s", zinf_error());
-    zinf_tensors_close(tensors);
-}
-
-static void test_index_names_wrong_shard(void)
-{
-    static const char file1[] = "model-00001-of-00003.safetensors";
-    static const char file2[] = "model-00002-of-00003.safetensors";
-    char name[128], *text, *place;
-    size_t bytes;
-    CHECK(!zinf_make_dirs(in_scratch("swap")));
-    for (int i = 1; i <= 3; i++) {
-        snprintf(name, sizeof name, "sharded/model-0000%d-of-00003.safetensors", i);
-        char *from = strdup(fixture(name));
-        snprintf(name, sizeof name, "swap/model-0000%d-of-00003.safetensors", i);
-        copy_file(from, in_scratch(name));
-        free(from);
-    }
-    CHECK(!zinf_file_read(fixture("sharded/model.safetensors.index.json"), 1 << 20, &text, &bytes));
-    place = strstr(text, file1); /* c_attn.bias lies in the first, now said in the second */
-    memcpy(place, file2, sizeof file2 - 1);
-    make_file(in_scratch("swap/model.safetensors.index.json"), text, bytes);
-    expect_open_fails(in_scratch("swap"), -EINVAL, "but it is in model-00001");
-    free(text);
-}
-
-/* ---- writers that go wrong ---- */
-
-static struct zinf_tensors_writer *begin_one(const char *path, uint64_t n)
-{
-    struct zinf_tensors_writer *writer = NULL;
-    CHECK(!zinf_tensors_writer_create(
-        &writer, &(struct zinf_tensors_writer_options){.path = path, .single_file = true}));
-    CHECK(!zinf_tensors_writer_declare(writer, "w", ZINF_FILE_U8, 1, &n));
-    CHECKF(!zinf_tensors_writer_begin(writer), "%s", zinf_error());
-    return writer;
-}
-
-static void test_writer_leaves_nothing(void)
-{
-    const char *path = in_scratch("left.safetensors");
-    struct zinf_tensors_writer *writer = begin_one(path, 4);
-    CHECK(!zinf_tensors_writer_append(writer, "abc", 3));
-    CHECK(count_files(scratch, "left") == 1 && !exists(path));
-    CHECK(zinf_tensors_writer_finish(writer) == -EINVAL); /* a byte is missing */
-    CHECKF(strstr(zinf_error(), "3 of its 4"), "%s", zinf_error());
-    CHECK(zinf_tensors_writer_append(writer, "d", 1) == -EINVAL); /* and stays failed */
-    zinf_tensors_writer_destroy(writer);
-    CHECK(count_files(scratch, "left") == 0);
-
-    writer = begin_one(path, 4);
-    CHECK(zinf_tensors_writer_append(writer, "abcde", 5) == -EINVAL);
-    CHECKF(strstr(zinf_error(), "1 bytes more"), "%s", zinf_error());
-    zinf_tensors_writer_destroy(writer);
-    CHECK(count_files(scratch, "left") == 0);
-    zinf_tensors_writer_destroy(NULL);
-}
-
-static void test_writer_refuses(void)
-{
-    const char *path = in_scratch("refused.safetensors");
-    const uint64_t shape[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, huge[2] = {1ull << 32, 1ull << 32};
-    const uint64_t petabytes = 1ull << 50;
-    struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    struct zinf_tensors_writer *writer;
-    CHECK(!zinf_tensors_writer_create(&writer, &options));
-    CHECK(zinf_tensors_writer_declare(writer, "", ZINF_FILE_U8, 0, NULL) == -EINVAL);
-    CHECK(zinf_tensors_writer_declare(writer, "a\nb", ZINF_FILE_U8, 0, NULL) == -EINVAL);
-    CHECK(zinf_tensors_writer_declare(writer, "__metadata__", ZINF_FILE_U8, 0, NULL) == -EINVAL);
-    CHECK(zinf_tensors_writer_declare(writer, "a", ZINF_FILE_DTYPES, 0, NULL) == -EINVAL);
-    CHECK(zinf_tensors_writer_declare(writer, "a", ZINF_FILE_U8, 9, shape) == -EINVAL);
-    CHECK(zinf_tensors_writer_declare(writer, "a", ZINF_FILE_U8, 2, huge) == -EINVAL);
-    CHECK(zinf_tensors_writer_append(writer, "a", 1) == -EINVAL); /* before begin */
-    CHECK(!zinf_tensors_writer_declare(writer, "a", ZINF_FILE_U8, 0, NULL));
-    CHECK(!zinf_tensors_writer_declare(writer, "a", ZINF_FILE_U8, 0, NULL));
-    CHECK(zinf_tensors_writer_begin(writer) == -EEXIST);
-    zinf_tensors_writer_destroy(writer);
-
-    CHECK(!zinf_tensors_writer_create(&writer, &options));
-    CHECK(!zinf_tensors_writer_declare(writer, "\xff", ZINF_FILE_U8, 0, NULL));
-    CHECK(zinf_tensors_writer_begin(writer) == -EINVAL);
-    zinf_tensors_writer_destroy(writer);
-
-    CHECK(!zinf_tensors_writer_create(&writer, &options));
-    CHECK(!zinf_tensors_writer_declare(writer, "a", ZINF_FILE_U8, 1, &petabytes));
-    CHECK(zinf_tensors_writer_begin(writer) == -ENOSPC);
-    CHECKF(strstr(zinf_error(), "make room"), "%s", zinf_error());
-    zinf_tensors_writer_destroy(writer);
-
-    options.path = in_scratch("no/such/folder/x.safetensors");
-    CHECK(!zinf_tensors_writer_create(&writer, &options));
-    CHECK(zinf_tensors_writer_begin(writer) == -ENOENT);
-    zinf_tensors_writer_destroy(writer);
-    options = (struct zinf_tensors_writer_options){.path = path};
-    make_file(path, "x", 1); /* a folder is wanted where a file is */
-    CHECK(zinf_tensors_writer_create(&writer, &options) < 0);
-    CHECK(count_files(scratch, "refused") == 1);
-}
-
-static void test_many_tensors(void)
-{
-    enum { N = 100000 };
-    const char *folder = in_scratch("many");
-    struct zinf_tensors_writer *writer;
-    struct zinf_tensors *tensors;
-    char name[64];
-    CHECK(!zinf_tensors_writer_create(
-        &writer, &(struct zinf_tensors_writer_options){.path = folder, .max_shard_bytes = 50000}));
-    for (int i = 0; i < N; i++) {
-        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.down_proj", i % 61, i);
-        CHECK(!zinf_tensors_writer_declare(writer, name, ZINF_FILE_I16, 1, &(uint64_t){1}));
-    }
-    CHECKF(!zinf_tensors_writer_begin(writer), "%s", zinf_error());
-    for (int i = 0; i < N; i++)
-        CHECK(!zinf_tensors_writer_append(writer, &(int16_t){(int16_t)i}, 2));
-    CHECKF(!zinf_tensors_writer_finish(writer), "%s", zinf_error());
-    zinf_tensors_writer_destroy(writer);
-    clock_t begin = clock();
-    CHECKF(!zinf_tensors_open(&tensors, folder), "%s", zinf_error());
-    printf("# %d tensors opened in %.0f ms of CPU\n", N,
-           (double)(clock() - begin) * 1e3 / CLOCKS_PER_SEC);
-    for (int i = 0; i < N; i += 997) {
-        int16_t value = 0;
-        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.down_proj", i % 61, i);
-        const struct zinf_tensor_info *info = zinf_tensors_find(tensors, name);
-        CHECK(info && !zinf_tensors_read(tensors, info, 0, 1, &value) && value == (int16_t)i);
-    }
-    zinf_tensors_close(tensors);
-}
-
-/* ---- companions ---- */
-
-static void test_companions(void)
-{
-    CHECK(!zinf_make_dirs(in_scratch("from")));
-    make_file(in_scratch("from/tokenizer.json"), "{\"a\":1}", 7);
-    make_file(in_scratch("from/merges.txt"), "a b\n", 4);
-    make_file(in_scratch("from/config.json"), "{}", 2);
-    make_file(in_scratch("from/model.safetensors"), "x", 1);
-    char *text;
-    size_t bytes;
-    CHECKF(!zinf_folder_copy_companions(in_scratch("from"), in_scratch("to/deep")), "%s",
-           zinf_error());
-    CHECK(count_files(in_scratch("to/deep"), "") == 2);
-    CHECK(!zinf_file_read(in_scratch("to/deep/tokenizer.json"), 100, &text, &bytes));
-    CHECK(bytes == 7 && !memcmp(text, "{\"a\":1}", 7));
-    free(text);
-    CHECK(!zinf_folder_copy_companions(in_scratch("from"), in_scratch("from")));
-    CHECK(count_files(in_scratch("from"), "") == 4);
-    CHECK(zinf_folder_copy_companions(in_scratch("absent"), in_scratch("to")) == -ENOENT);
-}
-
-static void test_dtypes(void)
-{
-    enum zinf_dtype dtype;
-    for (int i = 0; i < ZINF_DTYPE_COUNT; i++) {
-        enum zinf_file_dtype file = zinf_file_dtype_from_dtype((enum zinf_dtype)i);
-        CHECK(!zinf_file_dtype_to_dtype(file, &dtype) && dtype == (enum zinf_dtype)i);
-        CHECK(zinf_file_dtype_bytes(file) == zinf_dtype_bytes(dtype));
-    }
-    CHECK(zinf_file_dtype_to_dtype(ZINF_FILE_F64, &dtype) == -ENOTSUP);
-}
-
-static void remove_scratch(void)
-{
-    char command[4200];
-    snprintf(command, sizeof command, "rm -rf '%s'", scratch);
-    if (system(command))
-        printf("# cannot remove %s\n", scratch);
-}
-
 /* formats_test FOLDER: what tests/fixtures/check_formats.py reads with the Python packages. */
 static int write_for_python(const char *folder)
 {
@@ -692,12 +370,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return write_for_python(argv[1]);
-    const char *folder = getenv("BUILDDIR");
-    snprintf(scratch, sizeof scratch, "%s/formats_test.XXXXXX", folder ? folder : ".");
-    if (!mkdtemp(scratch))
-        return 99;
-    zinf_log_set_level(ZINF_LOG_ERROR);
-    TAP_RUN(test_dtypes);
+    begin_formats();
     TAP_RUN(test_round_trip_single);
     TAP_RUN(test_round_trip_sharded);
     TAP_RUN(test_round_trip_large);
@@ -705,14 +378,5 @@ int main(int argc, char **argv)
     TAP_RUN(test_read_range);
     TAP_RUN(test_python_single);
     TAP_RUN(test_python_sharded);
-    TAP_RUN(test_folders_without_weights);
-    TAP_RUN(test_truncated_file);
-    TAP_RUN(test_bad_index);
-    TAP_RUN(test_index_names_wrong_shard);
-    TAP_RUN(test_writer_leaves_nothing);
-    TAP_RUN(test_writer_refuses);
-    TAP_RUN(test_many_tensors);
-    TAP_RUN(test_companions);
-    remove_scratch();
-    return tap_done();
+    return end_formats();
 }

@@ -2,8 +2,6 @@
  * differences of that; dropout by the counter; bits that repeat. */
 #include "kernels_testing.h"
 
-#include <pthread.h>
-
 struct problem {
     struct zinf_attention args;
     struct tensor qkv, out, lse, d_out, d_qkv;
@@ -213,50 +211,31 @@ static void test_large_scores_are_safe_and_nan_is_kept(void)
 
 /* ---- determinism ---- */
 
-struct worker {
-    struct fixture *f;
-    struct problem p;
-    struct zinf_queue *q;
-    void *workspace;
-};
-
-static void *work(void *arg)
+static void run_attention(struct worker *w)
 {
-    struct worker *w = arg;
+    struct problem *p = w->problem;
     for (int i = 0; i < 5; i++) {
-        w->f->ops->attention_forward(w->q, &w->p.args);
-        w->f->ops->attention_backward(w->q, &w->p.args);
+        w->f->ops->attention_forward(w->q, &p->args);
+        w->f->ops->attention_backward(w->q, &p->args);
     }
-    return NULL;
 }
 
 static void test_two_queues_at_once_give_the_same_bits(void)
 {
     struct fixture f;
-    struct problem alone;
-    struct worker workers[2];
-    pthread_t threads[2];
+    struct problem alone, beside[2];
     fixture_open(&f, zinf_isa(), 2);
     problem_open(&alone, ZINF_DTYPE_BF16, 2, 100, 4, 2, 32, true, 0.2f);
     CHECK(!f.ops->attention_forward(f.q, &alone.args));
     CHECK(!f.ops->attention_backward(f.q, &alone.args));
+    for (int i = 0; i < 2; i++)
+        problem_open(&beside[i], ZINF_DTYPE_BF16, 2, 100, 4, 2, 32, true, 0.2f);
+    run_on_two_queues(&f, f.ops->attention_workspace(f.device, &alone.args), run_attention,
+                      (void *[]){&beside[0], &beside[1]});
     for (int i = 0; i < 2; i++) {
-        struct worker *w = &workers[i];
-        w->f = &f;
-        problem_open(&w->p, ZINF_DTYPE_BF16, 2, 100, 4, 2, 32, true, 0.2f);
-        CHECK(!f.ops->queue_create(f.device, ZINF_QUEUE_COMPUTE, &w->q));
-        uint64_t bytes = f.ops->attention_workspace(f.device, &w->p.args);
-        w->workspace = malloc(bytes);
-        f.ops->queue_set_workspace(w->q, w->workspace, bytes);
-        CHECK(!pthread_create(&threads[i], NULL, work, w));
-    }
-    for (int i = 0; i < 2; i++) {
-        pthread_join(threads[i], NULL);
-        CHECK(tensor_same_bits(&workers[i].p.out, &alone.out));
-        CHECK(tensor_same_bits(&workers[i].p.d_qkv, &alone.d_qkv));
-        f.ops->queue_destroy(workers[i].q);
-        free(workers[i].workspace);
-        problem_close(&workers[i].p);
+        CHECK(tensor_same_bits(&beside[i].out, &alone.out));
+        CHECK(tensor_same_bits(&beside[i].d_qkv, &alone.d_qkv));
+        problem_close(&beside[i]);
     }
     problem_close(&alone);
     fixture_close(&f);

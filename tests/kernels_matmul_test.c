@@ -2,8 +2,6 @@
  * and transposes, shapes that cross slices and panels, and bits that repeat. */
 #include "kernels_testing.h"
 
-#include <pthread.h>
-
 struct shape {
     int64_t m, n, k, gap; /* gap: columns between rows beyond what is needed */
 };
@@ -186,49 +184,29 @@ static void test_c_without_beta_need_not_be_initialised(void)
 
 /* ---- determinism ---- */
 
-struct worker {
-    struct fixture *f;
-    struct problem p;
-    struct zinf_queue *q;
-    void *workspace;
-};
-
-static const struct shape worker_shape = {160, 200, 120, 0};
-static const enum zinf_dtype worker_dtypes[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
-
-static void *work(void *arg)
+static void run_matmul(struct worker *w)
 {
-    struct worker *w = arg;
+    struct problem *p = w->problem;
     for (int i = 0; i < 10; i++)
-        w->f->ops->matmul(w->q, &w->p.args);
-    return NULL;
+        w->f->ops->matmul(w->q, &p->args);
 }
 
 static void test_two_queues_at_once_give_the_same_bits(void)
 {
+    static const struct shape shape = {160, 200, 120, 0};
+    static const enum zinf_dtype dtypes[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
     struct fixture f;
-    struct problem alone;
-    struct worker workers[2];
-    pthread_t threads[2];
+    struct problem alone, beside[2];
     fixture_open(&f, zinf_isa(), 2);
-    problem_open(&alone, &worker_shape, false, true, worker_dtypes, true, 0.0f);
+    problem_open(&alone, &shape, false, true, dtypes, true, 0.0f);
     CHECK(!f.ops->matmul(f.q, &alone.args));
+    for (int i = 0; i < 2; i++)
+        problem_open(&beside[i], &shape, false, true, dtypes, true, 0.0f);
+    run_on_two_queues(&f, f.ops->matmul_workspace(f.device, &alone.args), run_matmul,
+                      (void *[]){&beside[0], &beside[1]});
     for (int i = 0; i < 2; i++) {
-        struct worker *w = &workers[i];
-        w->f = &f;
-        problem_open(&w->p, &worker_shape, false, true, worker_dtypes, true, 0.0f);
-        CHECK(!f.ops->queue_create(f.device, ZINF_QUEUE_COMPUTE, &w->q));
-        uint64_t bytes = f.ops->matmul_workspace(f.device, &w->p.args);
-        w->workspace = malloc(bytes);
-        f.ops->queue_set_workspace(w->q, w->workspace, bytes);
-        CHECK(!pthread_create(&threads[i], NULL, work, w));
-    }
-    for (int i = 0; i < 2; i++) {
-        pthread_join(threads[i], NULL);
-        CHECK(tensor_same_bits(&workers[i].p.c, &alone.c));
-        f.ops->queue_destroy(workers[i].q);
-        free(workers[i].workspace);
-        problem_close(&workers[i].p);
+        CHECK(tensor_same_bits(&beside[i].c, &alone.c));
+        problem_close(&beside[i]);
     }
     problem_close(&alone);
     fixture_close(&f);

@@ -13,6 +13,7 @@
 #include "build-config.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define UNUSED __attribute__((unused))
@@ -177,6 +178,43 @@ UNUSED static double dropout_factor(const struct zinf_dropout *d, uint64_t e)
         return 1.0;
     zinf_philox(counter, d->seed, out);
     return zinf_uniform(out[e % 4]) >= d->p ? (double)(1.0f / (1.0f - d->p)) : 0.0;
+}
+
+/* ---- two queues at once ---- */
+
+struct worker {
+    struct fixture *f;
+    struct zinf_queue *q;
+    void (*run)(struct worker *w);
+    void *problem, *workspace;
+};
+
+UNUSED static void *work(void *arg)
+{
+    struct worker *w = arg;
+    w->run(w);
+    return NULL;
+}
+
+/* Runs both problems, each on a queue and with a workspace of its own. */
+UNUSED static void run_on_two_queues(struct fixture *f, uint64_t workspace_bytes,
+                                     void (*run)(struct worker *w), void *const problems[2])
+{
+    struct worker workers[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        struct worker *w = &workers[i];
+        *w = (struct worker){.f = f, .run = run, .problem = problems[i]};
+        CHECK(!f->ops->queue_create(f->device, ZINF_QUEUE_COMPUTE, &w->q));
+        w->workspace = malloc(workspace_bytes);
+        f->ops->queue_set_workspace(w->q, w->workspace, workspace_bytes);
+        CHECK(!pthread_create(&threads[i], NULL, work, w));
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        f->ops->queue_destroy(workers[i].q);
+        free(workers[i].workspace);
+    }
 }
 
 #endif

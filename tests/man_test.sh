@@ -1,22 +1,13 @@
 #!/bin/sh
 # man: the pages are clean mdoc, and a command's page lists the options that `zinf help` lists.
-n=0
-failed=0
-result() { # ok|"not ok", name
-    n=$((n + 1))
-    echo "$1 $n - $2"
-    [ "$1" = ok ] || failed=1
-}
+. "$SRCDIR/tests/command.sh"
 
 for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     name="lint $(basename "$page")"
     if ! command -v mandoc >/dev/null; then
-        result ok "$name # SKIP mandoc is not installed"
-    elif said=$(mandoc -T lint -W warning "$page"); then
-        result ok "$name"
+        skip "$name" "mandoc is not installed"
     else
-        echo "$said" | sed 's/^/# /'
-        result "not ok" "$name"
+        check "$name" run 0 mandoc -T lint -W warning "$page"
     fi
 done
 
@@ -27,13 +18,12 @@ for command in init train eval generate gradients export estimate inspect config
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     shown=$(sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESC/s/.*Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     if [ -n "$used" ] && [ "$used" = "$listed" ] && [ "$used" = "$shown" ]; then
-        result ok "options of zinf $command"
+        verdict 0 "options of zinf $command"
     else
         echo "# zinf help:" $used
         echo "# page lists:" $listed
         echo "# page's synopsis:" $shown
-        result "not ok" "options of zinf $command"
+        verdict 1 "options of zinf $command"
     fi
 done
-echo "1..$n"
-exit $failed
+finish

@@ -6,29 +6,19 @@ if [ -n "${ZINF_SANITIZER-}" ]; then
     echo "1..0 # SKIP a sanitizer's own memory hides ours"
     exit 0
 fi
-zinf=$BUILDDIR/zinf
-work=$BUILDDIR/memory_test.$$
-mkdir -p "$work/drive" || exit 99
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-count=0
-failed=0
+. "$SRCDIR/tests/command.sh"
+mkdir "$work/drive" && cd "$work" || exit 99
 
 # 3 M parameters: 13 MB of each array in fp32, so that the program itself does not dominate.
 "$zinf" init --arch gpt2 --size small --layers 3 --hidden 256 --heads 4 --vocab 3000 --context 256 \
     --output model >/dev/null || exit 99
-i=0
-while [ $i -lt 400 ]; do
-    echo "line $i of a text that is long enough for some windows"
-    i=$((i + 1))
-done >text.txt
+make_text text.txt 400
 
 number() { # key, file
     sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$2"
 }
 
 measure() { # parameters, state, threads, what else, options...
-    count=$((count + 1))
     name="parameters $1, state $2, $3 threads${4:+, $4}"
     cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
@@ -43,14 +33,9 @@ END
     status=$?
     peak=$(number peak_resident_bytes said.out)
     planned=$(number planned_bytes said.out)
-    if [ $status -eq 0 ] && [ -n "$peak" ] && [ -n "$planned" ] && [ "$planned" -gt 60000000 ] &&
-        [ $((20 * peak)) -le $((21 * planned)) ] && [ $((20 * peak)) -ge $((19 * planned)) ]; then
-        echo "ok $count - $name"
-    else
-        echo "not ok $count - $name"
-        sed 's/^/# /' said.err
-        failed=1
-    fi
+    [ $status -eq 0 ] && [ -n "$peak" ] && [ -n "$planned" ] && [ "$planned" -gt 60000000 ] &&
+        [ $((20 * peak)) -le $((21 * planned)) ] && [ $((20 * peak)) -ge $((19 * planned)) ]
+    verdict $? "$name"
     echo "# peak $peak of planned $planned: $((peak - planned)) bytes," \
         "$((1000 * peak / planned - 1000)) per mille"
 }
@@ -65,5 +50,4 @@ for place in none cpu nvme; do
     measure $place $place 1 "going on" --output saves --steps 5 --resume
     rm -rf saves
 done
-echo "1..$count"
-exit $failed
+finish

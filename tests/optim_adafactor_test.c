@@ -2,12 +2,7 @@
  * cpu_optim: Adafactor against PyTorch (fixtures by make_optim.py) and against its formulas in
  * double; the same bits from every instruction set and thread count; what is refused.
  */
-#include "base/random.h"
-#include "cpu_optim/optim_internal.h"
-#include "tap.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "optim_support.h"
 
 static const struct zinf_adafactor_hyper defaults = {.lr = 1e-2f,
                                                      .beta2_decay = -0.8f,
@@ -67,48 +62,29 @@ static struct zinf_adafactor_tensor view(const struct room *r, uint64_t rows, ui
 
 /* ---- PyTorch ---- */
 
-struct fixture {
-    char magic[4];
-    uint32_t kind, n, steps;
-    float lr, unused[3], weight_decay;
-    uint32_t rows, cols, first_step;
-    float values[]; /* start[n], gradient_values[n], end[n] */
-};
-
 static void compare_torch(const char *name)
 {
-    char path[4096], *data;
-    size_t bytes;
-    snprintf(path, sizeof path, "%s/tests/fixtures/optim_%s.bin", getenv("SRCDIR"), name);
-    int rc = zinf_file_read(path, 1 << 20, &data, &bytes);
-    CHECKF(!rc, "%s", zinf_error());
-    if (rc)
+    const float *values;
+    uint32_t more[3]; /* rows, columns, the first step */
+    struct fixture *f = fixture_read(name, sizeof more, &values);
+    if (!f)
         return;
-    const struct fixture *f = (const struct fixture *)(const void *)data;
-    const uint32_t n = f->n;
-    CHECK(bytes == sizeof *f + 3 * (size_t)n * sizeof(float) && f->kind == 100);
-    const float *end = f->values + 2 * n;
-    struct room r = room_create(f->rows, f->cols);
-    struct zinf_adafactor_tensor tensor = view(&r, f->rows, f->cols);
+    memcpy(more, f + 1, sizeof more);
+    CHECK(f->kind == 100);
+    struct room r = room_create(more[0], more[1]);
+    struct zinf_adafactor_tensor tensor = view(&r, more[0], more[1]);
     struct zinf_adafactor_hyper hyper = defaults;
     hyper.lr = f->lr;
     hyper.weight_decay = f->weight_decay;
-    memcpy(r.master, f->values, n * sizeof(float));
+    memcpy(r.master, values, f->n * sizeof(float));
     for (uint32_t step = 1; step <= f->steps; step++) {
-        for (uint32_t i = 0; i < n; i++) {
-            float value = f->values[n + i];
-            ((float *)r.grad)[(i + 7 * step) % n] = step % 3 ? value : -value;
-        }
-        hyper.step = f->first_step + step - 1;
+        fixture_grad(f, values, step, r.grad);
+        hyper.step = more[2] + step - 1;
         CHECK(!zinf_adafactor_step(&hyper, &tensor, 1));
     }
-    double worst = 0;
-    for (uint32_t i = 0; i < n; i++)
-        worst = fmax(worst, fabs((double)r.master[i] - (double)end[i]) / fabs((double)end[i]));
-    CHECKF(worst < 1e-6, "%s is off by %.2g from PyTorch", name, worst);
-    printf("# %s: largest relative difference from PyTorch %.2g\n", name, worst);
+    fixture_compare(f, values, r.master, name);
     room_destroy(&r);
-    free(data);
+    free(f);
 }
 
 static void test_against_torch(void)

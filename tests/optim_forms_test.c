@@ -2,12 +2,7 @@
  * cpu_optim: forms of state other than fp32 arrays. Split masters must hold the bits of whole ones,
  * on every instruction set and cut.
  */
-#include "base/random.h"
-#include "cpu_optim/optim_internal.h"
-#include "tap.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "optim_support.h"
 
 enum { N = 40007 };
 
@@ -33,15 +28,6 @@ static void fill_positive(float *x, uint64_t n, uint64_t key)
     for (uint64_t i = 0; i < n; i++)
         x[i] = fabsf(x[i]);
 }
-
-static const struct zinf_optim_hyper hyper = {.kind = ZINF_OPTIM_ADAMW,
-                                              .lr = 1e-2f,
-                                              .beta1 = 0.9f,
-                                              .beta2 = 0.99f,
-                                              .eps = 1e-8f,
-                                              .weight_decay = 0.1f,
-                                              .bias_correction = true,
-                                              .step = 3};
 
 /* ---- split master ---- */
 
@@ -79,7 +65,7 @@ static void compare_split(enum zinf_optim_kind kind, enum zinf_isa isa, uint64_t
     static float master[N], whole_moment1[N], whole_moment2[N], moment1[N], moment2[N], grad[N];
     static float joined[N];
     static uint16_t param[N], remainder[N];
-    struct zinf_optim_hyper h = hyper;
+    struct zinf_optim_hyper h = usual;
     struct optim_scalars scalars;
     h.kind = kind;
     fill(master, N, 11);
@@ -141,17 +127,17 @@ static void test_split_refusals(void)
                                     .remainder = remainder};
     struct zinf_optim_array array = fine;
     array.master = memory + 32;
-    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    CHECK(zinf_optim_step(&usual, &array, 1) == -EINVAL);
     array = fine;
     array.param_dtype = ZINF_DTYPE_F16;
-    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    CHECK(zinf_optim_step(&usual, &array, 1) == -EINVAL);
     array = fine;
     array.param = NULL;
-    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
+    CHECK(zinf_optim_step(&usual, &array, 1) == -EINVAL);
     array = fine;
     array.remainder = (uint16_t *)array.param + 7;
-    CHECK(zinf_optim_step(&hyper, &array, 1) == -EINVAL);
-    CHECK(!zinf_optim_step(&hyper, &fine, 1));
+    CHECK(zinf_optim_step(&usual, &array, 1) == -EINVAL);
+    CHECK(!zinf_optim_step(&usual, &fine, 1));
 }
 
 /* ---- bf16 moments ---- */
@@ -172,7 +158,7 @@ static uint16_t rounded(float value, bool stochastic, uint64_t element, unsigned
     if (!stochastic)
         return zinf_bf16_from_f32(value);
     memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + random_half(element, 77, hyper.step, moment)) >> 16);
+    return (uint16_t)((bits + random_half(element, 77, usual.step, moment)) >> 16);
 }
 
 static float master[N], wide1[N], wide2[N], grad[N], half_master[N];
@@ -192,7 +178,7 @@ static void compare_half(enum zinf_isa isa, bool stochastic, uint64_t cut, int n
     zinf_convert(wide1, ZINF_DTYPE_F32, half1, ZINF_DTYPE_BF16, N);
     zinf_convert(wide2, ZINF_DTYPE_F32, half2, ZINF_DTYPE_BF16, N);
     memcpy(half_master, master, sizeof master);
-    optim_scalars_init(&scalars, &hyper, 1);
+    optim_scalars_init(&scalars, &usual, 1);
     struct zinf_optim_array wide = {.n = N,
                                     .master = master,
                                     .moment1 = wide1,
@@ -239,7 +225,7 @@ static void test_stochastic_rounding_is_unbiased(void)
         master[i] = grad[i] = 1;
         half1[i] = half2[i] = 0x3f00; /* 0.5 */
     }
-    struct zinf_optim_hyper h = hyper;
+    struct zinf_optim_hyper h = usual;
     struct zinf_optim_array array = {.n = N,
                                      .master = master,
                                      .half_moment1 = half1,

@@ -2,12 +2,7 @@
  * cpu_optim: what a step does beside the update (the search for non-finite gradients, zeroing, the
  * sum of squares of the new masters), more than 2^31 elements, threads and NUMA nodes.
  */
-#include "base/random.h"
-#include "cpu_optim/optim_internal.h"
-#include "tap.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "optim_support.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,14 +11,6 @@ enum { N = 3 * 4096 + 1234, MARGIN = 64 };
 static float master[N + MARGIN], moment1[N + MARGIN], moment2[N + MARGIN], wide_grad[N + MARGIN];
 static float plain_master[N + MARGIN];
 static uint16_t grad[N + MARGIN], param[N + MARGIN], remainder16[N + MARGIN];
-
-static const struct zinf_optim_hyper hyper = {.kind = ZINF_OPTIM_ADAMW,
-                                              .lr = 1e-2f,
-                                              .beta1 = 0.9f,
-                                              .beta2 = 0.99f,
-                                              .eps = 1e-8f,
-                                              .weight_decay = 0.1f,
-                                              .step = 3};
 
 static void fill(void)
 {
@@ -55,7 +42,7 @@ static void compare_extras(enum zinf_isa isa, bool split, uint64_t from, int n_t
 {
     struct optim_scalars scalars;
     double squares = -1;
-    optim_scalars_init(&scalars, &hyper, 0.5f);
+    optim_scalars_init(&scalars, &usual, 0.5f);
     fill();
     struct zinf_optim_array array = view(false, from);
     optim_step_with(&optim_ops_scalar, &scalars, &array, 1);
@@ -100,7 +87,7 @@ static void test_squares_in_batches(void)
     double squares = 0;
     for (uint64_t i = 0; i < n; i++)
         g[i] = (uint16_t)(0x3f80 + i % 64);
-    struct zinf_optim_hyper h = hyper;
+    struct zinf_optim_hyper h = usual;
     h.kind = ZINF_OPTIM_SGD;
     struct zinf_optim_array array = {.n = n,
                                      .master = x,
@@ -129,11 +116,11 @@ static void test_nonfinite_changes_nothing(void)
         struct zinf_optim_array array = view(false, 0);
         array.nonfinite = &found;
         array.zero_grad = true;
-        CHECK(zinf_optim_step(&hyper, &array, 2) == -ERANGE && found == places[i]);
+        CHECK(zinf_optim_step(&usual, &array, 2) == -ERANGE && found == places[i]);
         CHECK(!memcmp(plain_master, master, sizeof master) && grad[places[i]] == bad[i]);
         CHECK(moment1[0] == 0 && moment2[0] == 0);
         grad[places[i]] = 0;
-        CHECK(!zinf_optim_step(&hyper, &array, 2) && found == UINT64_MAX);
+        CHECK(!zinf_optim_step(&usual, &array, 2) && found == UINT64_MAX);
         CHECK(memcmp(plain_master, master, sizeof master));
     }
 }
@@ -175,7 +162,7 @@ static void test_more_than_two_to_the_31(void)
             arrays[a][i] = arrays[a][last + i] = (uint16_t)(0x3c00 + (i * (uint64_t)(a + 3)) % 509);
         memcpy(copies + (uint64_t)a * tile, arrays[a] + last, 2 * tile);
     }
-    struct zinf_optim_hyper h = hyper;
+    struct zinf_optim_hyper h = usual;
     h.kind = ZINF_OPTIM_LION;
     struct zinf_optim_array array = {.n = n,
                                      .grad = arrays[0],

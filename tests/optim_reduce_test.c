@@ -1,35 +1,9 @@
 /* cpu_optim: sum of squares, search for non-finite values and accumulation give the same bits from
  * every instruction set and thread count, and count beyond 2^31 elements. */
-#include "base/random.h"
-#include "cpu_optim/optim_internal.h"
-#include "tap.h"
+#include "optim_support.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static float random_value(uint64_t i, uint64_t key, bool special)
-{
-    uint32_t counter[4] = {(uint32_t)i}, bits[4];
-    float value;
-    zinf_philox(counter, key, bits);
-    if (special && bits[1] % 4 == 0) { /* every exponent, infinities, NaNs, denormals, zeros */
-        if (bits[2] % 8 == 0)
-            bits[0] &= 0xff800000u;
-        if (bits[2] % 8 == 1)
-            bits[0] &= 0x807fffffu;
-        memcpy(&value, bits, sizeof value);
-        return value;
-    }
-    return (zinf_uniform(bits[0]) - 0.5f) * ldexpf(1, -(int)(bits[1] % 12));
-}
-
-static void fill(float *x, uint64_t n, uint64_t key, bool special)
-{
-    for (uint64_t i = 0; i < n; i++)
-        x[i] = random_value(i, key, special);
-}
 
 static double sum_plain(const float *x, uint64_t n)
 {
@@ -52,7 +26,7 @@ static void test_reductions(void)
     float *values = malloc(ROOM * sizeof *values), *wide = malloc(ROOM * sizeof *wide);
     void *x = malloc(ROOM * sizeof(float));
     const uint64_t lengths[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, 33333, 90001};
-    fill(values, ROOM, 77, false);
+    random_fill(values, ROOM, 77, false);
     for (int dtype = 0; dtype < ZINF_DTYPE_COUNT; dtype++)
         for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
             uint64_t n = lengths[l];
@@ -103,8 +77,8 @@ static void test_accumulate(void)
 {
     enum { N = 40003 };
     static float start[N], source[N], half[N], expected[N], actual[N];
-    fill(start, N, 1, true);
-    fill(source, N, 2, true);
+    random_fill(start, N, 1, true);
+    random_fill(source, N, 2, true);
     for (int dtype = 0; dtype < ZINF_DTYPE_COUNT; dtype++)
         for (int isa = 0; isa <= (int)zinf_isa(); isa++)
             for (int threads = 1; threads <= 3; threads++) {

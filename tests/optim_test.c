@@ -2,12 +2,7 @@
  * cpu_optim: the same bits from every instruction set, thread count and cut; the formulas against
  * plain double arithmetic; the steps against PyTorch (fixtures by make_optim.py); what is refused.
  */
-#include "base/random.h"
-#include "cpu_optim/optim_internal.h"
-#include "tap.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "optim_support.h"
 
 /* ---- arrays with margins, so that a write outside is seen ---- */
 
@@ -19,39 +14,16 @@ struct arrays {
     void *grad, *param;                /* [n + 2 * MARGIN] fp32's room */
 };
 
-static float random_value(uint64_t i, uint64_t key, bool special)
-{
-    uint32_t counter[4] = {(uint32_t)i}, bits[4];
-    float value;
-    zinf_philox(counter, key, bits);
-    if (special && bits[1] % 4 == 0) { /* every exponent, infinities, NaNs, denormals, zeros */
-        if (bits[2] % 8 == 0)
-            bits[0] &= 0xff800000u;
-        if (bits[2] % 8 == 1)
-            bits[0] &= 0x807fffffu;
-        memcpy(&value, bits, sizeof value);
-        return value;
-    }
-    return (zinf_uniform(bits[0]) - 0.5f) * ldexpf(1, -(int)(bits[1] % 12));
-}
-
-static void fill(float *x, uint64_t n, uint64_t key, bool special, bool positive)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        x[i] = random_value(i, key, special);
-        if (positive)
-            x[i] = fabsf(x[i]);
-    }
-}
-
 static void arrays_fill(struct arrays *a, enum zinf_dtype grad_dtype, uint64_t key, bool special)
 {
     uint64_t room = a->n + 2 * MARGIN;
     float *grad = malloc(room * sizeof *grad);
-    fill(a->master, room, key + 1, special, false);
-    fill(a->moment1, room, key + 2, special, false);
-    fill(a->moment2, room, key + 3, special, true);
-    fill(grad, room, key + 4, special, false);
+    random_fill(a->master, room, key + 1, special);
+    random_fill(a->moment1, room, key + 2, special);
+    random_fill(a->moment2, room, key + 3, special);
+    for (uint64_t i = 0; i < room; i++)
+        a->moment2[i] = fabsf(a->moment2[i]);
+    random_fill(grad, room, key + 4, special);
     memset(a->grad, 0, room * sizeof(float));
     zinf_convert(a->grad, grad_dtype, grad, ZINF_DTYPE_F32, room);
     memset(a->param, 0xa5, room * sizeof(float));
@@ -119,14 +91,9 @@ static bool arrays_equal(const struct arrays *a, const struct arrays *b)
 
 static struct zinf_optim_hyper hyper_of(enum zinf_optim_kind kind)
 {
-    return (struct zinf_optim_hyper){.kind = kind,
-                                     .lr = 1e-2f,
-                                     .beta1 = 0.9f,
-                                     .beta2 = 0.99f,
-                                     .eps = 1e-8f,
-                                     .weight_decay = 0.1f,
-                                     .bias_correction = true,
-                                     .step = 3};
+    struct zinf_optim_hyper hyper = usual;
+    hyper.kind = kind;
+    return hyper;
 }
 
 static struct optim_scalars scalars_of(enum zinf_optim_kind kind, bool decay)
@@ -344,28 +311,15 @@ static void test_lion_leaves_zero_alone(void)
 
 /* ---- PyTorch ---- */
 
-struct fixture {
-    char magic[4];
-    uint32_t kind, n, steps;
-    float lr, beta1, beta2, eps, weight_decay;
-    float values[]; /* start[n], gradient_values[n], end[n] */
-};
-
 static void compare_torch(const char *name)
 {
-    char path[4096], *data;
-    size_t bytes;
-    snprintf(path, sizeof path, "%s/tests/fixtures/optim_%s.bin", getenv("SRCDIR"), name);
-    int rc = zinf_file_read(path, 1 << 20, &data, &bytes);
-    CHECKF(!rc, "%s", zinf_error());
-    if (rc)
+    const float *values;
+    struct fixture *f = fixture_read(name, 0, &values);
+    if (!f)
         return;
-    const struct fixture *f = (const struct fixture *)(const void *)data;
-    CHECK(bytes == sizeof *f + 3 * (size_t)f->n * sizeof(float) && !memcmp(f->magic, "ZOPT", 4));
     const uint32_t n = f->n;
-    const float *end = f->values + 2 * n;
     float *work = calloc(4 * (size_t)n, sizeof *work), *grad = work + 3 * n;
-    memcpy(work, f->values, n * sizeof *work);
+    memcpy(work, values, n * sizeof *work);
     struct zinf_optim_array array = {.n = n,
                                      .master = work,
                                      .moment1 = work + n,
@@ -381,19 +335,12 @@ static void compare_torch(const char *name)
                                          .weight_decay = f->weight_decay,
                                          .bias_correction = true,
                                          .step = step};
-        for (uint32_t i = 0; i < n; i++) {
-            float value = f->values[n + i];
-            grad[(i + 7 * step) % n] = step % 3 ? value : -value;
-        }
+        fixture_grad(f, values, step, grad);
         CHECK(!zinf_optim_step(&hyper, &array, 1));
     }
-    double worst = 0;
-    for (uint32_t i = 0; i < n; i++)
-        worst = fmax(worst, fabs((double)work[i] - (double)end[i]) / fabs((double)end[i]));
-    CHECKF(worst < 1e-6, "%s is off by %.2g from PyTorch", name, worst);
-    printf("# %s: largest relative difference from PyTorch %.2g\n", name, worst);
+    fixture_compare(f, values, work, name);
     free(work);
-    free(data);
+    free(f);
 }
 
 static void test_against_torch(void)

@@ -1,33 +1,12 @@
 #!/bin/sh
 # Checkpoints through the command line: signals save and stop or go on, --resume continues to the
 # same bits, what is damaged is refused with the checkpoint to take instead, export writes a model.
-zinf=$BUILDDIR/zinf
-work=$BUILDDIR/resume_test.$$
-mkdir -p "$work/drive" || exit 99
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-unset ZINF_LOG
-count=0
-failed=0
-
-check() { # status, name
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' said.err 2>/dev/null | tail -n 5
-        failed=1
-    fi
-}
+. "$SRCDIR/tests/command.sh"
+mkdir "$work/drive" && cd "$work" || exit 99
 
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 32 \
     --output model >/dev/null || exit 99
-i=0
-while [ $i -lt 60 ]; do
-    echo "line $i of a text that is long enough for some windows"
-    i=$((i + 1))
-done >text.txt
+make_text text.txt 60
 cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3,
@@ -63,10 +42,10 @@ losses() { # output: step and loss
 
 $command --model model --output first --steps 1 --resume >said.out 2>said.err
 [ $? -eq 0 ] && grep -q "no checkpoint yet" said.err && [ ! -e first/latest ]
-check $? "--resume without a checkpoint begins"
+verdict $? "--resume without a checkpoint begins"
 $command --model model --output first --resume=nowhere >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "nowhere" said.err
-check $? "--resume=DIR without a checkpoint is refused"
+verdict $? "--resume=DIR without a checkpoint is refused"
 
 start asked --model model
 wait_for 'lines 2'
@@ -76,7 +55,7 @@ saved=$(step_of asked)
 wait_for "lines $((saved + 2))"
 kill -0 $pid 2>/dev/null && [ -f "asked/checkpoint-$saved/trainer_state.json" ] &&
     lines $((saved + 2))
-check $? "SIGUSR1 saves and goes on"
+verdict $? "SIGUSR1 saves and goes on"
 kill -TERM $pid
 wait $pid
 status=$?
@@ -84,27 +63,27 @@ stopped=$(step_of asked)
 [ $status -eq 0 ] && [ "$stopped" -gt "$saved" ] &&
     grep -q "stopped after step $stopped of 1000000.*--resume" said.err &&
     [ -f asked/model/config.json ] && [ -z "$(ls -A drive)" ]
-check $? "SIGTERM saves, exits 0 and says how to go on"
+verdict $? "SIGTERM saves, exits 0 and says how to go on"
 
 $command --model model --output asked --steps 1000000 >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "checkpoint-$stopped.*--resume" said.err
-check $? "a folder with checkpoints is not overwritten"
+verdict $? "a folder with checkpoints is not overwritten"
 
 total=$((stopped + 3))
 $command --output asked --steps $total --resume --save-every 2 >said.out 2>said.err
 status=$?
 $command --model model --output whole --steps $total >said.out 2>whole.err &&
     [ $status -eq 0 ] && cmp -s asked/model/model.safetensors whole/model/model.safetensors
-check $? "--resume, without --model, ends with the same weights"
+verdict $? "--resume, without --model, ends with the same weights"
 [ "$(losses asked)" = "$(losses whole)" ] && lines $total
-check $? "the log has every step once, with the same losses"
+verdict $? "the log has every step once, with the same losses"
 
 start int --model model --save-every 1000000
 wait_for 'lines 2'
 kill -INT $pid
 wait $pid
 [ $? -eq 0 ] && [ -f "int/$(cat int/latest)/optimizer/moment2.safetensors" ]
-check $? "SIGINT saves and exits 0"
+verdict $? "SIGINT saves and exits 0"
 
 start twice --model model
 wait_for 'lines 2'
@@ -116,24 +95,24 @@ kill -INT $pid 2>/dev/null
 wait $pid
 status=$?
 [ $status -eq 0 ] || [ $status -eq 130 ]
-check $? "a second signal stops at once, or finds it done"
+verdict $? "a second signal stops at once, or finds it done"
 
 latest=asked/$(cat asked/latest)
 before=$(ls -d asked/checkpoint-* | sed 's/.*-//' | sort -n | tail -n 2 | head -n 1)
 printf 'x' | dd of="$latest/optimizer/moment1.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
 $command --output asked --steps $((total + 1)) --resume >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "moment1.safetensors is damaged.*--resume=asked/checkpoint-$before" said.err
-check $? "damage is named, and the checkpoint before it"
+verdict $? "damage is named, and the checkpoint before it"
 "$zinf" resume-info asked >said.out 2>said.err &&
     grep -q "checkpoint-$before: whole, step $before" said.out &&
     grep -q "$latest: not usable: .*moment1.safetensors is damaged" said.out
-check $? "resume-info tells whole from damaged"
+verdict $? "resume-info tells whole from damaged"
 "$zinf" resume-info model >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "nothing to go on from" said.err
-check $? "resume-info of a folder without either"
+verdict $? "resume-info of a folder without either"
 $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before \
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
-check $? "it can be gone on from"
+verdict $? "it can be gone on from"
 
 # Without any checkpoint: steps that outlive their process. Those of the run that a second signal
 # stopped are there too.
@@ -145,29 +124,28 @@ wait $pid 2>/dev/null
 left=$(ls drive)
 last=$(wc -l <lost/log.jsonl)
 "$zinf" resume-info lost >said.out 2>said.err && grep -q "$left: .*the last is step" said.out
-check $? "after kill -9 resume-info knows the last step"
+verdict $? "after kill -9 resume-info knows the last step"
 $command --model model --output lost --steps 5 >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "$left holds step.*--resume" said.err && [ -d "drive/$left" ]
-check $? "a beginning does not take it away"
+verdict $? "a beginning does not take it away"
 $command --model model --output beside --steps 2 >said.out 2>said.err &&
     grep -q "$left .*steps of another run" said.err && [ "$(ls drive)" = "$left" ]
-check $? "another run leaves it alone"
+verdict $? "another run leaves it alone"
 $command --model model --output lost --steps $((last + 3)) --resume >said.out 2>said.err &&
     grep -q "going on after step .*$left" said.err &&
     $command --model model --output whole2 --steps $((last + 3)) >said.out 2>whole.err &&
     cmp -s lost/model/model.safetensors whole2/model/model.safetensors &&
     [ "$(losses lost)" = "$(losses whole2)" ] && [ -z "$(ls -A drive)" ]
-check $? "--resume goes on after it, with the same bits"
+verdict $? "--resume goes on after it, with the same bits"
 
 "$zinf" export --checkpoint asked/checkpoint-$before --output model32 --dtype fp32 \
     --max-shard-size 60KB >said.out 2>said.err && [ -f model32/model.safetensors.index.json ] &&
     "$zinf" inspect model32 | grep -q "no problem found"
-check $? "export writes a sharded model"
+verdict $? "export writes a sharded model"
 "$zinf" export --checkpoint model --output model32 >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "no checkpoint" said.err
-check $? "export refuses what is no checkpoint"
+verdict $? "export refuses what is no checkpoint"
 "$zinf" export --checkpoint asked >said.out 2>said.err
 [ $? -eq 2 ] && grep -q -e "--output" said.err
-check $? "export without --output"
-echo "1..$count"
-exit $failed
+verdict $? "export without --output"
+finish

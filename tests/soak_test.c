@@ -5,7 +5,6 @@
  */
 #include "train_support.h"
 
-#include <dirent.h>
 #include <malloc.h>
 
 #define STEPS 60
@@ -30,20 +29,10 @@ struct soak {
 static char model[600], drive[600], text[600], out[600];
 static struct zinf_tokenizer *tokenizer;
 
-static int entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        n += entry->d_name[0] != '.';
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
 static struct use measure(void)
 {
-    return (struct use){zinf_memory_resident(), mallinfo2().uordblks, entries("/proc/self/fd")};
+    return (struct use){zinf_memory_resident(), mallinfo2().uordblks,
+                        count_entries("/proc/self/fd")};
 }
 
 static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
@@ -80,21 +69,6 @@ static void on_saved(void *arg, uint64_t step, const char *folder)
     ((struct soak *)arg)->n_saved += strstr(folder, "/checkpoint-") != NULL;
 }
 
-static struct zinf_dataset *open_data(bool shuffle)
-{
-    const char *files[] = {text};
-    struct zinf_dataset *data = NULL;
-    struct zinf_dataset_options options = {.files = files,
-                                           .n_files = 1,
-                                           .tokenizer = tokenizer,
-                                           .seq_len = SEQ,
-                                           .vocab = 257,
-                                           .shuffle = shuffle,
-                                           .seed = 3};
-    CHECKF(!zinf_dataset_open(&data, &options), "%s", zinf_error());
-    return data;
-}
-
 static void soak(const char *place, struct soak *s, uint64_t steps)
 {
     char json[2048];
@@ -108,7 +82,8 @@ static void soak(const char *place, struct soak *s, uint64_t steps)
              "\"zinf\": {\"threads\": 1}}",
              place, drive, place, drive);
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
-    struct zinf_dataset *data = open_data(true), *eval_data = open_data(false);
+    struct zinf_dataset *data = open_bytes(text, tokenizer, SEQ, true, 3);
+    struct zinf_dataset *eval_data = open_bytes(text, tokenizer, SEQ, false, 3);
     struct zinf_run_options options = {
         .trainer = {.mode = ZINF_TRAINER_TRAIN,
                     .model_path = model,
@@ -159,14 +134,14 @@ static void soak_in(const char *place)
     uint64_t steps = getenv("ZINF_TEST_STEPS") ? (uint64_t)atoll(getenv("ZINF_TEST_STEPS")) : STEPS;
     char command[1300];
     struct soak s = {.total = steps};
-    int before = entries("/proc/self/fd");
+    int before = count_entries("/proc/self/fd");
     soak(place, &s, steps);
     check(&s, place, steps);
-    CHECKF(entries("/proc/self/fd") == before, "descriptors stay open");
-    CHECKF(entries(drive) == 0, "files stay on the drive");
+    CHECKF(count_entries("/proc/self/fd") == before, "descriptors stay open");
+    CHECKF(count_entries(drive) == 0, "files stay on the drive");
     /* Two checkpoints, latest, model, log.jsonl, ledger.txt, config.resolved.json, run-id. */
     int most = !strcmp(place, "nvme") ? 8 : 7;
-    CHECKF(entries(out) == most, "%d files in the output folder", entries(out));
+    CHECKF(count_entries(out) == most, "%d files in the output folder", count_entries(out));
     snprintf(command, sizeof command, "rm -rf '%s'", out);
     CHECK(!system(command));
 }
@@ -197,22 +172,12 @@ int main(int argc, char **argv)
     count_exactly(argv);
     struct zinf_model_shape shape = {
         .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
-    char content[4096] = "";
-    cJSON *config = NULL;
     make_work("soak");
     zinf_log_set_level(ZINF_LOG_WARN);
-    snprintf(drive, sizeof drive, "%s/drive", work);
-    snprintf(model, sizeof model, "%s/model", work);
-    snprintf(text, sizeof text, "%s/text.txt", work);
-    snprintf(out, sizeof out, "%s/out", work);
-    zinf_make_dirs(drive);
-    for (int i = 0; i < 60; i++)
-        snprintf(content + strlen(content), sizeof content - strlen(content), "line %d of text. ",
-                 i * i);
-    CHECK(!zinf_file_write_atomic(text, content, strlen(content)));
-    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, model), "%s", zinf_error());
-    cJSON_Delete(config);
+    zinf_make_dirs(in_work(drive, "drive"));
+    in_work(out, "out");
+    make_model(model, "model", &shape, 11);
+    make_text(text, "text.txt", 60);
     CHECKF(!zinf_tokenizer_bytes(&tokenizer), "%s", zinf_error());
     TAP_RUN(test_on_the_drive);
     TAP_RUN(test_in_ram);

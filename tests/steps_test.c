@@ -9,6 +9,7 @@
 
 #include "aio/aio_store.h"
 #include "aio_fixture.h"
+#include "files.h"
 #include "tap.h"
 
 #include <dirent.h>
@@ -171,22 +172,11 @@ static void kill_again_and_again(struct plan p, int kills, int longest_us)
     close_machine(&m);
 }
 
-static int entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        n += entry->d_name[0] != '.';
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
 static void test_kill_9(void)
 {
     struct plan p = PLAN;
     kill_again_and_again(p, 40, 40000);
-    CHECK(entries(folder) == 0);
+    CHECK(count_entries(folder) == 0);
 }
 
 static void test_kill_9_flushed_two_paths(void)
@@ -195,7 +185,7 @@ static void test_kill_9_flushed_two_paths(void)
     p.flush = true;
     p.n_paths = 2;
     kill_again_and_again(p, 15, 100000);
-    CHECK(entries(folder) == 0 && entries(second) == 0);
+    CHECK(count_entries(folder) == 0 && count_entries(second) == 0);
 }
 
 static void test_leaving_and_forgetting(void)
@@ -206,18 +196,19 @@ static void test_leaving_and_forgetting(void)
     CHECK(zinf_steps_count(m.steps) == 0 && recovered(&m) == -1);
     CHECK(!make_step(&m, 0) && !make_step(&m, 1) && zinf_steps_count(m.steps) == 2);
     close_machine(&m);
-    CHECK(entries(folder) == 1);
+    CHECK(count_entries(folder) == 1);
     other.run = NULL; /* a store of no run: fails at its steps, and takes nothing away */
-    CHECK(open_machine(&m, &other) == -EINVAL && entries(folder) == 1);
+    CHECK(open_machine(&m, &other) == -EINVAL && count_entries(folder) == 1);
     other.run = other_name;
-    CHECK(!open_machine(&m, &other) && zinf_steps_count(m.steps) == 0 && entries(folder) == 2);
+    CHECK(!open_machine(&m, &other) && zinf_steps_count(m.steps) == 0 &&
+          count_entries(folder) == 2);
     zinf_steps_forget(m.store);
     close_machine(&m);
     CHECK(!open_machine(&m, &p) && recovered(&m) == 1 && zinf_steps_count(m.steps) == 2);
     CHECK(!make_step(&m, 2) && zinf_steps_count(m.steps) == 3);
     zinf_steps_forget(m.store);
     close_machine(&m);
-    CHECK(entries(folder) == 0);
+    CHECK(count_entries(folder) == 0);
 }
 
 /* Before the first commit there is nothing to go on from, and that is no error. */
@@ -259,7 +250,7 @@ static void test_other_plans_are_refused(void)
     CHECK(!open_machine(&m, &p) && recovered(&m) == 4);
     zinf_steps_forget(m.store);
     close_machine(&m);
-    CHECK(entries(folder) == 0 && entries(second) == 0);
+    CHECK(count_entries(folder) == 0 && count_entries(second) == 0);
 }
 
 static void flip(const char *name, long offset)

@@ -24,6 +24,26 @@ static double nth(const cJSON *object, const char *key, int index)
     return cJSON_GetNumberValue(cJSON_GetArrayItem(cJSON_GetObjectItem(object, key), index));
 }
 
+static int source_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
+{
+    return zinf_token_file_read(handle, first, n, out);
+}
+
+static void source_close(void *handle)
+{
+    zinf_token_file_close(handle);
+}
+
+static int open_tokens(const char *path, struct zinf_token_source *out)
+{
+    struct zinf_token_file *file;
+    int code = zinf_token_file_open(&file, path);
+    if (!code)
+        *out = (struct zinf_token_source){zinf_token_file_count(file), source_read, source_close,
+                                          file};
+    return code;
+}
+
 static int open_fixture(struct fixture *f, const char *name, const char *dtype)
 {
     char path[600];

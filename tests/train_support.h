@@ -1,9 +1,10 @@
-/* train_support: what the tests of whole trainings share: folders, configurations, comparison. */
+/* train_support: what the tests of whole trainings share: a folder, models, texts, comparison. */
 #ifndef ZINF_TRAIN_SUPPORT_H
 #define ZINF_TRAIN_SUPPORT_H
 
 #include "base/json.h"
 #include "config/config.h"
+#include "files.h"
 #include "formats/formats.h"
 #include "tap.h"
 #include "text/text.h"
@@ -18,7 +19,7 @@
 
 static char work[512]; /* a folder of this test's own, under BUILDDIR */
 
-__attribute__((unused)) static void make_work(const char *name)
+static inline void make_work(const char *name)
 {
     const char *build = getenv("BUILDDIR");
     snprintf(work, sizeof work, "%s/tests/work-%s-%ld", build ? build : ".", name, (long)getpid());
@@ -26,7 +27,7 @@ __attribute__((unused)) static void make_work(const char *name)
         printf("Bail out! %s\n", zinf_error());
 }
 
-__attribute__((unused)) static void remove_work(void)
+static inline void remove_work(void)
 {
     char command[600];
     snprintf(command, sizeof command, "rm -rf '%s'", work);
@@ -34,28 +35,52 @@ __attribute__((unused)) static void remove_work(void)
         printf("# cannot remove %s\n", work);
 }
 
-static int source_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
+static inline char *in_work(char buffer[600], const char *name)
 {
-    return zinf_token_file_read(handle, first, n, out);
+    snprintf(buffer, 600, "%s/%s", work, name);
+    return buffer;
 }
 
-static void source_close(void *handle)
+/* A new model in work/NAME, whose path is written to folder. */
+static inline void make_model(char folder[600], const char *name,
+                              const struct zinf_model_shape *shape, uint64_t seed)
 {
-    zinf_token_file_close(handle);
+    cJSON *config = NULL;
+    CHECKF(!zinf_model_make_config(shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
+    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, seed, in_work(folder, name)), "%s",
+           zinf_error());
+    cJSON_Delete(config);
 }
 
-__attribute__((unused)) static int open_tokens(const char *path, struct zinf_token_source *out)
+/* Lines that differ, in the file work/NAME. */
+static inline void make_text(char path[600], const char *name, int n_lines)
 {
-    struct zinf_token_file *file;
-    int code = zinf_token_file_open(&file, path);
-    if (!code)
-        *out = (struct zinf_token_source){zinf_token_file_count(file), source_read, source_close,
-                                          file};
-    return code;
+    char content[4096] = "";
+    for (int i = 0; i < n_lines; i++)
+        snprintf(content + strlen(content), sizeof content - strlen(content), "line %d of text. ",
+                 i * i);
+    CHECKF(!zinf_file_write_atomic(in_work(path, name), content, strlen(content)), "%s",
+           zinf_error());
+}
+
+/* The windows of a text whose tokens are its bytes. */
+static inline struct zinf_dataset *open_bytes(const char *file, struct zinf_tokenizer *tokenizer,
+                                              uint32_t seq_len, bool shuffle, uint64_t seed)
+{
+    struct zinf_dataset *data = NULL;
+    struct zinf_dataset_options options = {.files = &file,
+                                           .n_files = 1,
+                                           .tokenizer = tokenizer,
+                                           .seq_len = seq_len,
+                                           .vocab = 257,
+                                           .shuffle = shuffle,
+                                           .seed = seed};
+    CHECKF(!zinf_dataset_open(&data, &options), "%s", zinf_error());
+    return data;
 }
 
 /* ||a - b|| / ||b|| over one tensor */
-static double distance(const float *a, const float *b, uint64_t n)
+static inline double distance(const float *a, const float *b, uint64_t n)
 {
     double difference = 0, norm = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -68,7 +93,7 @@ static double distance(const float *a, const float *b, uint64_t n)
 
 /* Compares every tensor of the file expected with the same name in actual; names may differ by the
  * prefix "transformer.". Returns the worst distance. */
-__attribute__((unused)) static double compare_files(const char *actual, const char *expected)
+static inline double compare_files(const char *actual, const char *expected)
 {
     struct zinf_tensors *a = NULL, *b = NULL;
     double worst = 0;
@@ -96,18 +121,23 @@ __attribute__((unused)) static double compare_files(const char *actual, const ch
     return worst;
 }
 
-/* Whether two folders have the same model.safetensors, bit for bit. */
-__attribute__((unused)) static bool same_weights(const char *a, const char *b)
+/* Whether two folders have the same file of this name, bit for bit. */
+static inline bool same_file(const char *a, const char *b, const char *name)
 {
-    char x[700], y[700], *p = NULL, *q = NULL;
+    char x[900], y[900], *p = NULL, *q = NULL;
     size_t n = 0, m = 1;
-    snprintf(x, sizeof x, "%s/model.safetensors", a);
-    snprintf(y, sizeof y, "%s/model.safetensors", b);
+    snprintf(x, sizeof x, "%s/%s", a, name);
+    snprintf(y, sizeof y, "%s/%s", b, name);
     bool same = !zinf_file_read(x, 1 << 26, &p, &n) && !zinf_file_read(y, 1 << 26, &q, &m) &&
                 n == m && !memcmp(p, q, n);
     free(p);
     free(q);
     return same;
+}
+
+static inline bool same_weights(const char *a, const char *b)
+{
+    return same_file(a, b, "model.safetensors");
 }
 
 #endif

@@ -418,13 +418,9 @@ static void test_dropout_masks_do_not_depend_on_the_cut(void)
 {
     struct zinf_model_shape shape = {
         .arch = "gpt2", .layers = 2, .hidden = 48, .heads = 4, .vocab = 211, .context = 16};
-    cJSON *config = NULL;
     char folder[600];
     double whole[2] = {0}, halves[2] = {0}, single[2] = {0}, without[2] = {0};
-    snprintf(folder, sizeof folder, "%s/model", work);
-    CHECK(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config));
-    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 1, folder), "%s", zinf_error());
-    cJSON_Delete(config);
+    make_model(folder, "model", &shape, 1);
     train_cut(4, 0.3, whole);
     train_cut(2, 0.3, halves);
     train_cut(1, 0.3, single);

@@ -88,7 +88,7 @@ tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
 tests_cuda_standin_update_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_update_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/train_support.h
+tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.h tests/train_support.h
 tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 endif
@@ -117,6 +117,6 @@ tests_cuda_model_test_LDADD = $(TEST_LDADD)
 tests_cuda_update_test_SOURCES = tests/cuda_update_test.c
 tests_cuda_update_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_update_test_LDADD = $(TEST_LDADD)
-tests_cuda_train_test_SOURCES = tests/cuda_train_test.c tests/train_support.h
+tests_cuda_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.h tests/train_support.h
 tests_cuda_train_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_train_test_LDADD = $(TEST_LDADD)

@@ -9,13 +9,20 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/folder.c
 INSTALLED_H += src/formats/formats.h
 
-check_PROGRAMS += tests/formats_test tests/formats_header_test tests/formats_tokens_test \
-	tests/fuzz_safetensors
-TESTS += tests/formats_test tests/formats_header_test tests/formats_tokens_test \
-	tests/fuzz_safetensors
+FORMATS_TESTS = tests/formats_test tests/formats_folder_test tests/formats_writer_test \
+	tests/formats_header_test tests/formats_tokens_test tests/fuzz_safetensors
+check_PROGRAMS += $(FORMATS_TESTS)
+TESTS += $(FORMATS_TESTS)
+EXTRA_DIST += tests/formats_support.h
 tests_formats_test_SOURCES = tests/formats_test.c
 tests_formats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_formats_test_LDADD = $(TEST_LDADD)
+tests_formats_folder_test_SOURCES = tests/formats_folder_test.c
+tests_formats_folder_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_folder_test_LDADD = $(TEST_LDADD)
+tests_formats_writer_test_SOURCES = tests/formats_writer_test.c
+tests_formats_writer_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_writer_test_LDADD = $(TEST_LDADD)
 tests_formats_header_test_SOURCES = tests/formats_header_test.c
 tests_formats_header_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_formats_header_test_LDADD = $(TEST_LDADD)

@@ -22,28 +22,40 @@ TESTS += $(TRAIN_TESTS)
 tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
 tests_train_fixtures_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_fixtures_test_LDADD = $(TEST_LDADD)
-tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/train_support.h
+tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_placement_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_placement_test_LDADD = $(TEST_LDADD)
 tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
 tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_units_test_LDADD = $(TEST_LDADD)
-tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/train_support.h
+tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_optimizers_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_optimizers_test_LDADD = $(TEST_LDADD)
-tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_support.h
+tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/trainings.h \
+	tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
-check_PROGRAMS += tests/checkpoint_test
-TESTS += tests/checkpoint_test
+CHECKPOINT_TESTS = tests/checkpoint_test tests/checkpoint_output_test tests/checkpoint_refused_test
+check_PROGRAMS += $(CHECKPOINT_TESTS)
+TESTS += $(CHECKPOINT_TESTS)
+EXTRA_DIST += tests/checkpoint_support.h
 tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h
 tests_checkpoint_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_checkpoint_test_LDADD = $(TEST_LDADD)
+tests_checkpoint_output_test_SOURCES = tests/checkpoint_output_test.c tests/train_support.h
+tests_checkpoint_output_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_checkpoint_output_test_LDADD = $(TEST_LDADD)
+tests_checkpoint_refused_test_SOURCES = tests/checkpoint_refused_test.c tests/train_support.h
+tests_checkpoint_refused_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_checkpoint_refused_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/durable_test
 TESTS += tests/durable_test
-tests_durable_test_SOURCES = tests/durable_test.c tests/train_support.h
+tests_durable_test_SOURCES = tests/durable_test.c tests/trainings.h \
+	tests/train_support.h
 tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_test_LDADD = $(TEST_LDADD)
 

@@ -46,6 +46,8 @@ static const struct way ways[] = {
     {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true},
     {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true},
     {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true},
+    {"async saves", "\"durability\": \"none\", \"async_save\": true", true, false},
+    {"steps and async saves", "\"durability\": \"step\", \"async_save\": true", true, true},
 };
 #define WAYS (sizeof ways / sizeof *ways)
 
@@ -137,19 +139,6 @@ static void check_status(int status, bool may_be_killed)
     free(line);
 }
 
-static bool same_file(const char *name)
-{
-    char a[700], b[700], *p = NULL, *q = NULL;
-    size_t n = 0, m = 1;
-    snprintf(a, sizeof a, "%s/%s", out, name);
-    snprintf(b, sizeof b, "%s/%s", whole, name);
-    bool same = !zinf_file_read(a, 1 << 26, &p, &n) && !zinf_file_read(b, 1 << 26, &q, &m) &&
-                n == m && !memcmp(p, q, n);
-    free(p);
-    free(q);
-    return same;
-}
-
 /* Step and loss of each line; the rest of a line is times. */
 static uint64_t sum_of_log(const char *folder, int *lines)
 {
@@ -174,11 +163,11 @@ static void check_end(void)
 {
     int lines_here, lines_there;
     uint64_t here = sum_of_log(out, &lines_here), there = sum_of_log(whole, &lines_there);
-    CHECK(same_file("model/model.safetensors"));
+    CHECK(same_file(out, whole, "model/model.safetensors"));
     CHECKF(here == there && lines_here == lines_there, "the log has %d and %d lines", lines_here,
            lines_there);
     if (way->saves)
-        CHECK(same_file("checkpoint-" STEPS "/optimizer/moment2.safetensors"));
+        CHECK(same_file(out, whole, "checkpoint-" STEPS "/optimizer/moment2.safetensors"));
 }
 
 static void see(void *arg, const struct zinf_checkpoint_info *info)
@@ -270,11 +259,6 @@ static void check_nothing_stays(void)
     CHECKF(!system(command), "files are left");
 }
 
-static void write_text(const char *path, const char *content)
-{
-    CHECKF(!zinf_file_write_atomic(path, content, strlen(content)), "%s", zinf_error());
-}
-
 static void write_config(void)
 {
     char content[2048];
@@ -284,7 +268,7 @@ static void write_config(void)
              "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
              way->keys, drive, drive);
-    write_text(config, content);
+    CHECKF(!zinf_file_write_atomic(config, content, strlen(content)), "%s", zinf_error());
 }
 
 static void kill_again_and_again(const struct way *this_way)
@@ -327,25 +311,15 @@ static void prepare(void)
 {
     struct zinf_model_shape shape = {
         .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
-    char content[2048] = "";
-    cJSON *json = NULL;
     const char *build = getenv("BUILDDIR");
     snprintf(zinf, sizeof zinf, "%s/zinf", build ? build : ".");
-    snprintf(model, sizeof model, "%s/model", work);
-    snprintf(text, sizeof text, "%s/text.txt", work);
-    snprintf(drive, sizeof drive, "%s/drive", work);
-    snprintf(config, sizeof config, "%s/config.json", work);
-    snprintf(said, sizeof said, "%s/said", work);
-    snprintf(out, sizeof out, "%s/out", work);
-    snprintf(whole, sizeof whole, "%s/whole", work);
-    CHECK(!zinf_make_dirs(drive));
-    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &json), "%s", zinf_error());
-    CHECKF(!zinf_model_write_new(json, ZINF_DTYPE_F32, 3, model), "%s", zinf_error());
-    cJSON_Delete(json);
-    for (int i = 0; i < 40; i++)
-        snprintf(content + strlen(content), sizeof content - strlen(content), "line %d of text. ",
-                 i * i);
-    write_text(text, content);
+    in_work(config, "config.json");
+    in_work(said, "said");
+    in_work(out, "out");
+    in_work(whole, "whole");
+    CHECK(!zinf_make_dirs(in_work(drive, "drive")));
+    make_model(model, "model", &shape, 3);
+    make_text(text, "text.txt", 40);
     way = ways;
     write_config();
     int status;

@@ -1,0 +1,208 @@
+/*
+ * offload: the layout covers every element once; a program's waits order every conflict, by a
+ * brute-force happens-before relation; the prediction of small programs is what is worked out by
+ * hand.
+ */
+#include "offload_support.h"
+
+/* ---- layout ---- */
+
+/* Every rank's groups, in order, tile its slice, and the slices tile the padded unit. */
+static void check_layout(const uint64_t *elems, uint32_t n_units, uint64_t group, uint32_t world)
+{
+    uint64_t end[8] = {0};
+    for (uint32_t rank = 0; rank < world; rank++) {
+        struct zinf_layout layout;
+        CHECK(!zinf_layout_init(&layout, elems, n_units, group, rank, world));
+        uint32_t g = 0;
+        uint64_t total = 0, largest = 0;
+        for (uint32_t u = 0; u < n_units; u++) {
+            const struct zinf_layout_unit *unit = &layout.units[u];
+            uint64_t at = 0;
+            CHECK(unit->elems == elems[u] && unit->padded_elems >= elems[u]);
+            CHECK(unit->padded_elems - elems[u] < (uint64_t)ZINF_LAYOUT_ALIGN * world);
+            CHECK(unit->slice_first == end[u] && unit->first_group == g);
+            for (; g < unit->first_group + unit->n_groups; g++) {
+                const struct zinf_layout_group *part = &layout.groups[g];
+                CHECK(part->unit == u && part->first == at && part->n > 0);
+                CHECK(part->n % ZINF_LAYOUT_ALIGN == 0);
+                CHECK(part->n <= zinf_align_up(group ? group : 1, ZINF_LAYOUT_ALIGN));
+                at += part->n;
+                largest = part->n > largest ? part->n : largest;
+            }
+            CHECK(at == unit->slice_elems);
+            end[u] += unit->slice_elems;
+            total += unit->slice_elems;
+            if (rank == world - 1)
+                CHECK(end[u] == unit->padded_elems);
+        }
+        CHECK(g == layout.n_groups && total == layout.total_elems);
+        CHECK(largest == layout.max_group_elems);
+        zinf_layout_fini(&layout);
+    }
+}
+
+static void test_layout_covers_every_element_once(void)
+{
+    for (int round = 0; round < 60; round++) {
+        uint64_t elems[8];
+        uint32_t n = 1 + dice(8);
+        for (uint32_t u = 0; u < n; u++)
+            elems[u] = 1 + dice(1u << (4 + dice(20)));
+        check_layout(elems, n, dice(1u << (1 + dice(20))), 1 + (uint32_t)round % 8);
+    }
+}
+
+static void test_layout_beyond_32_bits(void)
+{
+    const uint64_t elems[] = {((uint64_t)1 << 31) + 1, ((uint64_t)1 << 32) + 5, 7,
+                              ((uint64_t)1 << 40) - 3};
+    for (uint32_t world = 1; world <= 8; world++)
+        check_layout(elems, 4, (uint64_t)3 << 31, world);
+    check_layout(elems, 3, (uint64_t)4 << 20, 3);
+}
+
+static void test_layout_refuses_a_rank_beyond_the_world(void)
+{
+    struct zinf_layout layout;
+    const uint64_t elems = 10;
+    CHECK(zinf_layout_init(&layout, &elems, 1, 10, 2, 2) == -EINVAL);
+    CHECK(zinf_layout_init(&layout, &elems, 1, 10, 0, 0) == -EINVAL);
+}
+
+/* ---- waits ---- */
+
+/* before[i][j]: i has ended when j begins, by waits, by the order of a lane that ends its
+ * operations in order, and by their combinations. */
+static void happens_before(const struct zinf_program *p, bool before[OPS][OPS])
+{
+    memset(before, 0, sizeof(bool[OPS][OPS]));
+    for (uint32_t j = 0; j < p->n_ops; j++) {
+        const struct zinf_op *op = &p->ops[j];
+        for (uint32_t i = 0; i < j; i++)
+            before[i][j] = p->ops[i].lane == op->lane && op->lane > ZINF_LANE_WRITE;
+        for (uint32_t w = 0; w < op->n_waits; w++) {
+            uint32_t i = p->waits[op->first_wait + w];
+            CHECKF(i < j, "operation %u waits for %u", j, i);
+            before[i][j] = true;
+        }
+        for (uint32_t i = j; i-- > 0;)
+            for (uint32_t k = 0; before[i][j] && k < i; k++)
+                before[k][j] |= before[k][i];
+    }
+}
+
+/* Of two operations that touch the same thing, the one that was added first comes first. */
+static void check_conflicts(const struct zinf_program *p, const struct touch touches[OPS],
+                            bool before[OPS][OPS])
+{
+    uint32_t position[OPS];
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        position[p->ops[i].unit] = i;
+    for (int j = 0; j < OPS; j++)
+        for (int i = 0; i < j; i++) {
+            const struct touch *a = &touches[i], *b = &touches[j];
+            bool conflict = a->to == b->to || a->to == b->from || a->from == b->to;
+            CHECKF(!conflict || before[position[i]][position[j]], "%d is not before %d", i, j);
+        }
+}
+
+static void test_waits_order_every_conflict(void)
+{
+    static bool before[OPS][OPS];
+    for (int round = 0; round < 100; round++) {
+        struct zinf_program p;
+        struct touch touches[OPS];
+        make_resources(&p);
+        for (int i = 0; i < OPS; i++) {
+            struct zinf_op op = {.unit = i, .seconds = dice(10), .deadline = dice(50)};
+            touches[i] = draw_touch(true);
+            add_touch(&p, &op, &touches[i]);
+        }
+        CHECK(!zinf_program_schedule(&p, (enum zinf_order)(round % 3), NULL));
+        happens_before(&p, before);
+        check_conflicts(&p, touches, before);
+        zinf_program_fini(&p);
+    }
+}
+
+/* ---- prediction ---- */
+
+static void add_timed(struct zinf_program *p, enum zinf_lane lane, double seconds, float cpu,
+                      uint32_t deadline, zinf_resource reads, zinf_resource writes)
+{
+    struct zinf_op op = {.lane = lane, .seconds = seconds, .cpu = cpu, .deadline = deadline};
+    struct zinf_uses uses = {&reads, &writes, 1, 1};
+    CHECK(!zinf_program_add(p, &op, &uses));
+}
+
+static double predicted(enum zinf_order order, const struct zinf_machine *machine,
+                        void (*build)(struct zinf_program *p, const zinf_resource *r))
+{
+    struct zinf_program p;
+    struct zinf_prediction out = {0};
+    zinf_resource r[8];
+    CHECK(!zinf_program_init(&p, "timed"));
+    for (int i = 0; i < 8; i++)
+        CHECK(!zinf_program_resource(&p, &r[i]));
+    build(&p, r);
+    CHECK(!zinf_program_schedule(&p, order, machine));
+    struct zinf_predict_options options = {.machine = machine};
+    CHECK(!zinf_program_predict(&p, &options, &out));
+    zinf_program_fini(&p);
+    return out.seconds;
+}
+
+/* Three fetches of a second and three computations of two. */
+static void build_pipeline(struct zinf_program *p, const zinf_resource *r)
+{
+    for (int i = 0; i < 3; i++) {
+        add_timed(p, ZINF_LANE_READ, 1, 0, UINT32_MAX, r[7], r[i]);
+        add_timed(p, ZINF_LANE_DEVICE, 2, 1, (uint32_t)i, r[i], r[6]);
+    }
+}
+
+static void build_shared(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 2, 1, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_HOST, 1, 1, 0, r[2], r[3]);
+    add_timed(p, ZINF_LANE_READ, 3, 0, 0, r[4], r[5]);
+    add_timed(p, ZINF_LANE_WRITE, 1, 0, 0, r[6], r[7]);
+}
+
+/* A bulk read was added before the one that is needed at once. */
+static void build_urgent(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_READ, 10, 0, 100, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 1, 0, UINT32_MAX, r[0], r[2]);
+    add_timed(p, ZINF_LANE_DEVICE, 10, 1, 0, r[2], r[3]);
+}
+
+static void test_prediction(void)
+{
+    struct zinf_machine half = {.read_beside_write = 0.5, .write_beside_read = 0.5};
+    struct {
+        double value, expected;
+    } is[] = {
+        {predicted(ZINF_ORDER_SERIAL, &half, build_pipeline), 9},
+        {predicted(ZINF_ORDER_ADDED, &half, build_pipeline), 7},
+        {predicted(ZINF_ORDER_DEADLINE, &half, build_pipeline), 7},
+        /* two CPU lanes at half speed for 2 s, then 1 s alone; the drive 2 s at half, 2 alone */
+        {predicted(ZINF_ORDER_ADDED, &half, build_shared), 4},
+        {predicted(ZINF_ORDER_ADDED, &half, build_urgent), 21},
+        {predicted(ZINF_ORDER_DEADLINE, &half, build_urgent), 11},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        CHECKF(is[i].value > is[i].expected - 1e-6 && is[i].value < is[i].expected + 1e-6,
+               "case %zu: %g s, not %g", i, is[i].value, is[i].expected);
+}
+
+int main(void)
+{
+    TAP_RUN(test_layout_covers_every_element_once);
+    TAP_RUN(test_layout_beyond_32_bits);
+    TAP_RUN(test_layout_refuses_a_rank_beyond_the_world);
+    TAP_RUN(test_waits_order_every_conflict);
+    TAP_RUN(test_prediction);
+    return tap_done();
+}

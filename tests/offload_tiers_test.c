@@ -1,0 +1,129 @@
+/*
+ * offload: every location of every tier has bytes of its own, for all pairs of tiers, in one and
+ * two generations.
+ */
+#include "offload_support.h"
+
+static void fill(char *memory, uint64_t bytes, uint32_t seed)
+{
+    for (uint64_t i = 0; i < bytes; i++)
+        memory[i] = (char)(i * 7 + i / 4096 + seed * 31);
+}
+
+struct machine {
+    struct zinf_device *device;
+    struct zinf_queue *queue;
+    struct zinf_tiers *tiers;
+    char *memory, *back;
+    uint64_t capacity;
+    uint8_t generations;
+};
+
+static void move_location(const struct machine *m, struct zinf_location where, uint32_t seed,
+                          bool write)
+{
+    CHECK(where.bytes > 0 && where.bytes <= m->capacity);
+    fill(m->memory, where.bytes, seed);
+    if (write) {
+        CHECKF(
+            !zinf_location_write(m->tiers, m->device, m->queue, &where, 0, m->memory, where.bytes),
+            "%s", zinf_error());
+        return;
+    }
+    CHECKF(!zinf_location_read(m->tiers, m->device, m->queue, &where, 0, m->back, where.bytes),
+           "%s", zinf_error());
+    CHECKF(!memcmp(m->memory, m->back, where.bytes), "location %u has other bytes", seed);
+}
+
+/* Writes all, then reads all: places that overlap would show. */
+static void move_all(const struct machine *m, const struct zinf_layout *layout)
+{
+    for (int write = 1; write >= 0; write--) {
+        uint32_t seed = 0;
+        for (uint32_t u = 0; u < layout->n_units; u++) {
+            for (uint8_t generation = 0; generation < m->generations; generation++)
+                move_location(m, zinf_tiers_param(m->tiers, u, generation), seed++, write);
+            move_location(m, zinf_tiers_unit_grad(m->tiers, u), seed++, write);
+        }
+        for (uint32_t g = 0; g < layout->n_groups; g++)
+            for (uint8_t generation = 0; generation < m->generations; generation++)
+                move_location(m, zinf_tiers_group_state(m->tiers, g, generation), seed++, write);
+    }
+    /* What is live is the generation that was last made so. */
+    for (uint32_t u = 0; u < layout->n_units; u++) {
+        *zinf_tiers_live(m->tiers, u) = 1;
+        struct zinf_location now = zinf_tiers_param(m->tiers, u, 0);
+        CHECK(zinf_location_generation(&now) == (now.stride ? 1 : 0));
+    }
+    /* The groups' parameters and gradients are parts of their units'. */
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        move_location(m, zinf_tiers_group_param(m->tiers, g, 0), 1000 + g, true);
+        move_location(m, zinf_tiers_group_grad(m->tiers, g), 2000 + g, true);
+    }
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        move_location(m, zinf_tiers_group_param(m->tiers, g, 0), 1000 + g, false);
+        move_location(m, zinf_tiers_group_grad(m->tiers, g), 2000 + g, false);
+    }
+}
+
+static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier grad,
+                      uint8_t generations)
+{
+    const uint64_t elems[] = {5000, 40000, 12289};
+    struct zinf_layout layout;
+    struct zinf_ledger *ledger = NULL;
+    struct zinf_store *store = NULL;
+    struct zinf_arena host = {0}, scratch = {0};
+    struct machine m = {.capacity = 1 << 20, .generations = generations};
+    struct zinf_home homes[3];
+    for (int u = 0; u < 3; u++)
+        homes[u] = (struct zinf_home){param, state, grad, true, generations};
+    const char *path = work;
+    struct zinf_store_options store_options = {
+        .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
+    struct zinf_device_options device_options = {.kind = ZINF_DEVICE_HOST, .n_threads = 1};
+    CHECK(!zinf_layout_init(&layout, elems, 3, 10000, 0, 1));
+    CHECK(!zinf_ledger_create(&ledger) && !zinf_store_create(&store, &store_options));
+    struct zinf_tiers_options options = {.layout = &layout,
+                                         .dtype = ZINF_DTYPE_BF16,
+                                         .form = ZINF_STATE_SPLIT,
+                                         .n_moments = 2,
+                                         .places = homes,
+                                         .store = store};
+    CHECKF(!zinf_tiers_plan(&m.tiers, &options, ledger), "%s", zinf_error());
+    CHECK(!zinf_device_create(&m.device, &device_options));
+    CHECK(!zinf_device_take_memory(m.device, zinf_ledger_arena_bytes(ledger, ZINF_MEMORY_DEVICE)));
+    CHECK(!m.device->ops->queue_create(m.device, ZINF_QUEUE_TO_DEVICE, &m.queue));
+    CHECK(!zinf_arena_init(&host, zinf_ledger_arena_bytes(ledger, ZINF_MEMORY_HOST), "host"));
+    CHECK(!zinf_arena_init(&scratch, 2 * m.capacity, "scratch"));
+    if (zinf_store_planned_bytes(store))
+        CHECKF(!zinf_store_allocate(store), "%s", zinf_error());
+    m.memory = scratch.base;
+    m.back = scratch.base + m.capacity;
+    zinf_tiers_place(m.tiers, m.device->memory, host.base);
+    move_all(&m, &layout);
+    zinf_tiers_destroy(m.tiers);
+    zinf_store_destroy(store);
+    m.device->ops->queue_destroy(m.queue);
+    zinf_device_destroy(m.device);
+    zinf_arena_fini(&scratch);
+    zinf_arena_fini(&host);
+    zinf_ledger_destroy(ledger);
+    zinf_layout_fini(&layout);
+}
+
+static void test_every_location_of_every_tier(void)
+{
+    for (enum zinf_tier param = ZINF_TIER_DEVICE; param <= ZINF_TIER_DRIVE; param++)
+        for (enum zinf_tier state = ZINF_TIER_DEVICE; state <= ZINF_TIER_DRIVE; state++)
+            try_tiers(param, state, state, 1);
+    try_tiers(ZINF_TIER_DRIVE, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
+    try_tiers(ZINF_TIER_HOST, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
+}
+
+int main(void)
+{
+    begin_offload("tiers");
+    TAP_RUN(test_every_location_of_every_tier);
+    return end_offload();
+}

@@ -1,0 +1,198 @@
+/*
+ * trainings: small trainings of one model under many settings, and the comparison of what comes out
+ * of them. A setting names what differs from the usual one and leaves the rest zero; the tokens are
+ * those of a step under every setting.
+ */
+#ifndef ZINF_TRAININGS_H
+#define ZINF_TRAININGS_H
+
+#include "base/random.h"
+#include "train_support.h"
+
+enum { MOST_STEPS = 14, MOST_ROWS = 256 };
+
+/* What all trainings of a test program have in common. */
+struct trainings {
+    struct zinf_model_shape shape;
+    int steps, seq, batch, sub_group;
+};
+struct setting {
+    const char *param, *state, *grad; /* places; NULL: the drive, and where the state is */
+    const char *optimizer;            /* a JSON object; NULL: AdamW */
+    const char *precision;            /* a section of the configuration, with its comma */
+    const char *schedule, *order;     /* NULL: auto */
+    const char *look_ahead;           /* a number; NULL: auto */
+    const char *extra;                /* further keys of "zinf", each after a comma */
+    int steps, accumulation, threads; /* 0: all steps, 1, 1 */
+    bool copies;                      /* not direct */
+    double clip;                      /* 0: off */
+    double on_device;                 /* of the optimizer's state */
+    bool sparse; /* odd steps have one target a sequence: their gradient is large */
+    bool may_fail, changes_schedule;
+    uint64_t host_memory, device_memory; /* 0: not given */
+    const struct zinf_aio_faults *faults;
+    uint32_t delay_us;
+    bool on_gpu;
+};
+struct outcome {
+    double loss[MOST_STEPS], norm[MOST_STEPS];
+    bool skipped[MOST_STEPS];
+    uint64_t read[MOST_STEPS]; /* bytes from the drive */
+    uint64_t n_redone, device_bytes, drive_bytes;
+    int n_skipped;
+    char folder[600], schedule[32];
+    bool failed;
+};
+
+static struct trainings trainings;
+static char model[600], drive[600];
+
+static const char bf16[] = "\"bf16\": {\"enabled\": true},";
+static const char *const schedules[] = {"serial", "prefetch", "update-in-forward",
+                                        "update-in-backward"};
+
+/* The test's folder, with a drive in it and a new model. */
+static inline void begin_trainings(const char *name, const struct trainings *of_all)
+{
+    trainings = *of_all;
+    make_work(name);
+    zinf_log_set_level(ZINF_LOG_ERROR);
+    zinf_make_dirs(in_work(drive, "drive"));
+    make_model(model, "model", &trainings.shape, 11);
+}
+
+static inline const char *word(const char *given, const char *usual)
+{
+    return given ? given : usual;
+}
+
+static inline struct zinf_config *configure_of(const struct setting *s, int64_t world)
+{
+    char text[2048], grad[64] = "";
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    struct zinf_config *config = NULL;
+    context.world_size = world;
+    context.host_memory = s->host_memory;
+    context.device_memory = s->device_memory;
+    if (s->grad)
+        snprintf(grad, sizeof grad, ", \"grad_device\": \"%s\"", s->grad);
+    snprintf(text, sizeof text,
+             "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d,"
+             "\"gradient_clipping\": %g, %s \"optimizer\": %s,"
+             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %d,"
+             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
+             "\"zinf\": {\"threads\": %d, \"schedule\": \"%s\", \"accumulation_order\": \"%s\","
+             "\"look_ahead\": %s, \"direct\": %s%s%s}}",
+             trainings.batch, s->accumulation ? s->accumulation : 1, s->clip,
+             word(s->precision, ""),
+             word(s->optimizer, "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, "
+                                "\"weight_decay\": 0.1}}"),
+             trainings.sub_group, word(s->param, "nvme"), drive, word(s->state, "nvme"), drive,
+             1 - s->on_device, s->threads ? s->threads : 1, word(s->schedule, "auto"),
+             word(s->order, "auto"), word(s->look_ahead, "\"auto\""), s->copies ? "false" : "true",
+             grad, word(s->extra, ""));
+    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
+    return config;
+}
+
+static inline struct zinf_config *configure(const struct setting *s)
+{
+    return configure_of(s, 1);
+}
+
+static inline struct zinf_trainer_options trainer_options(const struct setting *s,
+                                                          const struct zinf_config *config)
+{
+    return (struct zinf_trainer_options){.mode = ZINF_TRAINER_TRAIN,
+                                         .model_path = model,
+                                         .seed = 5,
+                                         .config = config,
+                                         .seq_len = trainings.seq,
+                                         .device = s->on_gpu ? ZINF_DEVICE_CUDA : ZINF_DEVICE_HOST,
+                                         .faults = s->faults,
+                                         .delay_us = s->delay_us,
+                                         .changes_schedule = s->changes_schedule};
+}
+
+static inline void draw_tokens(const struct setting *s, uint64_t step, int32_t *ids,
+                               int32_t *targets)
+{
+    int accumulation = s->accumulation ? s->accumulation : 1;
+    for (int i = 0; i < accumulation * trainings.batch * trainings.seq; i++) {
+        uint32_t counter[4] = {(uint32_t)i, (uint32_t)step, 0, 0}, bits[4];
+        bool without = s->sparse && step % 2 && i % trainings.seq;
+        zinf_philox(counter, 3, bits);
+        ids[i] = (int32_t)(bits[0] % (uint32_t)trainings.shape.vocab);
+        targets[i] = without ? -1 : (int32_t)(bits[1] % (uint32_t)trainings.shape.vocab);
+    }
+}
+
+static inline int next_step(struct zinf_trainer *t, const struct setting *s, uint64_t step,
+                            struct zinf_step_result *r)
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    draw_tokens(s, step, ids, targets);
+    return zinf_trainer_step(t, ids, targets, r);
+}
+
+static inline int rank_of(const char *schedule)
+{
+    for (int i = 0; i < 4; i++)
+        if (schedule && !strcmp(schedules[i], schedule))
+            return i + 1;
+    return 0;
+}
+
+/* A schedule that rests runs as the one before it: what counts is the most that any step did. */
+static inline void note_step(struct outcome *out, int step, const struct zinf_step_result *r)
+{
+    out->loss[step] = r->loss;
+    out->norm[step] = r->grad_norm;
+    out->skipped[step] = r->skipped;
+    out->n_skipped += r->skipped;
+    out->n_redone = r->n_redone;
+    out->read[step] = r->lane_bytes[0];
+    if (rank_of(r->schedule) > rank_of(out->schedule))
+        snprintf(out->schedule, sizeof out->schedule, "%s", r->schedule);
+}
+
+/* A whole training; its model is saved in work/out-NAME. */
+static inline void run(const struct setting *s, const char *name, struct outcome *out)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = trainer_options(s, config);
+    memset(out, 0, sizeof *out);
+    if (!config)
+        return;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    out->failed = !t;
+    for (int step = 0; !out->failed && step < (s->steps ? s->steps : trainings.steps); step++) {
+        struct zinf_step_result r = {0};
+        out->failed = next_step(t, s, (uint64_t)step, &r) != 0;
+        note_step(out, step, &r);
+    }
+    if (t) {
+        snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+        CHECKF(!out->failed || s->may_fail, "%s", zinf_error());
+        CHECKF(out->failed || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+        out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
+        out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+static inline void check_same(const struct outcome *a, const struct outcome *b, const char *what)
+{
+    for (int i = 0; i < trainings.steps; i++) {
+        CHECKF(a->loss[i] == b->loss[i] && a->loss[i] > 0, "%s: loss %d: %.17g, %.17g", what, i,
+               a->loss[i], b->loss[i]);
+        CHECKF(a->norm[i] == b->norm[i] || (!isfinite(a->norm[i]) && !isfinite(b->norm[i])),
+               "%s: norm %d: %.17g, %.17g", what, i, a->norm[i], b->norm[i]);
+    }
+    CHECKF(same_weights(a->folder, b->folder), "%s: weights differ", what);
+}
+
+#endif
