@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void test_bf16_round_trip_and_ties(void)
 {
@@ -173,6 +175,24 @@ static void test_ledger(void)
     zinf_ledger_destroy(ledger);
 }
 
+static void test_touched_memory_is_resident(void)
+{
+    struct zinf_arena arena;
+    unsigned char in[256];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = sizeof in, resident = 0;
+    CHECK(!zinf_arena_init(&arena, n * page, "a test"));
+    if (madvise(arena.base, page, MADV_POPULATE_WRITE))
+        SKIP("the kernel does not make pages resident when asked to");
+    memset(arena.base + 3 * page, 7, page);
+    zinf_memory_touch(arena.base, arena.bytes);
+    CHECK(!mincore(arena.base, arena.bytes, in));
+    for (size_t i = 0; i < n; i++)
+        resident += in[i] & 1;
+    CHECKF(resident == n, "%zu of %zu pages", resident, n);
+    CHECK(arena.base[3 * page] == 7 && arena.base[4 * page - 1] == 7);
+    zinf_arena_fini(&arena);
+}
+
 static void test_errors_nest(void)
 {
     zinf_fail(-EIO, "inner %d", 1);
@@ -193,6 +213,7 @@ int main(void)
     TAP_RUN(test_json);
     TAP_RUN(test_json_members_and_lines);
     TAP_RUN(test_ledger);
+    TAP_RUN(test_touched_memory_is_resident);
     TAP_RUN(test_errors_nest);
     return tap_done();
 }

@@ -188,6 +188,17 @@ void zinf_arena_fini(struct zinf_arena *arena)
     memset(arena, 0, sizeof *arena);
 }
 
+void zinf_memory_touch(void *base, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (bytes)
+        madvise(base, bytes, MADV_POPULATE_WRITE);
+#else
+    (void)base;
+    (void)bytes;
+#endif
+}
+
 static uint64_t field_of(const char *path, const char *field)
 {
     char line[256];

@@ -52,6 +52,9 @@ struct zinf_arena {
 };
 int zinf_arena_init(struct zinf_arena *arena, uint64_t bytes, const char *what);
 void zinf_arena_fini(struct zinf_arena *arena);
+/* Makes whole pages of private memory resident, as they are: what uses them first does not wait
+ * for the kernel to find and clear them. Where that is not possible nothing happens. */
+void zinf_memory_touch(void *base, uint64_t bytes);
 
 /* What this process may take: the smaller of MemAvailable and what its cgroup leaves. */
 uint64_t zinf_memory_available(void);

@@ -1,18 +1,19 @@
 /*
  * calibrate: rates from what operations took. A first step runs one operation at a time and gives
  * them as they are. Later steps correct them: by how much operations of a kind took longer than
- * the simulation of that very program says, and how reads and writes slow each other. When what a
- * step should take has drifted from what its schedule was chosen for, the schedule is made anew.
+ * the simulation of that very program says, and how reads and writes slow each other. A step speaks
+ * for a rate, and the median of the last steps is taken, since a drive or a neighbour can make any
+ * one of them slow. The schedule is chosen again once lanes have overlapped, and when what a step
+ * should take has drifted from what it was chosen for.
  */
 #include "train/trainer.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
 #define FIRST_STEPS 8      /* that all correct the rates; then every EVERY-th does */
 #define EVERY 8
-#define WEIGHT 0.4       /* of a step's correction, after the first */
+#define SECOND_LOOK 2    /* corrections, after which the schedule is chosen again */
 #define DRIFT 1.2        /* change of the predicted time that asks for a new schedule */
 #define STEPS_BETWEEN 16 /* schedules, at least */
 
@@ -64,6 +65,20 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
                                   times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
 }
 
+double seen_median(struct seen *seen, double value)
+{
+    double sorted[STEPS_SEEN];
+    int n = 0;
+    seen->value[seen->n++ % STEPS_SEEN] = value;
+    for (uint32_t i = 0; i < seen->n && i < STEPS_SEEN; i++) {
+        int at = n++;
+        for (; at > 0 && sorted[at - 1] > seen->value[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = seen->value[i];
+    }
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
 static int simulate(struct zinf_trainer *t, double seconds[OP_KINDS])
 {
     struct zinf_prediction p;
@@ -85,7 +100,6 @@ static int simulate(struct zinf_trainer *t, double seconds[OP_KINDS])
 static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KINDS],
                           const struct zinf_lane_times *times)
 {
-    double weight = t->n_calibrated ? WEIGHT : 1;
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
     for (int kind = 0; kind < OP_KINDS; kind++) {
@@ -93,7 +107,7 @@ static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KIND
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
         ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;
-        t->rates.seconds[kind] *= pow(ratio, weight);
+        t->rates.seconds[kind] = seen_median(&t->seen_rates[kind], t->rates.seconds[kind] * ratio);
     }
 }
 
@@ -130,5 +144,5 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     code = recost(t);
     double drift = t->predicted_seconds / t->planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || stays ? code : trainer_replan(t);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : trainer_replan(t);
 }

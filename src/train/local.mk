@@ -38,6 +38,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/calibrate_test
+TESTS += tests/calibrate_test
+tests_calibrate_test_SOURCES = tests/calibrate_test.c
+tests_calibrate_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_calibrate_test_LDADD = $(TEST_LDADD)
+
 CHECKPOINT_TESTS = tests/checkpoint_test tests/checkpoint_output_test tests/checkpoint_refused_test
 check_PROGRAMS += $(CHECKPOINT_TESTS)
 TESTS += $(CHECKPOINT_TESTS)

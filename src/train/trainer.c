@@ -226,6 +226,16 @@ static void pin_host_memory(struct zinf_trainer *t)
         zinf_size_format(size, sizeof size, t->host.bytes), zinf_error());
 }
 
+/* The first step is measured: it shall not be the one that waits for pages. */
+static void touch_memory(struct zinf_trainer *t)
+{
+    if (!trains(t))
+        return;
+    zinf_memory_touch(t->host.base, t->host.bytes);
+    if (t->device->host_addressable)
+        zinf_memory_touch(t->device_base, t->device->memory_bytes);
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE);
@@ -240,6 +250,7 @@ static int take_memory(struct zinf_trainer *t)
     t->device_base = t->device->memory;
     trainer_place(t);
     trainer_place_state(t);
+    touch_memory(t);
     pin_host_memory(t);
     t->device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                         device_at(t, t->at.d_workspace), t->sizes.workspace);

@@ -101,6 +101,13 @@ enum op_kind {
     OP_KINDS,
 };
 
+/* A figure as the last steps had it; their median is not moved by one that something disturbed. */
+#define STEPS_SEEN 5
+struct seen {
+    double value[STEPS_SEEN];
+    uint32_t n; /* all that there were; the next is value[n % STEPS_SEEN] */
+};
+
 /* Steps that outlive the process: durable.c. */
 struct durable {
     bool wanted;              /* all state will be on the drive, in two generations */
@@ -179,6 +186,7 @@ struct zinf_trainer {
     bool planned; /* the schedule has been chosen */
     /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
     double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
+    struct seen seen_rates[OP_KINDS];  /* that steps whose lanes overlapped speak for */
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated; /* steps that corrected the rates */
@@ -343,6 +351,8 @@ void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
+/* Adds a figure; the median of the last STEPS_SEEN. */
+double seen_median(struct seen *seen, double value);
 /* estimate.c: address space instead of memory, and a GPU that is not here. */
 int trainer_reserve(struct zinf_trainer *t);
 void trainer_unreserve(struct zinf_trainer *t);
