@@ -30,7 +30,8 @@ def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--text", required=True, help="trains on its bytes")
     p.add_argument("--folder", required=True, help="where the swap files go")
-    p.add_argument("--offload", choices=["nvme", "cpu"], default="nvme")
+    p.add_argument("--offload", choices=["nvme", "mixed", "cpu"], default="nvme",
+                   help="mixed: parameters in RAM, the optimizer on the drive")
     p.add_argument("--layers", type=int, default=48)
     p.add_argument("--hidden", type=int, default=1600)
     p.add_argument("--heads", type=int, default=25)
@@ -39,20 +40,30 @@ def parse_arguments():
     p.add_argument("--seq-len", type=int, default=256)
     p.add_argument("--steps", type=int, default=3, help="the first is not counted")
     p.add_argument("--clip", type=float, default=1000.0)
-    p.add_argument("--sub-group-size", type=int, default=100_000_000)
+    p.add_argument("--sub-group-size", type=int, default=60_000_000,
+                   help="elements; the table of tokens is a larger group of its own")
+    p.add_argument("--live-parameters", type=int, default=1_000_000_000,
+                   help="elements that may stay gathered, and the distance of reuse")
     p.add_argument("--buffer-count", type=int, default=5, help="of parameters on the drive")
+    p.add_argument("--state-buffer-count", type=int, default=12, help="of state on the drive")
+    p.add_argument("--no-pipeline", dest="pipeline", action="store_false",
+                   help="state is read, updated and written in turn")
     p.add_argument("--pin", action="store_true", help="pinned buffers")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     return p.parse_args()
 
 
 def build_config(args):
-    # A buffer holds the largest parameter, which is the table of tokens.
-    place = {"device": args.offload, "pin_memory": args.pin}
-    if args.offload == "nvme":
-        place["nvme_path"] = args.folder
-    buffers = {"buffer_count": args.buffer_count, "max_in_cpu": 0,
-               "buffer_size": args.vocab * args.hidden + 1024}
+    param_device = "nvme" if args.offload == "nvme" else "cpu"
+    state_device = "cpu" if args.offload == "cpu" else "nvme"
+    param = {"device": param_device, "pin_memory": args.pin}
+    state = {"device": state_device, "pin_memory": args.pin}
+    if param_device == "nvme":  # a buffer holds the largest parameter: the table of tokens
+        param |= {"nvme_path": args.folder, "buffer_count": args.buffer_count, "max_in_cpu": 0,
+                  "buffer_size": args.vocab * args.hidden + 1024}
+    if state_device == "nvme":  # master, two moments and gradient of a sub-group, three times
+        state |= {"nvme_path": args.folder, "buffer_count": args.state_buffer_count,
+                  "pipeline_read": args.pipeline, "pipeline_write": args.pipeline}
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -62,12 +73,12 @@ def build_config(args):
         "zero_optimization": {
             "stage": 3,
             "sub_group_size": args.sub_group_size,
-            "offload_param": place | (buffers if args.offload == "nvme" else {}),
-            "offload_optimizer": place | ({"buffer_count": 4, "pipeline_read": True,
-                                           "pipeline_write": True}
-                                          if args.offload == "nvme" else {}),
+            "stage3_max_live_parameters": args.live_parameters,
+            "stage3_max_reuse_distance": args.live_parameters,
+            "offload_param": param,
+            "offload_optimizer": state,
         },
-        "aio": {"block_size": 1048576, "queue_depth": 32, "intra_op_parallelism": 1,
+        "aio": {"block_size": 1048576, "queue_depth": 32, "intra_op_parallelism": args.threads,
                 "single_submit": False, "overlap_events": True},
     }
 
