@@ -213,10 +213,10 @@ static void test_budgets_are_filled(void)
 /* With a budget for it, state in RAM has two generations: of some blocks, of all, of the tables. */
 static void test_updates_in_ram_are_taken_back(void)
 {
-    struct setting s = {.clip = 7, .sparse = true, .precision = "\"bf16\": {\"enabled\": true},"};
+    struct setting s = {.clip = 7, .sparse = true, .precision = bf16};
     struct outcome reference, other;
     s.schedule = "serial";
-    s.param = s.optimizer = "none";
+    s.param = s.state = "none";
     run(&s, "reference", &reference);
     s.schedule = "update-in-backward";
     s.copies = true;
@@ -224,7 +224,7 @@ static void test_updates_in_ram_are_taken_back(void)
     for (uint64_t more = 0; more <= 12; more++) {
         char what[64];
         s.param = more % 3 ? "cpu" : "nvme";
-        s.optimizer = "cpu";
+        s.state = "cpu";
         s.host_memory = zinf_memory_resident() + (((uint64_t)18 + more) << 19);
         snprintf(what, sizeof what, "in RAM, +%llu", (unsigned long long)more);
         run(&s, "other", &other);

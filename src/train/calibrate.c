@@ -26,8 +26,9 @@ void trainer_measure_begin(struct zinf_trainer *t)
 void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
-    t->measured_seconds[op->kind] += seconds;
-    t->measured_work[op->kind] += op->flops > 0 ? op->flops : (double)op->bytes;
+    int rate = trainer_rate(t, op);
+    t->measured_seconds[rate] += seconds;
+    t->measured_work[rate] += op->flops > 0 ? op->flops : (double)op->bytes;
 }
 
 /* Kinds of head operations stand in for each other: which of them a plan has is its choice. */
@@ -42,9 +43,9 @@ static void fill_head(struct zinf_rates *rates, const double *work)
 
 void trainer_measure_end(struct zinf_trainer *t)
 {
-    for (int kind = 0; kind < OP_KINDS; kind++)
-        if (t->measured_work[kind] > LEAST_WORK)
-            t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    for (int i = 0; i < RATES; i++)
+        if (t->measured_work[i] > LEAST_WORK)
+            t->rates.seconds[i] = t->measured_seconds[i] / t->measured_work[i];
     fill_head(&t->rates, t->measured_work);
 }
 
@@ -79,30 +80,30 @@ double seen_median(struct seen *seen, double value)
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-static int simulate(struct zinf_trainer *t, double seconds[OP_KINDS])
+static int simulate(struct zinf_trainer *t, double seconds[RATES])
 {
     struct zinf_prediction p;
     uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
     double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
-    memset(seconds, 0, OP_KINDS * sizeof *seconds);
+    memset(seconds, 0, RATES * sizeof *seconds);
     if (!op_seconds)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
     int code = trainer_predict(t, t->ran, t->n_ran, op_seconds, &p);
     for (int i = 0; !code && i < t->n_ran; i++) {
         for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
-            seconds[t->ran[i]->ops[k].kind] += of_program[k];
+            seconds[trainer_rate(t, &t->ran[i]->ops[k])] += of_program[k];
         of_program += t->ran[i]->n_ops;
     }
     free(op_seconds);
     return code;
 }
 
-static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KINDS],
+static void correct_rates(struct zinf_trainer *t, const double simulated[RATES],
                           const struct zinf_lane_times *times)
 {
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
-    for (int kind = 0; kind < OP_KINDS; kind++) {
+    for (int kind = 0; kind < RATES; kind++) {
         if (!(t->measured_work[kind] > LEAST_WORK) || !(simulated[kind] > 0))
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
@@ -130,7 +131,7 @@ static int recost(struct zinf_trainer *t)
 
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
-    double simulated[OP_KINDS];
+    double simulated[RATES];
     bool due = t->n_calibrated < FIRST_STEPS || t->step % EVERY == 0;
     if (!t->n_ran || !due)
         return 0;

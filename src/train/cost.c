@@ -20,11 +20,21 @@ static double threads_of(const struct zinf_trainer *t)
     return t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
 }
 
+int trainer_rate(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    if (op->lane != ZINF_LANE_DEVICE || t->device->host_addressable)
+        return op->kind;
+    return op->kind == OP_GRAD_ADD    ? RATE_GPU_ADD
+           : op->kind == OP_NORM_PART ? RATE_GPU_NORM
+           : op->kind == OP_UPDATE    ? RATE_GPU_UPDATE
+                                      : op->kind;
+}
+
 void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op)
 {
     bool host_device = t->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = t->rates.seconds[op->kind] * work;
+    op->seconds = t->rates.seconds[trainer_rate(t, op)] * work;
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(t));
     else if (op->lane == ZINF_LANE_HOST)
@@ -72,11 +82,11 @@ void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
     double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(t) : CUDA_FLOPS;
     double link = host_device ? MEMORY_BYTES : LINK_BYTES;
     double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
-    for (int kind = 0; kind < OP_KINDS; kind++)
-        rates->seconds[kind] =
-            makes_products(kind) ? a_second(s->device_flops, flops) : 1 / bytes;
-    rates->seconds[OP_UPDATE] = rates->seconds[OP_NORM_PART] = rates->seconds[OP_GRAD_ADD] =
-        a_second(s->optimizer_bytes, MEMORY_BYTES);
+    for (int i = 0; i < RATES; i++)
+        rates->seconds[i] = makes_products(i) ? a_second(s->device_flops, flops) : 1 / bytes;
+    rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    rates->seconds[OP_NORM_PART] = rates->seconds[OP_UPDATE];
+    rates->seconds[OP_GRAD_ADD] = 3 * rates->seconds[OP_UPDATE]; /* of the bytes of one of three */
     rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
     rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
     rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);

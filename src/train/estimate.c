@@ -70,15 +70,13 @@ int trainer_describe_cuda(struct zinf_trainer *t)
 
 static void scale(struct zinf_rates *rates, double device, double drive)
 {
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        bool moves = kind == OP_READ || kind == OP_WRITE;
-        double factor =
-            moves ? drive
-            : kind == OP_UPDATE || kind == OP_COPY_IN || kind == OP_COPY_OUT || kind == OP_NORM_PART
-                ? 1
-                : device;
+    for (int rate = 0; rate < RATES; rate++) {
+        bool moves = rate == OP_READ || rate == OP_WRITE;
+        bool copies = rate == OP_COPY_IN || rate == OP_COPY_OUT;
+        bool on_host = rate == OP_UPDATE || rate == OP_NORM_PART || rate == OP_GRAD_ADD;
+        double factor = moves ? drive : copies || on_host ? 1 : device;
         if (factor > 0)
-            rates->seconds[kind] /= factor;
+            rates->seconds[rate] /= factor;
     }
 }
 

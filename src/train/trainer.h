@@ -100,6 +100,13 @@ enum op_kind {
     OP_WRITE,
     OP_KINDS,
 };
+/* Rates are numbered by kind; of kinds that HOST and DEVICE both run, a GPU's have their own. */
+enum {
+    RATE_GPU_ADD = OP_KINDS,
+    RATE_GPU_NORM,
+    RATE_GPU_UPDATE,
+    RATES,
+};
 
 /* A figure as the last steps had it; their median is not moved by one that something disturbed. */
 #define STEPS_SEEN 5
@@ -122,7 +129,7 @@ struct durable {
     double seconds;
 };
 
-_Static_assert(OP_KINDS <= ZINF_RATE_KINDS, "rates have room for every kind");
+_Static_assert(RATES <= ZINF_RATE_KINDS, "rates have room for every kind");
 
 struct zinf_trainer {
     struct zinf_trainer_options options;
@@ -185,8 +192,8 @@ struct zinf_trainer {
     struct zinf_rates rates;
     bool planned; /* the schedule has been chosen */
     /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
-    double measured_seconds[OP_KINDS], measured_work[OP_KINDS];
-    struct seen seen_rates[OP_KINDS];  /* that steps whose lanes overlapped speak for */
+    double measured_seconds[RATES], measured_work[RATES];
+    struct seen seen_rates[RATES];     /* that steps whose lanes overlapped speak for */
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated; /* steps that corrected the rates */
@@ -339,6 +346,7 @@ double trainer_expected(struct zinf_trainer *t, bool rests);
 int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
                     double *op_seconds, struct zinf_prediction *sum);
 /* cost.c: op->seconds and op->cpu */
+int trainer_rate(const struct zinf_trainer *t, const struct zinf_op *op); /* its number */
 void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program);
