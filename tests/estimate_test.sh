@@ -59,6 +59,26 @@ gpu() {
         ZINF_CUDA_MODULE=$work/none.so estimate 0 --model "$work/shape" --device cuda \
             --config "$work/nvme.json" --device-memory 24GiB && says "not here"
 }
+# What a configuration leaves open follows from what zinf bench measured.
+searched() {
+    mkdir -p "$work/xl" "$work/cache/zinf"
+    cat >"$work/xl/config.json" <<END
+{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024,
+ "vocab_size": 50257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+END
+    sed 's/nvme/cpu/; s/"train_micro_batch_size_per_gpu": 2/"train_micro_batch_size_per_gpu": 16,\
+        "gradient_accumulation_steps": 16/' "$work/nvme.json" | sed 's/"nvme"/"cpu"/' >"$work/cpu.json"
+    for link in 5e10 1e9; do
+        echo "{\"optim\": {\"AdamW/split\": {\"bytes\": 1e11}}, \"gemm\": {\"bf16\": {\"flops\": 6e14}},
+            \"pcie\": {\"pinned\": {\"both\": $link}}}" >"$work/cache/zinf/bench.json"
+        XDG_CACHE_HOME=$work/cache ZINF_CUDA_MODULE=$work/none.so estimate 0 --model "$work/xl" \
+            --device cuda --device-memory 24GiB --host-memory 100GiB --config "$work/cpu.json" &&
+            case $link in
+            5e10) says "16 micro-batches, one after the other" ;;
+            1e9) says "16 micro-batches, all through a layer" ;;
+            esac || return 1
+    done
+}
 refused() {
     estimate 2 --config "$work/nvme.json" && complains "--model" &&
         estimate 1 --model "$work/shape" --config "$work/none.json" && complains "none.json"
@@ -69,5 +89,6 @@ check "bytes are those of the training" same_bytes
 check "measured on a drive, which is left empty" measured
 check "a plan that does not fit" too_small
 check "a GPU that is not here" gpu
+check "the order of micro-batches by measured speeds" searched
 check "refusals" refused
 finish

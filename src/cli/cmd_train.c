@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/estimate.h"
 #include "cli/usage.h"
 
 #include <math.h>
@@ -180,6 +181,9 @@ static int train(struct train_options *o)
         goto out;
     shown.every = plain_every(session.config, o->common.steps);
     shown.breakdown = session.config->wall_clock_breakdown;
+    struct zinf_speeds speeds;
+    const char *source;
+    estimate_cached_speeds(&speeds, session.config, &source);
     struct zinf_run_options run = {
         .trainer =
             {
@@ -190,6 +194,7 @@ static int train(struct train_options *o)
                 .config = session.config,
                 .seq_len = session.seq_len,
                 .device = session.device,
+                .speeds = &speeds,
             },
         .output = o->output,
         .log_path = o->log,

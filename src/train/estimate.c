@@ -156,6 +156,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     struct zinf_trainer_options planned = options->trainer;
     struct zinf_trainer *t;
     planned.plan_only = planned.init = true;
+    planned.speeds = &options->speeds;
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = zinf_trainer_create(&t, &planned);
     if (code)

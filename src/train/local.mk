@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src/train/lr.c \
 	src/train/loss_scale.c src/train/sample.c src/train/plan.c src/train/plan.h \
-	src/train/plan_places.c src/train/plan_lines.c src/train/plan_choose.c src/train/plan_blas.c \
+	src/train/plan_places.c src/train/plan_lines.c src/train/search.c src/train/plan_choose.c src/train/plan_blas.c \
 	src/train/place.c src/train/emitter.c \
 	src/train/emit.c src/train/emit_grad.c src/train/emit_update.c src/train/ops.c \
 	src/train/optimizer.c src/train/update.c \

@@ -77,7 +77,7 @@ static void choose_host(struct zinf_trainer *t, struct choice *c)
     if (!t->fills)
         return;
     if (t->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
-        grow(t, c, &c->n_host_grads, layers / 4);
+        grow(t, c, &c->n_host_grads, layers / t->wish.host_grads_part);
     /* The tables' gradients are complete last, and the next forward wants their update first: what
      * that needs of the drive nothing can hide. */
     if (t->state_tier == ZINF_TIER_DRIVE && trains(t) && c->host_tables)

@@ -57,6 +57,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_GRADIENTS, /* parameters and gradients: no update */
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
+struct zinf_speeds;
 struct zinf_trainer_options {
     enum zinf_trainer_mode mode;
     const char *model_path;           /* folder with config.json and weights */
@@ -69,7 +70,10 @@ struct zinf_trainer_options {
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */
     const uint8_t *run;
-    bool anew;        /* steps of that name are removed instead */
+    bool anew; /* steps of that name are removed instead */
+    /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
+     */
+    const struct zinf_speeds *speeds;
     bool plan_only;   /* no memory, no files, no weights: see zinf_estimate */
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */

@@ -66,16 +66,21 @@ static enum schedule wanted_schedule(const struct zinf_trainer *t)
     return SCHEDULE_AUTO;
 }
 
-/* What the step does, but for sizes. */
-static void choose_step(struct zinf_trainer *t)
+static void choose_order(struct zinf_trainer *t)
 {
     const char *order = t->config->accumulation_order;
     bool possible = t->n_micro > 1 && t->n_micro <= MAX_LAYER_MAJOR;
     bool moves = t->param_tier != ZINF_TIER_DEVICE || t->grad_tier != ZINF_TIER_DEVICE;
-    t->direct = t->config->direct && t->device->host_addressable;
+    bool better = moves && !t->wish.micro_major;
     t->layer_major =
-        possible && (!strcmp(order, "layer-major") || (!strcmp(order, "auto") && moves));
+        possible && (!strcmp(order, "layer-major") || (!strcmp(order, "auto") && better));
     t->n_x_micros = t->layer_major ? t->n_micro : 1;
+}
+
+/* What the step does, but for sizes. */
+static void choose_step(struct zinf_trainer *t)
+{
+    t->direct = t->config->direct && t->device->host_addressable;
     t->wanted = wanted_schedule(t);
     t->schedule = SCHEDULE_SERIAL;
     t->generations = t->wanted == SCHEDULE_AUTO || t->wanted == SCHEDULE_UPDATE_IN_BACKWARD ? 2 : 1;
@@ -181,6 +186,10 @@ static int open_device(struct zinf_trainer *t)
         [ZINF_LANE_DEVICE] = ZINF_QUEUE_COMPUTE,
     };
     int64_t threads = t->config->threads;
+    if (t->shadow_of) {
+        t->compute.device = t->device = t->shadow_of->device;
+        return 0;
+    }
     struct zinf_device_options options = {.kind = t->options.device,
                                           .n_threads = threads > 0 ? (int)threads
                                                                    : zinf_optim_thread_count(0)};
@@ -298,6 +307,20 @@ static int start_executor(struct zinf_trainer *t)
     return zinf_executor_create(&t->executor, &options);
 }
 
+/* What is said of steps that outlive the process is said once. */
+static void choose_durability(struct zinf_trainer *t)
+{
+    const struct zinf_trainer *of = t->shadow_of;
+    if (!of) {
+        durable_choose(t);
+        return;
+    }
+    t->durable.wanted = of->durable.wanted;
+    t->durable.copies = of->durable.copies;
+    t->generations = of->generations;
+    t->fills = of->fills;
+}
+
 static int create(struct zinf_trainer *t)
 {
     int code = trainer_choose_optimizer(t);
@@ -308,8 +331,13 @@ static int create(struct zinf_trainer *t)
         code = open_device(t);
     if (!code) {
         choose_step(t);
-        durable_choose(t);
+        choose_durability(t);
+        choose_order(t);
         code = check_tiers(t);
+    }
+    if (!code && !t->shadow_of) {
+        trainer_search(t);
+        choose_order(t);
     }
     if (!code)
         code = lay_out(t);
@@ -330,12 +358,15 @@ static int create(struct zinf_trainer *t)
     return code ? code : trainer_load(t);
 }
 
-int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
+static int create_by(struct zinf_trainer **out, const struct zinf_trainer_options *options,
+                     const struct zinf_trainer *shadow_of, const struct wish *wish)
 {
     struct zinf_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return zinf_fail(-ENOMEM, "no memory for a trainer");
     t->options = *options;
+    t->shadow_of = shadow_of;
+    t->wish = *wish;
     t->config = options->config;
     zinf_loss_scale_init(&t->loss_scale, &options->config->fp16);
     int code = create(t);
@@ -344,6 +375,20 @@ int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_opt
     else
         *out = t;
     return code;
+}
+
+int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
+{
+    const struct wish usual = {.host_grads_part = 4};
+    return create_by(out, options, NULL, &usual);
+}
+
+int trainer_create_shadow(struct zinf_trainer **out, const struct zinf_trainer *of,
+                          const struct wish *wish)
+{
+    struct zinf_trainer_options options = of->options;
+    options.plan_only = options.init = true;
+    return create_by(out, &options, of, wish);
 }
 
 void zinf_trainer_destroy(struct zinf_trainer *t)
@@ -363,7 +408,8 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])
             t->device->ops->queue_destroy(t->queues[lane]);
-    zinf_device_destroy(t->device);
+    if (!t->shadow_of)
+        zinf_device_destroy(t->device);
     if (t->options.plan_only)
         trainer_unreserve(t);
     else
@@ -424,8 +470,13 @@ int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
                 zinf_tier_name(t->grad_tier));
     fputc('\n', out);
     if (t->param_tier != ZINF_TIER_DEVICE)
-        fprintf(out, "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+        fprintf(out,
+                "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(t, (uint32_t)c->n_own), n_fetched(t, t->n_units));
+    if (t->n_micro > 1)
+        fprintf(out, "plan: %lld micro-batches, %s\n", (long long)t->n_micro,
+                t->layer_major ? "all through a layer before the next layer"
+                               : "one after the other through all layers");
     if (t->options.mode != ZINF_TRAINER_FORWARD)
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "

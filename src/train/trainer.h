@@ -46,6 +46,12 @@ struct choice {
     bool host_tables;  /* the same for gradients of table, position and final norm */
 };
 
+/* What a search varies; what a plan starts from. */
+struct wish {
+    bool micro_major;    /* where the order of micro-batches is free */
+    int host_grads_part; /* at first, the host budget takes one in so many blocks' gradients */
+};
+
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
@@ -133,6 +139,7 @@ _Static_assert(RATES <= ZINF_RATE_KINDS, "rates have room for every kind");
 
 struct zinf_trainer {
     struct zinf_trainer_options options;
+    const struct zinf_trainer *shadow_of; /* plans in its stead, with its device; or NULL */
     const struct zinf_config *config;
     struct zinf_model *model;
     struct zinf_model_spec spec_values; /* the model's, with the configuration's dropout */
@@ -162,6 +169,7 @@ struct zinf_trainer {
     bool layer_major;
     int64_t n_x_micros;     /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents; /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
+    struct wish wish;
     struct choice choice;
     struct places at;
     struct trainer_sizes sizes;
@@ -223,6 +231,12 @@ struct zinf_trainer {
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
 };
+
+/* trainer.c: one that only plans, by another wish; zinf_trainer_destroy ends it, before of. */
+int trainer_create_shadow(struct zinf_trainer **out, const struct zinf_trainer *of,
+                          const struct wish *wish);
+/* search.c: sets the wish. After all that does not depend on it. */
+void trainer_search(struct zinf_trainer *t);
 
 /* optimizer.c: what the configuration's optimizer is and what its state takes. The first fills
  * hyper and moments; the second, with a layout, state_bytes. */

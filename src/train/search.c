@@ -1,0 +1,57 @@
+/*
+ * search: what a plan leaves open is tried, and the plan whose simulated step is shortest is taken.
+ * A candidate is a trainer that only plans, on the device of the real one. Speeds are those that
+ * the caller knows, else stated defaults, never measured here: so an estimate and the run that
+ * follows it have one plan. The usual choice stays where no other is clearly shorter.
+ */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define CLEARLY 0.98 /* of the time of the best so far */
+
+/* Seconds of a step; INFINITY where the candidate does not fit. */
+static double seconds_of(const struct zinf_trainer *t, const struct wish *wish)
+{
+    static const struct zinf_speeds unknown;
+    struct zinf_trainer *shadow;
+    double seconds = INFINITY;
+    if (trainer_create_shadow(&shadow, t, wish))
+        return seconds;
+    trainer_rates_of(shadow, t->options.speeds ? t->options.speeds : &unknown, &shadow->rates);
+    if (!trainer_replan(shadow))
+        seconds = shadow->predicted_seconds;
+    zinf_trainer_destroy(shadow);
+    return seconds;
+}
+
+static void try(struct zinf_trainer *t, struct wish wish, const char *what, double *least)
+{
+    if (!(*least > 0))
+        *least = seconds_of(t, &t->wish);
+    double seconds = seconds_of(t, &wish);
+    zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
+             seconds, *least);
+    if (seconds < CLEARLY * *least) {
+        *least = seconds;
+        t->wish = wish;
+    }
+}
+
+void trainer_search(struct zinf_trainer *t)
+{
+    double least = 0;
+    struct wish other = t->wish;
+    if (t->durable.wanted) /* what is where must be the same after a restart */
+        return;
+    if (t->layer_major && !strcmp(t->config->accumulation_order, "auto")) {
+        other.micro_major = true;
+        try(t, other, "micro-batches one after the other", &least);
+    }
+    other = t->wish;
+    if (trains(t) && t->fills && t->grad_tier == ZINF_TIER_DRIVE) {
+        other.host_grads_part = 3 * t->wish.host_grads_part;
+        try(t, other, "fewer gradients in RAM", &least);
+    }
+}
