@@ -53,27 +53,6 @@ static bool is_block(const struct zinf_trainer *t, uint32_t unit)
     return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
 }
 
-/* By offload_optimizer.ratio: from this unit on the optimizer's state is on the device, and so is
- * the gradient. The table's tiles stay together. */
-static uint32_t first_on_device(const struct zinf_trainer *t)
-{
-    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), unit = 0;
-    double on_cpu = t->config->offload_optimizer.ratio * (double)t->layout.total_elems, before = 0;
-    if (!trains(t) || t->config->offload_optimizer.ratio >= 1)
-        return t->n_units;
-    while (unit < t->n_units) {
-        double elems = 0;
-        uint32_t end = unit ? unit + 1 : tiles;
-        for (uint32_t u = unit; u < end; u++)
-            elems += (double)t->layout.units[u].slice_elems;
-        if (before + elems / 2 > on_cpu)
-            break;
-        before += elems;
-        unit = end;
-    }
-    return unit;
-}
-
 /* Whether a block is one of n that wait for the next forward. That leaves late blocks more time;
  * but were they simply the last ones, backward would have nothing to update while it goes through
  * them. So they are spread over the last (n_layers + n) / 2. */
@@ -92,10 +71,41 @@ static bool has_host_pair(const struct zinf_trainer *t, uint32_t unit, const str
                              : n > t->n_layers;
 }
 
+/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last, and
+ * the next forward needs these first: there the device, which has them at hand, spares most waiting.
+ * The table's tiles stay together; where they are more than the ratio leaves, blocks go without. A
+ * device that the CPU cannot read has the parameters too, which take little beside the state. */
+static void place_device_states(struct zinf_trainer *t, const struct choice *c)
+{
+    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), next;
+    double ratio = t->config->offload_optimizer.ratio;
+    double room = (1 - ratio) * (double)t->layout.total_elems;
+    for (uint32_t first = 0; first < t->n_units; first = next) {
+        double elems = 0;
+        next = first ? first + 1 : tiles;
+        for (uint32_t u = first; u < next; u++)
+            elems += (double)t->layout.units[u].slice_elems;
+        bool shared = ratio < 1 && elems / 2 <= room;
+        room -= shared ? elems : 0;
+        for (uint32_t u = first; u < next && (shared || (int)first < c->n_far_states); u++) {
+            struct zinf_home *p = &t->homes[u];
+            p->state = p->grad = ZINF_TIER_DEVICE;
+        }
+    }
+}
+
+/* What can be taken back: updates of state on the drive, and of that in RAM which has a pair. */
+static uint8_t generations_of(const struct zinf_trainer *t, uint32_t unit, const struct choice *c)
+{
+    const struct zinf_home *p = &t->homes[unit];
+    bool pair = p->state == ZINF_TIER_DRIVE || has_host_pair(t, unit, c);
+    bool possible = p->param != ZINF_TIER_DEVICE || t->durable.wanted;
+    return trains(t) && pair && possible ? t->generations : 1;
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
-    uint32_t device_from = first_on_device(t);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
         bool grad_in_host =
@@ -103,19 +113,21 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
         *p = (struct zinf_home){.param = t->param_tier,
                                 .state = t->state_tier,
                                 .grad = t->grad_tier,
-                                .keeps_grad = has_backward(t),
-                                .generations = 1};
+                                .keeps_grad = has_backward(t)};
         if (p->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
             p->param = ZINF_TIER_HOST;
         if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && grad_in_host)
             p->grad = ZINF_TIER_HOST;
-        if (u >= device_from)
-            p->state = p->grad = ZINF_TIER_DEVICE;
-        if (trains(t) && (p->state == ZINF_TIER_DRIVE || has_host_pair(t, u, c)) &&
-            (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
-            p->generations = t->generations;
+    }
+    if (trains(t))
+        place_device_states(t, c);
+    for (uint32_t u = 0; u < t->n_units; u++) {
+        struct zinf_home *p = &t->homes[u];
+        if (trains(t) && p->state == ZINF_TIER_DEVICE && device_is_far(t))
+            p->param = ZINF_TIER_DEVICE;
+        p->generations = generations_of(t, u, c);
     }
 }
 
@@ -137,6 +149,14 @@ bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier)
 {
     for (uint32_t u = 0; u < t->n_units; u++)
         if (t->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_updates_there(const struct zinf_trainer *t)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (device_is_far(t) && t->homes[u].state == ZINF_TIER_DEVICE)
             return true;
     return false;
 }
