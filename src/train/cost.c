@@ -87,6 +87,7 @@ void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
     rates->seconds[OP_NORM_PART] = rates->seconds[OP_UPDATE];
     rates->seconds[OP_GRAD_ADD] = 3 * rates->seconds[OP_UPDATE]; /* of the bytes of one of three */
     rates->seconds[OP_FAR_UPDATE] = 1 / CUDA_BYTES;
+    rates->seconds[RATE_GPU_ADD] = 3 / CUDA_BYTES;
     rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
     rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
     rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);

@@ -168,8 +168,11 @@ static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
         to_drive(e, unit, &g);
     }
     emit_norm(e, unit, device ? ZINF_LANE_DEVICE : ZINF_LANE_HOST, g.at, g.resource);
-    if (eager)
-        emit_update_eager(e, unit, g.at, g.resource);
+    if (!eager)
+        return;
+    if (device)
+        g = on_host(e, unit, g);
+    emit_update_eager(e, unit, g.at, g.resource);
 }
 
 static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)

@@ -190,6 +190,28 @@ static void emit_flip(struct emitter *e, uint32_t unit)
     emit(e, &op, &uses);
 }
 
+/* A kept gradient that the CPU cannot reach comes through the tile. */
+static struct zinf_operand late_grad(struct emitter *e, struct group *g)
+{
+    struct zinf_trainer *t = e->t;
+    struct zinf_location where = zinf_tiers_group_grad(t->tiers, g->number);
+    struct zinf_operand grad = zinf_of(&where), copy;
+    struct uses uses = {0};
+    bool far = where.tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE && !t->direct;
+    g->grad = e->grad[g->unit];
+    if (where.tier != ZINF_TIER_DRIVE && !far)
+        return grad;
+    if (where.tier == ZINF_TIER_DRIVE) {
+        copy = read_part(e, g, &where, t->sizes.tile_grad, g->grad);
+    } else {
+        copy = into_tile(e, g, t->sizes.tile_grad, &uses);
+        uses_read(&uses, g->grad);
+        emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, copy, grad, where.bytes, &uses);
+    }
+    g->grad = g->tile;
+    return copy;
+}
+
 void emit_update_late(struct emitter *e, uint32_t unit)
 {
     struct zinf_trainer *t = e->t;
@@ -199,13 +221,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     e->flags = OP_DEFERRED;
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
-        struct zinf_location where = zinf_tiers_group_grad(t->tiers, i);
-        struct zinf_operand grad = zinf_of(&where);
-        g.grad = e->grad[unit];
-        if (where.tier == ZINF_TIER_DRIVE) {
-            grad = read_part(e, &g, &where, t->sizes.tile_grad, e->grad[unit]);
-            g.grad = g.tile;
-        }
+        struct zinf_operand grad = late_grad(e, &g);
         emit_group(e, &g, grad);
     }
     emit_flip(e, unit);

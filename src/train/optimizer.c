@@ -103,6 +103,12 @@ bool trainer_device_steps(const struct zinf_trainer *t)
            t->moments == MOMENTS_F32;
 }
 
+bool trainer_shares_updates(const struct zinf_trainer *t)
+{
+    return !strcmp(t->config->optimizer_device, "auto") && trains(t) && !t->durable.wanted &&
+           device_is_far(t) && trainer_device_steps(t);
+}
+
 /* ---- what a state takes ---- */
 
 static uint64_t state_bytes(const struct zinf_trainer *t, const struct zinf_layout_group *g)

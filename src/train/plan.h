@@ -25,9 +25,11 @@ void plan_measure(struct zinf_trainer *t);
 void plan_set_places(struct zinf_trainer *t, const struct choice *c);
 void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS]);
 bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier);
-/* Whether the device makes any unit's update, and the parts of its norm. */
-bool plan_updates_there(const struct zinf_trainer *t);
 bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
+/* Whether a device that the CPU cannot read makes parts of norms. */
+bool plan_norms_there(const struct zinf_trainer *t);
+/* Whether kept gradients come into the tiles of updates. */
+bool plan_tiles_have_grads(const struct zinf_trainer *t);
 /* Whether any unit from `from` on is copied to the device before use. */
 bool plan_fetches(const struct zinf_trainer *t, uint32_t from);
 bool plan_stages_grads(const struct zinf_trainer *t);

@@ -102,6 +102,10 @@ static void choose_device(struct zinf_trainer *t, struct choice *c)
 {
     int tiles = zinf_model_n_tiles(t->model);
     bool fetches = plan_fetches(t, 0);
+    if (t->wish.device_states)
+        grow(t, c, &c->n_far_states, (int)t->n_units * t->wish.device_states / 4);
+    if (t->wish.device_grads && !t->layer_major)
+        grow(t, c, &c->n_device_grads, (int)t->n_layers * t->wish.device_grads / 4);
     if (t->grad_tier != ZINF_TIER_DEVICE && has_backward(t))
         grow(t, c, &c->grad_slots, 3);
     choose_kept(t, c);
@@ -117,8 +121,7 @@ static void choose_device(struct zinf_trainer *t, struct choice *c)
         grow(t, c, &c->grad_slots, 6);
     if (fetches && t->config->look_ahead < 0)
         grow(t, c, &c->look_ahead, 4);
-    if (!strcmp(t->config->optimizer_device, "auto") && trains(t) && !t->durable.wanted &&
-        device_is_far(t) && trainer_device_steps(t))
+    if (trainer_shares_updates(t))
         grow(t, c, &c->n_far_states, (int)t->n_units);
 }
 

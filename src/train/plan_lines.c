@@ -68,7 +68,7 @@ static void device_lines(struct zinf_trainer *t, const struct choice *c, struct 
         &p->d_workspace);
     if (!has_backward(t))
         return;
-    if (plan_updates_there(t))
+    if (plan_norms_there(t))
         add(l, ZINF_MEMORY_DEVICE, "parts of the gradient norm", NULL, squares_bytes(t),
             &p->d_squares);
     add(l, ZINF_MEMORY_DEVICE, "gradients of the activations", "train_micro_batch_size_per_gpu",
@@ -98,7 +98,7 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     if (has_backward(t) && t->x_tier == ZINF_TIER_HOST)
         add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
             inputs * s->x, &p->h_x);
-    if (plan_updates_there(t))
+    if (plan_norms_there(t))
         add(l, ZINF_MEMORY_HOST, "parts of the gradient norm", NULL, squares_bytes(t),
             &p->h_squares);
     if (has_backward(t) && t->config->async_save)
@@ -116,8 +116,8 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     if (plan_stages_grads(t))
         add(l, ZINF_MEMORY_HOST, "gradient staging", NULL, GRAD_STAGES * s->grad_slot,
             &p->h_grad_stages);
-    s->tile = s->tile_grad +
-              (plan_has_grad(t, ZINF_TIER_DRIVE) ? t->layout.max_group_elems * sizeof(float) : 0);
+    s->tile =
+        s->tile_grad + (plan_tiles_have_grads(t) ? t->layout.max_group_elems * sizeof(float) : 0);
     if (plan_uses_tiles(t))
         add(l, ZINF_MEMORY_HOST, "sub-groups under way", "zero_optimization.sub_group_size",
             (uint64_t)c->state_slots * s->tile, &p->h_tiles);

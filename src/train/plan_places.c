@@ -71,10 +71,11 @@ static bool has_host_pair(const struct zinf_trainer *t, uint32_t unit, const str
                              : n > t->n_layers;
 }
 
-/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last, and
- * the next forward needs these first: there the device, which has them at hand, spares most waiting.
- * The table's tiles stay together; where they are more than the ratio leaves, blocks go without. A
- * device that the CPU cannot read has the parameters too, which take little beside the state. */
+/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
+ * and the next forward needs these first: there the device, which has them at hand, spares most
+ * waiting. The table's tiles stay together; where they are more than the ratio leaves, blocks go
+ * without. A device that the CPU cannot read has the parameters too, which take little beside the
+ * state. */
 static void place_device_states(struct zinf_trainer *t, const struct choice *c)
 {
     uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), next;
@@ -120,6 +121,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->state = ZINF_TIER_HOST;
         if (p->grad == ZINF_TIER_DRIVE && grad_in_host)
             p->grad = ZINF_TIER_HOST;
+        if (is_block(t, u) && u - first_block(t) < (uint32_t)c->n_device_grads)
+            p->grad = ZINF_TIER_DEVICE;
     }
     if (trains(t))
         place_device_states(t, c);
@@ -153,20 +156,38 @@ bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier)
     return false;
 }
 
-bool plan_updates_there(const struct zinf_trainer *t)
-{
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (device_is_far(t) && t->homes[u].state == ZINF_TIER_DEVICE)
-            return true;
-    return false;
-}
-
 bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier)
 {
     for (uint32_t u = 0; u < t->n_units; u++)
         if (t->homes[u].keeps_grad && t->homes[u].grad == tier)
             return true;
     return false;
+}
+
+bool plan_norms_there(const struct zinf_trainer *t)
+{
+    return device_is_far(t) && plan_has_grad(t, ZINF_TIER_DEVICE);
+}
+
+/* A sum of gradients on a device that the CPU cannot reach, for an update by the CPU. */
+static bool grad_is_far(const struct zinf_trainer *t, uint32_t unit)
+{
+    const struct zinf_home *p = &t->homes[unit];
+    return p->keeps_grad && p->grad == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE &&
+           !t->direct;
+}
+
+static bool any_grad_is_far(const struct zinf_trainer *t)
+{
+    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
+        if (grad_is_far(t, u))
+            return true;
+    return false;
+}
+
+bool plan_tiles_have_grads(const struct zinf_trainer *t)
+{
+    return plan_has_grad(t, ZINF_TIER_DRIVE) || any_grad_is_far(t);
 }
 
 bool plan_fetches(const struct zinf_trainer *t, uint32_t from)
@@ -184,7 +205,7 @@ bool plan_stages_grads(const struct zinf_trainer *t)
     if (!has_backward(t))
         return false;
     if (!t->direct)
-        return plan_has_grad(t, ZINF_TIER_HOST) || plan_has_grad(t, ZINF_TIER_DRIVE);
+        return plan_has_grad(t, ZINF_TIER_HOST) || plan_tiles_have_grads(t);
     bool several = t->n_micro > 1 && !t->layer_major;
     for (uint32_t u = 0; u < t->n_units; u++)
         if (t->homes[u].grad == ZINF_TIER_DRIVE &&
@@ -197,7 +218,7 @@ static bool unit_uses_tiles(const struct zinf_trainer *t, uint32_t unit)
 {
     const struct zinf_home *p = &t->homes[unit];
     return p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-           p->grad == ZINF_TIER_DRIVE ||
+           p->grad == ZINF_TIER_DRIVE || grad_is_far(t, unit) ||
            (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct);
 }
 

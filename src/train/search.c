@@ -39,19 +39,39 @@ static void try(struct zinf_trainer *t, struct wish wish, const char *what, doub
     }
 }
 
+/* Whether the sums of micro-batches' gradients could be on a GPU, and their updates elsewhere. */
+static bool sums_are_free(const struct zinf_trainer *t)
+{
+    return t->n_micro > 1 && trains(t) && device_is_far(t) && t->grad_tier != ZINF_TIER_DEVICE;
+}
+
+static void try_orders(struct zinf_trainer *t, double *least)
+{
+    struct wish other = t->wish;
+    bool free = t->layer_major && !strcmp(t->config->accumulation_order, "auto");
+    other.micro_major = free;
+    if (free)
+        try(t, other, "micro-batches one after the other", least);
+    for (int part = 2; part <= 4 && sums_are_free(t) && (free || !t->layer_major); part += 2) {
+        other.device_grads = part;
+        try(t, other, "sums of gradients on the device", least);
+    }
+}
+
 void trainer_search(struct zinf_trainer *t)
 {
     double least = 0;
-    struct wish other = t->wish;
     if (t->durable.wanted) /* what is where must be the same after a restart */
         return;
-    if (t->layer_major && !strcmp(t->config->accumulation_order, "auto")) {
-        other.micro_major = true;
-        try(t, other, "micro-batches one after the other", &least);
-    }
-    other = t->wish;
+    try_orders(t, &least);
+    struct wish other = t->wish;
     if (trains(t) && t->fills && t->grad_tier == ZINF_TIER_DRIVE) {
         other.host_grads_part = 3 * t->wish.host_grads_part;
         try(t, other, "fewer gradients in RAM", &least);
+    }
+    other = t->wish;
+    for (int part = 1; part <= 3 && trainer_shares_updates(t); part++) {
+        other.device_states = part;
+        try(t, other, "state on the device before activations", &least);
     }
 }

@@ -33,24 +33,27 @@ enum schedule {
 const char *schedule_name(enum schedule schedule);
 
 struct choice {
-    int look_ahead;    /* parameter slots on the device less one */
-    int grad_slots;    /* gradients on the device */
-    int state_slots;   /* sub-groups under way */
-    int n_kept;        /* blocks [n_layers - n_kept, n_layers) keep their activations */
-    int n_own;         /* units that have a device slot of their own, from unit 0 */
-    bool head_all;     /* all table tiles on the device at once: logits computed once */
-    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
-    int n_host_states; /* the same for optimizer state */
-    int n_host_grads;  /* blocks whose kept gradients it takes */
-    int n_host_pairs;  /* blocks whose state in RAM has two generations; n_layers + 1: all units */
-    int n_far_states;  /* units whose state the device takes, from unit 0 */
-    bool host_tables;  /* the same for gradients of table, position and final norm */
+    int look_ahead;     /* parameter slots on the device less one */
+    int grad_slots;     /* gradients on the device */
+    int state_slots;    /* sub-groups under way */
+    int n_kept;         /* blocks [n_layers - n_kept, n_layers) keep their activations */
+    int n_own;          /* units that have a device slot of their own, from unit 0 */
+    bool head_all;      /* all table tiles on the device at once: logits computed once */
+    int n_host_params;  /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states;  /* the same for optimizer state */
+    int n_host_grads;   /* blocks whose kept gradients it takes */
+    int n_host_pairs;   /* blocks whose state in RAM has two generations; n_layers + 1: all units */
+    int n_far_states;   /* units whose state the device takes, from unit 0 */
+    int n_device_grads; /* blocks whose sums of gradients are on the device, from the first */
+    bool host_tables;   /* the same for gradients of table, position and final norm */
 };
 
 /* What a search varies; what a plan starts from. */
 struct wish {
     bool micro_major;    /* where the order of micro-batches is free */
     int host_grads_part; /* at first, the host budget takes one in so many blocks' gradients */
+    int device_grads;    /* and the device budget so many quarters of their sums, */
+    int device_states;   /* and so many quarters of the units' optimizer state */
 };
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
@@ -243,8 +246,10 @@ void trainer_search(struct zinf_trainer *t);
  * hyper and moments; the second, with a layout, state_bytes. */
 int trainer_choose_optimizer(struct zinf_trainer *t);
 int trainer_measure_state(struct zinf_trainer *t);
-/* Whether a device that the CPU cannot read has this optimizer's update. */
+/* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
+ * of some units. */
 bool trainer_device_steps(const struct zinf_trainer *t);
+bool trainer_shares_updates(const struct zinf_trainer *t);
 int trainer_n_moments(const struct zinf_trainer *t);
 /* All of a unit's sub-groups. */
 uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit);
