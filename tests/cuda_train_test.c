@@ -3,7 +3,9 @@
  * does one thing after another, whatever the order in which the GPU's queues happen to run, and
  * the losses of the host device within rounding. With CUDA_STANDIN the GPU is tests/cuda_standin,
  * loaded as the module that it is for the program: nothing runs before something waits for it, and
- * then in random order; a wait that is left out shows. Without, it is the machine's own.
+ * then in random order; a wait that is left out shows. Under the thread sanitizer everything runs
+ * at once instead, and a wait that is left out is a race. Without the stand-in it is the machine's
+ * own GPU.
  */
 #include "train_support.h"
 
@@ -26,11 +28,13 @@ struct setting {
     uint64_t seed;  /* of the order in which the GPU's queues run */
     int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
     uint64_t device_memory;
+    double on_device; /* share of the state that is not on the CPU: 1 - ratio */
 };
 struct outcome {
     double loss[STEPS], norm[STEPS];
     char folder[600], schedule[32];
     uint64_t n_redone;
+    unsigned n_far; /* units that the device updates */
     bool failed;
 };
 
@@ -39,6 +43,26 @@ static char model[600], drive[600];
 /* ---- the GPU ---- */
 
 #ifdef CUDA_STANDIN
+static volatile int n_races; /* that the thread sanitizer reported */
+#ifdef __SANITIZE_THREAD__
+#define RACES true
+void __tsan_on_report(void *report);
+void __tsan_on_report(void *report)
+{
+    (void)report;
+    n_races++;
+}
+
+/* They are counted: some are asked for. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "exitcode=0";
+}
+#else
+#define RACES false
+#endif
+
 static struct {
     void (*start)(const struct standin_options *options);
     void (*skip_waits)(int first, int count);
@@ -78,8 +102,11 @@ static const char *open_gpu(void)
 
 static void begin_gpu(const struct setting *s)
 {
-    struct standin_options options = {
-        .seed = s->seed, .dawdle_us = s->seed ? 300 : 0, .memory_bytes = 1u << 30};
+    struct standin_options options = {.seed = s->seed,
+                                      .dawdle_us = s->seed ? 300 : 0,
+                                      .memory_bytes = 1u << 30,
+                                      .at_once = RACES};
+    n_races = 0;
     gpu.start(&options);
     gpu.skip_waits(40, s->skip_waits);
 }
@@ -88,6 +115,7 @@ static void end_gpu(const struct setting *s)
 {
     CHECKF(!gpu.faults(), "%d faults of the stand-in", gpu.faults());
     CHECKF(!gpu.live(), "%d objects left", gpu.live());
+    CHECKF(!n_races || s->skip_waits, "%d races", n_races);
     CHECKF(gpu.waits() > 40 || !s->seed, "%d waits", gpu.waits());
 }
 #else
@@ -122,12 +150,12 @@ static struct zinf_config *configure(const struct setting *s)
              "\"weight_decay\": 0.1}},"
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 9000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
-             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
              "\"zinf\": {\"threads\": 1, \"schedule\": \"%s\"%s}}",
              BATCH, s->accumulation ? s->accumulation : 1, s->clip,
              s->precision ? s->precision : "", s->param ? s->param : "cpu", drive,
-             s->optimizer ? s->optimizer : "cpu", drive, s->schedule ? s->schedule : "serial",
-             s->extra ? s->extra : "");
+             s->optimizer ? s->optimizer : "cpu", drive, 1 - s->on_device,
+             s->schedule ? s->schedule : "serial", s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -156,6 +184,22 @@ static void run_steps(struct zinf_trainer *t, const struct setting *s, struct ou
     }
 }
 
+/* By what the plan says. */
+static unsigned count_far_units(const struct zinf_trainer *t)
+{
+    char *text = NULL;
+    size_t bytes;
+    unsigned n = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(!zinf_trainer_print_plan(t, out));
+    fclose(out);
+    const char *said = strstr(text, "the device updates ");
+    if (said)
+        CHECK(sscanf(said, "the device updates %u", &n) == 1);
+    free(text);
+    return n;
+}
+
 static void run_on(enum zinf_device_kind device, const struct setting *s, const char *name,
                    struct outcome *out)
 {
@@ -174,6 +218,7 @@ static void run_on(enum zinf_device_kind device, const struct setting *s, const 
         begin_gpu(s);
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     if (t) {
+        out->n_far = count_far_units(t);
         run_steps(t, s, out);
         CHECKF(!out->failed || s->skip_waits, "%s", zinf_error());
         snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
@@ -307,6 +352,17 @@ static bool has_room(const struct setting *s)
     return good;
 }
 
+/* No more than without which there is no plan. */
+static void take_least_memory(struct setting *s)
+{
+    s->device_memory = (uint64_t)64 << 20;
+    for (uint64_t step = s->device_memory / 2; step >= 8192; step /= 2) {
+        s->device_memory -= step;
+        if (!has_room(s))
+            s->device_memory += step;
+    }
+}
+
 /* So little memory that fetches take turns in few slots: a slot's next tenant waits for the last.
  */
 static void test_few_slots(void)
@@ -316,18 +372,72 @@ static void test_few_slots(void)
     struct setting s = {.accumulation = 1, .extra = ", \"look_ahead\": 1"};
     struct outcome reference, other;
     run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
-    s.device_memory = (uint64_t)64 << 20;
-    for (uint64_t step = s.device_memory / 2; step >= 8192; step /= 2) {
-        s.device_memory -= step;
-        if (!has_room(&s))
-            s.device_memory += step;
-    }
+    take_least_memory(&s);
     for (s.seed = 1; s.seed <= 3; s.seed++) {
         s.param = s.seed == 3 ? "nvme" : "cpu";
         s.schedule = s.seed == 2 ? "update-in-forward" : "prefetch";
         run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
         check_same(&reference, &other, "few slots");
     }
+}
+
+/* A share of the optimizer's state on the GPU, which updates it: on request, or where there is room
+ * for it. The units of the rest speculate as ever. */
+static void test_shares_of_the_optimizer(void)
+{
+    static const char *const schedules[] = {"serial", "prefetch", "update-in-forward",
+                                            "update-in-backward"};
+    static const char *const precisions[] = {"", "\"bf16\": {\"enabled\": true},",
+                                             "\"fp16\": {\"enabled\": true},"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    for (uint64_t p = 0; p < 3; p++) {
+        struct setting s = {.accumulation = p == 1 ? MAX_ACCUMULATION : 1,
+                            .clip = 4,
+                            .sparse = true,
+                            .precision = precisions[p]};
+        struct outcome reference, host, other;
+        run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+        CHECK(reference.n_far == 0);
+        s.on_device = 0.5;
+        run_on(ZINF_DEVICE_HOST, &s, "host", &host);
+        check_near(&reference, &host, p ? 4e-3 : 2e-6);
+        for (uint64_t i = 0; i < 4; i++) {
+            s.seed = 30 + i + p;
+            s.schedule = schedules[i];
+            s.param = i % 2 ? "nvme" : "cpu";
+            s.optimizer = i % 2 ? "nvme" : "cpu";
+            s.on_device = i == 2 && p == 2 ? 1 : 0.5;
+            run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+            check_same(&reference, &other, s.schedule);
+            CHECKF(s.on_device == 1 ? other.n_far == 5 : other.n_far > 0 && other.n_far < 5,
+                   "%u units on the device", other.n_far);
+        }
+    }
+}
+
+/* zinf.optimizer_device auto: no more state on the GPU than it has room for, and all where it has.
+ */
+static void test_what_there_is_room_for(void)
+{
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    struct setting s = {.clip = 4, .optimizer = "nvme"};
+    struct outcome reference, other;
+    unsigned before = 0, some = 0;
+    run_on(ZINF_DEVICE_CUDA, &s, "reference", &reference);
+    s.extra = ", \"optimizer_device\": \"auto\"";
+    s.schedule = "update-in-forward";
+    take_least_memory(&s);
+    for (s.seed = 1; s.seed <= 4; s.seed++, s.device_memory += s.seed < 4 ? 300000 : 4 << 20) {
+        run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
+        check_same(&reference, &other, "as much as there is room for");
+        CHECKF(other.n_far >= before, "%u units, %u with less room", other.n_far, before);
+        CHECKF(s.seed > 1 || !other.n_far, "%u units in the least room", other.n_far);
+        before = other.n_far;
+        some += before && before < 5;
+    }
+    CHECKF(before == 5 && some, "%u units where there is room for all", before);
 }
 
 /* A loss and a row of logits; the sum of losses is in loss[0]. */
@@ -379,8 +489,6 @@ static bool is_same(const struct outcome *a, const struct outcome *b)
 /* The test can fail: without the waits of queues for events, some order of running shows it. */
 static void test_waits_left_out_show(void)
 {
-    if (is_slow())
-        SKIP("slow under this sanitizer");
     struct setting s = {.accumulation = 1, .param = "none", .optimizer = "cpu"};
     struct outcome reference, other;
     int shown = 0;
@@ -388,9 +496,9 @@ static void test_waits_left_out_show(void)
     s.param = "nvme";
     s.schedule = "prefetch";
     s.skip_waits = 1000000;
-    for (s.seed = 1; s.seed <= 4; s.seed++) {
+    for (s.seed = 1; s.seed <= 4 && !shown; s.seed++) {
         run_on(ZINF_DEVICE_CUDA, &s, "other", &other);
-        shown += !is_same(&reference, &other);
+        shown += RACES ? n_races > 0 : !is_same(&reference, &other);
     }
     CHECKF(shown > 0, "no run without waits went wrong");
 }
@@ -451,6 +559,8 @@ int main(void)
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_few_slots);
+    TAP_RUN(test_shares_of_the_optimizer);
+    TAP_RUN(test_what_there_is_room_for);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_waits_left_out_show);

@@ -126,6 +126,7 @@ struct zinf_config {
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
+    char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;              /* drive and CPU use device memory where they can */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */

@@ -29,6 +29,7 @@ static const char *const schedules[] = {"auto", "serial", "prefetch", "update-in
                                         "update-in-backward", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
+static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
 static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
 static const char *const durabilities[] = {"auto", "none", "step", NULL};
 static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
@@ -378,6 +379,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,
         .text = "auto")
+    TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
+        .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;

@@ -8,6 +8,7 @@
 #define HOST_FLOPS_A_THREAD 6e10
 #define CUDA_FLOPS 5e13
 #define MEMORY_BYTES 6e9 /* a second, of the host's memory by one lane */
+#define CUDA_BYTES 4e11  /* of a GPU's */
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
@@ -74,6 +75,7 @@ void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
         rates->seconds[kind] =
             makes_products(kind) ? a_second(s->device_flops, flops) : 1 / MEMORY_BYTES;
     rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    rates->seconds[OP_FAR_UPDATE] = 1 / CUDA_BYTES;
     rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
     rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
     rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);

@@ -90,7 +90,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
 static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
                       struct zinf_operand grad, zinf_resource resource)
 {
-    if (lane == ZINF_LANE_DEVICE && device_updates(e->t)) {
+    if (lane == ZINF_LANE_DEVICE && device_is_far(e->t)) {
         emit_norm_of_parts(e, unit, grad, resource);
         return;
     }

@@ -262,6 +262,7 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     case OP_NORM_PART:
         return run_norm(t, op);
     case OP_UPDATE:
+    case OP_FAR_UPDATE:
         return trainer_update(t, op);
     case OP_FLIP:
         return run_flip(t, op);
@@ -298,6 +299,7 @@ const char *trainer_kind_name(enum op_kind kind)
         [OP_SQUARES] = "squares",
         [OP_NORM_PART] = "gradient norm",
         [OP_UPDATE] = "update",
+        [OP_FAR_UPDATE] = "device update",
         [OP_FLIP] = "turn",
         [OP_COMMIT] = "commit",
         [OP_ROW_LOGITS] = "logits",

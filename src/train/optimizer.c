@@ -97,6 +97,12 @@ struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor)
     return f;
 }
 
+bool trainer_device_steps(const struct zinf_trainer *t)
+{
+    return (t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM) &&
+           t->moments == MOMENTS_F32;
+}
+
 /* ---- what a state takes ---- */
 
 static uint64_t state_bytes(const struct zinf_trainer *t, const struct zinf_layout_group *g)

@@ -25,6 +25,8 @@ void plan_measure(struct zinf_trainer *t);
 void plan_set_places(struct zinf_trainer *t, const struct choice *c);
 void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS]);
 bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier);
+/* Whether the device makes any unit's update, and the parts of its norm. */
+bool plan_updates_there(const struct zinf_trainer *t);
 bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
 /* Whether any unit from `from` on is copied to the device before use. */
 bool plan_fetches(const struct zinf_trainer *t, uint32_t from);

@@ -1,8 +1,9 @@
 /*
  * plan_choose: what the budgets have room for. First what must be there; then, while the device
  * budget lasts: activations of blocks (each spares a recompute), all table tiles at once (spares
- * computing logits twice), units with slots of their own (each spares fetches). Arithmetic does not
- * depend on any of these choices, so results do not either.
+ * computing logits twice), units with slots of their own (each spares fetches), and, where the
+ * configuration asks for it, state that the device then updates itself. Arithmetic does not depend
+ * on any of these choices, so results do not either.
  */
 #include "train/plan.h"
 
@@ -110,6 +111,9 @@ static void choose_device(struct zinf_trainer *t, struct choice *c)
         grow(t, c, &c->grad_slots, 6);
     if (fetches && t->config->look_ahead < 0)
         grow(t, c, &c->look_ahead, 4);
+    if (!strcmp(t->config->optimizer_device, "auto") && trains(t) && !t->durable.wanted &&
+        device_is_far(t) && trainer_device_steps(t))
+        grow(t, c, &c->n_far_states, (int)t->n_units);
 }
 
 void plan_choose(struct zinf_trainer *t)

@@ -68,7 +68,7 @@ static void device_lines(struct zinf_trainer *t, const struct choice *c, struct 
         &p->d_workspace);
     if (!has_backward(t))
         return;
-    if (device_updates(t))
+    if (plan_updates_there(t))
         add(l, ZINF_MEMORY_DEVICE, "parts of the gradient norm", NULL, squares_bytes(t),
             &p->d_squares);
     add(l, ZINF_MEMORY_DEVICE, "gradients of the activations", "train_micro_batch_size_per_gpu",
@@ -98,7 +98,7 @@ static void host_lines(struct zinf_trainer *t, const struct choice *c, struct pl
     if (has_backward(t) && t->x_tier == ZINF_TIER_HOST)
         add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
             inputs * s->x, &p->h_x);
-    if (device_updates(t))
+    if (plan_updates_there(t))
         add(l, ZINF_MEMORY_HOST, "parts of the gradient norm", NULL, squares_bytes(t),
             &p->h_squares);
     if (has_backward(t) && t->config->async_save)

@@ -53,15 +53,18 @@ static bool is_block(const struct zinf_trainer *t, uint32_t unit)
     return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
 }
 
-/* By offload_optimizer.ratio: from this unit on the optimizer's state is on the device, and so is
- * the gradient. The table's tiles stay together. */
-static uint32_t first_on_device(const struct zinf_trainer *t)
+/* By offload_optimizer.ratio and the choice: from this unit on the optimizer's state is on the
+ * device, and so is the gradient. The table's tiles stay together. */
+static uint32_t first_on_device(const struct zinf_trainer *t, const struct choice *c)
 {
     uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), unit = 0;
+    uint32_t chosen = t->n_units - (uint32_t)c->n_far_states;
+    if (chosen && chosen < tiles)
+        chosen = tiles;
     double on_cpu = t->config->offload_optimizer.ratio * (double)t->layout.total_elems, before = 0;
     if (!trains(t) || t->config->offload_optimizer.ratio >= 1)
-        return t->n_units;
-    while (unit < t->n_units) {
+        return chosen;
+    while (unit < chosen) {
         double elems = 0;
         uint32_t end = unit ? unit + 1 : tiles;
         for (uint32_t u = unit; u < end; u++)
@@ -74,10 +77,11 @@ static uint32_t first_on_device(const struct zinf_trainer *t)
     return unit;
 }
 
-/* Units have their turn in the order of the forward: what the next step needs first is nearest. */
+/* Units have their turn in the order of the forward: what the next step needs first is nearest. An
+ * update by the device itself has the parameters there too, which take little beside the state. */
 void plan_set_places(struct zinf_trainer *t, const struct choice *c)
 {
-    uint32_t device_from = first_on_device(t);
+    uint32_t device_from = first_on_device(t, c);
     for (uint32_t u = 0; u < t->n_units; u++) {
         struct zinf_home *p = &t->homes[u];
         bool late_block =
@@ -95,6 +99,8 @@ void plan_set_places(struct zinf_trainer *t, const struct choice *c)
             p->grad = ZINF_TIER_HOST;
         if (u >= device_from)
             p->state = p->grad = ZINF_TIER_DEVICE;
+        if (p->state == ZINF_TIER_DEVICE && device_is_far(t))
+            p->param = ZINF_TIER_DEVICE;
         if (trains(t) && p->state == ZINF_TIER_DRIVE &&
             (p->param != ZINF_TIER_DEVICE || t->durable.wanted))
             p->generations = t->generations;
@@ -119,6 +125,14 @@ bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier)
 {
     for (uint32_t u = 0; u < t->n_units; u++)
         if (t->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_updates_there(const struct zinf_trainer *t)
+{
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (device_is_far(t) && t->homes[u].state == ZINF_TIER_DEVICE)
             return true;
     return false;
 }

@@ -42,18 +42,12 @@ static int check_tiers(const struct zinf_trainer *t)
                          "gradients on the %s tier with optimizer state on the %s tier: set "
                          "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
                          zinf_tier_name(t->grad_tier), zinf_tier_name(t->state_tier));
-    bool adam = (t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM) &&
-                t->moments == MOMENTS_F32;
-    if (trains(t) && device_updates(t) && (!adam || t->param_tier != ZINF_TIER_DEVICE))
+    bool there = t->state_tier == ZINF_TIER_DEVICE || t->config->offload_optimizer.ratio < 1;
+    if (trains(t) && there && device_is_far(t) && !trainer_device_steps(t))
         return zinf_fail(-ENOTSUP,
-                         "%s updates only Adam and AdamW with fp32 moments, and with "
-                         "parameters and state both on it: set "
-                         "zero_optimization.offload_optimizer.device to cpu or nvme",
-                         t->device->name);
-    if (trains(t) && !t->device->host_addressable && t->config->offload_optimizer.ratio < 1)
-        return zinf_fail(-ENOTSUP,
-                         "%s does not share the optimizer with the CPU: set "
-                         "zero_optimization.offload_optimizer.ratio to 1",
+                         "%s updates only Adam and AdamW with fp32 moments: set "
+                         "zero_optimization.offload_optimizer.device to cpu or nvme, and its "
+                         "ratio to 1",
                          t->device->name);
     return 0;
 }
@@ -402,6 +396,15 @@ static int n_fetched(const struct zinf_trainer *t, uint32_t end)
     return n;
 }
 
+/* Units whose updates the device makes. */
+static uint32_t updates_there(const struct zinf_trainer *t)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
+        n += t->homes[u].state == ZINF_TIER_DEVICE;
+    return n;
+}
+
 int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
 {
     const struct choice *c = &t->choice;
@@ -413,8 +416,12 @@ int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)
                 zinf_tier_name(t->grad_tier));
     fputc('\n', out);
     if (t->param_tier != ZINF_TIER_DEVICE)
-        fprintf(out, "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+        fprintf(out,
+                "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(t, (uint32_t)c->n_own), n_fetched(t, t->n_units));
+    if (updates_there(t) > 0)
+        fprintf(out, "plan: the device updates %u of %u units itself\n", updates_there(t),
+                t->n_units);
     if (t->options.mode != ZINF_TRAINER_FORWARD)
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "

@@ -42,6 +42,7 @@ struct choice {
     int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
     int n_host_states; /* the same for optimizer state */
     int n_host_grads;  /* blocks whose kept gradients it takes, from the last */
+    int n_far_states;  /* units whose optimizer state the device takes, from the last */
     bool host_tables;  /* the same for gradients of table, position and final norm */
 };
 
@@ -92,6 +93,7 @@ enum op_kind {
     OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient; arg 1: its parts of OP_SQUARES */
     OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
                     * arg group */
+    OP_FAR_UPDATE, /* the same by a device that the CPU cannot read */
     OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
     OP_COMMIT,     /* HOST: the step before this one outlives the process */
     OP_ROW_LOGITS, /* at[0] weights */
@@ -212,6 +214,8 @@ struct zinf_trainer {
  * hyper and moments; the second, with a layout, state_bytes. */
 int trainer_choose_optimizer(struct zinf_trainer *t);
 int trainer_measure_state(struct zinf_trainer *t);
+/* Whether a device that the CPU cannot read has this optimizer's update. */
+bool trainer_device_steps(const struct zinf_trainer *t);
 int trainer_n_moments(const struct zinf_trainer *t);
 /* All of a unit's sub-groups. */
 uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit);
@@ -228,7 +232,7 @@ struct factors {
     uint64_t row_offset, col_offset; /* a vector has columns alone */
 };
 struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor);
-/* update.c: OP_UPDATE */
+/* update.c: OP_UPDATE, OP_FAR_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 
 /* trainer.c: the section whose nvme_path the store is in. */
@@ -285,10 +289,10 @@ static inline bool has_backward(const struct zinf_trainer *t)
     return t->options.mode != ZINF_TRAINER_FORWARD;
 }
 
-/* State and gradients are where the CPU cannot read them: the device makes updates and norms. */
-static inline bool device_updates(const struct zinf_trainer *t)
+/* What is on the device's tier the CPU cannot read: the device makes its updates and norms. */
+static inline bool device_is_far(const struct zinf_trainer *t)
 {
-    return t->state_tier == ZINF_TIER_DEVICE && !t->device->host_addressable;
+    return !t->device->host_addressable;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */

@@ -93,7 +93,7 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
             hyper.weight_decay = 0;
         struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
         int code = !n ? 0
-                   : op->lane == ZINF_LANE_DEVICE && device_updates(t)
+                   : op->kind == OP_FAR_UPDATE
                        ? step_on_device(t, &hyper, &array)
                        : zinf_optim_step(&hyper, &array, t->device->n_threads);
         if (code)
