@@ -4,13 +4,11 @@
 
 #include "kernels/kernels.h"
 
-/* What the module calls of base; it links to nothing of ours. */
+/* What the module calls of the program; it links to nothing of ours. */
 struct cuda_module_base {
     int (*fail)(int code, const char *format, ...) ZINF_PRINTF(2, 3);
     void (*log_once)(enum zinf_log_level level, const char *key, const char *format, ...)
         ZINF_PRINTF(3, 4);
-    size_t (*dtype_bytes)(enum zinf_dtype dtype);
-    const char *(*size_format)(char *buffer, size_t buffer_bytes, uint64_t bytes);
 };
 /* The module's one symbol, zinf_device_cuda_create. */
 typedef int cuda_create_function(struct zinf_device **out,

@@ -13,8 +13,6 @@
 static const struct cuda_module_base module_base = {
     .fail = zinf_fail,
     .log_once = zinf_log_once,
-    .dtype_bytes = zinf_dtype_bytes,
-    .size_format = zinf_size_format,
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -53,4 +53,31 @@ template <class T> static T twice(T x) { return x + x; }]], [[return twice(0);]]
     [zinf_cv_cuda_standin=yes], [zinf_cv_cuda_standin=no])
   AC_LANG_POP([C++])])
 AM_CONDITIONAL([CUDA_STANDIN], [test $zinf_cv_cuda_standin = yes])
+ZINF_TSAN
+])
+
+# ZINF_TSAN: TSAN_CFLAGS for a program of its own under the thread sanitizer, empty where that has
+# no fibers, does not run, or another sanitizer is asked for; TSAN_NO_CALLS so that it does not
+# follow calls, which code that changes stacks behind its back must not show it.
+AC_DEFUN([ZINF_TSAN], [
+zinf_saved_cflags=$CFLAGS
+AC_CACHE_CHECK([whether the thread sanitizer runs and has fibers], [zinf_cv_tsan], [
+  CFLAGS="$CFLAGS -fsanitize=thread"
+  AC_RUN_IFELSE([AC_LANG_PROGRAM([[#include <sanitizer/tsan_interface.h>]],
+      [[__tsan_destroy_fiber(__tsan_create_fiber(0));]])],
+    [zinf_cv_tsan=yes], [zinf_cv_tsan=no], [zinf_cv_tsan=no])
+  CFLAGS=$zinf_saved_cflags])
+AC_CACHE_CHECK([how the thread sanitizer does not follow calls], [zinf_cv_tsan_no_calls], [
+  zinf_cv_tsan_no_calls=
+  for flag in "--param=tsan-instrument-func-entry-exit=0" \
+      "-mllvm -tsan-instrument-func-entry-exit=0"; do
+    CFLAGS="$CFLAGS -Werror $flag"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([])],
+      [test -n "$zinf_cv_tsan_no_calls" || zinf_cv_tsan_no_calls=$flag])
+    CFLAGS=$zinf_saved_cflags
+  done])
+AS_CASE([$zinf_cv_tsan:$enable_sanitizer], [yes:|yes:no|yes:thread], [TSAN_CFLAGS=-fsanitize=thread],
+  [TSAN_CFLAGS=])
+AC_SUBST([TSAN_CFLAGS])
+AC_SUBST([TSAN_NO_CALLS], [$zinf_cv_tsan_no_calls])
 ])

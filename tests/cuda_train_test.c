@@ -3,7 +3,9 @@
  * does one thing after another, whatever the order in which the GPU's queues happen to run, and
  * the losses of the host device within rounding. With CUDA_STANDIN the GPU is tests/cuda_standin,
  * loaded as the module that it is for the program: nothing runs before something waits for it, and
- * then in random order; a wait that is left out shows. Without, it is the machine's own.
+ * then in random order; a wait that is left out shows. Under the thread sanitizer everything runs
+ * at once instead, and a wait that is left out is a race. Without the stand-in it is the machine's
+ * own GPU.
  */
 #include "trainings.h"
 
@@ -22,6 +24,26 @@ static int skip_waits; /* so many waits of a queue for an event are forgotten, f
 /* ---- the GPU ---- */
 
 #ifdef CUDA_STANDIN
+static volatile int n_races; /* that the thread sanitizer reported */
+#ifdef __SANITIZE_THREAD__
+#define RACES true
+void __tsan_on_report(void *report);
+void __tsan_on_report(void *report)
+{
+    (void)report;
+    n_races++;
+}
+
+/* They are counted: some are asked for. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "exitcode=0";
+}
+#else
+#define RACES false
+#endif
+
 static struct {
     void (*start)(const struct standin_options *options);
     void (*skip_waits)(int first, int count);
@@ -62,7 +84,8 @@ static const char *open_gpu(void)
 static void begin_gpu(void)
 {
     struct standin_options options = {
-        .seed = seed, .dawdle_us = seed ? 300 : 0, .memory_bytes = 1u << 30};
+        .seed = seed, .dawdle_us = seed ? 300 : 0, .memory_bytes = 1u << 30, .at_once = RACES};
+    n_races = 0;
     gpu.start(&options);
     gpu.skip_waits(40, skip_waits);
 }
@@ -71,6 +94,7 @@ static void end_gpu(void)
 {
     CHECKF(!gpu.faults(), "%d faults of the stand-in", gpu.faults());
     CHECKF(!gpu.live(), "%d objects left", gpu.live());
+    CHECKF(!n_races || skip_waits, "%d races", n_races);
     CHECKF(gpu.waits() > 40 || !seed, "%d waits", gpu.waits());
 }
 #else
@@ -218,6 +242,17 @@ static bool has_room(const struct setting *s)
     return good;
 }
 
+/* No more than without which there is no plan. */
+static void take_least_memory(struct setting *s)
+{
+    s->device_memory = (uint64_t)64 << 20;
+    for (uint64_t step = s->device_memory / 2; step >= 8192; step /= 2) {
+        s->device_memory -= step;
+        if (!has_room(s))
+            s->device_memory += step;
+    }
+}
+
 /* So little memory that fetches take turns in few slots: a slot's next tenant waits for the last.
  */
 static void test_few_slots(void)
@@ -228,17 +263,105 @@ static void test_few_slots(void)
     struct outcome reference, other;
     s.look_ahead = "1";
     run_here(&s, "reference", &reference);
-    s.device_memory = (uint64_t)64 << 20;
-    for (uint64_t step = s.device_memory / 2; step >= 8192; step /= 2) {
-        s.device_memory -= step;
-        if (!has_room(&s))
-            s.device_memory += step;
-    }
+    take_least_memory(&s);
     for (seed = 1; seed <= 3; seed++) {
         s.param = seed == 3 ? "nvme" : "cpu";
         s.schedule = seed == 2 ? "update-in-forward" : "prefetch";
         run_here(&s, "other", &other);
         check_same(&reference, &other, "few slots");
+    }
+}
+
+/* A share of the optimizer's state on the GPU, which updates it: on request, or where there is room
+ * for it. The units of the rest speculate as ever. */
+static void test_shares_of_the_optimizer(void)
+{
+    static const char *const precisions[] = {"", bf16, "\"fp16\": {\"enabled\": true},"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    for (uint64_t p = 0; p < 3; p++) {
+        struct setting s = plain_setting();
+        struct outcome reference, host, other;
+        s.accumulation = p == 1 ? MAX_ACCUMULATION : 1;
+        s.clip = 4;
+        s.sparse = true;
+        s.precision = precisions[p];
+        run_here(&s, "reference", &reference);
+        CHECK(reference.n_far == 0);
+        s.on_device = 0.5;
+        s.on_gpu = false;
+        run_here(&s, "host", &host);
+        check_near(&reference, &host, p ? 4e-3 : 2e-6);
+        s.on_gpu = true;
+        for (uint64_t i = 0; i < 4; i++) {
+            seed = 30 + i + p;
+            s.schedule = schedules[i];
+            s.param = s.state = i % 2 ? "nvme" : "cpu";
+            s.on_device = i == 2 && p == 2 ? 1 : 0.5;
+            run_here(&s, "other", &other);
+            check_same(&reference, &other, s.schedule);
+            CHECKF(s.on_device == 1 ? other.n_far == 5 : other.n_far > 0 && other.n_far < 5,
+                   "%u units on the device", other.n_far);
+        }
+    }
+}
+
+/* zinf.optimizer_device auto: no more state on the GPU than it has room for, and all where it has.
+ */
+static void test_what_there_is_room_for(void)
+{
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    struct setting s = plain_setting();
+    struct outcome reference, other;
+    unsigned before = 0, some = 0;
+    s.clip = 4;
+    s.state = "nvme";
+    run_here(&s, "reference", &reference);
+    s.extra = ", \"optimizer_device\": \"auto\"";
+    s.schedule = "update-in-forward";
+    take_least_memory(&s);
+    for (seed = 1; seed <= 4; seed++, s.device_memory += seed < 4 ? 300000 : 4 << 20) {
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, "as much as there is room for");
+        CHECKF(other.n_far >= before, "%u units, %u with less room", other.n_far, before);
+        CHECKF(seed > 1 || !other.n_far, "%u units in the least room", other.n_far);
+        before = other.n_far;
+        some += before && before < 5;
+    }
+    CHECKF(before == 5 && some, "%u units where there is room for all", before);
+}
+
+/* Sums of micro-batches' gradients stay on the GPU where the way to RAM is long: they come once. */
+static void test_sums_of_gradients(void)
+{
+    static const struct zinf_speeds slow = {.link_bytes = 1e6, .optimizer_bytes = 1e12};
+    static const struct zinf_speeds fast = {.link_bytes = 1e15, .optimizer_bytes = 1e15};
+    static const char *const places[] = {"cpu", "nvme"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    struct setting s = plain_setting();
+    struct outcome reference, other;
+    s.accumulation = MAX_ACCUMULATION;
+    s.clip = 4;
+    s.sparse = true;
+    s.precision = bf16;
+    s.order = "micro-major";
+    s.speeds = &fast;
+    run_here(&s, "reference", &reference);
+    s.speeds = &slow;
+    for (uint64_t i = 0; i < 6; i++) {
+        char what[64];
+        s.state = places[i % 2];
+        s.param = places[i % 4 > 1];
+        s.schedule = schedules[1 + i / 2];
+        seed = 40 + i;
+        snprintf(what, sizeof what, "sums on the GPU, state on %s, %s", s.state, s.schedule);
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, what);
+        CHECKF(i || other.returned < reference.returned * 4 / 5,
+               "%s: %llu bytes returned, not %llu", what, (unsigned long long)other.returned,
+               (unsigned long long)reference.returned);
     }
 }
 
@@ -291,8 +414,6 @@ static bool is_same(const struct outcome *a, const struct outcome *b)
 /* The test can fail: without the waits of queues for events, some order of running shows it. */
 static void test_waits_left_out_show(void)
 {
-    if (is_slow())
-        SKIP("slow under this sanitizer");
     struct setting s = plain_setting();
     struct outcome reference, other;
     int shown = 0;
@@ -302,9 +423,9 @@ static void test_waits_left_out_show(void)
     s.schedule = "prefetch";
     s.may_fail = true;
     skip_waits = 1000000;
-    for (seed = 1; seed <= 4; seed++) {
+    for (seed = 1; seed <= 4 && !shown; seed++) {
         run_here(&s, "other", &other);
-        shown += !is_same(&reference, &other);
+        shown += RACES ? n_races > 0 : !is_same(&reference, &other);
     }
     CHECKF(shown > 0, "no run without waits went wrong");
 }
@@ -360,6 +481,9 @@ int main(void)
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_few_slots);
+    TAP_RUN(test_shares_of_the_optimizer);
+    TAP_RUN(test_what_there_is_room_for);
+    TAP_RUN(test_sums_of_gradients);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_waits_left_out_show);

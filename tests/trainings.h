@@ -33,11 +33,14 @@ struct setting {
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
     bool on_gpu;
+    const struct zinf_speeds *speeds; /* that the plan goes by */
 };
 struct outcome {
     double loss[MOST_STEPS], norm[MOST_STEPS];
     bool skipped[MOST_STEPS];
     uint64_t read[MOST_STEPS]; /* bytes from the drive */
+    uint64_t returned;         /* bytes from the device in the last step */
+    unsigned n_far;            /* units that a GPU updates */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
     char folder[600], schedule[32];
@@ -112,6 +115,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .device = s->on_gpu ? ZINF_DEVICE_CUDA : ZINF_DEVICE_HOST,
                                          .faults = s->faults,
                                          .delay_us = s->delay_us,
+                                         .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};
 }
 
@@ -153,8 +157,27 @@ static inline void note_step(struct outcome *out, int step, const struct zinf_st
     out->n_skipped += r->skipped;
     out->n_redone = r->n_redone;
     out->read[step] = r->lane_bytes[0];
+    out->returned = r->lane_bytes[3];
     if (rank_of(r->schedule) > rank_of(out->schedule))
         snprintf(out->schedule, sizeof out->schedule, "%s", r->schedule);
+}
+
+/* By what the plan says. */
+static inline unsigned count_far_units(const struct zinf_trainer *t)
+{
+    static const char phrase[] = "the device updates ";
+    char *text = NULL;
+    size_t bytes;
+    unsigned n = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out && !zinf_trainer_print_plan(t, out));
+    if (out)
+        fclose(out);
+    const char *said = text ? strstr(text, phrase) : NULL;
+    if (said)
+        n = (unsigned)strtoul(said + sizeof phrase - 1, NULL, 10);
+    free(text);
+    return n;
 }
 
 /* A whole training; its model is saved in work/out-NAME. */
@@ -177,6 +200,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
         CHECKF(!out->failed || s->may_fail, "%s", zinf_error());
         CHECKF(out->failed || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+        out->n_far = count_far_units(t);
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);
     }

@@ -1,6 +1,8 @@
 # The CUDA device is a module of its own, so that libzinf links to no CUDA library.
 cuda_host_sources = kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
 	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c
+cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
+	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
 	kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu kernels/cuda/update.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
@@ -11,8 +13,7 @@ EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
 
 if HAVE_CUDA
 pkglib_LTLIBRARIES = zinf-cuda.la
-zinf_cuda_la_SOURCES = $(cuda_host_sources) kernels/cuda/module.c kernels/check.h kernels/check.c \
-	$(cuda_kernels)
+zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernels)
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
 zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
@@ -40,30 +41,37 @@ cuda_tests = tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise
 EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
-check_LTLIBRARIES = libcuda_standin.la
-libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cuda_runtime_api.h \
-	tests/cuda_standin/cublasLt.h tests/cuda_standin/nvtx3/nvToolsExt.h \
+# What runs the work is not instrumented for the thread sanitizer, and in what runs on a kernel's
+# threads calls and returns are not: it knows nothing of their stacks (tests/cuda_standin/order.h).
+check_LTLIBRARIES = libcuda_standin_hidden.la libcuda_standin.la
+libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 	tests/cuda_standin/standin.h tests/cuda_standin/memory.c tests/cuda_standin/queue.c \
-	tests/cuda_standin/copy.c tests/cuda_standin/gemm.c tests/cuda_standin/fiber.h \
-	tests/cuda_standin/fiber.c tests/cuda_standin/simt.h tests/cuda_standin/simt.c \
-	tests/cuda_standin/simt_mma.h \
-	tests/cuda_standin/kernels.cpp tests/cuda_standin/kernels_attention.cpp
+	tests/cuda_standin/copy.c tests/cuda_standin/order.h tests/cuda_standin/order.c \
+	tests/cuda_standin/fiber.h tests/cuda_standin/fiber.c tests/cuda_standin/simt.h \
+	tests/cuda_standin/simt.c
+libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
+libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
+libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
+	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/gemm.c \
+	tests/cuda_standin/simt_mma.h tests/cuda_standin/kernels.cpp \
+	tests/cuda_standin/kernels_attention.cpp
 libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
-libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti $(SAN_CFLAGS)
-libcuda_standin_la_LIBADD =
+libcuda_standin_la_CXXFLAGS = -std=gnu++17 -O2 -Wall -Wextra -fno-exceptions -fno-rtti \
+	$(SAN_CFLAGS) $(TSAN_NO_CALLS)
+libcuda_standin_la_LIBADD = libcuda_standin_hidden.la
 
 # The same as a module for the program and for trainings; -rpath makes a shared object of it.
 check_LTLIBRARIES += tests/zinf-cuda-standin.la
-tests_zinf_cuda_standin_la_SOURCES = $(libcuda_standin_la_SOURCES) kernels/check.h kernels/check.c \
-	tests/cuda_standin/module.c src/base/dtype.c src/base/size.c
+tests_zinf_cuda_standin_la_SOURCES = $(cuda_module_sources) tests/cuda_standin/module.c
 tests_zinf_cuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
 tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
-tests_zinf_cuda_standin_la_CXXFLAGS = $(libcuda_standin_la_CXXFLAGS)
+tests_zinf_cuda_standin_la_LIBADD = libcuda_standin.la -lstdc++
 tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
 
 standin_tests = tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
 	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
-	tests/cuda_standin_queues_test tests/cuda_standin_model_test tests/cuda_standin_train_test
+	tests/cuda_standin_queues_test tests/cuda_standin_races_test tests/cuda_standin_model_test \
+	tests/cuda_standin_train_test
 check_PROGRAMS += $(standin_tests)
 TESTS += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
@@ -82,6 +90,11 @@ tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_races_test_SOURCES = tests/cuda_queues_test.c
+tests_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
+tests_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
+tests_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
+tests_cuda_standin_races_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)

@@ -1,6 +1,7 @@
 /*
- * module: the door of zinf-cuda.so. The program that loads it may export nothing, so the module
- * gets the few functions of base that it needs as pointers and has them under their own names.
+ * module: the door of zinf-cuda.so. The program that loads it may export nothing, so errors and
+ * lines of the log go to it by pointers; the module has them under their own names. Of base it
+ * holds the files that compute without state.
  */
 #include "kernels/cuda/device.h"
 #include "kernels/device.h"
@@ -35,14 +36,4 @@ void zinf_log_once(enum zinf_log_level level, const char *key, const char *forma
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     base->log_once(level, key, "%s", text);
-}
-
-size_t zinf_dtype_bytes(enum zinf_dtype dtype)
-{
-    return base->dtype_bytes(dtype);
-}
-
-const char *zinf_size_format(char *buffer, size_t buffer_bytes, uint64_t bytes)
-{
-    return base->size_format(buffer, buffer_bytes, bytes);
 }

@@ -8,7 +8,7 @@ struct fiber {
     void *stack; /* NULL: the thread's own */
     size_t stack_bytes;
     void *pointer;   /* where it was left */
-    void *sanitizer; /* what address and thread sanitizer know it by */
+    void *sanitizer; /* what the address sanitizer knows it by */
 };
 
 /* entry(argument) begins at the next switch to the fiber and must never return. A fiber that has

@@ -3,10 +3,14 @@
  * something waits. Then, until that something has happened, one of the streams whose first piece
  * of work may run is chosen at random, either anew for each piece or by a ranking drawn for the
  * whole wait, in which one stream can run far ahead of another.
+ *
+ * Where the thread sanitizer watches (order.h), work may run at once instead, in the order in
+ * which it is enqueued: results are right whatever is forgotten, but each access is a stream's
+ * own, and the sanitizer reports every pair that no event orders.
  */
+#include "order.h"
 #include "standin.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,16 +31,18 @@ struct CUstream_st {
     struct work *first, **last;
     uint32_t rank;
     bool alive;
+    void *order; /* as the sanitizer knows it; NULL: not watched */
 };
 
 struct CUevent_st {
     struct CUevent_st *next;
     uint64_t recorded, reached;
     bool alive;
+    void *token; /* of the last record */
 };
 
 /* cudaStreamLegacy: where blocking copies run; the device's own streams do not order with it. */
-static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true};
+static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true, NULL};
 static struct CUstream_st *streams = &legacy;
 static struct CUevent_st *events;
 static struct standin_options options;
@@ -46,18 +52,18 @@ static bool broken;
 static int waits, skip_first, skip_end, faults, live, nvtx_depth;
 static uint64_t kernels;
 static _Thread_local cudaError_t last_error; /* as CUDA's */
-/* Guards everything in this folder. */
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
+/* Guards everything in this folder. */
 int standin_lock(void)
 {
-    return pthread_mutex_lock(&lock);
+    order_lock();
+    return 0;
 }
 
 void standin_unlock(const int *unused)
 {
     (void)unused;
-    pthread_mutex_unlock(&lock);
+    order_unlock();
 }
 
 /* ---- counters and errors ---- */
@@ -67,6 +73,9 @@ void standin_start(const struct standin_options *wanted)
     STANDIN_CALL;
     static const struct standin_options defaults;
     options = wanted ? *wanted : defaults;
+    options.at_once = options.at_once && order_is_watched();
+    if (options.at_once && !legacy.order)
+        legacy.order = order_open();
     random_state = options.seed * 2654435761u + 88172645463325252u;
     for (struct CUstream_st *s = streams; s; s = s->next) {
         while (s->first) {
@@ -266,9 +275,13 @@ static void run_first(struct CUstream_st *stream)
     if (!(stream->first = w->next))
         stream->last = &stream->first;
     if (w->run)
-        w->run(w->payload);
-    else if (w->records && w->event->reached < w->version)
+        order_run(stream->order, w->run, w->payload);
+    else if (!w->records)
+        order_wait(stream->order, w->event->token);
+    else if (w->event->reached < w->version)
         w->event->reached = w->version;
+    if (w->records)
+        order_record(stream->order, &w->event->token);
     free(w);
 }
 
@@ -309,9 +322,27 @@ static void run_until(const struct CUstream_st *stream, const struct CUevent_st 
     standin_memory_close();
 }
 
+/* The host's thread goes on after all that a stream has done. */
+static void host_follows(const struct CUstream_st *stream)
+{
+    void *token = NULL;
+    order_record(stream->order, &token);
+    order_wait_host(token);
+    order_drop(token);
+}
+
 void standin_run_all(void)
 {
     run_until(NULL, NULL, 0);
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        host_follows(s);
+}
+
+/* What was just enqueued, where nothing runs late. */
+static void run_at_once(cudaStream_t stream)
+{
+    if (options.at_once)
+        run_until(stream ? stream : &legacy, NULL, 0);
 }
 
 static struct work *append(struct CUstream_st *stream, size_t payload_bytes)
@@ -336,6 +367,7 @@ cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *
         return cudaErrorInvalidResourceHandle;
     w->run = run;
     memcpy(w->payload, payload, bytes);
+    run_at_once(stream);
     return cudaSuccess;
 }
 
@@ -350,6 +382,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
         standin_fault(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
     s->last = &s->first;
     s->alive = true;
+    s->order = options.at_once ? order_open() : NULL;
     s->next = streams;
     streams = s;
     standin_count_live(1);
@@ -363,6 +396,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (!stream || !stream->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "a stream destroyed twice");
     run_until(stream, NULL, 0);
+    order_close(stream->order);
+    stream->order = NULL;
     stream->alive = false;
     standin_count_live(-1);
     return cudaSuccess;
@@ -371,7 +406,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     STANDIN_CALL;
-    run_until(stream ? stream : &legacy, NULL, 0);
+    stream = stream ? stream : &legacy;
+    run_until(stream, NULL, 0);
+    host_follows(stream);
     return cudaSuccess;
 }
 
@@ -396,6 +433,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     if (!event || !event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "an event destroyed twice");
     event->alive = false;
+    order_drop(event->token);
+    event->token = NULL;
     standin_count_live(-1);
     return cudaSuccess;
 }
@@ -409,6 +448,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     w->event = event;
     w->records = true;
     w->version = ++event->recorded;
+    run_at_once(stream);
     return cudaSuccess;
 }
 
@@ -427,6 +467,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     w->event = event;
     w->version = event->recorded;
+    run_at_once(stream);
     return cudaSuccess;
 }
 
@@ -446,5 +487,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (!event->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
     run_until(NULL, event, event->recorded);
+    order_wait_host(event->token);
     return fails(&waits_left) ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }

@@ -3,7 +3,8 @@
  * break its user: nothing that is enqueued runs until something waits; then work that may run does
  * so in a seeded random order. Device memory begins as NaN, cannot be touched by the host, and has
  * a hard cap. A copy that would be asynchronous must lie in registered host memory. Kernels run
- * as fibers (simt.h), products as loops (gemm.c).
+ * as fibers (simt.h), products as loops (gemm.c). Under the thread sanitizer it has a second way,
+ * which finds what is missing even where the order happens to be right (at_once).
  *
  * Threads: any, one at a time: every call takes the one lock. A thread that waits for an event may
  * be made to dawdle before, so that other threads enqueue more and there is more to choose from.
@@ -24,6 +25,8 @@ struct standin_options {
     size_t memory_bytes; /* what cudaMalloc gives in all; 0: 256 MiB */
     int capability;      /* 80 = 8.0; 0: 80 */
     unsigned dawdle_us;  /* before a wait for an event, at most */
+    bool at_once;        /* under the thread sanitizer: nothing runs late, and what no event orders
+                          * is reported as a race (order.h) */
 };
 /* Begins anew: what was left is dropped, counters are zero. */
 void standin_start(const struct standin_options *options);

@@ -1,0 +1,121 @@
+/* order: a lock that the thread sanitizer does not see, and streams that it takes for threads. */
+#include "order.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Of the sanitizer's own library, where the program is linked to it. */
+__attribute__((weak)) void *__tsan_get_current_fiber(void);
+__attribute__((weak)) void *__tsan_create_fiber(unsigned flags);
+__attribute__((weak)) void __tsan_destroy_fiber(void *fiber);
+__attribute__((weak)) void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+__attribute__((weak)) void __tsan_acquire(void *token);
+__attribute__((weak)) void __tsan_release(void *token);
+
+enum { WITHOUT_ORDER = 1 }; /* of a switch: __tsan_switch_to_fiber_no_sync */
+
+/* ---- the lock ---- */
+
+enum { FREE, TAKEN, AWAITED };
+static _Atomic unsigned state;
+static _Atomic(pthread_t) owner;
+static int depth;
+
+void order_lock(void)
+{
+    unsigned seen = FREE;
+    if (atomic_load_explicit(&owner, memory_order_relaxed) == pthread_self()) {
+        depth++;
+        return;
+    }
+    if (!atomic_compare_exchange_strong(&state, &seen, TAKEN))
+        while (atomic_exchange(&state, AWAITED) != FREE)
+            syscall(SYS_futex, &state, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
+    atomic_store_explicit(&owner, pthread_self(), memory_order_relaxed);
+    depth = 1;
+}
+
+void order_unlock(void)
+{
+    if (--depth)
+        return;
+    atomic_store_explicit(&owner, (pthread_t)0, memory_order_relaxed);
+    if (atomic_exchange(&state, FREE) == AWAITED)
+        syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* ---- streams and tokens ---- */
+
+bool order_is_watched(void)
+{
+    return __tsan_create_fiber != NULL;
+}
+
+void *order_open(void)
+{
+    return order_is_watched() ? __tsan_create_fiber(0) : NULL;
+}
+
+void order_close(void *stream)
+{
+    if (stream)
+        __tsan_destroy_fiber(stream);
+}
+
+/* A token is an address that the sanitizer keeps a time for. */
+static void *new_token(void)
+{
+    return malloc(sizeof(long));
+}
+
+void order_run(void *stream, void (*run)(void *), void *argument)
+{
+    if (!stream) {
+        run(argument);
+        return;
+    }
+    void *token = new_token(), *host = __tsan_get_current_fiber();
+    __tsan_release(token);
+    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_acquire(token);
+    run(argument);
+    __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+    free(token);
+}
+
+void order_record(void *stream, void **token)
+{
+    if (!stream)
+        return;
+    void *host = __tsan_get_current_fiber();
+    order_drop(*token);
+    *token = new_token();
+    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_release(*token);
+    __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+}
+
+void order_wait(void *stream, void *token)
+{
+    if (!stream || !token)
+        return;
+    void *host = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_acquire(token);
+    __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+}
+
+void order_wait_host(void *token)
+{
+    if (token)
+        __tsan_acquire(token);
+}
+
+void order_drop(void *token)
+{
+    free(token);
+}

@@ -1,0 +1,34 @@
+/*
+ * order: what the thread sanitizer is told of order on the stand-in. Each stream is a thread of
+ * its own to it (a fiber that never gets a stack), so that what a stream does races with whatever
+ * no event orders, on the host or on another stream. Order is made by tokens alone: enqueueing,
+ * an event's record and wait, and the host's waits. Without the sanitizer all of it does nothing.
+ *
+ * These files are compiled without instrumentation, and the lock is a futex of their own: a mutex
+ * that the sanitizer knows would order every caller after every other and hide what is missing.
+ */
+#ifndef STANDIN_ORDER_H
+#define STANDIN_ORDER_H
+
+#include <stdbool.h>
+
+/* For any thread; the same thread may take it again. */
+void order_lock(void);
+void order_unlock(void);
+
+/* Whether there is a sanitizer to tell. */
+bool order_is_watched(void);
+
+/* A stream as the sanitizer knows it. */
+void *order_open(void);
+void order_close(void *stream);
+/* Does something as the stream, after what the host has done so far. */
+void order_run(void *stream, void (*run)(void *), void *argument);
+/* What the stream has done so far, as a token; the one in *token is given up. */
+void order_record(void *stream, void **token);
+/* The stream, or the host's thread, goes on after what a token stands for. */
+void order_wait(void *stream, void *token);
+void order_wait_host(void *token);
+void order_drop(void *token);
+
+#endif
