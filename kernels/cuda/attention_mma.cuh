@@ -3,6 +3,11 @@
  * in their 16-bit type, [rows][D + 8]: 16 bytes more than a power of two, so that the 8 rows of a
  * matrix fall on different banks. D is the head size rounded up to 32, 64, 128 or 256; what is
  * beyond the head size, and beyond the sequence, is zero and so adds nothing.
+ *
+ * Tiles that a loop walks have two places where shared memory has room: the next one's copies are
+ * on their way while the tensor cores have this one. A step of such a loop waits for its own
+ * copies, meets the block's other threads, who then are also done with the tile before, and begins
+ * the next one's copies into that tile's place.
  */
 #ifndef ZINF_CUDA_ATTENTION_MMA_CUH
 #define ZINF_CUDA_ATTENTION_MMA_CUH
@@ -16,19 +21,38 @@
 template <class T, int D> struct tile_of {
     static const int pitch = D + 8;
     static const int bytes_per_row = pitch * (int)sizeof(T);
+    static const int places = D <= 128 ? 2 : 1; /* of a tile that a loop walks */
+    static const int blocks = D <= 64 ? 3 : 1;  /* beside each other */
 };
 
-/* ROWS rows of a head from first on, 16 bytes a thread. */
-template <class T, int D, int ROWS, int THREADS_>
-DEVICE void load_head(const struct zinf_attention &z, T *tile, head_rows<const T> from,
-                      int64_t first)
+/* Begins a step of such a loop: with one place, its tile is only fetched now. fetch(n) begins the
+ * copies of step n; n_steps of them. */
+template <int PLACES, class Fetch>
+DEVICE void begin_step(int64_t n, int64_t n_steps, const Fetch &fetch)
 {
-    for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
-        int row = e / (D / 8), col = e % (D / 8) * 8;
-        words4 raw = {};
-        if (first + row < z.seq && col < z.head_dim)
-            raw = *(const words4 *)(const void *)(from.base + (first + row) * from.stride + col);
-        *(words4 *)(void *)(tile + row * tile_of<T, D>::pitch + col) = raw;
+    if (PLACES == 1) {
+        sync_block();
+        fetch(n);
+    }
+    wait_copies();
+    sync_block();
+    if (PLACES == 2 && n + 1 < n_steps)
+        fetch(n + 1);
+}
+
+/* Begins to copy ROWS rows of a head from first on, 16 bytes a thread. */
+template <class T, int D, int ROWS, int THREADS_>
+DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const T> from,
+                       int64_t first)
+{
+    const T *base = from.base + first * from.stride;
+    const int rows = z.seq - first < ROWS ? (int)(z.seq - first) : ROWS;
+    UNROLL for (int k = 0; k < ROWS * (D / 8); k += THREADS_)
+    {
+        int e = k + threadIdx.x, row = e / (D / 8), col = e % (D / 8) * 8;
+        bool wanted = row < rows && col < z.head_dim;
+        copy_async<16>(tile + row * tile_of<T, D>::pitch + col,
+                       wanted ? base + row * from.stride + col : base, wanted);
     }
 }
 

@@ -19,65 +19,107 @@ template <int D> struct dq_tile {
     static const int keys = D <= 128 ? 32 : 16;
 };
 
-/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta). */
-DEVICE void gradient(const attention_args &a, const float *lse, const float *delta, int64_t query,
-                     int64_t key, float factor, float &s, float &dp)
+/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta); lse in base 2. */
+DEVICE void gradient(float scale, float lse, float delta, float factor, bool seen, float &s,
+                     float &dp)
 {
-    bool seen = sees(a.z, query, key);
-    float p = seen ? exp2f((s * a.z.scale - lse[query]) * LOG2_E) : 0.0f;
+    float p = seen ? exp2_near(fused(s, scale, -lse)) : 0.0f;
     s = p * factor;
-    dp = seen ? p * (dp * factor - delta[query]) : 0.0f;
+    dp = seen ? p * (dp * factor - delta) : 0.0f;
+}
+
+/* Whether some of the rows i.. do not see some of the keys j... */
+DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, int64_t j,
+                       int64_t keys)
+{
+    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i);
 }
 
 /* ---- dK and dV ---- */
 
+/* What a step of the loop over queries has in shared memory. */
+template <class T, int D> struct dkv_step {
+    T query[dkv_tile<D>::rows * tile_of<T, D>::pitch], d_out[dkv_tile<D>::rows * tile_of<T, D>::pitch];
+    float lse[dkv_tile<D>::rows], delta[dkv_tile<D>::rows];
+};
+
 template <class T, int D>
-KERNEL(dkv_tile<D>::threads) attention_mma_dkv_kernel(attention_args a)
+DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t b, int64_t head,
+                          int64_t i)
+{
+    const int ROWS_ = dkv_tile<D>::rows, THREADS_ = dkv_tile<D>::threads, e = threadIdx.x % ROWS_;
+    const struct zinf_attention &z = a.z;
+    const float *from = threadIdx.x < ROWS_ ? z.lse : a.delta;
+    const bool wanted = i + e < z.seq;
+    fetch_head<T, D, ROWS_, THREADS_>(z, step->query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    fetch_head<T, D, ROWS_, THREADS_>(z, step->d_out, out_rows<const T>(z, z.d_out, b, head), i);
+    if (threadIdx.x < 2 * ROWS_)
+        copy_async<4>((threadIdx.x < ROWS_ ? step->lse : step->delta) + e,
+                      from + row_index(z, b, head, wanted ? i + e : 0), wanted);
+}
+
+template <class T, int D>
+KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
     const int ROWS_ = dkv_tile<D>::rows, N = ROWS_ / 8, COLUMNS = D / dkv_tile<D>::split;
     const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
+    const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[ROWS_ * words_of(DKV_KEYS)];
     const struct zinf_attention &z = a.z;
     T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
-    T *query = value + DKV_KEYS * pitch, *d_out = query + ROWS_ * pitch;
+    dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads;
+    const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
+    const int64_t per_head = (z.seq - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, g = lane_id() / 4;
     const int mine = warp % 4 * 16, t = lane_id() % 4;
+    const float scale = z.scale * LOG2_E;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
+    left_rows<D, (D <= 64)> keys, values;
+    auto fetch = [&](int64_t n) {
+        fetch_queries<T, D>(a, steps + n % PLACES, b, kv * group + n / per_head,
+                            first + n % per_head * ROWS_);
+    };
     clear(d_key);
     clear(d_value);
-    load_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, z.n_heads + kv), j);
-    load_head<T, D, DKV_KEYS, THREADS_>(
+    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, z.n_heads + kv),
+                                         j);
+    fetch_head<T, D, DKV_KEYS, THREADS_>(
         z, value, qkv_rows<const T>(z, z.qkv, b, z.n_heads + z.n_kv_heads + kv), j);
-    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
-        for (int64_t i = z.causal ? j : 0; i < z.seq; i += ROWS_) {
-            float s[N][4], dp[N][4];
-            clear(s);
-            clear(dp);
+    wait_copies();
+    sync_block();
+    hold(keys, key + mine * pitch, pitch);
+    hold(values, value + mine * pitch, pitch);
+    if (PLACES == 2)
+        fetch(0);
+    for (int64_t n = 0; n < n_steps; n++) {
+        const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
+        const dkv_step<T, D> &step = steps[n % PLACES];
+        const bool partly = has_unseen(z, i, ROWS_, j, DKV_KEYS);
+        float s[N][4], dp[N][4];
+        clear(s);
+        clear(dp);
+        begin_step<PLACES>(n, n_steps, fetch);
+        if (a.drops) {
+            make_mask<ROWS_, DKV_KEYS, THREADS_>(a, mask, b, head, i, j);
             sync_block();
-            load_head<T, D, ROWS_, THREADS_>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
-            load_head<T, D, ROWS_, THREADS_>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
-            if (a.drops)
-                make_mask<ROWS_, DKV_KEYS, THREADS_>(a, mask, b, head, i, j);
-            sync_block();
-            multiply_rows<N, D>(s, key + mine * pitch, query, pitch);
-            multiply_rows<N, D>(dp, value + mine * pitch, d_out, pitch);
-            const int64_t at = row_index(z, b, head, 0);
-            UNROLL for (int n = 0; n < N; n++)
-                UNROLL for (int e = 0; e < 4; e++)
-                {
-                    int row = n * 8 + 2 * t + e % 2, k = mine + g + e / 2 * 8;
-                    float factor = a.drops ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
-                    gradient(a, z.lse + at, a.delta + at, i + row, j + k, factor, s[n][e],
-                             dp[n][e]);
-                }
-            multiply_results<COLUMNS / 8>(d_value, s, d_out + column, pitch);
-            multiply_results<COLUMNS / 8>(d_key, dp, query + column, pitch);
         }
+        multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
+        multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
+        UNROLL for (int m = 0; m < N; m++)
+            UNROLL for (int e = 0; e < 4; e++)
+            {
+                int row = m * 8 + 2 * t + e % 2, k = mine + g + e / 2 * 8;
+                float factor = a.drops ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
+                gradient(scale, step.lse[row] * LOG2_E, step.delta[row], factor,
+                         !partly || sees(z, i + row, j + k), s[m][e], dp[m][e]);
+            }
+        multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
+        multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
+    }
     sync_block(); /* every warp is done with the tiles */
     put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
     put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
@@ -89,45 +131,69 @@ KERNEL(dkv_tile<D>::threads) attention_mma_dkv_kernel(attention_args a)
 
 /* ---- dQ ---- */
 
-template <class T, int D> KERNEL(DQ_THREADS) attention_mma_dq_kernel(attention_args a)
+template <class T, int D>
+KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
     const int KEYS = dq_tile<D>::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
+    const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[DQ_ROWS * words_of(KEYS)];
     const struct zinf_attention &z = a.z;
-    T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch;
-    T *key = d_out + DQ_ROWS * pitch, *value = key + KEYS * pitch;
+    T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
     const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + DQ_ROWS < z.seq ? i + DQ_ROWS : z.seq;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
+    const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int mine = threadIdx.x / 32 * 16, g = lane_id() / 4, t = lane_id() % 4;
-    const int64_t at = row_index(z, b, head, 0);
-    float d_query[D / 8][4];
+    const float scale = z.scale * LOG2_E;
+    float d_query[D / 8][4], lse[2] = {}, delta[2] = {};
+    left_rows<D, (D <= 64)> queries, d_outs;
+    auto fetch = [&](int64_t n) {
+        T *key = tiles + n % PLACES * 2 * KEYS * pitch;
+        fetch_head<T, D, KEYS, DQ_THREADS>(z, key, keys, n * KEYS);
+        fetch_head<T, D, KEYS, DQ_THREADS>(z, key + KEYS * pitch, values, n * KEYS);
+    };
     clear(d_query);
-    load_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
-    load_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
-    for (int64_t j = 0; j < end; j += KEYS) {
+    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
+    UNROLL for (int r = 0; r < 2; r++)
+        if (i + mine + g + 8 * r < z.seq) {
+            const int64_t at = row_index(z, b, head, i + mine + g + 8 * r);
+            lse[r] = z.lse[at] * LOG2_E;
+            delta[r] = a.delta[at];
+        }
+    wait_copies();
+    sync_block();
+    hold(queries, query + mine * pitch, pitch);
+    hold(d_outs, d_out + mine * pitch, pitch);
+    if (PLACES == 2)
+        fetch(0);
+    for (int64_t n = 0; n < n_steps; n++) {
+        const int64_t j = n * KEYS;
+        const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
+        const bool partly = has_unseen(z, i, DQ_ROWS, j, KEYS);
         float s[N][4], dp[N][4];
         clear(s);
         clear(dp);
-        sync_block();
-        load_head<T, D, KEYS, DQ_THREADS>(z, key, qkv_rows<const T>(z, z.qkv, b, kv), j);
-        load_head<T, D, KEYS, DQ_THREADS>(
-            z, value, qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads), j);
-        if (a.drops)
+        begin_step<PLACES>(n, n_steps, fetch);
+        if (a.drops) {
             make_mask<DQ_ROWS, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
-        sync_block();
-        multiply_rows<N, D>(s, query + mine * pitch, key, pitch);
-        multiply_rows<N, D>(dp, d_out + mine * pitch, value, pitch);
-        UNROLL for (int n = 0; n < N; n++)
+            sync_block();
+        }
+        multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
+        multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
+        UNROLL for (int m = 0; m < N; m++)
             UNROLL for (int e = 0; e < 4; e++)
             {
-                int row = mine + g + e / 2 * 8, k = n * 8 + 2 * t + e % 2;
+                int row = mine + g + e / 2 * 8, k = m * 8 + 2 * t + e % 2;
                 float factor = a.drops ? mask_factor<KEYS>(a, mask, row, k) : 1.0f;
-                gradient(a, z.lse + at, a.delta + at, i + row, j + k, factor, s[n][e], dp[n][e]);
+                gradient(scale, lse[e / 2], delta[e / 2], factor,
+                         !partly || sees(z, i + row, j + k), s[m][e], dp[m][e]);
             }
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
@@ -143,16 +209,17 @@ template <class T, int D>
 static cudaError_t backward_of(cudaStream_t stream, const float *delta,
                                const struct zinf_attention *z)
 {
-    const size_t row_bytes = tile_of<T, D>::bytes_per_row;
+    const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
     attention_args args = attention_args_of(z, delta);
     cudaError_t error =
         launch(attention_mma_dkv_kernel<T, D>, head_grid(z, z->n_kv_heads, DKV_KEYS),
-               dim3(dkv_tile<D>::threads), 2 * (DKV_KEYS + dkv_tile<D>::rows) * row_bytes, stream,
-               args);
+               dim3(dkv_tile<D>::threads), 2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>),
+               stream, args);
     if (error != cudaSuccess)
         return error;
     return launch(attention_mma_dq_kernel<T, D>, head_grid(z, z->n_heads, DQ_ROWS),
-                  dim3(DQ_THREADS), 2 * (DQ_ROWS + dq_tile<D>::keys) * row_bytes, stream, args);
+                  dim3(DQ_THREADS), 2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream,
+                  args);
 }
 
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,

@@ -13,43 +13,45 @@ template <int D> struct forward_tile {
     static const int keys = D <= 128 ? 64 : 32, split = D <= 128 ? 1 : 2, threads = 128 * split;
 };
 
-/* What a lane keeps of its two rows. */
+/* What a lane keeps of its two rows: the maximum in base 2, the sum of what this lane saw. */
 struct running {
     float max[2], sum[2];
 };
 
-/* Scores of one warp, scaled; those that a row may not see become -infinity. */
+/* Scores that a row may not see become -infinity: row and j are a lane's first. */
 template <int N>
-DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], float scale, int64_t row,
-                        int64_t j)
+DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_t row, int64_t j)
 {
-    int t = lane_id() % 4;
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-        {
-            int64_t key = j + n * 8 + 2 * t + e % 2, query = row + e / 2 * 8;
-            bool seen = key < z.seq && (!z.causal || key <= query);
-            s[n][e] = seen ? s[n][e] * scale : -INFINITY;
-        }
+    const int64_t left = z.seq - j;
+    const int first = 2 * (lane_id() % 4), keys = left < 8 * N ? (int)left : 8 * N;
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        const int64_t up_to = row + 8 * r - j + 1;
+        const int seen = z.causal && up_to < keys ? (int)up_to : keys;
+        UNROLL for (int n = 0; n < N; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+                s[n][2 * r + e] = n * 8 + first + e < seen ? s[n][2 * r + e] : -INFINITY;
+    }
 }
 
-/* Scores become exp2(score - max); out follows the new maximum. */
+/* Scores become exp2(score scale - max); out follows the new maximum. */
 template <int N, int M>
-DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows)
+DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, float scale)
 {
     UNROLL for (int r = 0; r < 2; r++)
     {
-        float top = rows.max[r], total = 0.0f;
+        float top = s[0][2 * r], total = 0.0f;
         UNROLL for (int n = 0; n < N; n++)
             top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
+        top = fmaxf(rows.max[r], top * scale);
         /* A row that has seen no key yet: 0 keeps infinity from meeting itself. */
-        float base = top == -INFINITY ? 0.0f : top, shrink = exp2f(rows.max[r] - base);
+        float base = top == -INFINITY ? 0.0f : top, shrink = exp2_near(rows.max[r] - base);
         UNROLL for (int n = 0; n < N; n++)
         {
-            s[n][2 * r] = exp2f(s[n][2 * r] - base);
-            s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] - base);
+            s[n][2 * r] = exp2_near(fused(s[n][2 * r], scale, -base));
+            s[n][2 * r + 1] = exp2_near(fused(s[n][2 * r + 1], scale, -base));
             total += s[n][2 * r] + s[n][2 * r + 1];
         }
         UNROLL for (int m = 0; m < M; m++)
@@ -57,7 +59,7 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows)
             out[m][2 * r] *= shrink;
             out[m][2 * r + 1] *= shrink;
         }
-        rows.sum[r] = rows.sum[r] * shrink + total; /* of this lane; lanes are added at the end */
+        rows.sum[r] = rows.sum[r] * shrink + total;
         rows.max[r] = top;
     }
 }
@@ -74,39 +76,55 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
 }
 
 template <class T, int D>
-KERNEL(forward_tile<D>::threads) attention_mma_forward_kernel(attention_args a)
+KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_forward_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
     const int KEYS = forward_tile<D>::keys, THREADS_ = forward_tile<D>::threads;
     const int COLUMNS = D / forward_tile<D>::split, pitch = tile_of<T, D>::pitch;
+    const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
     const struct zinf_attention &z = a.z;
-    T *query = (T *)memory, *key = query + FORWARD_ROWS * pitch, *value = key + KEYS * pitch;
+    T *query = (T *)memory, *tiles = query + FORWARD_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
     const int64_t i = block * FORWARD_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
+    const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
     const int row = mine + lane_id() / 4;
     running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+    left_rows<D, (D <= 128)> left;
     float out[COLUMNS / 8][4];
+    auto fetch = [&](int64_t n) {
+        T *key = tiles + n % PLACES * 2 * KEYS * pitch;
+        fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
+        fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
+    };
     clear(out);
-    load_head<T, D, FORWARD_ROWS, THREADS_>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
-    for (int64_t j = 0; j < end; j += KEYS) {
+    fetch_head<T, D, FORWARD_ROWS, THREADS_>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    wait_copies();
+    sync_block();
+    hold(left, query + mine * pitch, pitch);
+    if (PLACES == 2)
+        fetch(0);
+    for (int64_t n = 0; n < n_steps; n++) {
+        const int64_t j = n * KEYS;
+        const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
         float s[KEYS / 8][4];
         clear(s);
-        sync_block();
-        load_head<T, D, KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, kv), j);
-        load_head<T, D, KEYS, THREADS_>(z, value,
-                                        qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads), j);
-        if (a.drops)
+        begin_step<PLACES>(n, n_steps, fetch);
+        if (a.drops) {
             make_mask<FORWARD_ROWS, KEYS, THREADS_>(a, mask, b, head, i, j);
-        sync_block();
-        multiply_rows<KEYS / 8, D>(s, query + mine * pitch, key, pitch);
-        mask_scores(z, s, z.scale * LOG2_E, i + row, j);
-        softmax_tile(s, out, rows);
+            sync_block();
+        }
+        multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
+        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i))
+            mask_scores(z, s, i + row, j);
+        softmax_tile(s, out, rows, z.scale * LOG2_E);
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
@@ -129,7 +147,8 @@ KERNEL(forward_tile<D>::threads) attention_mma_forward_kernel(attention_args a)
 template <class T, int D>
 static cudaError_t forward_of(cudaStream_t stream, const struct zinf_attention *z)
 {
-    size_t bytes = (size_t)(FORWARD_ROWS + 2 * forward_tile<D>::keys) * tile_of<T, D>::bytes_per_row;
+    const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
+    const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
     return launch(attention_mma_forward_kernel<T, D>, head_grid(z, z->n_heads, FORWARD_ROWS),
                   dim3(forward_tile<D>::threads), bytes, stream, attention_args_of(z, NULL));
 }
@@ -140,10 +159,10 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
 }
 
 /* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads. Rows
- * are read 16 bytes at a time. */
+ * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !aligned16(z->qkv) || !aligned16(z->out) ||
+    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->out) ||
         !aligned16(z->d_out) || !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||

@@ -84,9 +84,10 @@ KERNEL(FINISH_THREADS) finish_kernel(finish_args a)
     if (col >= a.cols)
         return;
     const float *from = a.sums + (int64_t)blockIdx.y * a.cols + col;
+    const int64_t pitch = a.n_sums * a.cols;
     float sum = 0.0f;
-    for (int64_t slab = 0; slab < a.slabs; slab++)
-        sum += from[slab * a.n_sums * a.cols];
+    UNROLL_16 for (int64_t slab = 0; slab < a.slabs; slab++)
+        sum += from[slab * pitch];
     float *to = blockIdx.y ? a.to[1] : a.to[0];
     to[col] = sum;
 }

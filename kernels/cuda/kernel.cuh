@@ -31,7 +31,15 @@ struct f16 {
 
 #define DEVICE static __device__ __forceinline__
 #define KERNEL(threads) static __global__ void __launch_bounds__(threads, 1)
+/* The same where so many blocks on a multiprocessor are worth keeping to fewer registers; not on
+ * sm_75, whose code needs more of them. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+#define KERNEL_BESIDE(threads, blocks) KERNEL(threads)
+#else
+#define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
+#endif
 #define UNROLL _Pragma("unroll")
+#define UNROLL_16 _Pragma("unroll 16") /* so many loads on their way */
 #define NO_UNROLL _Pragma("unroll 1") /* where copies of a body would not fit the registers */
 /* The block's dynamic shared memory, 16-byte aligned. */
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
@@ -104,6 +112,44 @@ DEVICE uint32_t multiply_high(uint32_t a, uint32_t b)
 DEVICE int count_bits(uint32_t x)
 {
     return __popc(x);
+}
+/* 2^x by the special unit alone: 2 units in the last place, 0 for -infinity and what is denormal. */
+DEVICE float exp2_near(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* BYTES (4 or 16, and so aligned) from global to shared memory, which are there for this thread
+ * after its wait_copies and for others after a barrier behind it; zeros if not wanted. */
+template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool wanted)
+{
+#if __CUDA_ARCH__ >= 800
+    uint32_t address = (uint32_t)__cvta_generic_to_shared(to);
+    int count = wanted ? BYTES : 0;
+    if (BYTES == 16) /* past the first-level cache: nobody on this multiprocessor reads it again */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(address), "l"(from), "r"(count)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :
+                     : "r"(address), "l"(from), "r"(count)
+                     : "memory");
+#else
+    uint32_t words[BYTES / 4] = {};
+    if (wanted)
+        memcpy(words, __builtin_assume_aligned(from, BYTES), BYTES);
+    memcpy(__builtin_assume_aligned(to, BYTES), words, BYTES);
+#endif
+}
+DEVICE void wait_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
 }
 
 /* Shared memory beyond 48 KiB has to be asked for, per kernel and device; where that fails, the

@@ -122,14 +122,30 @@ DEVICE void pack_a(uint32_t (&a)[4], const float (&left)[4], const float (&right
     a[3] = pack<T>(right[2], right[3]);
 }
 
+/* A warp's 16 rows that many products have on the left: held in registers, or, where these would
+ * not do, read from shared memory each time. */
+template <int DEPTH, bool HELD> struct left_rows {
+    uint32_t held[HELD ? DEPTH / 16 : 1][4];
+};
+template <int DEPTH, bool HELD, class T>
+DEVICE void hold(left_rows<DEPTH, HELD> &rows, const T *a, int pitch)
+{
+    UNROLL for (int k = 0; HELD && k < DEPTH; k += 16)
+        load_matrices<false>(rows.held[HELD ? k / 16 : 0], row_of_a(a + k, pitch));
+}
+
 /* c[N][4] (16 x 8 N) += A B^T over DEPTH: rows of a at a[16][pitch], of b at b[8 N][pitch]. */
-template <int N, int DEPTH, class T>
-DEVICE void multiply_rows(float (&c)[N][4], const T *a, const T *b, int pitch)
+template <int N, int DEPTH, bool HELD, class T>
+DEVICE void multiply_rows(float (&c)[N][4], const left_rows<DEPTH, HELD> &rows, const T *a,
+                          const T *b, int pitch)
 {
     UNROLL for (int k = 0; k < DEPTH; k += 16)
     {
         uint32_t left[4], right[4];
-        load_matrices<false>(left, row_of_a(a + k, pitch));
+        if (HELD)
+            memcpy(left, rows.held[HELD ? k / 16 : 0], sizeof left);
+        else
+            load_matrices<false>(left, row_of_a(a + k, pitch));
         UNROLL for (int n = 0; n < N; n += 2)
         {
             load_matrices<false>(right, row_of_b(b + n * 8 * pitch + k, pitch));

@@ -151,7 +151,8 @@ KERNEL(SUM_THREADS) sum_squares_kernel(sum_args a)
     const uint64_t first = part * ZINF_SUM_BLOCK;
     double sum = 0.0;
     /* A square of fp32 is exact, so that a fused addition rounds as the CPU's does. */
-    for (int k = 0; k < ZINF_SUM_BLOCK; k += SUM_LANES) {
+    UNROLL_16 for (int k = 0; k < ZINF_SUM_BLOCK; k += SUM_LANES)
+    {
         uint64_t i = first + k + lane;
         double x = i < a.n ? (double)a.x[i] : 0.0;
         sum += x * x;

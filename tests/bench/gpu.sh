@@ -1,28 +1,35 @@
 #!/usr/bin/env bash
-# All that a machine with a GPU can say about zinf's CUDA device, in about 10 minutes: the GPU's part
-# of the test suite, the same under compute-sanitizer, the benches, losses against the host device
-# and a second run, GPT-2 XL with and without offload at several batch sizes, and PyTorch beside it.
-# Every phase has a time limit, goes on after a failure and leaves its files in RESULTS; the last
-# lines are a summary. Status 1 if a phase failed.
+# All that a machine with a GPU can say about zinf's CUDA device, in less than 10 minutes: the GPU's
+# part of the test suite, losses against the host device and a second run, GPT-2 XL with and without
+# offload at several batch sizes, PyTorch beside it, the benches, and the tests under
+# compute-sanitizer. A phase goes on after a failure; a command ends at its own limit or at that of
+# all, and what is left then is left out and said. RESULTS has summary.txt, which also goes to
+# standard output, and all logs in logs.tar.gz, made anew after every phase. Status 1 if a phase
+# failed.
 #
 # usage: gpu.sh BUILD RESULTS [PHASE...]
 #   BUILD    a build folder with the CUDA module and `make check` programs, or a bundle of it
 #            (scripts/bundle.sh)
-#   RESULTS  a folder to write to; needs 10 GB for the models
-#   PHASE    suite sanitizer bench losses xl torch (default: these); curve: xl at more batch sizes
+#   RESULTS  a folder to write to
+#   PHASE    suite losses xl torch bench sanitizer (default: these); curve: xl at more batch sizes
 #
+#   SECONDS_LEFT for all phases together (default: 570)
+#   WORK         where a folder of 4 GB for models and logs is made and removed (default: TMPDIR)
 #   PYTHON       with PyTorch, for the phase torch (default: python3)
+#   TORCH        options of torch_gpt2_gpu.py (default: --compile)
 #   SMALL        arguments of `zinf init` for the phase losses
 #   XL           arguments of `zinf init` for the phases xl and torch (default: --size xl)
 #   XL_SEQ, XL_MICRO, XL_TOKENS   1024, 16 and the tokens of a step, "16384 65536"
 #   XL_DEVICE_MEMORY              24GiB
 set -uo pipefail
+SECONDS=0
 
 [ $# -ge 2 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 build=$(CDPATH='' cd -- "$1" && pwd) || exit 2
 mkdir -p -- "$2" && results=$(CDPATH='' cd -- "$2" && pwd) || exit 2
 shift 2
-[ $# -gt 0 ] || set -- suite sanitizer bench losses xl torch
+[ $# -gt 0 ] || set -- suite losses xl torch bench sanitizer
+seconds_left=${SECONDS_LEFT:-570}
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python3}
 xl_seq=${XL_SEQ:-1024} xl_micro=${XL_MICRO:-16}
@@ -33,16 +40,30 @@ zinf=$build/zinf
 for module in "${ZINF_CUDA_MODULE:-}" "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so"; do
     [ -z "$module" ] || [ ! -f "$module" ] || break
 done
-export ZINF_CUDA_MODULE=$module BUILDDIR=$results/work SRCDIR=${SRCDIR:-$here/../..}
-export XDG_CACHE_HOME=$results/cache
-mkdir -p "$BUILDDIR/tests"
+work=$(mktemp -d "${WORK:-${TMPDIR:-/tmp}}/zinf-gpu.XXXXXX") || exit 2
+summary=$results/summary.txt logs=$work/logs
+mkdir -p "$logs" "$work/tests" || exit 2
+trap 'rm -rf -- "${work:?}"' EXIT
+export ZINF_CUDA_MODULE=$module BUILDDIR=$work SRCDIR=${SRCDIR:-$here/../..}
+export XDG_CACHE_HOME=$work/cache
 failed=
 
-say() { printf '\n== %s (%s)\n' "$*" "$(date -u +%T)" | tee -a "$results/summary.txt"; }
-note() { printf '%s\n' "$*" | tee -a "$results/summary.txt"; }
+say() { printf '\n== %s (%s, %d s)\n' "$*" "$(date -u +%T)" $SECONDS | tee -a "$summary"; }
+note() { printf '%s\n' "$*" | tee -a "$summary"; }
 fail() { note "FAILED: $*"; failed=1; }
+# A command for at most so many seconds, and no longer than there is time for all; 124: it ran out.
+limited() { # seconds, command...
+    local most=$1
+    shift
+    [ $((seconds_left - SECONDS)) -ge "$most" ] || most=$((seconds_left - SECONDS))
+    [ "$most" -gt 0 ] || return 124
+    timeout "$most" "$@"
+}
+is_late() {
+    [ $SECONDS -ge "$seconds_left" ] && note "left out for want of time: $*"
+}
 
-: >"$results/summary.txt"
+: >"$summary"
 {
     date -u
     nvidia-smi 2>&1 | head -n 20
@@ -50,9 +71,9 @@ fail() { note "FAILED: $*"; failed=1; }
         --format=csv 2>&1
     lscpu | sed -n '/Model name/p;/^CPU(s)/p'
     "$zinf" report 2>&1
-} >"$results/machine.txt"
-grep -h '^cuda' "$results/machine.txt" | tee -a "$results/summary.txt"
-if grep -q '^cuda  *not used' "$results/machine.txt"; then
+} >"$logs/machine.txt"
+grep -h '^cuda' "$logs/machine.txt" | tee -a "$summary"
+if grep -q '^cuda  *not used' "$logs/machine.txt"; then
     note "there is no GPU to check"
     exit 1
 fi
@@ -63,8 +84,9 @@ suite() {
     local test log n
     for test in "$build"/tests/cuda_*_test; do
         case $test in *cuda_standin_*) continue ;; esac
-        log=$results/suite-$(basename "$test").txt
-        timeout 60 "$test" >"$log" 2>&1 || fail "$(basename "$test") (see $log)"
+        ! is_late "$(basename "$test")" || continue
+        log=$logs/suite-$(basename "$test").txt
+        limited 60 "$test" >"$log" 2>&1 || fail "$(basename "$test") (see ${log##*/})"
         n=$(grep -c '^ok' "$log")
         note "$(basename "$test"): $n ok, $(grep -c '^not ok' "$log") not, $(grep -c '# SKIP' "$log") skipped"
     done
@@ -79,29 +101,33 @@ sanitizer() {
     for tool in memcheck racecheck initcheck; do
         for test in update rows elementwise attention; do
             [ $tool != initcheck ] || [ $test != attention ] || continue
-            log=$results/sanitizer-$tool-$test.txt
-            timeout 25 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            ! is_late "$tool, $test" || continue
+            log=$logs/sanitizer-$tool-$test.txt
+            limited 25 compute-sanitizer --tool "$tool" --error-exitcode 9 \
                 "$build/tests/cuda_${test}_test" >"$log" 2>&1
             case $? in
             0) note "$tool, $test: clean" ;;
             124) note "$tool, $test: not done after 25 s" ;;
-            *) fail "$tool, $test (see $log)" ;;
+            *) fail "$tool, $test (see ${log##*/})" ;;
             esac
         done
     done
 }
 
 bench() {
-    local log=$results/bench.txt
+    local log=$logs/bench.txt
     {
-        timeout 60 "$zinf" bench pcie
-        timeout 60 "$zinf" bench gemm --device cuda --type bf16
-        timeout 60 "$zinf" bench gemm --device cuda --type fp16
-        ZINF_CUDA_TF32=1 timeout 60 "$zinf" bench gemm --device cuda --type fp32
-        timeout 60 "$zinf" bench attention --device cuda
-        timeout 60 "$zinf" bench attention --device cuda --batch 4 --seq 4096 --head-dim 128 --heads 16
-    } >"$log" 2>&1 || fail "bench (see $log)"
-    cat "$log" >>"$results/summary.txt"
+        limited 30 "$zinf" bench pcie || fail "bench pcie"
+        limited 30 "$zinf" bench gemm --device cuda --type bf16 || fail "bench gemm"
+        limited 30 "$zinf" bench gemm --device cuda --type fp16 || fail "bench gemm, fp16"
+        ZINF_CUDA_TF32=1 limited 30 "$zinf" bench gemm --device cuda --type fp32 ||
+            fail "bench gemm, fp32"
+        limited 30 "$zinf" bench attention --device cuda || fail "bench attention"
+        limited 30 "$zinf" bench attention --device cuda --batch 4 --seq 4096 --head-dim 128 \
+            --heads 16 || fail "bench attention, long"
+    } >"$log" 2>&1
+    cat "$log"
+    cat "$log" >>"$summary"
 }
 
 # ---- trainings ----
@@ -112,7 +138,7 @@ train() {
     shift 4
     rm -rf "${folder:?}/$name"
     printf '%s\n' "$config" >"$folder/$name.json"
-    timeout "$limit" "$zinf" train --model "$folder/model" --data "$results/text.txt" \
+    limited "$limit" "$zinf" train --model "$folder/model" --data "$work/text.txt" \
         --config "$folder/$name.json" --log "$folder/$name.jsonl" --progress none --dropout 0 \
         --output "$folder/$name" "$@" >"$folder/$name.txt" 2>&1
     local status=$?
@@ -131,18 +157,18 @@ config_of() { # places of parameters and optimizer, micro-batch, accumulation
 number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$2"; }
 
 make_text() {
-    [ -s "$results/text.txt" ] ||
+    [ -s "$work/text.txt" ] ||
         awk 'BEGIN { srand(1); for (i = 0; i < 400000; i++) printf "%c%s", 97 + int(rand() * 26),
-            i % 7 ? "" : i % 91 ? " " : "\n" }' >"$results/text.txt"
+            i % 7 ? "" : i % 91 ? " " : "\n" }' >"$work/text.txt"
 }
 
 # 50 steps of a small model in bf16: the GPU twice, offloaded, and the host.
 losses() {
-    local folder=$results/losses name
+    local folder=$logs/losses name
     mkdir -p "$folder"
     make_text
     # shellcheck disable=SC2086
-    "$zinf" init --arch gpt2 ${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256} \
+    limited 30 "$zinf" init --arch gpt2 ${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256} \
         --output "$folder/model" >"$folder/init.txt" 2>&1 || { fail "losses: init"; return; }
     set -- --steps "${LOSS_STEPS:-50}" --seq-len 64
     train "$folder" cuda "$(config_of none none 4 1)" 60 --device cuda "$@" || fail "losses: cuda"
@@ -158,7 +184,7 @@ losses() {
         { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d }
         END { printf "%d steps, largest distance from the host device: %.2g (bf16: 2^-8 = %.2g)\n",
                   NR, most, 2 ^ -8; exit !(NR && most <= 2 ^ -8) }' |
-        tee -a "$results/summary.txt" || fail "losses leave the host device's"
+        tee -a "$summary" || fail "losses leave the host device's"
 }
 
 # Tokens a second of the steps but the first two: one is measured serially, one fills lanes.
@@ -168,15 +194,15 @@ rate() {
 }
 
 make_xl() {
-    mkdir -p "$results/xl"
+    mkdir -p "$logs/xl"
     # shellcheck disable=SC2086
-    [ -s "$results/xl/model/config.json" ] ||
-        "$zinf" init --arch gpt2 ${XL:---size xl} --dtype bf16 --output "$results/xl/model" \
-            >"$results/xl/init.txt" 2>&1 || { fail "xl: init"; return 1; }
+    [ -s "$logs/xl/model/config.json" ] ||
+        limited 90 "$zinf" init --arch gpt2 ${XL:---size xl} --dtype bf16 \
+            --output "$logs/xl/model" >"$logs/xl/init.txt" 2>&1 || { fail "xl: init"; return 1; }
 }
 
 xl() {
-    local folder=$results/xl tokens micro accumulate way places memory
+    local folder=$logs/xl tokens micro accumulate way places memory
     make_text
     make_xl || return
     for tokens in ${1:-$xl_tokens}; do
@@ -187,11 +213,12 @@ xl() {
             set -- $way
             places="$2 $3" memory=$4
             name=$1-$tokens
+            ! is_late "$name" || continue
             set -- --steps 5 --seq-len "$xl_seq" --device cuda
             [ "$memory" = 0 ] || set -- "$@" --device-memory "$memory"
             # shellcheck disable=SC2086
             train "$folder" "$name" "$(config_of $places $micro $accumulate)" \
-                "${XL_LIMIT:-75}" "$@" || fail "xl: $name (see $folder/$name.txt)"
+                "${XL_LIMIT:-75}" "$@" || fail "xl: $name (see xl/$name.txt)"
             note "$name: $(rate "$folder/$name.jsonl") tokens/s"
         done
     done
@@ -204,21 +231,27 @@ curve() {
 torch() {
     make_xl || return
     # shellcheck disable=SC2086
-    timeout 120 "$python" "$here/torch_gpt2_gpu.py" --model "$results/xl/model/config.json" \
-        --seq-len "$xl_seq" --micro-batch "$xl_micro" --compile \
-        >"$results/torch.json" 2>"$results/torch.txt" || fail "torch (see $results/torch.txt)"
-    cat "$results/torch.json" >>"$results/summary.txt"
+    limited 150 "$python" "$here/torch_gpt2_gpu.py" --model "$logs/xl/model/config.json" \
+        --seq-len "$xl_seq" --micro-batch "$xl_micro" ${TORCH:---compile} \
+        >"$logs/torch.json" 2>"$logs/torch.txt" || fail "torch (see torch.txt)"
+    tee -a "$summary" <"$logs/torch.json"
+}
+
+# Logs alone: no weights.
+pack() {
+    tar -C "$work" --exclude='*.safetensors' -czf "$results/logs.tar.gz" logs
 }
 
 for phase; do
     case $phase in
     suite | sanitizer | bench | losses | xl | curve | torch)
         say "$phase"
-        "$phase"
+        is_late "$phase" || "$phase"
+        pack
         ;;
     *) fail "unknown phase $phase" ;;
     esac
 done
 say "done"
-rm -rf "$results/xl/model" "$BUILDDIR"
+pack
 [ -z "$failed" ]

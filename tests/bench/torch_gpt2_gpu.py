@@ -55,28 +55,35 @@ class Model(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
 
 
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def measure(args, config, micro, accumulate):
-    model = Model(config).cuda()
+    model = Model(config).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     forward = torch.compile(model) if args.compile else model
     seconds = []
     for step in range(args.warmup + args.steps):
-        torch.cuda.synchronize()
+        wait(args.device)
         start = time.perf_counter()
         for _ in range(accumulate):
-            ids = torch.randint(config["vocab_size"], (micro, args.seq_len + 1), device="cuda")
-            with torch.autocast("cuda", dtype=torch.bfloat16):
+            ids = torch.randint(config["vocab_size"], (micro, args.seq_len + 1),
+                                device=args.device)
+            with torch.autocast(args.device, dtype=torch.bfloat16):
                 loss = forward(ids[:, :-1], ids[:, 1:].contiguous(), args.checkpoint)
             (loss / accumulate).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
+        wait(args.device)
         if step >= args.warmup:
             seconds.append(time.perf_counter() - start)
     return {"tokens_per_second": micro * accumulate * args.seq_len / statistics.median(seconds),
             "seconds": seconds, "micro_batch": micro, "accumulate": accumulate,
-            "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item()}
+            "peak_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else None,
+            "loss": loss.item()}
 
 
 def main():
@@ -87,6 +94,7 @@ def main():
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--warmup", type=int, default=3)
+    p.add_argument("--device", default="cuda", help="cpu: a trial of this script")
     p.add_argument("--compile", action="store_true")
     p.add_argument("--checkpoint", action="store_true", help="recompute activations")
     args = p.parse_args()
@@ -94,8 +102,8 @@ def main():
     torch.manual_seed(1)
     with open(args.model) as file:
         config = json.load(file)
-    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(),
-              "compile": args.compile}
+    gpu = torch.cuda.get_device_name() if args.device == "cuda" else "none"
+    result = {"torch": torch.__version__, "gpu": gpu, "compile": args.compile}
     micro, accumulate = args.micro_batch, args.accumulate
     while True:  # the largest micro-batch that fits
         try:

@@ -8,14 +8,23 @@
 
 #include <stdlib.h>
 
-enum { MAX_THREADS = 1024, WARP = 32, WARPS = MAX_THREADS / WARP };
+enum { MAX_THREADS = 1024, WARP = 32, WARPS = MAX_THREADS / WARP, MAX_COPIES = 64 };
 enum state { READY, AT_BLOCK, AT_WARP, GONE };
+
+/* An asynchronous copy that has not been made. */
+struct late_copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t bytes;
+};
 
 struct lane {
     struct fiber fiber;
     enum state state;
     struct simt_index index;
     unsigned n_warp, n_block; /* operations so far; their parity chooses the buffer */
+    struct late_copy copies[MAX_COPIES];
+    int n_copies;
 };
 
 struct simt_index threadIdx, blockIdx, blockDim, gridDim;
@@ -63,11 +72,41 @@ const simt_words *simt_sync_warp(const uint32_t *words, int n)
     return (const simt_words *)buffer;
 }
 
+static void make_copy(const struct late_copy *c)
+{
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, 0, c->bytes);
+}
+
+void simt_copy_async(void *to, const void *from, size_t bytes, bool wanted)
+{
+    struct lane *lane = &lanes[current];
+    struct late_copy copy = {to, wanted ? from : NULL, bytes};
+    if ((uintptr_t)to % bytes || (wanted && (uintptr_t)from % bytes))
+        standin_fault(cudaErrorIllegalAddress, "a copy of %zu bytes that is not aligned", bytes);
+    if (lane->n_copies == MAX_COPIES || !standin_random(4))
+        make_copy(&copy);
+    else
+        lane->copies[lane->n_copies++] = copy;
+}
+
+void simt_wait_copies(void)
+{
+    struct lane *lane = &lanes[current];
+    while (lane->n_copies)
+        make_copy(&lane->copies[--lane->n_copies]);
+}
+
 static void thread_main(void *argument)
 {
     (void)argument;
     for (;;) {
         body(body_args);
+        if (lanes[current].n_copies)
+            standin_fault(cudaErrorIllegalAddress, "a copy that no thread waits for");
+        lanes[current].n_copies = 0;
         leave(GONE);
     }
 }

@@ -33,13 +33,18 @@ bool simt_sync_block(bool predicate);
 typedef uint32_t simt_words[SIMT_WORDS];
 const simt_words *simt_sync_warp(const uint32_t *words, int n);
 int simt_lane(void);
+/* Made at random now or when this thread waits; zeros if not wanted. */
+void simt_copy_async(void *to, const void *from, size_t bytes, bool wanted);
+void simt_wait_copies(void);
 
 #ifdef __cplusplus
 }
 
 #define DEVICE static inline __attribute__((unused))
 #define KERNEL(threads) static void
+#define KERNEL_BESIDE(threads, blocks) static void
 #define UNROLL
+#define UNROLL_16
 #define NO_UNROLL
 #define SHARED_MEMORY(name) unsigned char *name = (unsigned char *)simt_shared_memory()
 #define __shared__ static
@@ -124,6 +129,18 @@ DEVICE uint32_t multiply_high(uint32_t a, uint32_t b)
 DEVICE int count_bits(uint32_t x)
 {
     return __builtin_popcount(x);
+}
+DEVICE float exp2_near(float x)
+{
+    return exp2f(x);
+}
+template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool wanted)
+{
+    simt_copy_async(to, from, BYTES, wanted);
+}
+DEVICE void wait_copies()
+{
+    simt_wait_copies();
 }
 
 template <class Args> struct simt_call {
