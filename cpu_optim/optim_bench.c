@@ -104,6 +104,14 @@ static uint64_t step_bytes(const struct zinf_optim_bench *b)
     return b->n * (master + grad) + 2 * moments;
 }
 
+static uint64_t data_bytes(const struct zinf_optim_bench *b)
+{
+    const uint64_t beside = zinf_dtype_bytes(b->grad_dtype) + zinf_dtype_bytes(b->param_dtype);
+    if (b->adafactor) /* factored moments are next to nothing */
+        return b->n * (beside + (b->split_master ? 2 : 4));
+    return b->n * beside + zinf_optim_state_bytes(b->kind, b->moments, b->split_master, b->n);
+}
+
 /* Where everything lies in one block; moments have the room of fp32 whatever their form. */
 struct places {
     size_t master, moment1, moment2, grad, param, scales, workspace, bytes;
@@ -284,6 +292,7 @@ int zinf_optim_bench(struct zinf_optim_bench *bench)
     if (rc)
         return rc;
     bench->bytes = step_bytes(bench);
+    bench->data_bytes = data_bytes(bench);
     if (bench->adafactor) { /* the roof's loop moved other bytes: its speed counts */
         struct zinf_optim_bench roof = *bench;
         roof.adafactor = false;

@@ -24,7 +24,8 @@ struct zinf_optim_bench {
     int repeats; /* rounds of one step and one streaming loop each; the medians count */
     /* out */
     double seconds, roof_seconds;
-    uint64_t bytes; /* read and written by one step */
+    uint64_t bytes;      /* read and written by one step */
+    uint64_t data_bytes; /* of the arrays that it goes over */
     double roof_gb_per_s;
     double ratio; /* roof to step, median of the rounds: 1 is the speed of memory */
 };

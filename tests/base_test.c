@@ -202,6 +202,18 @@ static void test_errors_nest(void)
     CHECK(!strcmp(zinf_error(), "again: outer: inner 1"));
 }
 
+/* At least the caches of one CPU, and not once for each that shares them. */
+static void test_caches(void)
+{
+    long of_one = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    uint64_t bytes = zinf_cache_bytes();
+    if (!bytes || of_one <= 0)
+        SKIP("the system does not say");
+    CHECKF(bytes % (uint64_t)of_one == 0, "%llu bytes, and %ld of one", (unsigned long long)bytes,
+           of_one);
+    CHECK(bytes <= (uint64_t)of_one * (uint64_t)sysconf(_SC_NPROCESSORS_CONF));
+}
+
 int main(void)
 {
     TAP_RUN(test_bf16_round_trip_and_ties);
@@ -215,5 +227,6 @@ int main(void)
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);
     TAP_RUN(test_errors_nest);
+    TAP_RUN(test_caches);
     return tap_done();
 }

@@ -10,16 +10,21 @@ bench() { # status, arguments...
     run "$status" "$zinf" bench "$@"
 }
 gemm_on_host() {
-    bench 0 gemm --device host --m 48 --n 32 --k 40 --threads 1 &&
-        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"bf16"'
+    bench 0 gemm --device host --type fp32 --threads 1 &&
+        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"fp32"'
 }
 gemm_json() {
-    bench 0 gemm --device host --type fp32 --m 16 --n 16 --k 16 --threads 1 --json &&
-        says '"way":' '"flops":' && holds "$kept" '"fp32"'
+    bench 0 gemm --device host --m 16 --n 16 --k 16 --threads 1 --json &&
+        says '"way":' '"flops":' && complains "not kept" && ! holds "$kept" '"bf16"' >/dev/null
 }
 attention_on_host() {
-    bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
+    bench 0 attention --device host --threads 1 &&
         says "forward" "backward" && holds "$kept" '"attention"'
+}
+small_attention() {
+    rm "$kept"
+    bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
+        says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ]
 }
 sizes_go_together() { bench 2 gemm --m 16 && complains "--m, --n and --k go together"; }
 unknown_device() { bench 2 gemm --device tpu && complains "--device tpu"; }
@@ -29,12 +34,14 @@ needs_a_gpu() {
 on_a_gpu() {
     bench 0 gemm --device cuda --m 24 --n 16 --k 32 && bench 0 attention --device cuda --batch 1 \
         --seq 16 --heads 1 --head-dim 32 && bench 0 pcie --size 256KiB --json &&
-        says '"pinned"' '"pageable"' '"to_device"' '"both"' && holds "$kept" '"pcie"'
+        says '"pinned"' '"pageable"' '"to_device"' '"both"' && complains "not kept" &&
+        [ ! -e "$kept" ] && bench 0 pcie --size 16MiB && holds "$kept" '"pcie"'
 }
 
 check "gemm on the host" gemm_on_host
 check "gemm as JSON" gemm_json
 check "attention on the host" attention_on_host
+check "attention of other sizes" small_attention
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device
 if "$zinf" report 2>/dev/null | grep -q '^cuda.*free'; then

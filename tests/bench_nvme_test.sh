@@ -21,7 +21,15 @@ striped_json() {
         says '"read"' '"write"' '"mixed"' '"p99.9"' '"step_seconds"' '"engines"' \
             '"bytes_read":	16777216' '"bytes_written":	8388608' '"queue_depth":	4'
 }
-rates_are_kept() { holds "$kept" '"nvme"' "$work/a\":" "$work/a,$work/b\":" '"mixed"' '"engine"'; }
+little_is_not_kept() { complains "256.00 MiB or more: give more --size" && [ ! -e "$kept" ]; }
+one_mix_is_not_kept() { complains "leave out --read" && [ ! -e "$kept" ]; }
+enough_is_kept() {
+    bench 0 --path "$work/a,$work/b" --size 256MiB --block-size 1MiB --queue-depth 4 \
+        --seconds 0.02 --json && ! complains "not kept" >/dev/null
+}
+rates_are_kept() {
+    holds "$kept" '"nvme"' "$work/a\":" "$work/a,$work/b\":" '"mixed"' '"engine"'
+}
 one_mix() {
     bench 0 --path "$work/a" --size 4MiB --read --block-size 1MiB --queue-depth 2 --seconds 0.02 \
         --engine threads --json && says '"read":' && ! grep -q '"mixed":' "$work/said.out"
@@ -39,8 +47,11 @@ fails() { # words of the message, arguments...
 
 check "text" text_is_whole
 check "JSON of two paths, two jobs" striped_json
-check "rates are kept" rates_are_kept
+check "figures of little data are not kept" little_is_not_kept
 check "one mix" one_mix
+check "nor are those of one mix" one_mix_is_not_kept
+check "data enough" enough_is_kept
+check "rates are kept" rates_are_kept
 check "nothing is left" nothing_left
 check "no path" refuses "--path is missing"
 check "a path that is not there" refuses "$work/none" --path "$work/none"

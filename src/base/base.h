@@ -104,6 +104,8 @@ const char *zinf_isa_name(enum zinf_isa isa);
 /* CPUs that this process may use: affinity mask and cgroup quota, at least 1. OMP_NUM_THREADS is
  * not looked at: a launcher's OMP_NUM_THREADS=1 must not starve us. */
 int zinf_cpu_count(void);
+/* The last-level caches of those CPUs together; 0 where the system does not say. */
+uint64_t zinf_cache_bytes(void);
 
 /* ---- time, sizes, small things ---- */
 

@@ -95,3 +95,66 @@ int zinf_cpu_count(void)
         cpus = quota;
     return cpus > 0 ? cpus : 1;
 }
+
+/* One file of a CPU's cache, without its newline; "" where there is none. */
+static void read_cache(int cpu, int index, const char *name, char text[256])
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%s", cpu, index, name);
+    FILE *file = fopen(path, "r");
+    *text = 0;
+    if (file && fgets(text, 256, file))
+        text[strcspn(text, "\n")] = 0;
+    if (file)
+        fclose(file);
+}
+
+/* The bytes of a CPU's largest level, and which CPUs share it. */
+static uint64_t last_cache(int cpu, char sharers[256])
+{
+    char text[256];
+    uint64_t bytes = 0;
+    int most = 0;
+    for (int index = 0; index < 8; index++) {
+        read_cache(cpu, index, "level", text);
+        int level = atoi(text);
+        if (level <= most)
+            continue;
+        most = level;
+        read_cache(cpu, index, "size", text);
+        bytes = strtoull(text, NULL, 10) << 10;
+        read_cache(cpu, index, "shared_cpu_list", sharers);
+    }
+    return bytes;
+}
+
+/* The first CPU of a list such as "0-3,8" that is in the set. */
+static int first_of(const char *list, const cpu_set_t *set)
+{
+    int first, last, used;
+    for (; sscanf(list, "%d%n", &first, &used) == 1; list += *list == ',') {
+        list += used;
+        last = first;
+        if (sscanf(list, "-%d%n", &last, &used) == 1)
+            list += used;
+        for (int cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, set))
+                return cpu;
+    }
+    return -1;
+}
+
+uint64_t zinf_cache_bytes(void)
+{
+    cpu_set_t set;
+    uint64_t bytes = 0;
+    char sharers[256] = "";
+    if (sched_getaffinity(0, sizeof set, &set))
+        return 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        uint64_t more = CPU_ISSET(cpu, &set) ? last_cache(cpu, sharers) : 0;
+        if (more && first_of(sharers, &set) == cpu) /* once for all that share it */
+            bytes += more;
+    }
+    return bytes;
+}

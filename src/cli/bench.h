@@ -11,6 +11,9 @@
 
 extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie;
 
+/* Prints result, if there is one and code is 0, and frees it; the exit status of the bench. */
+int bench_finish(const struct cli_command *bench, cJSON *result, int code);
+
 /* The cache: one JSON object, "zinf/bench.json" under $XDG_CACHE_HOME or ~/.cache. Every result is
  * an object under section and key, with "date" (UTC) added, such as "nvme" -> "/mnt/ssd" ->
  * {"read": bytes/s, "write": bytes/s, "mixed": bytes/s}. Rates are in bytes, elements or flops a

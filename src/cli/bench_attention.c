@@ -28,6 +28,7 @@ struct attention_args {
     int64_t batch, seq, heads, kv_heads, head_dim, threads;
     double dropout;
     bool all, json;
+    bool own; /* some size is not the usual one */
 };
 
 static int forward(struct bench_device *b, void *context)
@@ -42,6 +43,8 @@ static int backward(struct bench_device *b, void *context)
 
 static void defaults(struct attention_args *a, bool host)
 {
+    a->own =
+        a->batch || a->seq || a->heads || a->kv_heads || a->head_dim || a->dropout > 0 || a->all;
     a->batch = a->batch ? a->batch : host ? 1 : 16;
     a->seq = a->seq ? a->seq : host ? 256 : 1024;
     a->heads = a->heads ? a->heads : host ? 12 : 25;
@@ -104,6 +107,17 @@ static void show(const struct attention_args *a, const char *way, double seconds
     cJSON_AddItemToArray(list, one);
 }
 
+static void keep(const struct bench_device *b, enum zinf_dtype dtype, double forward_flops,
+                 double backward_flops)
+{
+    cJSON *kept = cJSON_CreateObject();
+    cJSON_AddNumberToObject(kept, "forward", forward_flops);
+    cJSON_AddNumberToObject(kept, "backward", backward_flops);
+    cJSON_AddStringToObject(kept, "device", b->device->name);
+    bench_cache_save("attention", zinf_dtype_name(dtype), kept);
+    cJSON_Delete(kept);
+}
+
 static int measure(struct attention_args *a, enum zinf_dtype dtype, struct bench_device *b,
                    cJSON *result)
 {
@@ -127,12 +141,11 @@ static int measure(struct attention_args *a, enum zinf_dtype dtype, struct bench
         return code;
     show(a, "forward", seconds[0], 4 * of_pair / seconds[0], list);
     show(a, "backward", seconds[1], 10 * of_pair / seconds[1], list);
-    cJSON *kept = cJSON_CreateObject();
-    cJSON_AddNumberToObject(kept, "forward", 4 * of_pair / seconds[0]);
-    cJSON_AddNumberToObject(kept, "backward", 10 * of_pair / seconds[1]);
-    cJSON_AddStringToObject(kept, "device", b->device->name);
-    bench_cache_save("attention", zinf_dtype_name(dtype), kept);
-    cJSON_Delete(kept);
+    if (a->own)
+        zinf_log(ZINF_LOG_INFO, "the rates are not kept for zinf estimate, which takes those of "
+                                "the usual sizes: leave out yours for that");
+    else
+        keep(b, dtype, 4 * of_pair / seconds[0], 10 * of_pair / seconds[1]);
     return 0;
 }
 
@@ -185,12 +198,7 @@ static int run(int argc, char **argv)
         return rc > 0 ? CLI_OK : cli_error(&bench_attention, CLI_USAGE);
     cJSON *result = args.json ? cJSON_CreateObject() : NULL;
     rc = open_and_measure(&args, dtype, result);
-    char *text = !rc && result ? cJSON_Print(result) : NULL;
-    if (text)
-        puts(text);
-    cJSON_free(text);
-    cJSON_Delete(result);
-    return rc ? cli_error(&bench_attention, rc == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
+    return bench_finish(&bench_attention, result, rc);
 }
 
 const struct cli_command bench_attention = {"bench attention", "", usage, run};

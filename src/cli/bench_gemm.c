@@ -151,7 +151,10 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     code = bench_device_fill(&b, dtype, workspace + most);
     for (size_t i = 0; !code && i < n; i++)
         code = measure(&b, &shapes[i], dtype, workspace, list, &best);
-    if (!code)
+    if (!code && args->m)
+        zinf_log(ZINF_LOG_INFO, "the rate is not kept for zinf estimate, which takes the best of "
+                                "the usual sizes: leave out --m, --n and --k for those");
+    else if (!code)
         keep(&b, dtype, best);
     bench_device_close(&b);
     return code;
@@ -179,12 +182,7 @@ static int run(int argc, char **argv)
         return rc > 0 ? CLI_OK : cli_error(&bench_gemm, CLI_USAGE);
     cJSON *result = args.json ? cJSON_CreateObject() : NULL;
     rc = measure_all(&args, dtype, result);
-    char *text = !rc && result ? cJSON_Print(result) : NULL;
-    if (text)
-        puts(text);
-    cJSON_free(text);
-    cJSON_Delete(result);
-    return rc ? cli_error(&bench_gemm, rc == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
+    return bench_finish(&bench_gemm, result, rc);
 }
 
 const struct cli_command bench_gemm = {"bench gemm", "", usage, run};

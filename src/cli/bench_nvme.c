@@ -28,6 +28,8 @@ static const char usage[] =
     "  --sweep               try all block sizes and depths, not a few\n"
     "  --json                print one JSON object\n";
 
+#define LEAST_BYTES ((uint64_t)256 << 20) /* as much as a look at a path writes */
+
 struct words {
     const char *path, *engine;
     uint64_t block_bytes;
@@ -117,6 +119,27 @@ static void add_rate(cJSON *object, const struct nvme_bench *bench, enum zinf_ai
                                 zinf_aio_bench_rate(&bench->main[mix]));
 }
 
+/* A little data may never leave the drive's own memory, one mix would take away the others, and
+ * blocks in random order are not what a training moves. */
+static bool is_kept(const struct nvme_bench *bench)
+{
+    char size[16];
+    const char *remedy = NULL;
+    if (bench->bytes < LEAST_BYTES)
+        remedy = "give more --size, or none";
+    for (int mix = 0; mix < NVME_MIXES; mix++)
+        if (!bench->wanted[mix])
+            remedy = "leave out --read, --write and --mixed";
+    if (bench->random)
+        remedy = "leave out --random";
+    if (remedy)
+        zinf_log(ZINF_LOG_INFO,
+                 "the rates are not kept for zinf estimate, which wants all mixes, "
+                 "in order, on %s or more: %s",
+                 zinf_size_format(size, sizeof size, LEAST_BYTES), remedy);
+    return !remedy;
+}
+
 /* Under the paths joined with commas, and what the short look at each of several said. */
 static void save(const struct nvme_bench *bench)
 {
@@ -169,7 +192,8 @@ static int run(int argc, char **argv)
     }
     code = nvme_measure(bench);
     if (!code) {
-        save(bench);
+        if (is_kept(bench))
+            save(bench);
         if (bench->json)
             code = print_json(bench);
         else

@@ -5,6 +5,7 @@
 #include "cli/bench.h"
 #include "cpu_optim/optim_bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -17,7 +18,7 @@ static const char usage[] =
     "  --form NAME ...       how state is kept (default fp32): fp32, bf16, bf16-random, 8bit for\n"
     "                        the moments, and split, split-bf16, split-bf16-random, split-8bit\n"
     "                        where the master is the parameter and 16 bits more; or all\n"
-    "  --elements N          parameters (default 33554432)\n"
+    "  --elements N          parameters (default 33554432, or more where caches are large)\n"
     "  --threads N           default: all CPUs of this process\n"
     "  --repeats N           rounds, whose median counts (default 11)\n"
     "  --json                one JSON object\n";
@@ -53,6 +54,21 @@ static bool has_form(int optimizer, const struct form *form)
     if (form->moments == ZINF_OPTIM_MOMENTS_8BIT)
         return optimizer == ZINF_OPTIM_ADAMW;
     return form->moments == ZINF_OPTIM_MOMENTS_F32 || optimizer < ZINF_OPTIM_KINDS;
+}
+
+/* A streaming loop over so many times the caches hardly finds anything in them. */
+#define CACHES 4
+#define LEAST_ELEMENT_BYTES 6 /* of all optimizers and forms: Adafactor's, split */
+
+static uint64_t least_data_bytes(void)
+{
+    return CACHES * zinf_cache_bytes();
+}
+
+static int64_t default_elements(void)
+{
+    uint64_t enough = least_data_bytes() / LEAST_ELEMENT_BYTES + 1;
+    return enough > 1 << 25 ? (int64_t)zinf_align_up(enough, 1 << 20) : 1 << 25;
 }
 
 /* ---- options ---- */
@@ -118,7 +134,23 @@ static void print_result(const char *name, const char *form, const struct zinf_o
     fflush(stdout);
 }
 
-/* Keeps the rates for zinf estimate and, with --json, adds the result to list. */
+/* Data that the CPU's caches hold says nothing about a training's. */
+static void keep(const char *key, const struct zinf_optim_bench *b, const cJSON *rates)
+{
+    char data[16], caches[16];
+    if (b->data_bytes >= least_data_bytes()) {
+        bench_cache_save("optim", key, rates);
+        return;
+    }
+    double elements = (double)b->n * (double)least_data_bytes() / (double)b->data_bytes;
+    zinf_log_once(ZINF_LOG_INFO, "bench-small",
+                  "%s is not kept for zinf estimate: its %s are not %d times the CPU's caches of "
+                  "%s; give --elements %.0f or more",
+                  key, zinf_size_format(data, sizeof data, b->data_bytes), CACHES,
+                  zinf_size_format(caches, sizeof caches, zinf_cache_bytes()), ceil(elements));
+}
+
+/* Keeps the rates and, with --json, adds the result to list. */
 static int record(cJSON *list, const char *name, const char *form, const struct zinf_optim_bench *b)
 {
     char key[64];
@@ -130,7 +162,7 @@ static int record(cJSON *list, const char *name, const char *form, const struct 
         return zinf_fail(-ENOMEM, "no memory for the result");
     }
     snprintf(key, sizeof key, "%s/%s", name, form);
-    bench_cache_save("optim", key, kept);
+    keep(key, b, kept);
     if (!list) {
         cJSON_Delete(kept);
         return 0;
@@ -183,9 +215,8 @@ static int measure_all(const struct bench_optim_args *args, cJSON *list)
 
 static int run(int argc, char **argv)
 {
-    struct bench_optim_args args = {.elements = 1 << 25, .repeats = 11};
+    struct bench_optim_args args = {.elements = default_elements(), .repeats = 11};
     cJSON *result = NULL, *list = NULL;
-    char *text = NULL;
     int rc = parse(&args, argc, argv);
     if (rc)
         return rc > 0 ? CLI_OK : cli_error(&bench_optim, CLI_USAGE);
@@ -205,11 +236,7 @@ static int run(int argc, char **argv)
     }
     if (!rc)
         rc = measure_all(&args, list);
-    if (!rc && result && (text = cJSON_Print(result)))
-        puts(text);
-    cJSON_free(text);
-    cJSON_Delete(result);
-    return rc ? cli_error(&bench_optim, rc == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
+    return bench_finish(&bench_optim, result, rc);
 }
 
 const struct cli_command bench_optim = {"bench optim", "", usage, run};

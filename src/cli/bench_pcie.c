@@ -14,6 +14,9 @@ static const char usage[] =
     "  --size SIZE       largest copy (default 64MiB)\n"
     "  --json            one JSON object\n";
 
+/* Training copies whole layers: rates of less say nothing about it. */
+#define LEAST_BYTES ((uint64_t)16 << 20)
+
 enum direction { TO_DEVICE, TO_HOST, BOTH, DIRECTIONS };
 static const char *const names[DIRECTIONS] = {"to_device", "to_host", "both"};
 
@@ -65,8 +68,17 @@ static int measure(struct bench_device *b, struct transfer *t, const char *memor
     return 0;
 }
 
-static void keep(const struct bench_device *b, const char *key, const double rates[DIRECTIONS])
+static void keep(const struct bench_device *b, const char *key, uint64_t bytes,
+                 const double rates[DIRECTIONS])
 {
+    char least[16];
+    if (bytes < LEAST_BYTES) {
+        zinf_log_once(ZINF_LOG_INFO, "bench-small",
+                      "the rates are not kept for zinf estimate: a small copy is mostly its "
+                      "beginning; give --size %s or more",
+                      zinf_size_format(least, sizeof least, LEAST_BYTES));
+        return;
+    }
     cJSON *kept = cJSON_CreateObject();
     for (int d = 0; d < DIRECTIONS; d++)
         cJSON_AddNumberToObject(kept, names[d], rates[d]);
@@ -90,13 +102,13 @@ static int measure_all(struct bench_device *b, uint64_t most, cJSON *list)
     if (!code)
         code = measure(b, &t, "pinned", list, rates);
     if (!code)
-        keep(b, "pinned", rates);
+        keep(b, "pinned", most, rates);
     t.host[0] = pageable;
     t.host[1] = pageable + most;
     if (!code)
         code = measure(b, &t, "pageable", list, rates);
     if (!code)
-        keep(b, "pageable", rates);
+        keep(b, "pageable", most, rates);
     free(pageable);
     return code;
 }
@@ -132,12 +144,7 @@ static int run(int argc, char **argv)
     if (!rc)
         rc = measure_all(&b, most, list);
     bench_device_close(&b);
-    char *text = !rc && result ? cJSON_Print(result) : NULL;
-    if (text)
-        puts(text);
-    cJSON_free(text);
-    cJSON_Delete(result);
-    return rc ? cli_error(&bench_pcie, CLI_FAILED) : CLI_OK;
+    return bench_finish(&bench_pcie, result, rc);
 }
 
 const struct cli_command bench_pcie = {"bench pcie", "", usage, run};
