@@ -84,7 +84,10 @@ for case in "$@"; do
     start=$(date +%s)
     case $case in
         zinf) run_zinf ;;
-        deepspeed-*) "$python" "$here/deepspeed_gpt2.py" "${common[@]}" --offload "${case#*-}" ;;
+        deepspeed-*)
+            # shellcheck disable=SC2086 # several words
+            "$python" "$here/deepspeed_gpt2.py" "${common[@]}" --offload "${case#*-}" \
+                ${DEEPSPEED_OPTIONS:-} ;;
         torch-*) "$python" "$here/torch_mmap_gpt2.py" "${common[@]}" --compute "${case#*-}" ;;
         *) usage ;;
     esac || { echo "$case: failed with status $?" >&2; failed=1; }
