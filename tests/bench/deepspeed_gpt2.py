@@ -42,9 +42,15 @@ def parse_arguments():
     p.add_argument("--clip", type=float, default=1000.0)
     p.add_argument("--sub-group-size", type=int, default=60_000_000,
                    help="elements; the table of tokens is a larger group of its own")
-    p.add_argument("--live-parameters", type=int, default=1_000_000_000,
-                   help="elements that may stay gathered, and the distance of reuse")
-    p.add_argument("--buffer-count", type=int, default=5, help="of parameters on the drive")
+    p.add_argument("--live-parameters", type=int, default=1_000_000,
+                   help="elements that stay gathered, and the distance of reuse: with one rank a "
+                   "gathered parameter on the drive keeps its buffer")
+    p.add_argument("--prefetch", type=int, default=0,
+                   help="elements fetched ahead; with recomputing and parameters on the drive only "
+                   "0 runs: DeepSpeed 0.19.8 else fetches a parameter twice and stops")
+    p.add_argument("--reduce-bucket", type=int, default=90_000_000,
+                   help="elements; the default of 5e8 takes 12 GB more")
+    p.add_argument("--buffer-count", type=int, default=10, help="of parameters on the drive")
     p.add_argument("--state-buffer-count", type=int, default=12, help="of state on the drive")
     p.add_argument("--no-pipeline", dest="pipeline", action="store_false",
                    help="state is read, updated and written in turn")
@@ -75,12 +81,25 @@ def build_config(args):
             "sub_group_size": args.sub_group_size,
             "stage3_max_live_parameters": args.live_parameters,
             "stage3_max_reuse_distance": args.live_parameters,
+            "stage3_prefetch_bucket_size": args.prefetch,
+            "reduce_bucket_size": args.reduce_bucket,
             "offload_param": param,
             "offload_optimizer": state,
         },
         "aio": {"block_size": 1048576, "queue_depth": 32, "intra_op_parallelism": args.threads,
                 "single_submit": False, "overlap_events": True},
     }
+
+
+def initialize(model):
+    """GPT-2's random start; zero.Init leaves every module the start of its own class."""
+    torch.manual_seed(1)
+    for name, parameter in model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+            if parameter.dim() >= 2:
+                parameter.data.normal_(std=0.02)
+            else:
+                parameter.data.fill_(1.0 if ".ln_" in name and name.endswith("weight") else 0.0)
 
 
 def main():
@@ -96,10 +115,10 @@ def main():
                        vocab_size=args.vocab, n_positions=args.context, use_cache=False,
                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                        bos_token_id=args.vocab - 1, eos_token_id=args.vocab - 1)
-    torch.manual_seed(1)
     start = time.perf_counter()
     with deepspeed.zero.Init(config_dict_or_path=config, dtype=torch.bfloat16):
         model = GPT2LMHeadModel._from_config(shape, attn_implementation="sdpa").train()
+    initialize(model)
     model.gradient_checkpointing_enable({"use_reentrant": True})
     engine, *_ = deepspeed.initialize(model=model, config=config,
                                       model_parameters=model.parameters())

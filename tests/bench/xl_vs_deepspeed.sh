@@ -10,11 +10,12 @@
 #   CASE    zinf, torch-bf16, torch-fp32, or deepspeed-PLACE: nvme (parameters and state on the
 #           drive), mixed (parameters in RAM, state on the drive), cpu (both in RAM: 28 GB)
 #           (default: zinf deepspeed-nvme torch-bf16 torch-fp32)
-# ZINF and PYTHON name the programs, STEPS the steps (3), LAYERS the blocks of the Python cases (48),
-# MODEL a folder with GPT-2 XL in bf16 (default: random weights are made). LEAVE=N locks RAM until
-# N GiB are available to the case, so that mapped files have to leave it.
+# ZINF and PYTHON name the programs, STEPS the steps (3), LAYERS the blocks of the Python cases
+# (48), MODEL a folder with GPT-2 XL in bf16 (default: random weights are made), DEEPSPEED_OPTIONS
+# more options of deepspeed_gpt2.py. LEAVE=N locks RAM until N GiB are available to the case, so
+# that mapped files have to leave it.
 set -euo pipefail
-usage() { sed -n 's/^# \{0,1\}//;7,15p' "$0" >&2; exit 2; }
+usage() { sed -n 's/^# \{0,1\}//;7,16p' "$0" >&2; exit 2; }
 [ $# -ge 2 ] || usage
 here=$(cd "$(dirname "$0")" && pwd)
 text=$1 folder=$2
@@ -67,7 +68,8 @@ prepare_model() {
         "$zinf" init --arch gpt2 --size xl --dtype bf16 --output "$source"
     mkdir -p "$folder/model"
     ln -s "$(realpath "$source")"/*.safetensors "$folder/model/"
-    sed 's/\("[a-z]*_pdrop":[[:space:]]*\)[0-9.]*/\10.0/' "$source/config.json" >"$folder/model/config.json"
+    sed 's/\("[a-z]*_pdrop":[[:space:]]*\)[0-9.]*/\10.0/' "$source/config.json" \
+        >"$folder/model/config.json"
 }
 
 run_zinf() {
@@ -84,7 +86,10 @@ for case in "$@"; do
     start=$(date +%s)
     case $case in
         zinf) run_zinf ;;
-        deepspeed-*) "$python" "$here/deepspeed_gpt2.py" "${common[@]}" --offload "${case#*-}" ;;
+        deepspeed-*)
+            # shellcheck disable=SC2086 # several words
+            "$python" "$here/deepspeed_gpt2.py" "${common[@]}" --offload "${case#*-}" \
+                ${DEEPSPEED_OPTIONS:-} ;;
         torch-*) "$python" "$here/torch_mmap_gpt2.py" "${common[@]}" --compute "${case#*-}" ;;
         *) usage ;;
     esac || { echo "$case: failed with status $?" >&2; failed=1; }
