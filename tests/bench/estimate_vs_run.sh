@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # zinf estimate --measure against the training that it speaks of: memory, drive and step time for
-# three shapes and three placements. Prints a table; ratios are run / estimate.
+# three shapes and three placements. Estimate and training take turns, ROUNDS of each; a row has
+# the median estimate, the median of all steps after the first three, their ratio, and beside it
+# how far rounds of one and the same thing were apart: the largest over the smallest of the
+# estimates and of the runs' medians, which is what the machine itself does.
 #
-# usage: estimate_vs_run.sh TEXT FOLDER [STEPS]     FOLDER: on a local drive with 20 GB free
+# usage: estimate_vs_run.sh TEXT FOLDER [STEPS [ROWS]]
+#   FOLDER: on a local drive with 20 GB free   ROWS: a pattern for "SHAPE PARAM/STATE", default .
 set -euo pipefail
 zinf=${ZINF:-zinf}
-text=${1:?usage: estimate_vs_run.sh TEXT FOLDER [STEPS]}
-folder=${2:?usage: estimate_vs_run.sh TEXT FOLDER [STEPS]}
+usage='usage: estimate_vs_run.sh TEXT FOLDER [STEPS [ROWS]]'
+text=${1:?$usage}
+folder=${2:?$usage}
 steps=${3:-8}
+rows=${4:-.}
+rounds=${ROUNDS:-2}
 mkdir -p "$folder/swap"
 
 number() { # file, key: the first such number
@@ -23,45 +30,61 @@ largest() { # of the files of a store, while the training runs
     echo "$most"
 }
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+apart() { sort -g | awk 'NR == 1 { least = $1 } { most = $1 } END { print most / least }'; }
 
-compare() { # name, init options, param device, state device, seq, micro-batch, memory options...
-    local name=$1 init=$2 param=$3 state=$4 seq=$5 micro=$6
-    shift 6
-    [ -e "$folder/$name/config.json" ] ||
-        "$zinf" init --arch gpt2 $init --dtype bf16 --output "$folder/$name" >/dev/null 2>&1
+configure() { # param device, state device, micro-batch
     cat >"$folder/config.json" <<END
-{"train_micro_batch_size_per_gpu": $micro, "gradient_clipping": 1000, "bf16": {"enabled": true},
+{"train_micro_batch_size_per_gpu": $3, "gradient_clipping": 1000, "bf16": {"enabled": true},
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
  "zero_optimization": {"stage": 3,
-  "offload_param": {"device": "$param", "nvme_path": "$folder/swap"},
-  "offload_optimizer": {"device": "$state", "nvme_path": "$folder/swap"}}}
+  "offload_param": {"device": "$1", "nvme_path": "$folder/swap"},
+  "offload_optimizer": {"device": "$2", "nvme_path": "$folder/swap"}}}
 END
-    "$zinf" estimate --model "$folder/$name" --config "$folder/config.json" --seq-len "$seq" "$@" \
+}
+take_turn() { # model, seq, memory options...
+    local model=$1 seq=$2
+    shift 2
+    "$zinf" estimate --model "$model" --config "$folder/config.json" --seq-len "$seq" "$@" \
         --measure --json >"$folder/estimate.json"
-    "$zinf" train --model "$folder/$name" --data "$text" --config "$folder/config.json" \
+    number "$folder/estimate.json" step_seconds >>"$folder/estimated"
+    rm -rf "$folder/output"
+    "$zinf" train --model "$model" --data "$text" --config "$folder/config.json" \
         --seq-len "$seq" --steps "$steps" "$@" --output "$folder/output" --progress none \
         >"$folder/result.json" 2>"$folder/log" &
-    local most
-    most=$(largest $!)
+    largest $! >"$folder/drive"
     wait $!
-    local device host drive seconds peak ran
+    # The first step runs one operation at a time, the second fills the pipeline, and the third may
+    # be of another schedule.
+    tail -n +4 "$folder/output/log.jsonl" | while read -r line; do
+        echo "$line" | number - step_seconds
+    done | tee -a "$folder/ran" | median >>"$folder/medians"
+}
+compare() { # name, init options, param device, state device, seq, micro-batch, memory options...
+    local name=$1 init=$2 where=$3/$4 seq=$5
+    echo "$name $where" | grep -qe "$rows" || return 0
+    [ -e "$folder/$name/config.json" ] ||
+        "$zinf" init --arch gpt2 $init --dtype bf16 --output "$folder/$name" >/dev/null 2>&1
+    configure "$3" "$4" "$6"
+    shift 6
+    rm -f "$folder/estimated" "$folder/ran" "$folder/medians"
+    for _ in $(seq "$rounds"); do
+        take_turn "$folder/$name" "$seq" "$@"
+    done
+    local device host drive
     device=$(grep -A4 '"peak_bytes"' "$folder/estimate.json" | number - device)
     host=$(number "$folder/estimate.json" host)
     drive=$(grep -A4 '"peak_bytes"' "$folder/estimate.json" | number - drive)
-    seconds=$(number "$folder/estimate.json" step_seconds)
-    peak=$(number "$folder/result.json" peak_resident_bytes)
-    # The first step is measured one operation at a time, the second fills the pipeline.
-    ran=$(tail -n +3 "$folder/output/log.jsonl" | while read -r line; do
-        echo "$line" | number - step_seconds
-    done | median)
-    awk -v name="$name" -v where="$param/$state" -v seq="$seq" -v a="$((device + host))" \
-        -v b="$peak" -v c="$drive" -v d="$most" -v e="$seconds" -v f="$ran" 'BEGIN {
+    awk -v name="$name" -v where="$where" -v seq="$seq" -v a="$((device + host))" \
+        -v b="$(number "$folder/result.json" peak_resident_bytes)" -v c="$drive" \
+        -v d="$(cat "$folder/drive")" -v e="$(median <"$folder/estimated")" \
+        -v f="$(median <"$folder/ran")" -v g="$(apart <"$folder/estimated")" \
+        -v h="$(apart <"$folder/medians")" 'BEGIN {
         disk = (c > 0) ? sprintf("%6.3f GB %6.3f", c / 1e9, d / c) : "-"
-        printf("%-8s %-10s %5d  RAM %6.3f GB %6.3f  drive %-18s step %7.3f s %7.3f s %6.3f\n",
-            name, where, seq, a / 1e9, b / a, disk, e, f, f / e) }'
+        printf("%-8s %-10s %5d  %6.3f GB %6.3f  %-18s %7.3f s %7.3f s %6.3f   %5.3f %5.3f\n",
+            name, where, seq, a / 1e9, b / a, disk, e, f, f / e, g, h) }'
     rm -rf "$folder/output"
 }
-echo "shape    param/state  seq  RAM estimated, ratio    drive           step: estimated, run, ratio"
+echo "shape    param/state  seq  RAM estimated, ratio, drive          step: estimated, run, ratio   apart: estimates, runs"
 for shape in "small:--size small" "medium:--size medium --layers 12" "wide:--size xl --layers 8"; do
     name=${shape%%:*} init=${shape#*:}
     compare "$name" "$init" none cpu 256 2
