@@ -1,8 +1,9 @@
 /*
  * calibrate: rates from what operations took. A first step runs one operation at a time and gives
  * them as they are. Later steps correct them: by how much operations of a kind took longer than
- * the simulation of that very program says, and how reads and writes slow each other. When what a
- * step should take has drifted from what its schedule was chosen for, the schedule is made anew.
+ * the simulation of that very program says, and how reads and writes slow each other. The schedule
+ * is chosen again once lanes have overlapped, and when what a step should take has drifted from
+ * what it was chosen for.
  */
 #include "train/trainer.h"
 
@@ -10,11 +11,10 @@
 #include <stdlib.h>
 
 #define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
-#define FIRST_STEPS 8      /* that all correct the rates; then every EVERY-th does */
-#define EVERY 8
-#define WEIGHT 0.4       /* of a step's correction, after the first */
-#define DRIFT 1.2        /* change of the predicted time that asks for a new schedule */
-#define STEPS_BETWEEN 16 /* schedules, at least */
+#define WEIGHT 0.4         /* of a step's correction, after the second */
+#define SECOND_LOOK 2      /* corrections, after which the schedule is chosen again */
+#define DRIFT 1.2          /* change of the predicted time that asks for a new schedule */
+#define STEPS_BETWEEN 16   /* schedules, at least */
 
 void trainer_measure_begin(struct zinf_trainer *t)
 {
@@ -85,7 +85,7 @@ static int simulate(struct zinf_trainer *t, double seconds[OP_KINDS])
 static void correct_rates(struct zinf_trainer *t, const double simulated[OP_KINDS],
                           const struct zinf_lane_times *times)
 {
-    double weight = t->n_calibrated ? WEIGHT : 1;
+    double weight = t->n_calibrated < 2 ? 1.0 / (t->n_calibrated + 1) : WEIGHT;
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
     for (int kind = 0; kind < OP_KINDS; kind++) {
@@ -117,8 +117,7 @@ static int recost(struct zinf_trainer *t)
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
     double simulated[OP_KINDS];
-    bool due = t->n_calibrated < FIRST_STEPS || t->step % EVERY == 0;
-    if (!t->n_ran || !due)
+    if (!t->n_ran)
         return 0;
     if (!t->n_calibrated && times->both_drive_seconds > 0)
         correct_mix(t, times);
@@ -130,5 +129,5 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     code = recost(t);
     double drift = t->predicted_seconds / t->planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || stays ? code : trainer_replan(t);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : trainer_replan(t);
 }

@@ -35,6 +35,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/train_su
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/calibrate_test
+TESTS += tests/calibrate_test
+tests_calibrate_test_SOURCES = tests/calibrate_test.c
+tests_calibrate_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_calibrate_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/checkpoint_test
 TESTS += tests/checkpoint_test
 tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h

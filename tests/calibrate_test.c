@@ -1,0 +1,97 @@
+/*
+ * Rates from what operations took, on a program made by hand: one product and one update side by
+ * side, each of a second alone, which share the CPUs and take two.
+ */
+#include "tap.h"
+#include "train/trainer.h"
+
+#include <math.h>
+
+#define FLOPS 1e9
+#define BYTES 100000000
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-6 * fabs(b);
+}
+
+static void make_program(struct zinf_program *program)
+{
+    struct zinf_op product = {.lane = ZINF_LANE_DEVICE, .kind = OP_BLOCK, .flops = FLOPS};
+    struct zinf_op update = {.lane = ZINF_LANE_HOST, .kind = OP_UPDATE, .bytes = BYTES};
+    struct zinf_uses none = {0};
+    CHECK(!zinf_program_init(program, "both"));
+    CHECK(!zinf_program_add(program, &product, &none));
+    CHECK(!zinf_program_add(program, &update, &none));
+    CHECK(!zinf_program_schedule(program, ZINF_ORDER_ADDED, &(struct zinf_machine){0}));
+}
+
+/* A step in which the two took so long. */
+static void step(struct zinf_trainer *t, double product, double update)
+{
+    struct zinf_lane_times times = {0};
+    trainer_measure_begin(t);
+    trainer_measured(t, &t->gradients.ops[0], product);
+    trainer_measured(t, &t->gradients.ops[1], update);
+    t->ran[0] = &t->gradients;
+    t->n_ran = 1;
+    t->step++;
+    CHECKF(!trainer_calibrate(t, &times), "%s", zinf_error());
+}
+
+/* As a trainer is that has chosen its schedule for good. */
+static void begin(struct zinf_trainer *t, struct zinf_device *device)
+{
+    memset(t, 0, sizeof *t);
+    *device = (struct zinf_device){.host_addressable = true, .n_threads = 2};
+    t->device = device;
+    t->schedule = SCHEDULE_PREFETCH;
+    t->n_calibrated = 2;
+    make_program(&t->gradients);
+    t->rates.seconds[OP_BLOCK] = 1 / FLOPS;
+    t->rates.seconds[OP_UPDATE] = 1.0 / BYTES;
+    trainer_cost_again(t, &t->gradients);
+}
+
+static void check_rates(const struct zinf_trainer *t, double product, double update)
+{
+    const double *seconds = t->rates.seconds;
+    CHECKF(near(seconds[OP_BLOCK] * FLOPS, product), "product: %g", seconds[OP_BLOCK] * FLOPS);
+    CHECKF(near(seconds[OP_UPDATE] * BYTES, update), "update: %g", seconds[OP_UPDATE] * BYTES);
+}
+
+static void test_a_step_as_simulated_changes_nothing(void)
+{
+    struct zinf_trainer t;
+    struct zinf_device device;
+    begin(&t, &device);
+    step(&t, 2, 2);
+    check_rates(&t, 1, 1);
+    CHECKF(near(t.predicted_seconds, 2), "predicted %g", t.predicted_seconds);
+    zinf_program_fini(&t.gradients);
+}
+
+/* The first step counts whole; each of the later ones moves the logarithm by 0.4 of what it says,
+ * and says no more than a factor of 4. */
+static void test_what_a_step_weighs(void)
+{
+    struct zinf_trainer t;
+    struct zinf_device device;
+    begin(&t, &device);
+    t.n_calibrated = 0;
+    step(&t, 4, 4);
+    check_rates(&t, 2, 2);
+    t.n_calibrated = 2;
+    step(&t, 8, 8);
+    check_rates(&t, 2 * pow(2, 0.4), 2 * pow(2, 0.4));
+    step(&t, 1000, 1000);
+    check_rates(&t, 2 * pow(8, 0.4), 2 * pow(8, 0.4));
+    zinf_program_fini(&t.gradients);
+}
+
+int main(void)
+{
+    TAP_RUN(test_a_step_as_simulated_changes_nothing);
+    TAP_RUN(test_what_a_step_weighs);
+    return tap_done();
+}
