@@ -1,21 +1,20 @@
 /*
  * calibrate: rates from what operations took. A first step runs one operation at a time and gives
  * them as they are. Later steps correct them: by how much operations of a kind took longer than
- * the simulation of that very program says, and how reads and writes slow each other. A step speaks
- * for a rate, and the median of the last steps is taken, since a drive or a neighbour can make any
- * one of them slow. The schedule is chosen again once lanes have overlapped, and when what a step
- * should take has drifted from what it was chosen for.
+ * the simulation of that very program says, and how reads and writes slow each other. The schedule
+ * is chosen again once lanes have overlapped, and when what a step should take has drifted from
+ * what it was chosen for.
  */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
-#define FIRST_STEPS 8      /* that all correct the rates; then every EVERY-th does */
-#define EVERY 8
-#define SECOND_LOOK 2    /* corrections, after which the schedule is chosen again */
-#define DRIFT 1.2        /* change of the predicted time that asks for a new schedule */
-#define STEPS_BETWEEN 16 /* schedules, at least */
+#define WEIGHT 0.4         /* of a step's correction, after the second */
+#define SECOND_LOOK 2      /* corrections, after which the schedule is chosen again */
+#define DRIFT 1.2          /* change of the predicted time that asks for a new schedule */
+#define STEPS_BETWEEN 16   /* schedules, at least */
 
 void trainer_measure_begin(struct zinf_trainer *t)
 {
@@ -43,9 +42,9 @@ static void fill_head(struct zinf_rates *rates, const double *work)
 
 void trainer_measure_end(struct zinf_trainer *t)
 {
-    for (int i = 0; i < RATES; i++)
-        if (t->measured_work[i] > LEAST_WORK)
-            t->rates.seconds[i] = t->measured_seconds[i] / t->measured_work[i];
+    for (int kind = 0; kind < RATES; kind++)
+        if (t->measured_work[kind] > LEAST_WORK)
+            t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
     fill_head(&t->rates, t->measured_work);
 }
 
@@ -64,20 +63,6 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
                                   times->busy_seconds[ZINF_LANE_READ], both, r->read_beside_write);
     r->write_beside_read = beside((double)times->bytes[ZINF_LANE_WRITE], r->seconds[OP_WRITE],
                                   times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
-}
-
-double seen_median(struct seen *seen, double value)
-{
-    double sorted[STEPS_SEEN];
-    int n = 0;
-    seen->value[seen->n++ % STEPS_SEEN] = value;
-    for (uint32_t i = 0; i < seen->n && i < STEPS_SEEN; i++) {
-        int at = n++;
-        for (; at > 0 && sorted[at - 1] > seen->value[i]; at--)
-            sorted[at] = sorted[at - 1];
-        sorted[at] = seen->value[i];
-    }
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 static int simulate(struct zinf_trainer *t, double seconds[RATES])
@@ -101,6 +86,7 @@ static int simulate(struct zinf_trainer *t, double seconds[RATES])
 static void correct_rates(struct zinf_trainer *t, const double simulated[RATES],
                           const struct zinf_lane_times *times)
 {
+    double weight = t->n_calibrated < 2 ? 1.0 / (t->n_calibrated + 1) : WEIGHT;
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
     for (int kind = 0; kind < RATES; kind++) {
@@ -108,7 +94,7 @@ static void correct_rates(struct zinf_trainer *t, const double simulated[RATES],
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
         ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;
-        t->rates.seconds[kind] = seen_median(&t->seen_rates[kind], t->rates.seconds[kind] * ratio);
+        t->rates.seconds[kind] *= pow(ratio, weight);
     }
 }
 
@@ -132,8 +118,7 @@ static int recost(struct zinf_trainer *t)
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
     double simulated[RATES];
-    bool due = t->n_calibrated < FIRST_STEPS || t->step % EVERY == 0;
-    if (!t->n_ran || !due)
+    if (!t->n_ran)
         return 0;
     if (!t->n_calibrated && times->both_drive_seconds > 0)
         correct_mix(t, times);

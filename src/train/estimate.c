@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 
 #define MEASURED_LAYERS 2
-/* Two that run one operation at a time, the first of which touches memory for the first time, and
- * those that correct them. */
+/* Two that run one operation at a time, the first of which writes its extents for the first time
+ * and warms the BLAS up, and those that correct them. */
 #define MEASURED_STEPS 7
 
 static int reserve(char **base, uint64_t bytes)

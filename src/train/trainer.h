@@ -118,13 +118,6 @@ enum {
     RATES,
 };
 
-/* A figure as the last steps had it; their median is not moved by one that something disturbed. */
-#define STEPS_SEEN 5
-struct seen {
-    double value[STEPS_SEEN];
-    uint32_t n; /* all that there were; the next is value[n % STEPS_SEEN] */
-};
-
 /* Steps that outlive the process: durable.c. */
 struct durable {
     bool wanted;              /* all state will be on the drive, in two generations */
@@ -205,7 +198,6 @@ struct zinf_trainer {
     bool planned; /* the schedule has been chosen */
     /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
     double measured_seconds[RATES], measured_work[RATES];
-    struct seen seen_rates[RATES];     /* that steps whose lanes overlapped speak for */
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated; /* steps that corrected the rates */
@@ -381,8 +373,6 @@ void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
-/* Adds a figure; the median of the last STEPS_SEEN. */
-double seen_median(struct seen *seen, double value);
 /* estimate.c: address space instead of memory, and a GPU that is not here. */
 int trainer_reserve(struct zinf_trainer *t);
 void trainer_unreserve(struct zinf_trainer *t);
