@@ -1,13 +1,14 @@
 /*
  * schedule_list: list scheduling. The lanes are simulated; each takes, of the operations that are
  * ready and find slots for their buffers, the one that is needed earliest. The order of starting
- * is what scheduling freezes.
+ * is what scheduling freezes. What is ready lies in a heap; an operation that finds no slot is put
+ * aside until the pool that it lacks one of can serve it.
  */
 #include "offload/builder.h"
 
 #include <stdlib.h>
 
-struct ready {
+struct ready { /* a heap, the most urgent first */
     uint32_t *ops;
     uint32_t n;
 };
@@ -23,6 +24,8 @@ struct list {
     uint32_t *touches_left; /* [n_resources] */
     uint32_t *slots_free;   /* [n_pools] */
     zinf_buffer *in_turn;   /* [n_pools] the buffer that gets the next slot, where in order */
+    uint8_t *aside;         /* [n_ops] ready, but without a slot */
+    uint8_t *started;       /* [n_ops] */
     struct ready ready[ZINF_LANES];
     uint32_t active[ZINF_LANES];
     uint32_t *order, n_started;
@@ -45,6 +48,8 @@ static void release(struct list *l)
     free(l->touches_left);
     free(l->slots_free);
     free(l->in_turn);
+    free(l->aside);
+    free(l->started);
     for (int lane = 0; lane < ZINF_LANES; lane++)
         free(l->ready[lane].ops);
 }
@@ -71,6 +76,8 @@ static int prepare(struct list *l)
     l->touches_left = take(l->b->n_resources, sizeof(uint32_t), &good);
     l->slots_free = take(l->b->n_pools, sizeof(uint32_t), &good);
     l->in_turn = take(l->b->n_pools, sizeof(uint32_t), &good);
+    l->aside = take(n, sizeof *l->aside, &good);
+    l->started = take(n, sizeof *l->started, &good);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         l->ready[lane].ops = take(n, sizeof(uint32_t), &good);
         l->active[lane] = NONE;
@@ -115,10 +122,56 @@ static void link_operations(struct list *l)
         l->first_touch[i + 1] += l->first_touch[i];
 }
 
+/* Of two ready operations: the one that was added earlier goes first where they are as urgent. */
+static bool goes_before(const struct list *l, uint32_t a, uint32_t b)
+{
+    return l->urgency[a] < l->urgency[b] || (l->urgency[a] == l->urgency[b] && a < b);
+}
+
 static void push(struct list *l, uint32_t op)
 {
     struct ready *r = &l->ready[l->program->ops[op].lane];
-    r->ops[r->n++] = op;
+    uint32_t at = r->n++;
+    for (; at && goes_before(l, op, r->ops[(at - 1) / 2]); at = (at - 1) / 2)
+        r->ops[at] = r->ops[(at - 1) / 2];
+    r->ops[at] = op;
+}
+
+static uint32_t pop(struct list *l, struct ready *r)
+{
+    uint32_t first = r->ops[0], last = r->ops[--r->n], at = 0;
+    for (uint32_t next; (next = 2 * at + 1) < r->n; at = next) {
+        if (next + 1 < r->n && goes_before(l, r->ops[next + 1], r->ops[next]))
+            next++;
+        if (!goes_before(l, r->ops[next], last))
+            break;
+        r->ops[at] = r->ops[next];
+    }
+    r->ops[at] = last;
+    return first;
+}
+
+static void take_back(struct list *l, uint32_t op)
+{
+    if (!l->aside[op])
+        return;
+    l->aside[op] = 0;
+    push(l, op);
+}
+
+/* A pool may serve an operation that it could not before. */
+static void wake(struct list *l, zinf_pool pool)
+{
+    const struct zinf_builder *b = l->b;
+    if (!l->slots_free[pool])
+        return;
+    if (!b->pools[pool].in_order) {
+        for (uint32_t i = 0; i < b->n_resources; i++)
+            if (b->resources[i].pool == pool && b->resources[i].first != NONE)
+                take_back(l, b->resources[i].first);
+    } else if (l->in_turn[pool] < b->n_resources) {
+        take_back(l, b->resources[l->in_turn[pool]].first);
+    }
 }
 
 /* Whether every buffer that op is the first to use finds a slot. */
@@ -144,33 +197,29 @@ static void take_slots(struct list *l, uint32_t op)
         if (l->b->resources[buffer].first != op)
             continue;
         l->slots_free[pool]--;
-        if (l->b->pools[pool].in_order)
-            l->in_turn[pool] = next_buffer(l->b, pool, buffer + 1);
+        if (!l->b->pools[pool].in_order)
+            continue;
+        l->in_turn[pool] = next_buffer(l->b, pool, buffer + 1);
+        wake(l, pool);
     }
 }
 
 static void start_lane(struct list *l, struct simulation *s, int lane)
 {
     struct ready *r = &l->ready[lane];
-    uint32_t best = NONE;
-    for (uint32_t i = 0; i < r->n; i++) {
-        uint32_t op = r->ops[i];
-        if (best != NONE) {
-            uint32_t now = r->ops[best];
-            if (l->urgency[op] > l->urgency[now] || (l->urgency[op] == l->urgency[now] && op > now))
-                continue;
+    while (r->n) {
+        uint32_t op = pop(l, r);
+        if (!has_slots(l, op)) {
+            l->aside[op] = 1;
+            continue;
         }
-        if (has_slots(l, op))
-            best = i;
-    }
-    if (best == NONE)
+        l->started[op] = 1;
+        take_slots(l, op);
+        l->active[lane] = op;
+        l->order[l->n_started++] = op;
+        simulation_start(s, &l->program->ops[op]);
         return;
-    uint32_t op = r->ops[best];
-    r->ops[best] = r->ops[--r->n];
-    take_slots(l, op);
-    l->active[lane] = op;
-    l->order[l->n_started++] = op;
-    simulation_start(s, &l->program->ops[op]);
+    }
 }
 
 static void end_operation(struct list *l, uint32_t op)
@@ -180,24 +229,27 @@ static void end_operation(struct list *l, uint32_t op)
             push(l, l->after[i]);
     for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {
         zinf_buffer buffer = l->b->touches[i].buffer;
-        if (--l->touches_left[buffer] == 0)
-            l->slots_free[l->b->resources[buffer].pool]++;
+        zinf_pool pool = l->b->resources[buffer].pool;
+        if (--l->touches_left[buffer])
+            continue;
+        l->slots_free[pool]++;
+        wake(l, pool);
     }
 }
 
 static int fail_blocked(const struct list *l)
 {
-    for (int lane = 0; lane < ZINF_LANES; lane++)
-        for (uint32_t i = 0; i < l->ready[lane].n; i++) {
-            uint32_t op = l->ready[lane].ops[i];
-            for (uint32_t k = l->first_touch[op]; k < l->first_touch[op + 1]; k++) {
-                const struct resource *r = &l->b->resources[l->b->touches[k].buffer];
-                if (r->first == op && !l->slots_free[r->pool])
-                    return zinf_fail(-EINVAL, "program %s: %u slots of \"%s\" are too few",
-                                     l->program->name, l->b->pools[r->pool].n_slots,
-                                     l->b->pools[r->pool].name);
-            }
+    for (uint32_t op = 0; op < l->program->n_ops; op++) {
+        if (l->started[op] || l->unmet[op])
+            continue;
+        for (uint32_t k = l->first_touch[op]; k < l->first_touch[op + 1]; k++) {
+            const struct resource *r = &l->b->resources[l->b->touches[k].buffer];
+            if (r->first == op && !l->slots_free[r->pool])
+                return zinf_fail(-EINVAL, "program %s: %u slots of \"%s\" are too few",
+                                 l->program->name, l->b->pools[r->pool].n_slots,
+                                 l->b->pools[r->pool].name);
         }
+    }
     return zinf_fail(-EINVAL, "program %s cannot end", l->program->name);
 }
 
