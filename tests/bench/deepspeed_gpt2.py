@@ -48,12 +48,13 @@ def parse_arguments():
     p.add_argument("--prefetch", type=int, default=0,
                    help="elements fetched ahead; with recomputing and parameters on the drive only "
                    "0 runs: DeepSpeed 0.19.8 else fetches a parameter twice and stops")
-    p.add_argument("--reduce-bucket", type=int, default=90_000_000,
-                   help="elements; the default of 5e8 takes 12 GB more")
-    p.add_argument("--buffer-count", type=int, default=10, help="of parameters on the drive")
-    p.add_argument("--state-buffer-count", type=int, default=12, help="of state on the drive")
-    p.add_argument("--no-pipeline", dest="pipeline", action="store_false",
-                   help="state is read, updated and written in turn")
+    p.add_argument("--reduce-bucket", type=int, default=90_000_000, help="elements")
+    p.add_argument("--buffer-count", type=int, default=7, help="of parameters on the drive")
+    p.add_argument("--state-buffer-count", type=int, default=5,
+                   help="of state on the drive; 12 for --pipeline")
+    p.add_argument("--pipeline", action="store_true",
+                   help="reads and writes of state overlap the update; keeps the moments of the "
+                   "whole model in RAM during the first step (DeepSpeed 0.19.8)")
     p.add_argument("--pin", action="store_true", help="pinned buffers")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     return p.parse_args()
@@ -67,7 +68,7 @@ def build_config(args):
     if param_device == "nvme":  # a buffer holds the largest parameter: the table of tokens
         param |= {"nvme_path": args.folder, "buffer_count": args.buffer_count, "max_in_cpu": 0,
                   "buffer_size": args.vocab * args.hidden + 1024}
-    if state_device == "nvme":  # master, two moments and gradient of a sub-group, three times
+    if state_device == "nvme":  # a buffer holds the master, a moment or the gradient of a sub-group
         state |= {"nvme_path": args.folder, "buffer_count": args.state_buffer_count,
                   "pipeline_read": args.pipeline, "pipeline_write": args.pipeline}
     return {
