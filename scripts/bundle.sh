@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a folder that runs zinf with its CUDA device, its GPU tests and benches on any x86-64 Linux
 # with an NVIDIA driver and CUDA's libraries, without installing anything: the command, the module,
-# the tests, and the shared libraries that are neither the system's nor NVIDIA's.
+# the tests, and the shared libraries that are neither the system's nor NVIDIA's. Beside it the same
+# in one file, FOLDER.tar.gz, which is a third of it on the way to another machine.
 #
 # usage: scripts/bundle.sh BUILD FOLDER     BUILD: a build with the CUDA module, after `make check`
 #                                           programs were made (`make bundle` does both)
@@ -45,4 +46,5 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 exec bash "$here/tests/bench/gpu.sh" "$here" "$@"
 END
 chmod +x "$folder/run-gpu-checks.sh"
-du -sh "$folder"
+tar -C "$(dirname -- "$folder")" -czf "$folder.tar.gz" "$(basename -- "$folder")"
+du -sh "$folder" "$folder.tar.gz"

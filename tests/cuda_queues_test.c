@@ -280,7 +280,7 @@ int main(void)
 {
 #ifndef __SANITIZE_THREAD__
     if (CUDA_RACES) {
-        printf("1..0 # SKIP the compiler has no thread sanitizer that knows fibers\n");
+        printf("1..0 # SKIP not built with the thread sanitizer of gcc\n");
         return 0;
     }
 #endif

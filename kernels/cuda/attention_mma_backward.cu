@@ -39,8 +39,9 @@ DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, 
 
 /* What a step of the loop over queries has in shared memory. */
 template <class T, int D> struct dkv_step {
-    T query[dkv_tile<D>::rows * tile_of<T, D>::pitch], d_out[dkv_tile<D>::rows * tile_of<T, D>::pitch];
-    float lse[dkv_tile<D>::rows], delta[dkv_tile<D>::rows];
+    static const int rows = dkv_tile<D>::rows, elems = rows * tile_of<T, D>::pitch;
+    T query[elems], d_out[elems];
+    float lse[rows], delta[rows];
 };
 
 template <class T, int D>
@@ -58,8 +59,27 @@ DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t
                       from + row_index(z, b, head, wanted ? i + e : 0), wanted);
 }
 
+/* What a warp's scores and dp become: its keys begin at key of the block's, at j of all. */
+template <class T, int D, int N>
+DEVICE void dkv_gradients(const attention_args &a, const dkv_step<T, D> &step,
+                          const uint32_t *mask, int64_t i, int64_t j, int key, float (&s)[N][4],
+                          float (&dp)[N][4])
+{
+    const bool partly = has_unseen(a.z, i, 8 * N, j, DKV_KEYS);
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            int row = n * 8 + 2 * t + e % 2, k = key + g + e / 2 * 8;
+            float factor = a.drops ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
+            gradient(a.z.scale * LOG2_E, step.lse[row] * LOG2_E, step.delta[row], factor,
+                     !partly || sees(a.z, i + row, j + k), s[n][e], dp[n][e]);
+        }
+}
+
 template <class T, int D>
-KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_kernel(attention_args a)
+KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks))
+attention_mma_dkv_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
@@ -74,9 +94,7 @@ KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_k
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
     const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
     const int64_t per_head = (z.seq - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
-    const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, g = lane_id() / 4;
-    const int mine = warp % 4 * 16, t = lane_id() % 4;
-    const float scale = z.scale * LOG2_E;
+    const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
     left_rows<D, (D <= 64)> keys, values;
     auto fetch = [&](int64_t n) {
@@ -98,7 +116,6 @@ KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_k
     for (int64_t n = 0; n < n_steps; n++) {
         const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
         const dkv_step<T, D> &step = steps[n % PLACES];
-        const bool partly = has_unseen(z, i, ROWS_, j, DKV_KEYS);
         float s[N][4], dp[N][4];
         clear(s);
         clear(dp);
@@ -109,14 +126,7 @@ KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_k
         }
         multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
-        UNROLL for (int m = 0; m < N; m++)
-            UNROLL for (int e = 0; e < 4; e++)
-            {
-                int row = m * 8 + 2 * t + e % 2, k = mine + g + e / 2 * 8;
-                float factor = a.drops ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
-                gradient(scale, step.lse[row] * LOG2_E, step.delta[row], factor,
-                         !partly || sees(z, i + row, j + k), s[m][e], dp[m][e]);
-            }
+        dkv_gradients(a, step, mask, i, j, mine, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
@@ -130,6 +140,40 @@ KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_dkv_k
 }
 
 /* ---- dQ ---- */
+
+/* A lane's two rows: lse in base 2, and delta. */
+struct row_stats {
+    float lse[2], delta[2];
+};
+DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int64_t head,
+                       int64_t i)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        const bool wanted = i + 8 * r < a.z.seq;
+        const int64_t at = row_index(a.z, b, head, wanted ? i + 8 * r : 0);
+        stats.lse[r] = wanted ? a.z.lse[at] * LOG2_E : 0.0f;
+        stats.delta[r] = wanted ? a.delta[at] : 0.0f;
+    }
+}
+
+/* What a warp's scores and dp become: its rows begin at row of the block's, at i of all. */
+template <int D, int N>
+DEVICE void dq_gradients(const attention_args &a, const row_stats &stats, const uint32_t *mask,
+                         int64_t i, int64_t j, int row, float (&s)[N][4], float (&dp)[N][4])
+{
+    const bool partly = has_unseen(a.z, i, DQ_ROWS, j, 8 * N);
+    const int t = lane_id() % 4;
+    row += lane_id() / 4;
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            int r = e / 2, k = n * 8 + 2 * t + e % 2;
+            float factor = a.drops ? mask_factor<8 * N>(a, mask, row + 8 * r, k) : 1.0f;
+            gradient(a.z.scale * LOG2_E, stats.lse[r], stats.delta[r], factor,
+                     !partly || sees(a.z, i + row + 8 * r, j + k), s[n][e], dp[n][e]);
+        }
+}
 
 template <class T, int D>
 KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(attention_args a)
@@ -149,9 +193,9 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
     const int64_t n_steps = (end + KEYS - 1) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
     const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
-    const int mine = threadIdx.x / 32 * 16, g = lane_id() / 4, t = lane_id() % 4;
-    const float scale = z.scale * LOG2_E;
-    float d_query[D / 8][4], lse[2] = {}, delta[2] = {};
+    const int mine = threadIdx.x / 32 * 16;
+    row_stats stats;
+    float d_query[D / 8][4];
     left_rows<D, (D <= 64)> queries, d_outs;
     auto fetch = [&](int64_t n) {
         T *key = tiles + n % PLACES * 2 * KEYS * pitch;
@@ -161,12 +205,7 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
     clear(d_query);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
-    UNROLL for (int r = 0; r < 2; r++)
-        if (i + mine + g + 8 * r < z.seq) {
-            const int64_t at = row_index(z, b, head, i + mine + g + 8 * r);
-            lse[r] = z.lse[at] * LOG2_E;
-            delta[r] = a.delta[at];
-        }
+    load_stats(a, stats, b, head, i + mine + lane_id() / 4);
     wait_copies();
     sync_block();
     hold(queries, query + mine * pitch, pitch);
@@ -176,7 +215,6 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
     for (int64_t n = 0; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
-        const bool partly = has_unseen(z, i, DQ_ROWS, j, KEYS);
         float s[N][4], dp[N][4];
         clear(s);
         clear(dp);
@@ -187,14 +225,7 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
         }
         multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        UNROLL for (int m = 0; m < N; m++)
-            UNROLL for (int e = 0; e < 4; e++)
-            {
-                int row = mine + g + e / 2 * 8, k = m * 8 + 2 * t + e % 2;
-                float factor = a.drops ? mask_factor<KEYS>(a, mask, row, k) : 1.0f;
-                gradient(scale, lse[e / 2], delta[e / 2], factor,
-                         !partly || sees(z, i + row, j + k), s[m][e], dp[m][e]);
-            }
+        dq_gradients<D>(a, stats, mask, i, j, mine, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
     sync_block();
@@ -213,8 +244,8 @@ static cudaError_t backward_of(cudaStream_t stream, const float *delta,
     attention_args args = attention_args_of(z, delta);
     cudaError_t error =
         launch(attention_mma_dkv_kernel<T, D>, head_grid(z, z->n_kv_heads, DKV_KEYS),
-               dim3(dkv_tile<D>::threads), 2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>),
-               stream, args);
+               dim3(dkv_tile<D>::threads),
+               2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
     if (error != cudaSuccess)
         return error;
     return launch(attention_mma_dq_kernel<T, D>, head_grid(z, z->n_heads, DQ_ROWS),

@@ -64,6 +64,19 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, fl
     }
 }
 
+/* Adds up what the lanes of a row saw; writes lse of row i and of the 8th behind it. */
+DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b, int64_t head,
+                        int64_t i, bool writes)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        rows.sum[r] += shuffle_xor(rows.sum[r], 1);
+        rows.sum[r] += shuffle_xor(rows.sum[r], 2);
+        if (writes && i + 8 * r < z.seq)
+            z.lse[row_index(z, b, head, i + 8 * r)] = rows.max[r] * LN_2 + logf(rows.sum[r]);
+    }
+}
+
 /* row is the warp's row of this lane in the tile. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
@@ -76,7 +89,8 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
 }
 
 template <class T, int D>
-KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_forward_kernel(attention_args a)
+KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks))
+attention_mma_forward_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
@@ -129,14 +143,7 @@ KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks)) attention_mma_f
             drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
     }
-    UNROLL for (int r = 0; r < 2; r++)
-    {
-        rows.sum[r] += shuffle_xor(rows.sum[r], 1);
-        rows.sum[r] += shuffle_xor(rows.sum[r], 2);
-        if (warp < 4 && lane_id() % 4 == 0 && i + row + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + row + 8 * r)] =
-                rows.max[r] * LN_2 + logf(rows.sum[r]);
-    }
+    finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);
     sync_block(); /* every warp is done with the tiles */
     put_results(query + mine * pitch + column, pitch, out, 1.0f / rows.sum[0],
                 1.0f / rows.sum[1]);
@@ -162,8 +169,8 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->out) ||
-        !aligned16(z->d_out) || !aligned16(z->d_qkv))
+    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
+        !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

@@ -113,7 +113,8 @@ DEVICE int count_bits(uint32_t x)
 {
     return __popc(x);
 }
-/* 2^x by the special unit alone: 2 units in the last place, 0 for -infinity and what is denormal. */
+/* 2^x by the special unit alone: 2 units in the last place; 0 for -infinity, and for what would be
+ * denormal. */
 DEVICE float exp2_near(float x)
 {
     float y;

@@ -114,20 +114,18 @@ sanitizer() {
     done
 }
 
+bench_one() { # arguments of zinf bench
+    limited 30 "$zinf" bench "$@" >>"$logs/bench.txt" 2>&1 || fail "bench $*"
+}
+
 bench() {
-    local log=$logs/bench.txt
-    {
-        limited 30 "$zinf" bench pcie || fail "bench pcie"
-        limited 30 "$zinf" bench gemm --device cuda --type bf16 || fail "bench gemm"
-        limited 30 "$zinf" bench gemm --device cuda --type fp16 || fail "bench gemm, fp16"
-        ZINF_CUDA_TF32=1 limited 30 "$zinf" bench gemm --device cuda --type fp32 ||
-            fail "bench gemm, fp32"
-        limited 30 "$zinf" bench attention --device cuda || fail "bench attention"
-        limited 30 "$zinf" bench attention --device cuda --batch 4 --seq 4096 --head-dim 128 \
-            --heads 16 || fail "bench attention, long"
-    } >"$log" 2>&1
-    cat "$log"
-    cat "$log" >>"$summary"
+    bench_one pcie
+    bench_one gemm --device cuda --type bf16
+    bench_one gemm --device cuda --type fp16
+    ZINF_CUDA_TF32=1 bench_one gemm --device cuda --type fp32
+    bench_one attention --device cuda
+    bench_one attention --device cuda --batch 4 --seq 4096 --head-dim 128 --heads 16
+    tee -a "$summary" <"$logs/bench.txt"
 }
 
 # ---- trainings ----

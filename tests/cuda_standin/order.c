@@ -1,10 +1,12 @@
 /* order: a lock that the thread sanitizer does not see, and streams that it takes for threads. */
 #include "order.h"
+#include "fiber.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -55,15 +57,41 @@ bool order_is_watched(void)
     return __tsan_create_fiber != NULL;
 }
 
-void *order_open(void)
+/* It has a stack of its own: on the host's it would race with the host's next frames. */
+struct order_stream {
+    void *thread; /* the sanitizer's */
+    struct fiber stack, host;
+    void (*run)(void *);
+    void *argument;
+};
+
+static void stream_main(void *argument)
 {
-    return order_is_watched() ? __tsan_create_fiber(0) : NULL;
+    struct order_stream *stream = argument;
+    for (;;) {
+        stream->run(stream->argument);
+        fiber_switch(&stream->stack, &stream->host);
+    }
 }
 
-void order_close(void *stream)
+struct order_stream *order_open(void)
 {
-    if (stream)
-        __tsan_destroy_fiber(stream);
+    struct order_stream *stream = order_is_watched() ? calloc(1, sizeof *stream) : NULL;
+    if (!stream || fiber_prepare(&stream->stack, stream_main, stream)) {
+        free(stream);
+        return NULL;
+    }
+    stream->thread = __tsan_create_fiber(0);
+    return stream;
+}
+
+void order_close(struct order_stream *stream)
+{
+    if (!stream)
+        return;
+    __tsan_destroy_fiber(stream->thread);
+    munmap(stream->stack.stack, stream->stack.stack_bytes);
+    free(stream);
 }
 
 /* A token is an address that the sanitizer keeps a time for. */
@@ -72,39 +100,41 @@ static void *new_token(void)
     return malloc(sizeof(long));
 }
 
-void order_run(void *stream, void (*run)(void *), void *argument)
+void order_run(struct order_stream *stream, void (*run)(void *), void *argument)
 {
     if (!stream) {
         run(argument);
         return;
     }
     void *token = new_token(), *host = __tsan_get_current_fiber();
+    stream->run = run;
+    stream->argument = argument;
     __tsan_release(token);
-    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_acquire(token);
-    run(argument);
+    fiber_switch(&stream->host, &stream->stack);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
     free(token);
 }
 
-void order_record(void *stream, void **token)
+void order_record(struct order_stream *stream, void **token)
 {
     if (!stream)
         return;
     void *host = __tsan_get_current_fiber();
     order_drop(*token);
     *token = new_token();
-    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_release(*token);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
 }
 
-void order_wait(void *stream, void *token)
+void order_wait(struct order_stream *stream, void *token)
 {
     if (!stream || !token)
         return;
     void *host = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(stream, WITHOUT_ORDER);
+    __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_acquire(token);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
 }

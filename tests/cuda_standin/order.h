@@ -1,6 +1,6 @@
 /*
  * order: what the thread sanitizer is told of order on the stand-in. Each stream is a thread of
- * its own to it (a fiber that never gets a stack), so that what a stream does races with whatever
+ * its own to it, so that what a stream does races with whatever
  * no event orders, on the host or on another stream. Order is made by tokens alone: enqueueing,
  * an event's record and wait, and the host's waits. Without the sanitizer all of it does nothing.
  *
@@ -20,14 +20,15 @@ void order_unlock(void);
 bool order_is_watched(void);
 
 /* A stream as the sanitizer knows it. */
-void *order_open(void);
-void order_close(void *stream);
+struct order_stream;
+struct order_stream *order_open(void);
+void order_close(struct order_stream *stream);
 /* Does something as the stream, after what the host has done so far. */
-void order_run(void *stream, void (*run)(void *), void *argument);
+void order_run(struct order_stream *stream, void (*run)(void *), void *argument);
 /* What the stream has done so far, as a token; the one in *token is given up. */
-void order_record(void *stream, void **token);
+void order_record(struct order_stream *stream, void **token);
 /* The stream, or the host's thread, goes on after what a token stands for. */
-void order_wait(void *stream, void *token);
+void order_wait(struct order_stream *stream, void *token);
 void order_wait_host(void *token);
 void order_drop(void *token);
 

@@ -31,7 +31,7 @@ struct CUstream_st {
     struct work *first, **last;
     uint32_t rank;
     bool alive;
-    void *order; /* as the sanitizer knows it; NULL: not watched */
+    struct order_stream *order; /* as the sanitizer knows it; NULL: not watched */
 };
 
 struct CUevent_st {
@@ -269,14 +269,24 @@ static bool may_run(const struct CUstream_st *stream)
     return w && (w->run || w->records || w->event->reached >= w->version);
 }
 
+/* The stream frees what it alone has read. */
+static void run_and_free(void *argument)
+{
+    struct work *w = argument;
+    w->run(w->payload);
+    free(w);
+}
+
 static void run_first(struct CUstream_st *stream)
 {
     struct work *w = stream->first;
     if (!(stream->first = w->next))
         stream->last = &stream->first;
-    if (w->run)
-        order_run(stream->order, w->run, w->payload);
-    else if (!w->records)
+    if (w->run) {
+        order_run(stream->order, run_and_free, w);
+        return;
+    }
+    if (!w->records)
         order_wait(stream->order, w->event->token);
     else if (w->event->reached < w->version)
         w->event->reached = w->version;
