@@ -71,7 +71,7 @@ same_bytes() {
 }
 measured() {
     estimate 0 --model "$work/shape" --config "$work/nvme.json" --seq-len 32 --measure \
-        --trace "$work/trace.json" && has "$work/out" "measured just now" &&
+        --trace "$work/trace.json" && has "$work/out" "measured just now" "among themselves" &&
         has "$work/trace.json" '"ph":"X"' "forward block.1" && [ -z "$(ls "$work/drive")" ]
 }
 too_small() {
