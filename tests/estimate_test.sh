@@ -46,7 +46,7 @@ same_bytes() {
 }
 measured() {
     estimate 0 --model "$work/shape" --config "$work/nvme.json" --seq-len 32 --measure \
-        --trace "$work/trace.json" && says "measured just now" &&
+        --trace "$work/trace.json" && says "measured just now" "among themselves" &&
         holds "$work/trace.json" '"ph":"X"' "forward block.1" && [ -z "$(ls "$work/drive")" ]
 }
 too_small() {

@@ -65,6 +65,7 @@ static int estimate(const struct options *o)
     if (o->measure) {
         code = zinf_rates_measure(&rates, &options.trainer);
         options.rates = &rates;
+        e.steps_apart = code ? 0 : rates.steps_apart;
         e.source = "measured just now, by a few steps of this shape with two blocks";
     }
     if (!code)

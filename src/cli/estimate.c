@@ -76,6 +76,9 @@ void estimate_print(const struct estimate *e)
             puts("no other plan");
     }
     printf("speeds       %s\n", e->source);
+    if (e->steps_apart > 0)
+        printf("             which differed by %.0f %% among themselves\n",
+               100 * (e->steps_apart - 1));
 }
 
 static void add_lanes(cJSON *root, const struct zinf_estimate *n)
@@ -130,6 +133,8 @@ int estimate_print_json(const struct estimate *e)
             cJSON_AddNumberToObject(change, "step_seconds", e->changes[i].step_seconds);
     }
     cJSON_AddStringToObject(root, "speeds", e->source);
+    if (e->steps_apart > 0)
+        cJSON_AddNumberToObject(root, "steps_apart", e->steps_apart);
     char *text = cJSON_Print(root);
     if (text)
         puts(text);

@@ -19,6 +19,7 @@ struct estimate {
     int n_changes;
     double tbw;         /* bytes that the drive may be written, by its maker */
     const char *source; /* of the speeds */
+    double steps_apart; /* zinf_rates; 0: nothing was measured */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
 {

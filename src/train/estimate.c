@@ -13,8 +13,10 @@
 
 #define MEASURED_LAYERS 2
 /* Two that run one operation at a time, the first of which writes its extents for the first time
- * and warms the BLAS up, and those that correct them. */
-#define MEASURED_STEPS 7
+ * and warms the BLAS up; one that fills the pipeline; and those that correct the rates, after two
+ * of which the schedule is chosen for good. */
+#define MEASURED_STEPS 8
+#define FIRST_ALIKE 5 /* from 0 */
 
 static int reserve(char **base, uint64_t bytes)
 {
@@ -186,10 +188,12 @@ static int begin_anew(struct zinf_trainer *t)
     return code ? code : trainer_build_programs(t);
 }
 
-static int run_steps(struct zinf_trainer *t)
+/* *apart: the slowest over the fastest of the steps that are all alike. */
+static int run_steps(struct zinf_trainer *t, double *apart)
 {
     uint64_t n = (uint64_t)t->n_micro * t->rows;
     struct zinf_step_result result;
+    double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);
     int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
     for (int step = 0; !code && step < MEASURED_STEPS; step++) {
@@ -202,7 +206,12 @@ static int run_steps(struct zinf_trainer *t)
             code = begin_anew(t);
         if (!code)
             code = zinf_trainer_step(t, ids, ids + n, &result);
+        if (code || step < FIRST_ALIKE)
+            continue;
+        least = least > 0 && least < result.seconds ? least : result.seconds;
+        most = most > result.seconds ? most : result.seconds;
     }
+    *apart = least > 0 ? most / least : 0;
     free(ids);
     return code;
 }
@@ -224,7 +233,7 @@ int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options
     int code = zinf_trainer_create(&t, &two);
     if (code)
         return zinf_fail_in(code, "--measure");
-    code = run_steps(t);
+    code = run_steps(t, &t->rates.steps_apart);
     *out = t->rates;
     zinf_trainer_destroy(t);
     return code ? zinf_fail_in(code, "--measure") : 0;
