@@ -36,7 +36,7 @@ if [ ! -f Makefile ] || [ ! -x config.status ]; then
     echo "build: configure $*"
     "$source/configure" -q "$@"
 fi
-echo "build: make -j$(nproc) in $build"
+echo "build: make -j$(nproc) in $build; some minutes the first time, more with nvcc"
 make -s -j"$(nproc)" >make.log 2>&1 || {
     tail -n 40 make.log >&2
     echo "build: make failed; all of it is in $build/make.log" >&2

@@ -79,6 +79,8 @@ verdict $? "the run that the cases below spoil is good"
 
 # ---- model folder and config.json ----
 refuse_train 1 "the model folder is missing" "nowhere" --model nowhere
+refuse_train 1 "a file for the model folder" "--model text.txt;no folder;config.json" \
+    --model text.txt
 mkdir no-config && cp model/model.safetensors no-config/
 refuse_train 1 "config.json is missing" "no-config/config.json" --model no-config
 copy_model not-json && echo '{"model_type": "gpt2", ' >not-json/config.json
@@ -146,6 +148,7 @@ refuse_train 1 "the evaluation data is missing" "missing.txt" --eval-data missin
 # ---- output ----
 : >file
 refuse_train 1 "the output is a plain file" "file;--output" --output file
+refuse_train 1 "the output cannot be made" "--output;/proc/none" --output /proc/none
 refuse_train 1 "the log cannot be written" "nowhere/log;--log" --log nowhere/log
 refuse 1 "init into a plain file" "file;--output" init --arch gpt2 --size small --layers 1 \
     --hidden 8 --heads 1 --vocab 10 --context 8 --output file
@@ -202,6 +205,8 @@ say broken.json '{"train_batch_size": 1,, }'
 refuse_train 1 "the configuration is not JSON" "broken.json: line 1;JSON" --config broken.json
 say key.json '{"train_micro_batch_size_per_gpu": 1, "gradient_cliping": 1}'
 refuse_train 1 "an unknown key" "key.json;gradient_cliping;gradient_clipping" --config key.json
+[ ! -e out ]
+verdict $? "it is found before anything is made"
 say both.json '{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true},
  "bf16": {"enabled": true}}'
 refuse_train 1 "fp16 and bf16" "fp16.enabled;bf16.enabled;false" --config both.json

@@ -46,8 +46,8 @@ fails() { # words of the message, arguments...
 }
 
 check "text" text_is_whole
-check "JSON of two paths, two jobs" striped_json
 check "figures of little data are not kept" little_is_not_kept
+check "JSON of two paths, two jobs" striped_json
 check "one mix" one_mix
 check "nor are those of one mix" one_mix_is_not_kept
 check "data enough" enough_is_kept

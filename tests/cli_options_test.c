@@ -191,7 +191,7 @@ static char *captured(enum cli_progress_mode mode)
     zinf_log(ZINF_LOG_WARN, "a line of the log");
     cli_progress_begin(&inner, mode, "eval", 0);
     cli_progress_end(&inner);
-    cli_progress_update(&outer, 6, "loss 2.4", false);
+    cli_progress_update(&outer, 6, "loss 2.4  norm 1.234  lr 0.00125", false);
     cli_progress_end(&outer);
     zinf_log(ZINF_LOG_WARN, "after");
     dup2(saved, STDERR_FILENO);
@@ -214,6 +214,7 @@ static void test_progress(void)
     text = captured(CLI_PROGRESS_BAR);
     CHECK(strstr(text, "\r\x1b[Kzinf: warning: a line of the log\n"));
     CHECK(strstr(text, "train  60% |############        | 6/10") && strstr(text, "loss 2.4"));
+    CHECK(strstr(text, "norm 1.234") && !strstr(text, "lr")); /* what is cut is cut whole */
     CHECK(strstr(text, "\nzinf: warning: after\n")); /* the sink is gone */
     text = captured(CLI_PROGRESS_NONE);
     CHECK(!strstr(text, "train") && strstr(text, "after"));

@@ -14,7 +14,11 @@ done
 for command in init train eval generate gradients export estimate inspect config report \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
-    used=$("$BUILDDIR/zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
+    wide=$("$zinf" $command --help | awk 'length > 80')
+    [ -z "$wide" ] || echo "# $wide"
+    [ -z "$wide" ]
+    verdict $? "help of zinf $command in 80 columns"
+    used=$("$zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     shown=$(sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESC/s/.*Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     if [ -n "$used" ] && [ "$used" = "$listed" ] && [ "$used" = "$shown" ]; then

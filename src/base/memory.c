@@ -95,32 +95,49 @@ static bool over(const struct zinf_ledger *ledger, const uint64_t *budget, int t
     return budget && zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier) > budget[tier];
 }
 
+/* Most keys are in one section, which would make every line too long for a terminal. */
+static const char *key_text(const char *hint)
+{
+    static const char section[] = "zero_optimization.";
+    return strncmp(hint, section, strlen(section)) ? hint : hint + strlen(section);
+}
+
+static int name_cols(const struct zinf_ledger *ledger)
+{
+    size_t cols = 0;
+    for (size_t i = 0; i < ledger->count; i++)
+        cols = strlen(ledger->lines[i].name) > cols ? strlen(ledger->lines[i].name) : cols;
+    return (int)cols;
+}
+
 static void print_tier(const struct zinf_ledger *ledger, int tier, const uint64_t *budget,
                        FILE *out)
 {
+    const char *tier_name = zinf_memory_tier_name((enum zinf_memory_tier)tier);
     char size[16], limit[16];
     uint64_t total = zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier);
+    int cols = name_cols(ledger);
     if (!total)
         return;
     for (size_t i = 0; i < ledger->count; i++) {
         const struct line *line = &ledger->lines[i];
         if ((int)line->tier != tier || !line->bytes)
             continue;
-        fprintf(out, "  %-7s %-42s %12s%s%s\n", zinf_memory_tier_name(line->tier), line->name,
-                zinf_size_format(size, sizeof size, line->bytes), line->hint ? "   " : "",
-                line->hint ? line->hint : "");
+        fprintf(out, "  %-6s %-*s %10s%s%s\n", tier_name, cols, line->name,
+                zinf_size_format(size, sizeof size, line->bytes), line->hint ? "  " : "",
+                line->hint ? key_text(line->hint) : "");
     }
-    fprintf(out, "  %-7s %-42s %12s", zinf_memory_tier_name((enum zinf_memory_tier)tier), "total",
+    fprintf(out, "  %-6s %-*s %10s", tier_name, cols, "total",
             zinf_size_format(size, sizeof size, total));
     if (budget && budget[tier] != UINT64_MAX)
-        fprintf(out, "   of %s%s", zinf_size_format(limit, sizeof limit, budget[tier]),
+        fprintf(out, "  of %s%s", zinf_size_format(limit, sizeof limit, budget[tier]),
                 over(ledger, budget, tier) ? "  DOES NOT FIT" : "");
     fputc('\n', out);
 }
 
 int zinf_ledger_print(const struct zinf_ledger *ledger, const uint64_t *budget, FILE *out)
 {
-    fprintf(out, "  %-7s %-42s %12s   %s\n", "tier", "what", "size", "changed by");
+    fprintf(out, "  %-6s %-*s %10s  %s\n", "tier", name_cols(ledger), "what", "size", "changed by");
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++)
         print_tier(ledger, tier, budget, out);
     return ferror(out) ? zinf_fail(-EIO, "cannot print the ledger") : 0;

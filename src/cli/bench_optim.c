@@ -14,11 +14,13 @@ static const char usage[] =
     "\n"
     "Times one update of bf16 parameters from a bf16 gradient, in RAM.\n"
     "\n"
-    "  --optimizer NAME ...  AdamW, Adam, Lion, Adagrad, SGD, Adafactor or all (default AdamW)\n"
-    "  --form NAME ...       how state is kept (default fp32): fp32, bf16, bf16-random, 8bit for\n"
-    "                        the moments, and split, split-bf16, split-bf16-random, split-8bit\n"
-    "                        where the master is the parameter and 16 bits more; or all\n"
-    "  --elements N          parameters (default 33554432, or more where caches are large)\n"
+    "  --optimizer NAME ...  AdamW (default), Adam, Lion, Adagrad, SGD, Adafactor or\n"
+    "                        all\n"
+    "  --form NAME ...       how state is kept: fp32 (default), bf16, bf16-random,\n"
+    "                        8bit for the moments; split, split-bf16,\n"
+    "                        split-bf16-random, split-8bit, where the master is the\n"
+    "                        parameter and 16 bits more; or all\n"
+    "  --elements N          parameters (default 33554432, more for large caches)\n"
     "  --threads N           default: all CPUs of this process\n"
     "  --repeats N           rounds, whose median counts (default 11)\n"
     "  --json                one JSON object\n";
@@ -128,9 +130,9 @@ static int parse(struct bench_optim_args *args, int argc, char **argv)
 
 static void print_result(const char *name, const char *form, const struct zinf_optim_bench *b)
 {
-    printf("%-10s %-18s %7.2f ms  %7.1f M/s  %6.1f GB/s  roof %6.1f GB/s  ratio %.2f\n", name, form,
-           b->seconds * 1e3, (double)b->n / b->seconds * 1e-6, (double)b->bytes / b->seconds * 1e-9,
-           b->roof_gb_per_s, b->ratio);
+    printf("%-9s %-17s %8.2f %9.1f %8.1f %8.1f %7.2f\n", name, form, b->seconds * 1e3,
+           (double)b->n / b->seconds * 1e-6, (double)b->bytes / b->seconds * 1e-9, b->roof_gb_per_s,
+           b->ratio);
     fflush(stdout);
 }
 
@@ -233,6 +235,8 @@ static int run(int argc, char **argv)
     } else {
         printf("%lld elements, %d threads, %s\n", (long long)args.elements, (int)args.threads,
                zinf_isa_name(zinf_isa()));
+        printf("%-9s %-17s %8s %9s %8s %8s %7s\n", "optimizer", "form", "step ms", "M elem/s",
+               "GB/s", "roof", "ratio");
     }
     if (!rc)
         rc = measure_all(&args, list);

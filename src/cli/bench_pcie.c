@@ -9,7 +9,8 @@
 static const char usage[] =
     "usage: zinf bench pcie [options]\n"
     "\n"
-    "Times copies between host memory and a GPU, pinned and pageable, each way and both.\n"
+    "Times copies between host memory and a GPU, pinned and pageable, each way and\n"
+    "both.\n"
     "\n"
     "  --size SIZE       largest copy (default 64MiB)\n"
     "  --json            one JSON object\n";
@@ -53,8 +54,8 @@ static int measure(struct bench_device *b, struct transfer *t, const char *memor
     }
     if (!list) {
         char size[16];
-        printf("%-9s %10s  to device %7.2f GB/s  to host %7.2f GB/s  both %7.2f GB/s each way\n",
-               memory, zinf_size_format(size, sizeof size, t->bytes), rates[TO_DEVICE] * 1e-9,
+        printf("%-9s %10s %10.2f %10.2f %10.2f\n", memory,
+               zinf_size_format(size, sizeof size, t->bytes), rates[TO_DEVICE] * 1e-9,
                rates[TO_HOST] * 1e-9, rates[BOTH] * 1e-9);
         fflush(stdout);
         return 0;
@@ -139,7 +140,8 @@ static int run(int argc, char **argv)
     if (result)
         cJSON_AddStringToObject(result, "device", b.device->name);
     else
-        printf("%s\n", b.device->name);
+        printf("%s; GB/s, with both at once each way\n%-9s %10s %10s %10s %10s\n", b.device->name,
+               "memory", "copy", "to device", "to host", "both");
     rc = bench_device_fill(&b, ZINF_DTYPE_BF16, 2 * most);
     if (!rc)
         rc = measure_all(&b, most, list);

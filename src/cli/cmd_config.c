@@ -18,7 +18,7 @@ static const char usage[] =
     "Prints the resolved configuration, each value with where it came from.\n"
     "\n"
     "  --config FILE         DeepSpeed configuration\n"
-    "  --model DIR           folder with the config.json that \"auto\" values are taken from\n"
+    "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n";
 
 /* The configuration is written to files only, whole or not at all: so also here, then shown. */

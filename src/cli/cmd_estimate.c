@@ -88,19 +88,14 @@ static int run(int argc, char **argv)
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--config", CLI_STRING, &c->config, 0, 0},
+        CLI_DEVICE_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c->micro_batch, 1, 1 << 20},
         {"--accumulate", CLI_INT, &c->accumulation, 1, 1 << 14},
-        {"--device", CLI_STRING, &c->device, 0, 0},
-        {"--device-memory", CLI_SIZE, &c->device_memory, 0, 0},
-        {"--host-memory", CLI_SIZE, &c->host_memory, 0, 0},
-        {"--threads", CLI_INT, &c->threads, 1, 4096},
         {"--measure", CLI_FLAG, &o.measure, 0, 0},
         {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
         {"--trace", CLI_STRING, &o.trace, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
-        {"--lenient", CLI_FLAG, &c->lenient, 0, 0},
     };
     int code =
         cli_parse(&cli_estimate, options, sizeof options / sizeof *options, NULL, argc, argv);

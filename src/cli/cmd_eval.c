@@ -16,15 +16,8 @@ static int evaluate(const struct cli_common *c, const struct cli_strings *data)
         code = cli_session_data(&s, data, NULL, false, 0, &s.data);
     if (!code)
         code = cli_session_config(&s, c);
-    struct zinf_trainer_options options = {
-        .mode = ZINF_TRAINER_FORWARD,
-        .model_path = c->model,
-        .config = s.config,
-        .seq_len = s.seq_len,
-        .device = s.device,
-    };
     if (!code)
-        code = zinf_trainer_create(&trainer, &options);
+        code = cli_session_trainer(&s, c, ZINF_TRAINER_FORWARD, 0, &trainer);
     if (!code)
         code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
     if (!code)
@@ -42,15 +35,10 @@ static int run(int argc, char **argv)
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
-        {"--config", CLI_STRING, &c.config, 0, 0},
+        CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
-        {"--device", CLI_STRING, &c.device, 0, 0},
-        {"--device-memory", CLI_SIZE, &c.device_memory, 0, 0},
-        {"--host-memory", CLI_SIZE, &c.host_memory, 0, 0},
-        {"--threads", CLI_INT, &c.threads, 1, 4096},
-        {"--lenient", CLI_FLAG, &c.lenient, 0, 0},
     };
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)

@@ -79,14 +79,8 @@ static int generate(struct generate_options *o)
     if (code)
         goto out;
     int64_t wanted = (int64_t)ids.count + o->max_new_tokens;
-    struct zinf_trainer_options options = {
-        .mode = ZINF_TRAINER_FORWARD,
-        .model_path = o->common.model,
-        .config = s.config,
-        .seq_len = wanted < s.seq_len ? wanted : s.seq_len,
-        .device = s.device,
-    };
-    code = zinf_trainer_create(&trainer, &options);
+    code = cli_session_trainer(&s, &o->common, ZINF_TRAINER_FORWARD,
+                               wanted < s.seq_len ? wanted : s.seq_len, &trainer);
     if (!code)
         code = extend(trainer, o, &ids);
     if (!code)
@@ -119,13 +113,8 @@ static int run(int argc, char **argv)
         {"--top-k", CLI_INT, &o.sampler.top_k, 0, 1 << 24},
         {"--top-p", CLI_DOUBLE, &o.sampler.top_p, 1e-9, 1},
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
-        {"--config", CLI_STRING, &c->config, 0, 0},
+        CLI_DEVICE_OPTIONS(c),
         {"--dtype", CLI_STRING, &c->dtype, 0, 0},
-        {"--device", CLI_STRING, &c->device, 0, 0},
-        {"--device-memory", CLI_SIZE, &c->device_memory, 0, 0},
-        {"--host-memory", CLI_SIZE, &c->host_memory, 0, 0},
-        {"--threads", CLI_INT, &c->threads, 1, 4096},
-        {"--lenient", CLI_FLAG, &c->lenient, 0, 0},
     };
     int code =
         cli_parse(&cli_generate, options, sizeof options / sizeof *options, NULL, argc, argv);

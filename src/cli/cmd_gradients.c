@@ -33,13 +33,6 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
         code = cli_session_config(&s, c);
     if (code)
         goto out;
-    struct zinf_trainer_options options = {
-        .mode = ZINF_TRAINER_GRADIENTS,
-        .model_path = c->model,
-        .config = s.config,
-        .seq_len = s.seq_len,
-        .device = s.device,
-    };
     int64_t windows = s.config->micro_batch;
     ids = malloc((size_t)(2 * windows * s.seq_len) * sizeof *ids);
     if (!ids)
@@ -47,7 +40,7 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = first_batch(&s, ids, windows);
     if (!code)
-        code = zinf_trainer_create(&trainer, &options);
+        code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
     if (!code)
         code = zinf_trainer_gradients(trainer, ids, ids + windows * s.seq_len, &loss, &norm);
     if (!code)
@@ -69,16 +62,11 @@ static int run(int argc, char **argv)
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
-        {"--config", CLI_STRING, &c.config, 0, 0},
+        CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--output", CLI_STRING, &output, 0, 0},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
-        {"--device", CLI_STRING, &c.device, 0, 0},
-        {"--device-memory", CLI_SIZE, &c.device_memory, 0, 0},
-        {"--host-memory", CLI_SIZE, &c.host_memory, 0, 0},
-        {"--threads", CLI_INT, &c.threads, 1, 4096},
-        {"--lenient", CLI_FLAG, &c.lenient, 0, 0},
     };
     int code =
         cli_parse(&cli_gradients, options, sizeof options / sizeof *options, NULL, argc, argv);

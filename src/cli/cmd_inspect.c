@@ -12,8 +12,9 @@
 static const char usage[] =
     "usage: zinf inspect PATH [--json]\n"
     "\n"
-    "Lists the tensors of a model folder or a .safetensors file and checks them: headers, names\n"
-    "and shapes against config.json, values finite, tokenizer. Status 1 when something is wrong.\n"
+    "Lists the tensors of a model folder or a .safetensors file and checks them:\n"
+    "headers, names and shapes against config.json, values finite, tokenizer. Status\n"
+    "1 when something is wrong.\n"
     "\n"
     "  --json                one JSON object\n";
 
@@ -43,14 +44,13 @@ static void print_tensors(const struct inspection *it)
     int cols = name_cols(it->tensors);
     char shape[192], name[512], size[16];
     uint64_t n = zinf_tensors_count(it->tensors);
-    printf("%-*s  %-7s  %-16s  %14s  %14s\n", cols, "tensor", "dtype", "shape", "elements",
-           "bytes");
+    printf("%-*s %-5s %-16s %12s\n", cols, "tensor", "dtype", "shape", "bytes");
     for (uint64_t i = 0; i < n; i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
-        printf("%-*s  %-7s  %-16s  %14llu  %14llu\n", cols,
-               printable(info->name, name, sizeof name), zinf_file_dtype_name(info->dtype),
+        printf("%-*s %-5s %-16s %12llu\n", cols, printable(info->name, name, sizeof name),
+               zinf_file_dtype_name(info->dtype),
                inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
-               (unsigned long long)info->n_elems, (unsigned long long)info->bytes);
+               (unsigned long long)info->bytes);
     }
     printf("total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,
            (unsigned long long)it->elems, (unsigned long long)it->bytes,

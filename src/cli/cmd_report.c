@@ -16,8 +16,9 @@
 static const char usage[] =
     "usage: zinf report [--path DIR...] [--json]\n"
     "\n"
-    "Prints what a bug report needs: system, processor, memory, limits, io_uring, drives, GPU and\n"
-    "library versions. It names no user and no host, so it is safe to publish.\n"
+    "Prints what a bug report needs: system, processor, memory, limits, io_uring,\n"
+    "drives, GPU and library versions. It names no user and no host, so it is safe to\n"
+    "publish.\n"
     "\n"
     "  --path DIR...         folders whose drives to describe, beside the current one\n"
     "  --json                one JSON object\n";

@@ -110,7 +110,10 @@ static int run(int argc, char **argv)
         return cli_error(&cli_resume_info, CLI_USAGE);
     code = look(folders.items[0], &found);
     if (!code && !found.whole && !found.steps)
-        code = zinf_fail(-ENOENT, "%s has nothing to go on from", folders.items[0]);
+        code = zinf_fail(-ENOENT,
+                         "%s has nothing to go on from: zinf train makes checkpoints with "
+                         "--save-every N, and keeps steps where the optimizer state is on a drive",
+                         folders.items[0]);
     return code ? cli_error(&cli_resume_info, CLI_FAILED) : CLI_OK;
 }
 

@@ -77,7 +77,7 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
     bool first = !s->n_steps++;
     if (first) {
         cli_progress_begin(&s->progress, s->mode, "step", steps);
-        s->progress.first = r->step - 1;
+        s->progress.first = r->step; /* the clock of the ETA starts here */
         s->first_loss = r->loss;
     }
     s->last_loss = r->loss;
@@ -109,16 +109,19 @@ static void on_saved(void *arg, uint64_t step, const char *folder)
     zinf_log(ZINF_LOG_INFO, "step %llu: saved %s", (unsigned long long)step, folder);
 }
 
-/* --steps not given: one pass over the data. The schedule may need the number, so the
- * configuration is read once to learn the batch and once with the number. */
+/* Without --steps the configuration is read as for one, to learn the batch. */
+static int read_config(struct cli_session *s, const struct cli_common *c)
+{
+    struct cli_common known = *c;
+    known.steps = c->steps < 0 ? 1 : c->steps;
+    return cli_session_config(s, &known);
+}
+
+/* --steps not given: one pass over the data. A schedule may need the number. */
 static int resolve_steps(struct cli_session *s, struct cli_common *c)
 {
     if (c->steps >= 0)
-        return cli_session_config(s, c);
-    c->steps = 1;
-    int code = cli_session_config(s, c);
-    if (code)
-        return code;
+        return 0;
     uint64_t batch = (uint64_t)(s->config->micro_batch * s->config->accumulation);
     uint64_t steps = zinf_dataset_n_windows(s->data) / batch;
     c->steps = steps ? (int64_t)steps : 1;
@@ -142,13 +145,17 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
+/* What is checked in no time comes first: a text may take minutes. */
 static int open_all(struct cli_session *s, struct train_options *o)
 {
     char *cache = zinf_path_join(o->output, "cache");
     int code = cache ? cli_session_open(s, &o->common) : -ENOMEM;
     if (!code)
-        code = zinf_make_dirs(o->output);
-    if (code == -EACCES || code == -EROFS || code == -ENOTDIR)
+        code = read_config(s, &o->common);
+    if (code)
+        goto out;
+    code = zinf_make_dirs(o->output);
+    if (code)
         zinf_fail_in(code, "--output");
     if (!code)
         code = cli_session_data(s, &o->data, cache, !o->no_shuffle, (uint64_t)o->common.seed,
@@ -157,6 +164,7 @@ static int open_all(struct cli_session *s, struct train_options *o)
         code = cli_session_data(s, &o->eval_data, cache, false, 0, &s->eval_data);
     if (!code)
         code = resolve_steps(s, &o->common);
+out:
     free(cache);
     return code;
 }
@@ -250,7 +258,7 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--init", CLI_FLAG, &o.init, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
-        {"--config", CLI_STRING, &c->config, 0, 0},
+        CLI_DEVICE_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
         {"--steps", CLI_INT, &c->steps, 0, 1e12},
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
@@ -265,13 +273,8 @@ static int run(int argc, char **argv)
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
-        {"--device", CLI_STRING, &c->device, 0, 0},
-        {"--device-memory", CLI_SIZE, &c->device_memory, 0, 0},
-        {"--host-memory", CLI_SIZE, &c->host_memory, 0, 0},
-        {"--threads", CLI_INT, &c->threads, 1, 4096},
         {"--log", CLI_STRING, &o.log, 0, 0},
         {"--progress", CLI_STRING, &o.progress, 0, 0},
-        {"--lenient", CLI_FLAG, &c->lenient, 0, 0},
     };
     int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)

@@ -118,6 +118,19 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     return code;
 }
 
+int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
+                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+{
+    struct zinf_trainer_options options = {
+        .mode = mode,
+        .model_path = c->model,
+        .config = s->config,
+        .seq_len = seq_len ? seq_len : s->seq_len,
+        .device = s->device,
+    };
+    return zinf_trainer_create(out, &options);
+}
+
 void cli_session_close(struct cli_session *s)
 {
     zinf_dataset_close(s->data);

@@ -26,6 +26,16 @@ struct cli_common {
         .dropout = -1                                                                              \
     }
 
+/* Rows of a table of options, as USAGE_DEVICE says them. */
+#define CLI_DEVICE_OPTIONS(c)                                                                      \
+    {"--config", CLI_STRING, &(c)->config, 0, 0}, {"--device", CLI_STRING, &(c)->device, 0, 0},    \
+        {"--device-memory", CLI_SIZE, &(c)->device_memory, 0, 0},                                  \
+        {"--host-memory", CLI_SIZE, &(c)->host_memory, 0, 0},                                      \
+        {"--threads", CLI_INT, &(c)->threads, 1, 4096},                                            \
+    {                                                                                              \
+        "--lenient", CLI_FLAG, &(c)->lenient, 0, 0                                                 \
+    }
+
 /* What a command has open; cli_session_close frees it all. */
 struct cli_session {
     struct zinf_model *model;
@@ -45,6 +55,9 @@ int cli_session_data(struct cli_session *s, const struct cli_strings *files,
                      const char *cache_folder, bool shuffle, uint64_t seed,
                      struct zinf_dataset **out);
 int cli_session_config(struct cli_session *s, const struct cli_common *c);
+/* A trainer of the session's model; seq_len 0: the session's. */
+int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
+                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
 void cli_session_close(struct cli_session *s);
 int cli_need(const char *option, const void *value); /* -EINVAL: the option is missing */
 /* auto, host or cuda; NULL is auto. -EINVAL with a sentence. */

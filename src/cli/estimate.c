@@ -4,6 +4,7 @@
 
 #include "cli/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
@@ -40,7 +41,7 @@ static void print_step(const struct estimate *e)
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
         if (n->lane_seconds[i] > 0)
-            printf("             %-13s %8.3g s %10.3f GB\n", lane_texts[i], n->lane_seconds[i],
+            printf("             %-13s %10.4f s %10.3f GB\n", lane_texts[i], n->lane_seconds[i],
                    (double)n->lane_bytes[i] * 1e-9);
     printf("utilisation  %.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)\n",
            100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
@@ -70,8 +71,8 @@ void estimate_print(const struct estimate *e)
         double seconds = e->changes[i].step_seconds;
         printf("%-12s %s: ", i ? "" : "if there was", e->changes[i].what);
         if (seconds > 0)
-            printf("%.3g s a step (%+.0f %%)\n", seconds,
-                   100 * (seconds / e->now.step_seconds - 1));
+            printf("%.3g s a step (%+.0f %%)\n", seconds, /* no "-0" */
+                   round(100 * (seconds / e->now.step_seconds - 1)) + 0.0);
         else
             puts("no other plan");
     }

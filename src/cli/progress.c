@@ -89,14 +89,18 @@ static void format_bar(char *buffer, size_t bytes, double part)
     }
 }
 
-/* Cuts a line of UTF-8 after cols characters: a line that wraps cannot be wiped. */
+/* Cuts a line of UTF-8 after cols characters: a line that wraps cannot be wiped. What is cut begins
+ * at two spaces: half a number is a wrong one. */
 static void cut(char *line, size_t cols)
 {
-    for (; *line; line++) {
-        if (((unsigned char)*line & 0xc0) == 0x80)
+    char *end = NULL;
+    for (char *at = line; *at; at++) {
+        if (at[0] == ' ' && at[1] == ' ' && at[2] != ' ')
+            end = at;
+        if (((unsigned char)*at & 0xc0) == 0x80)
             continue;
         if (!cols--) {
-            *line = 0;
+            *(end ? end : at) = 0;
             return;
         }
     }

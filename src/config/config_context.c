@@ -19,11 +19,11 @@ static int override(struct config_loader *loader, const char *path, double numbe
     int code = zinf_config_value_parse(key, json, option, &value);
     if (code)
         goto out;
-    before = zinf_config_value_text(loader->config, key);
+    before = zinf_config_value_shown(loader->config, key);
     code = zinf_config_value_store(loader->config, key, &value);
     if (code)
         goto out;
-    after = zinf_config_value_text(loader->config, key);
+    after = zinf_config_value_shown(loader->config, key);
     if (!before || !after) {
         code = zinf_fail(-ENOMEM, "no memory for the configuration");
         goto out;

@@ -25,8 +25,7 @@ static bool is_shown(const struct zinf_config *config, size_t i)
     return key->use == KEY_USED && zinf_config_key_applies(config, key);
 }
 
-/* Sizes in bytes gain a readable form. */
-static char *shown_value(const struct zinf_config *config, const struct zinf_config_key *key)
+char *zinf_config_value_shown(const struct zinf_config *config, const struct zinf_config_key *key)
 {
     char *text = zinf_config_value_text(config, key);
     uint64_t bytes;
@@ -64,7 +63,7 @@ int zinf_config_print(const struct zinf_config *config, FILE *out)
     for (size_t i = 0; i < zinf_config_n_keys; i++) {
         if (!is_shown(config, i))
             continue;
-        values[i] = shown_value(config, &zinf_config_keys[i]);
+        values[i] = zinf_config_value_shown(config, &zinf_config_keys[i]);
         if (!values[i]) {
             code = zinf_fail(-ENOMEM, "no memory to print the configuration");
             goto out;

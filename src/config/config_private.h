@@ -152,6 +152,8 @@ int zinf_config_value_store(struct zinf_config *config, const struct zinf_config
 int zinf_config_value_default(struct zinf_config *config, const struct zinf_config_key *key);
 /* The present value as JSON text on the heap, NULL without memory. */
 char *zinf_config_value_text(const struct zinf_config *config, const struct zinf_config_key *key);
+/* The same for people: sizes in bytes gain a readable form. */
+char *zinf_config_value_shown(const struct zinf_config *config, const struct zinf_config_key *key);
 bool zinf_config_value_is_default(const struct zinf_config_key *key,
                                   const struct config_value *value);
 

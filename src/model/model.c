@@ -190,6 +190,8 @@ int zinf_model_open(struct zinf_model **out, const char *config_path)
                      "--model %s: a Hugging Face model folder holds config.json and "
                      "*.safetensors (zinf init makes one)",
                      config_path);
+    else if (code && !path)
+        zinf_fail_in(code, "--model %s, which is no folder, is read as a config.json", config_path);
     if (!code)
         code = zinf_model_from_json(out, config, file);
     cJSON_Delete(config);

@@ -161,7 +161,10 @@ static int largest(const char *output, uint64_t *step)
     uint32_t n;
     int code = output_checkpoints(output, &steps, &n);
     if (!code && !n)
-        code = zinf_fail(-ENOENT, "%s has no checkpoint", output);
+        code = zinf_fail(-ENOENT,
+                         "%s has no checkpoint: name the --output folder of a training, or one of "
+                         "the checkpoint-N in it",
+                         output);
     if (!code)
         *step = steps[n - 1];
     free(steps);
