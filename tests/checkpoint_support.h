@@ -37,6 +37,7 @@ struct setting {
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
     bool no_shuffle, background;
+    bool eager; /* every update in its backward: nothing clips */
 };
 struct outcome {
     double loss[STEPS + 1], norm[STEPS + 1]; /* [step] */
@@ -75,9 +76,11 @@ static inline struct zinf_config *configure(const struct setting *s)
              "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 20000,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": 1, \"async_save\": %s}}",
+             "\"gradient_clipping\": %d,"
+             "\"zinf\": {\"threads\": 1, \"async_save\": %s, \"schedule\": \"%s\"}}",
              s->precision, s->optimizer ? s->optimizer : "AdamW", s->output, s->place->param, drive,
-             s->place->optimizer, drive, s->background ? "true" : "false");
+             s->place->optimizer, drive, !s->eager, s->background ? "true" : "false",
+             s->eager ? "update-in-backward" : "auto");
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     return config;
 }

@@ -171,6 +171,38 @@ static void test_saves_in_the_background(void)
     }
 }
 
+/* A save that takes longer than a step: the second step after it waits, or it would be of two
+ * steps. The model is so large that the last array is read when that step writes, in its backward.
+ */
+static void test_a_long_save_is_of_one_step(void)
+{
+    struct zinf_model_shape shape = {
+        .arch = "gpt2", .layers = 6, .hidden = 192, .heads = 2, .vocab = 257, .context = 32};
+    static const char *const names[] = {"optimizer/master.safetensors",
+                                        "optimizer/moment1.safetensors",
+                                        "optimizer/moment2.safetensors"};
+    char large[600], a[600], b[600], x[700], y[700];
+    make_model(large, "large", &shape, 11);
+    struct setting s = {.place = &places[8],
+                        .precision = precisions[1],
+                        .output = in_work(a, "long-waited"),
+                        .model = large,
+                        .steps = STEPS,
+                        .save_every = 2,
+                        .seed = 7,
+                        .eager = true};
+    CHECKF(!run(&s, NULL), "%s", zinf_error());
+    s.output = in_work(b, "long-beside");
+    s.background = true;
+    CHECKF(!run(&s, NULL), "%s", zinf_error());
+    for (int step = 2; step < STEPS; step += 2)
+        for (int k = 0; k < 3; k++) {
+            snprintf(x, sizeof x, "%s/checkpoint-%d", a, step);
+            snprintf(y, sizeof y, "%s/checkpoint-%d", b, step);
+            CHECKF(same_file(x, y, names[k]), "step %d: %s", step, names[k]);
+        }
+}
+
 int main(void)
 {
     begin_checkpoints("checkpoint");
@@ -180,6 +212,7 @@ int main(void)
     TAP_RUN(test_state_is_exact);
     TAP_RUN(test_small_state_is_exact);
     TAP_RUN(test_saves_in_the_background);
+    TAP_RUN(test_a_long_save_is_of_one_step);
     end_checkpoints();
     return tap_done();
 }
