@@ -215,7 +215,7 @@ static void test_progress(void)
     CHECK(strstr(text, "\r\x1b[Kzinf: warning: a line of the log\n"));
     CHECK(strstr(text, "train  60% |############        | 6/10") && strstr(text, "loss 2.4"));
     CHECK(strstr(text, "norm 1.234") && !strstr(text, "lr")); /* what is cut is cut whole */
-    CHECK(strstr(text, "\nzinf: warning: after\n")); /* the sink is gone */
+    CHECK(strstr(text, "\nzinf: warning: after\n"));          /* the sink is gone */
     text = captured(CLI_PROGRESS_NONE);
     CHECK(!strstr(text, "train") && strstr(text, "after"));
     CHECK(!cli_progress_parse("plain", &mode) && mode == CLI_PROGRESS_PLAIN);
