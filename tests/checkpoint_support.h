@@ -27,8 +27,8 @@ static const char *const precisions[] = {
     "",
     "\"bf16\": {\"enabled\": true},",
     /* Overflows at first, then grows again: scale and skipped steps are part of the state. */
-    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 23, \"hysteresis\": 1,"
-    "\"loss_scale_window\": 2},",
+    ("\"fp16\": {\"enabled\": true, \"initial_scale_power\": 23, \"hysteresis\": 1,"
+     "\"loss_scale_window\": 2},"),
 };
 
 struct setting {

@@ -249,8 +249,8 @@ static void test_too_few_slots_are_refused_by_name(void)
 {
     for (int order = 0; order < 3; order++) {
         struct zinf_program p;
-        zinf_pool pool;
-        zinf_buffer a, b;
+        zinf_pool pool = 0;
+        zinf_buffer a = 0, b = 0;
         struct zinf_pool_options options = {"narrow", slots[0], BYTES, 1, false};
         CHECK(!zinf_program_init(&p, "p") && !zinf_program_pool(&p, &options, &pool));
         CHECK(!zinf_program_buffer(&p, pool, &a) && !zinf_program_buffer(&p, pool, &b));

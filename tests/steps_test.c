@@ -264,7 +264,7 @@ static void flip(const char *name, long offset)
             snprintf(path, sizeof path, "%s/%s/%s", folder, entry->d_name, name);
     closedir(dir);
     int fd = open(path, O_RDWR);
-    char byte;
+    char byte = 0;
     CHECK(fd >= 0 && pread(fd, &byte, 1, offset) == 1);
     byte ^= 1;
     CHECK(pwrite(fd, &byte, 1, offset) == 1 && !fsync(fd));
