@@ -2,8 +2,8 @@
  * run: the training loop. Data in, steps, one line of log a step, evaluations, and a model folder
  * that appears whole: it is written under another name and exchanged for the old one.
  */
-#include "train/output.h"
-#include "train/run.h"
+#include "train/save/output.h"
+#include "train/run/run.h"
 
 #include <errno.h>
 #include <math.h>

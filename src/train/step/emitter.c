@@ -1,5 +1,5 @@
 /* emitter: pools, resources, fetches and activations, for the files that build programs. */
-#include "train/emit.h"
+#include "train/step/emit.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 #define ZINF_TRAIN_CHECKPOINT_H
 
 #include "base/json.h"
-#include "train/transfer.h"
+#include "train/save/transfer.h"
 
 #define CHECKPOINT_FORMAT 1 /* of trainer_state.json; a newer one is refused */
 #define CHECKPOINT_STATE "trainer_state.json"

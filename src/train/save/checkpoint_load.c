@@ -3,8 +3,8 @@
  * its checksum before anything is believed, once into the tiers. What would make the training
  * another one is refused; what makes its numbers other ones is said.
  */
-#include "train/checkpoint.h"
-#include "train/output.h"
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * transfer: weights between Hugging Face folders and tiers, unit by unit, in a fixed region of
  * memory. Files have the family's names and orientation; tiers have flat buffers, [out][in].
  */
-#include "train/transfer.h"
+#include "train/save/transfer.h"
 
 #include <math.h>
 #include <stdio.h>

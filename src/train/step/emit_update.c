@@ -6,7 +6,7 @@
  * are taken in the order of the updates, so state may be read ahead of its gradient: an update
  * never waits for a tile that a later one holds.
  */
-#include "train/emit.h"
+#include "train/step/emit.h"
 
 struct group {
     uint32_t number, unit;

@@ -2,8 +2,8 @@
  * run_checkpoint: a run's side of checkpoints: what it goes on from, whether model, data and
  * configuration are still those, and saving without ever ending the training for a full disk.
  */
-#include "train/output.h"
-#include "train/run.h"
+#include "train/save/output.h"
+#include "train/run/run.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 #ifndef ZINF_TRAIN_RUN_H
 #define ZINF_TRAIN_RUN_H
 
-#include "train/checkpoint.h"
-#include "train/run_log.h"
+#include "train/save/checkpoint.h"
+#include "train/run/run_log.h"
 
 /* Steps that an earlier process of the run left on the drives. */
 struct left_steps {

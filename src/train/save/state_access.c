@@ -4,7 +4,7 @@
  * so they know nothing of sub-groups, of how a master is cut in two, of 8-bit moments, or of
  * updates that are still to be done.
  */
-#include "train/transfer.h"
+#include "train/save/transfer.h"
 
 static int read_at(struct zinf_trainer *t, const struct zinf_location *where, uint64_t offset,
                    void *memory, uint64_t bytes)

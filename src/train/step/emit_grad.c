@@ -4,7 +4,7 @@
  * added in fp32 in the same order wherever the sum lives. A sum of several is made in the unit's
  * kept place; a single one is used from where it is.
  */
-#include "train/emit.h"
+#include "train/step/emit.h"
 
 static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
 {

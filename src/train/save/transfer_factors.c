@@ -3,7 +3,7 @@
  * for each tensor, under the tensor's name: moment 1 the means of the rows of a matrix as the file
  * has it, or all of a vector's moment; moment 2 the means of a matrix's columns.
  */
-#include "train/transfer.h"
+#include "train/save/transfer.h"
 
 #include <stdio.h>
 

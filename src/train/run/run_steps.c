@@ -4,7 +4,7 @@
  * decided whether the training goes on from there, from a checkpoint, or begins.
  */
 #include "aio/steps.h"
-#include "train/run.h"
+#include "train/run/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* run_log: lines are flushed as they are written, so that a killed run keeps what it logged. */
-#include "train/run_log.h"
+#include "train/run/run_log.h"
 
 #include <math.h>
 #include <stdio.h>

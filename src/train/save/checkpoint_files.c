@@ -3,7 +3,7 @@
  * with the drive. Files are read in blocks of a few MiB with O_DIRECT, so that what is compared is
  * the drive's copy, and nobody's page cache is pushed out.
  */
-#include "train/checkpoint.h"
+#include "train/save/checkpoint.h"
 
 #include <dirent.h>
 #include <fcntl.h>

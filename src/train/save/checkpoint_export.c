@@ -3,8 +3,8 @@
  * tensors are streamed in the order of the file in blocks of a few MiB: memory does not depend on
  * the model.
  */
-#include "train/checkpoint.h"
-#include "train/output.h"
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -13,7 +13,7 @@
  * restart makes it again.
  */
 #include "aio/steps.h"
-#include "train/transfer.h"
+#include "train/save/transfer.h"
 
 #include <stdlib.h>
 #include <xxhash.h>

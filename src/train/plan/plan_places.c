@@ -2,7 +2,7 @@
  * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
  * beside them.
  */
-#include "train/plan.h"
+#include "train/plan/plan.h"
 
 /* Whether a unit's parameters are copied to the device before use. */
 bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit)

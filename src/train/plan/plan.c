@@ -1,6 +1,6 @@
 /* plan: budgets, the choice that fills them, and the ledger that says what it takes. */
 #include "formats/formats.h"
-#include "train/plan.h"
+#include "train/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* output: every change is one rename and one flush of the folder, so that a run may end anywhere.
  * A checkpoint that is to go loses its name first: what has the name is always whole. */
-#include "train/output.h"
+#include "train/save/output.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* checkpoint_list: what a folder has to go on from, for those who only look. */
-#include "train/checkpoint.h"
-#include "train/output.h"
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
 
 #include <stdlib.h>
 

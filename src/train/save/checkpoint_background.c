@@ -5,7 +5,7 @@
  * and a transfer region of its own. So what is saved is exactly that step, and no byte is copied
  * for it. Who takes the second step waits for the thread first.
  */
-#include "train/checkpoint.h"
+#include "train/save/checkpoint.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * time, or for all before the next stage (layer by layer), so that what was fetched serves all.
  * The gradient of the embedding comes last for all micro-batches, so that both orders add alike.
  */
-#include "train/emit.h"
+#include "train/step/emit.h"
 
 struct range {
     int64_t first, end; /* micro-batches */

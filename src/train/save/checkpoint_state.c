@@ -4,7 +4,7 @@
  */
 #include "build-config.h"
 
-#include "train/checkpoint.h"
+#include "train/save/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * configuration asks for it, state that the device then updates itself. Arithmetic does not depend
  * on any of these choices, so results do not either.
  */
-#include "train/plan.h"
+#include "train/plan/plan.h"
 
 /* The largest value of *field in [0, most] that fits; fitting is monotone. */
 static void grow(struct zinf_trainer *t, struct choice *c, int *field, int most)

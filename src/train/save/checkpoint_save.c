@@ -3,8 +3,8 @@
  * and compared; only then it is renamed, named in "latest", and an older one may go. State streams
  * a unit at a time through the trainer's transfer region, the drive's writes past the page cache.
  */
-#include "train/checkpoint.h"
-#include "train/output.h"
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
