@@ -111,7 +111,7 @@ static int open_model(struct zinf_trainer *t)
                          "config.json)",
                          (long long)t->seq, (long long)t->spec->context);
     t->rows = (uint64_t)(t->batch * t->seq);
-    t->compute = (struct zinf_compute){
+    t->compute = (struct zinf_gpt2_compute){
         .spec = t->spec,
         .dtype = t->dtype,
         .batch = t->batch,

@@ -207,7 +207,7 @@ struct zinf_trainer {
     double predicted_rest;    /* of one in which speculation rests */
 
     /* scalars of the running program */
-    struct zinf_compute compute;
+    struct zinf_gpt2_compute compute;
     int64_t logits_row;
     double *norm_parts; /* [n_groups] sums of squares */
     struct update_scalars {

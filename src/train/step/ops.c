@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static struct zinf_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
+static struct zinf_gpt2_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = t->compute;
+    struct zinf_gpt2_compute c = t->compute;
     c.first_sample = (uint64_t)op->micro * (uint64_t)t->batch;
     return c;
 }
@@ -51,14 +51,14 @@ static int zero_tail(const struct zinf_trainer *t, int unit, float *grads)
 
 static int run_block(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     return zinf_block_forward(&c, zinf_model_unit(t->model, op->unit), at(op, 0), at(op, 1),
                               at(op, 2), kept_of(t, op, (uint32_t)op->arg), &t->scratch);
 }
 
 static int run_block_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     const struct zinf_block_kept *kept = kept_of(t, op, (uint32_t)op->arg / 2);
     bool recompute = op->arg & 1;
@@ -73,7 +73,7 @@ static int run_block_backward(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     switch ((enum op_kind)op->kind) {
     case OP_EMBED_TILE:
@@ -87,7 +87,7 @@ static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_embedding_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     const void *dx = dx_at(t, op->micro);
     bool add = op->arg;
@@ -101,7 +101,7 @@ static int run_embedding_backward(struct zinf_trainer *t, const struct zinf_op *
 
 static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     int code = 0;
@@ -122,7 +122,7 @@ static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
 /* Where each tile's weights are now: of two generations it changes from step to step. */
 static int run_head_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
     float *const *grads = op->arg ? t->tile_sums : t->tile_grads;
     int n = zinf_model_n_tiles(t->model);
@@ -136,7 +136,7 @@ static int run_head_all(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
     const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
     int code;

@@ -341,7 +341,7 @@ int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, f
     if (code)
         return code;
     set_tokens(t, ids, ids, (uint64_t)n);
-    struct zinf_compute whole = t->compute;
+    struct zinf_gpt2_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
     t->compute.seq = n;
