@@ -295,6 +295,21 @@ static inline void frames_pass(struct frames *w, uint32_t stage, enum zinf_pass 
     frames_free_call(&c);
 }
 
+/* Logits of one row, after a forward pass: [visits of the last stage][row_cols]. */
+static inline void frames_row(struct frames *w, int64_t row, float *logits)
+{
+    const struct zinf_graph *g = w->graph;
+    struct frames_call c = frames_call(w, g->n_stages - 1, ZINF_PASS_ROW);
+    uint64_t bytes = (uint64_t)g->row_cols * sizeof(float);
+    c.out[0] = w->spare; /* a unit's gradient is larger than a row of its logits */
+    c.frame.row = row;
+    for (uint32_t visit = 0; visit < c.frame.n_visits; visit++) {
+        frames_visit(w, &c, visit);
+        frames_get(w, logits + visit * (uint64_t)g->row_cols, w->spare, bytes);
+    }
+    frames_free_call(&c);
+}
+
 /* All stages forward; with w->whole the last one's backward as well. */
 static inline void frames_forward(struct frames *w)
 {

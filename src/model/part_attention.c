@@ -64,6 +64,9 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
 
 static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
+    float memory[ZINF_ROPE_MAX_PAIRS];
+    if (!s->rope.rotary_dims)
+        return 0;
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
@@ -73,12 +76,12 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
         .rotary_dims = s->rope.rotary_dims,
         .interleaved = s->rope.interleaved,
         .backward = backward,
-        .positions = s->rope.rotary_dims ? f->in[1] : NULL,
-        .inv_freq = s->rope.inv_freq,
+        .positions = f->in[1],
+        .inv_freq = rope_frequencies(&s->rope, f->compute->seq, memory),
         .scale = s->rope.scale,
         .x = qkv,
     };
-    return s->rope.rotary_dims ? frame_rope(f, &args) : 0;
+    return frame_rope(f, &args);
 }
 
 /* What attention takes, made from the kept product: *qkv. It is rotated in place once, after the

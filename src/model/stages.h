@@ -35,7 +35,14 @@ struct rope_spec {
     bool interleaved;
     float scale;
     const float *inv_freq; /* [rotary_dims / 2], memory of the graph */
+    /* Where sequences are longer than `positions`, the base grows with them by `factor` and
+     * inv_freq does not hold; factor 0: it always holds. */
+    double base, factor;
+    int64_t positions;
 };
+/* The frequencies for sequences of seq tokens: inv_freq, or made in memory. */
+const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
+                              float memory[ZINF_ROPE_MAX_PAIRS]);
 
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
