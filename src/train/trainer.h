@@ -49,7 +49,7 @@ struct choice {
 };
 
 /* What a search varies; what a plan starts from. */
-struct wish {
+struct variant {
     bool micro_major;    /* where the order of micro-batches is free */
     int host_grads_part; /* at first, the host budget takes one in so many blocks' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -69,7 +69,6 @@ struct trainer_sizes {
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t transfer;              /* what loading and saving need on the host */
-    uint64_t update;                /* workspace of the optimizer */
 };
 
 /* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
@@ -120,8 +119,6 @@ enum {
 
 /* Steps that outlive the process: durable.c. */
 struct durable {
-    bool wanted;              /* all state will be on the drive, in two generations */
-    bool copies;              /* and, as not all parameters are, these once more behind it */
     struct zinf_steps *steps; /* NULL: steps end with the process */
     bool recovered;           /* the state is that of an earlier process */
     bool due;                 /* a step awaits its record, with these scalars */
@@ -134,82 +131,100 @@ struct durable {
 
 _Static_assert(RATES <= ZINF_RATE_KINDS, "rates have room for every kind");
 
-struct zinf_trainer {
+/* What was asked for, and what there is: decided before any plan, by the options alone. */
+struct setup {
     struct zinf_trainer_options options;
-    const struct zinf_trainer *shadow_of; /* plans in its stead, with its device; or NULL */
     const struct zinf_config *config;
     struct zinf_model *model;
     struct zinf_model_spec spec_values; /* the model's, with the configuration's dropout */
     const struct zinf_model_spec *spec;
     struct zinf_device *device;
-    struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
+    struct zinf_gpt2_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
     int64_t batch, seq, n_micro; /* B, T, G */
     uint64_t rows;               /* N = B * T */
     uint32_t n_units, n_layers;
-    const char *prefix; /* of tensor names: as the folder has them */
-
+    int64_t head_rows;
     struct zinf_layout layout;
+    uint64_t budget[ZINF_MEMORY_TIERS];
+    /* as configured; a unit's own place may be faster where a budget has room */
+    enum zinf_tier param_tier, state_tier, grad_tier;
+    enum zinf_state_form form;
+    enum moment_form moments;
+    struct zinf_optim_hyper hyper; /* without lr and step */
+    uint64_t *state_bytes;         /* [n_groups] */
+    uint64_t update_bytes;         /* workspace of the optimizer */
+    uint8_t generations;           /* of what can be taken back */
+    bool direct;                   /* drive and CPU use device memory themselves */
+    bool fills;                    /* budgets are filled beyond what the configuration names */
+    bool durable;                  /* all state will be on the drive, in two generations */
+    bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    enum schedule wanted;          /* as configured */
+};
+
+/* What is where, and the programs that follow from it. A function of a setup and a variant. */
+struct plan {
+    struct setup *setup;
+    struct variant variant;
+    enum zinf_tier x_tier;
+    bool layer_major;
+    int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
+    zinf_extent *x_extents;  /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
+    struct zinf_home *homes; /* [n_units] */
     struct zinf_tiers *tiers;
     struct zinf_store *store;
     struct zinf_ledger *ledger;
-    uint64_t budget[ZINF_MEMORY_TIERS];
-    /* as configured; a unit's own place may be faster where a budget has room */
-    enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
-    enum zinf_state_form form;
-    enum moment_form moments;
-    uint64_t *state_bytes;   /* [n_groups] */
-    struct zinf_home *homes; /* [n_units] */
-    uint8_t generations;     /* of what can be taken back */
-    bool direct;             /* drive and CPU use device memory themselves */
-    bool fills;              /* budgets are filled beyond what the configuration names */
-    bool layer_major;
-    int64_t n_x_micros;     /* micro-batches whose activations exist at once: G, or 1 */
-    zinf_extent *x_extents; /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
-    struct wish wish;
     struct choice choice;
     struct places at;
     struct trainer_sizes sizes;
-    struct zinf_arena host;
-    char *device_base;
+    char *device_base, *host_base;
+    uint64_t host_bytes;
 
     /* pointers into the arenas */
     int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
     int32_t *h_ids, *h_targets, *h_positions;
     float *d_losses, *h_losses;   /* [G][N] */
     float *h_logits;              /* [tiles][tile_rows] */
+    double *norm_parts;           /* [n_groups] sums of squares */
     struct zinf_block_kept *kept; /* [n_layers][n_x_micros]: kept ones; others point to working */
     struct zinf_block_scratch scratch;
-    struct zinf_head *heads; /* [n_x_micros]; logits are shared */
-    int64_t head_rows;
+    struct zinf_head *heads;          /* [n_x_micros]; logits are shared */
     struct zinf_operand *tile_places; /* [n_tiles], head_all, as the next three */
     const void **tile_weights;
     float **tile_grads; /* an area of their own */
     float **tile_sums;  /* the sums, where they are on the device */
 
-    struct zinf_executor *executor;
     /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
      * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
      */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
-    enum schedule wanted, schedule; /* as configured; in use, from the second step on */
-    uint8_t *deferred;              /* [n_units]: updated in the next step when speculating */
+    enum schedule schedule; /* in use, from the second step on */
+    uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
     struct zinf_rates rates;
+    double planned_seconds;   /* when the schedule was chosen, what it was to take */
+    double predicted_seconds; /* of a step; 0: not known */
+    double predicted_rest;    /* of one in which speculation rests */
+};
+
+struct zinf_trainer {
+    struct setup setup;
+    struct plan plan;
+    const struct zinf_trainer *shadow_of;  /* plans in its stead, with its device; or NULL */
+    struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
+    const char *prefix;                    /* of tensor names: as the folder has them */
+    struct zinf_arena host;
+    struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */
     /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
     double measured_seconds[RATES], measured_work[RATES];
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated; /* steps that corrected the rates */
-    uint64_t planned_step; /* when the schedule was chosen, and what it was to take */
-    double planned_seconds;
-    double predicted_seconds; /* of a step; 0: not known */
-    double predicted_rest;    /* of one in which speculation rests */
+    uint64_t planned_step; /* when the schedule was chosen */
 
     /* scalars of the running program */
     struct zinf_gpt2_compute compute;
     int64_t logits_row;
-    double *norm_parts; /* [n_groups] sums of squares */
     struct update_scalars {
         struct zinf_optim_hyper hyper;
         float grad_scale;
@@ -224,116 +239,115 @@ struct zinf_trainer {
 
     struct durable durable;
     uint64_t step, n_applied;
-    struct zinf_optim_hyper hyper; /* without lr and step */
     struct zinf_loss_scale loss_scale;
 };
 
-/* trainer.c: one that only plans, by another wish; zinf_trainer_destroy ends it, before of. */
-int trainer_create_shadow(struct zinf_trainer **out, const struct zinf_trainer *of,
-                          const struct wish *wish);
-/* search.c: sets the wish. After all that does not depend on it. */
-void trainer_search(struct zinf_trainer *t);
+/* ---- setup ---- */
 
+static inline bool trains(const struct setup *s)
+{
+    return s->options.mode == ZINF_TRAINER_TRAIN;
+}
+
+static inline bool has_backward(const struct setup *s)
+{
+    return s->options.mode != ZINF_TRAINER_FORWARD;
+}
+
+/* What is on the device's tier the CPU cannot read: the device makes its updates and norms. */
+static inline bool device_is_far(const struct setup *s)
+{
+    return !s->device->host_addressable;
+}
+
+static inline uint32_t first_block(const struct setup *s)
+{
+    return (uint32_t)zinf_model_first_block(s->model);
+}
+
+static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
+{
+    return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;
+}
+
+/* trainer.c: the section whose nvme_path the store is in. */
+const struct zinf_config_offload *trainer_drives(const struct zinf_config *config);
 /* optimizer.c: what the configuration's optimizer is and what its state takes. The first fills
  * hyper and moments; the second, with a layout, state_bytes. */
-int trainer_choose_optimizer(struct zinf_trainer *t);
-int trainer_measure_state(struct zinf_trainer *t);
+int setup_optimizer(struct setup *s);
+int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */
-bool trainer_device_steps(const struct zinf_trainer *t);
-bool trainer_shares_updates(const struct zinf_trainer *t);
-int trainer_n_moments(const struct zinf_trainer *t);
+bool setup_device_steps(const struct setup *s);
+bool setup_shares_updates(const struct setup *s);
+int setup_n_moments(const struct setup *s);
 /* All of a unit's sub-groups. */
-uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit);
+uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
 /* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
-uint64_t trainer_moments_offset(const struct zinf_trainer *t, uint64_t n);
-uint64_t trainer_scales_offset(const struct zinf_trainer *t, uint64_t n);
-/* After the arenas exist and before they are touched: where there are several NUMA nodes, state in
- * RAM is near the threads that step it. */
-void trainer_place_state(const struct zinf_trainer *t);
+uint64_t setup_moments_offset(const struct setup *s, uint64_t n);
+uint64_t setup_scales_offset(const struct setup *s, uint64_t n);
 /* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
  * moments, in floats from the unit's first. */
 struct factors {
     uint64_t rows, cols;
     uint64_t row_offset, col_offset; /* a vector has columns alone */
 };
-struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor);
-/* update.c: OP_UPDATE, OP_FAR_UPDATE */
-int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
+struct factors unit_factors(const struct zinf_unit_spec *unit, int tensor);
 
-/* trainer.c: the section whose nvme_path the store is in. */
-const struct zinf_config_offload *trainer_drives(const struct zinf_config *config);
+/* ---- plan ---- */
 
-/* plan.c */
-int trainer_plan(struct zinf_trainer *t);
+/* plan.c: homes, ledger, tiers: all memory. */
+int plan_memory(struct plan *p);
 /* Whether a unit's parameters are copied to the device before use. */
-bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit);
+bool unit_is_fetched(const struct plan *p, uint32_t unit);
 /* Device slots of their own, of the units before end; those that are not fetched need none. */
-uint64_t trainer_own_bytes(const struct zinf_trainer *t, uint32_t end);
+uint64_t plan_own_bytes(const struct plan *p, uint32_t end);
 /* plan_blas.c: what OpenBLAS takes outside of the arenas */
-uint64_t trainer_blas_bytes(const struct zinf_trainer *t);
-/* place.c: every pointer, after the arenas exist. */
-void trainer_place(struct zinf_trainer *t);
+uint64_t plan_blas_bytes(const struct plan *p);
+/* place.c: every pointer, once the arenas' bases are known. */
+void plan_place(struct plan *p);
+/* optimizer.c: after the arenas exist and before they are touched: where there are several NUMA
+ * nodes, state in RAM is near the threads that step it. */
+void plan_place_state(const struct plan *p);
 
-static inline char *device_at(const struct zinf_trainer *t, uint64_t offset)
+static inline char *device_at(const struct plan *p, uint64_t offset)
 {
-    return t->device_base + offset;
+    return p->device_base + offset;
 }
 
-static inline char *host_at(const struct zinf_trainer *t, uint64_t offset)
+static inline char *host_at(const struct plan *p, uint64_t offset)
 {
-    return t->host.base + offset;
+    return p->host_base + offset;
 }
 
-static inline uint32_t first_block(const struct zinf_trainer *t)
+static inline int x_slots(const struct plan *p)
 {
-    return (uint32_t)zinf_model_first_block(t->model);
+    return X_SLOTS + (p->layer_major ? (int)p->setup->n_micro : 0);
 }
 
-static inline int x_slots(const struct zinf_trainer *t)
+static inline char *dx_at(const struct plan *p, int64_t micro)
 {
-    return X_SLOTS + (t->layer_major ? (int)t->n_micro : 0);
+    return device_at(p, p->at.d_dx + (uint64_t)micro * p->sizes.x);
 }
 
-static inline char *dx_at(const struct zinf_trainer *t, int64_t micro)
+static inline bool block_is_kept(const struct plan *p, uint32_t layer)
 {
-    return device_at(t, t->at.d_dx + (uint64_t)micro * t->sizes.x);
-}
-
-static inline bool block_is_kept(const struct zinf_trainer *t, uint32_t layer)
-{
-    return (int)(t->n_layers - layer) <= t->choice.n_kept;
-}
-
-static inline bool trains(const struct zinf_trainer *t)
-{
-    return t->options.mode == ZINF_TRAINER_TRAIN;
-}
-
-static inline bool has_backward(const struct zinf_trainer *t)
-{
-    return t->options.mode != ZINF_TRAINER_FORWARD;
-}
-
-/* What is on the device's tier the CPU cannot read: the device makes its updates and norms. */
-static inline bool device_is_far(const struct zinf_trainer *t)
-{
-    return !t->device->host_addressable;
+    return (int)(p->setup->n_layers - layer) <= p->choice.n_kept;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */
-static inline uint64_t first_square(const struct zinf_trainer *t, uint32_t unit)
+static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 {
     uint64_t elems = 0;
     for (uint32_t u = 0; u < unit; u++)
-        elems += t->layout.units[u].slice_elems;
+        elems += p->setup->layout.units[u].slice_elems;
     return elems / ZINF_SUM_BLOCK;
 }
 
 /* Whether an update of the unit can be taken back. */
-static inline bool unit_speculates(const struct zinf_trainer *t, uint32_t unit)
+static inline bool unit_speculates(const struct plan *p, uint32_t unit)
 {
-    return t->homes[unit].generations == 2 && t->homes[unit].param != ZINF_TIER_DEVICE;
+    return p->homes[unit].generations == 2 && p->homes[unit].param != ZINF_TIER_DEVICE;
 }
 
 /* emit.c, emit_grad.c, emit_update.c: the programs */
@@ -341,32 +355,38 @@ enum op_flags {
     OP_DEFERRED = 1, /* left out unless the unit is pending */
     OP_EAGER = 2,    /* left out once speculation has failed */
 };
-int trainer_emit_gradients(struct zinf_trainer *t);
-int trainer_emit_drain(struct zinf_trainer *t);
-int trainer_emit_wait(struct zinf_trainer *t);
-int trainer_emit_speculate(struct zinf_trainer *t);
-int trainer_emit_forward(struct zinf_trainer *t);
-int trainer_emit_logits(struct zinf_trainer *t);
+int program_gradients(struct plan *p);
+int program_drain(struct plan *p);
+int program_wait(struct plan *p);
+int program_speculate(struct plan *p);
+int program_forward(struct plan *p);
+int program_logits(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
-int trainer_build_programs(struct zinf_trainer *t);
+int plan_first_programs(struct plan *p);
 /* Chooses the schedule by the rates and builds its programs; the first step measures. */
-int trainer_replan(struct zinf_trainer *t);
-/* The programs of a step of t->schedule in a steady state; returns how many. */
-int trainer_step_programs(const struct zinf_trainer *t, const struct zinf_program *programs[2]);
-/* What the step that begins will take; 0: not known. rests: speculation does. */
-double trainer_expected(struct zinf_trainer *t, bool rests);
+int plan_schedules(struct plan *p);
+/* The programs of a step of p->schedule in a steady state; returns how many. */
+int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
-int trainer_predict(const struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
-                    double *op_seconds, struct zinf_prediction *sum);
+int plan_predict(const struct plan *p, const struct zinf_program *const *programs, int n,
+                 double *op_seconds, struct zinf_prediction *sum);
 /* cost.c: op->seconds and op->cpu */
-int trainer_rate(const struct zinf_trainer *t, const struct zinf_op *op); /* its number */
-void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op);
+int plan_rate(const struct plan *p, const struct zinf_op *op); /* its number */
+void plan_cost(const struct plan *p, struct zinf_op *op);
 /* The same for operations that are scheduled already. */
-void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program);
-void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *speeds,
-                      struct zinf_rates *rates);
-struct zinf_machine trainer_machine(const struct zinf_trainer *t);
+void plan_cost_again(const struct plan *p, struct zinf_program *program);
+void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
+                   struct zinf_rates *rates);
+struct zinf_machine plan_machine(const struct plan *p);
+
+/* ---- trainer ---- */
+
+/* trainer.c: one that only plans, by another variant; zinf_trainer_destroy ends it, before of. */
+int trainer_create_shadow(struct zinf_trainer **out, const struct zinf_trainer *of,
+                          const struct variant *variant);
+/* search.c: sets the variant. After all that does not depend on it. */
+void trainer_search(struct zinf_trainer *t);
 /* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
  * was run one operation at a time; corrects them by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
@@ -377,6 +397,9 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
 int trainer_reserve(struct zinf_trainer *t);
 void trainer_unreserve(struct zinf_trainer *t);
 int trainer_describe_cuda(struct zinf_trainer *t);
+
+/* update.c: OP_UPDATE, OP_FAR_UPDATE */
+int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
@@ -395,10 +418,6 @@ int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *
 int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
 
 /* durable.c */
-static inline uint64_t durable_copy_bytes(const struct zinf_trainer *t, uint64_t n)
-{
-    return t->durable.copies ? n * zinf_dtype_bytes(t->dtype) : 0;
-}
 /* Before the plan: whether steps shall outlive the process; says why not where it was asked for. */
 void durable_choose(struct zinf_trainer *t);
 /* Takes the store; what an earlier process left of it too. */

@@ -37,36 +37,37 @@ static void unreserve(char *base, uint64_t bytes)
 
 int trainer_reserve(struct zinf_trainer *t)
 {
-    t->host.bytes = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_HOST);
-    int code = reserve(&t->device_base, zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE));
+    t->plan.host_bytes = zinf_ledger_arena_bytes(t->plan.ledger, ZINF_MEMORY_HOST);
+    int code =
+        reserve(&t->plan.device_base, zinf_ledger_arena_bytes(t->plan.ledger, ZINF_MEMORY_DEVICE));
     if (!code)
-        code = reserve(&t->host.base, t->host.bytes);
+        code = reserve(&t->plan.host_base, t->plan.host_bytes);
     if (code)
         return code;
-    trainer_place(t);
+    plan_place(&t->plan);
     return 0;
 }
 
 void trainer_unreserve(struct zinf_trainer *t)
 {
-    if (t->ledger)
-        unreserve(t->device_base, zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE));
-    unreserve(t->host.base, t->host.bytes);
+    if (t->plan.ledger)
+        unreserve(t->plan.device_base, zinf_ledger_arena_bytes(t->plan.ledger, ZINF_MEMORY_DEVICE));
+    unreserve(t->plan.host_base, t->plan.host_bytes);
 }
 
 /* The host device in the place of a GPU: sizes and programs are what matters. */
 int trainer_describe_cuda(struct zinf_trainer *t)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST};
-    if (!t->config->device_memory)
+    if (!t->setup.config->device_memory)
         return zinf_fail(-ENODEV, "no GPU is here to look at: say how large it is "
                                   "(--device-memory 24GiB)");
-    int code = zinf_device_create(&t->device, &options);
+    int code = zinf_device_create(&t->setup.device, &options);
     if (code)
         return code;
-    t->device->kind = ZINF_DEVICE_CUDA;
-    t->device->host_addressable = false;
-    t->device->name = "a GPU that is not here";
+    t->setup.device->kind = ZINF_DEVICE_CUDA;
+    t->setup.device->host_addressable = false;
+    t->setup.device->name = "a GPU that is not here";
     return 0;
 }
 
@@ -85,32 +86,33 @@ static void scale(struct zinf_rates *rates, double device, double drive)
 /* Forward is 1, backward 2: what is computed twice to spare memory is not counted. */
 static double model_flops(const struct zinf_trainer *t)
 {
-    double head = 2.0 * (double)t->rows * (double)t->spec->vocab * (double)t->spec->hidden;
-    double blocks = (double)t->n_layers * zinf_block_flops(&t->compute);
-    return 3 * (double)t->n_micro * (blocks + head);
+    double head =
+        2.0 * (double)t->setup.rows * (double)t->setup.spec->vocab * (double)t->setup.spec->hidden;
+    double blocks = (double)t->setup.n_layers * zinf_block_flops(&t->compute);
+    return 3 * (double)t->setup.n_micro * (blocks + head);
 }
 
 static int fill(struct zinf_estimate *out, const struct zinf_trainer *t)
 {
     const struct zinf_program *programs[2];
     struct zinf_prediction p;
-    int code = trainer_predict(t, programs, trainer_step_programs(t, programs), NULL, &p);
+    int code = plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), NULL, &p);
     if (code)
         return code;
     *out = (struct zinf_estimate){
-        .params = (uint64_t)zinf_model_n_params(t->model),
-        .tokens = (uint64_t)t->n_micro * t->rows,
-        .pinned = t->host.bytes - t->at.h_transfer,
-        .ram_is_shared = t->device->kind == ZINF_DEVICE_HOST,
+        .params = (uint64_t)zinf_model_n_params(t->setup.model),
+        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows,
+        .pinned = t->plan.host_bytes - t->plan.at.h_transfer,
+        .ram_is_shared = t->setup.device->kind == ZINF_DEVICE_HOST,
         .step_seconds = p.seconds,
         .drive_seconds = p.drive_seconds,
         .model_flops = model_flops(t),
-        .matrix_flops = 1 / t->rates.seconds[OP_BLOCK],
+        .matrix_flops = 1 / t->plan.rates.seconds[OP_BLOCK],
         .bottleneck = ZINF_LANE_DEVICE,
     };
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
-        out->bytes[tier] = zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)tier);
-        out->budget[tier] = t->budget[tier];
+        out->bytes[tier] = zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)tier);
+        out->budget[tier] = t->setup.budget[tier];
     }
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = p.busy_seconds[lane];
@@ -118,8 +120,8 @@ static int fill(struct zinf_estimate *out, const struct zinf_trainer *t)
         if (p.busy_seconds[lane] > p.busy_seconds[out->bottleneck])
             out->bottleneck = lane;
     }
-    snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(t->schedule));
-    snprintf(out->device, sizeof out->device, "%s", t->device->name);
+    snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(t->plan.schedule));
+    snprintf(out->device, sizeof out->device, "%s", t->setup.device->name);
     return 0;
 }
 
@@ -127,8 +129,8 @@ static int fill(struct zinf_estimate *out, const struct zinf_trainer *t)
 static int write_trace(struct zinf_trainer *t, const char *path)
 {
     const struct zinf_program *programs[2];
-    int n = trainer_step_programs(t, programs);
-    struct zinf_machine machine = trainer_machine(t);
+    int n = plan_step_programs(&t->plan, programs);
+    struct zinf_machine machine = plan_machine(&t->plan);
     struct zinf_trace *trace = NULL;
     uint64_t from = 0;
     char buffer[64];
@@ -164,13 +166,13 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     if (code)
         return code;
     if (options->rates)
-        t->rates = *options->rates;
+        t->plan.rates = *options->rates;
     else
-        trainer_rates_of(t, &options->speeds, &t->rates);
-    scale(&t->rates, options->device_factor, options->drive_factor);
+        plan_rates_of(&t->plan, &options->speeds, &t->plan.rates);
+    scale(&t->plan.rates, options->device_factor, options->drive_factor);
     if (options->plan)
         zinf_trainer_print_plan(t, options->plan);
-    code = trainer_replan(t);
+    code = plan_schedules(&t->plan);
     if (!code)
         code = fill(out, t);
     if (!code && options->trace)
@@ -184,14 +186,14 @@ static int begin_anew(struct zinf_trainer *t)
 {
     int code = trainer_settle(t);
     t->planned = false;
-    t->schedule = SCHEDULE_SERIAL;
-    return code ? code : trainer_build_programs(t);
+    t->plan.schedule = SCHEDULE_SERIAL;
+    return code ? code : plan_first_programs(&t->plan);
 }
 
 /* *apart: the slowest over the fastest of the steps that are all alike. */
 static int run_steps(struct zinf_trainer *t, double *apart)
 {
-    uint64_t n = (uint64_t)t->n_micro * t->rows;
+    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
     struct zinf_step_result result;
     double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);
@@ -199,8 +201,8 @@ static int run_steps(struct zinf_trainer *t, double *apart)
     for (int step = 0; !code && step < MEASURED_STEPS; step++) {
         for (uint64_t i = 0; i < 2 * n; i++) {
             uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
-            zinf_philox(counter, t->options.seed, bits);
-            ids[i] = (int32_t)(bits[0] % (uint64_t)t->spec->vocab);
+            zinf_philox(counter, t->setup.options.seed, bits);
+            ids[i] = (int32_t)(bits[0] % (uint64_t)t->setup.spec->vocab);
         }
         if (step == 1)
             code = begin_anew(t);
@@ -233,8 +235,8 @@ int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options
     int code = zinf_trainer_create(&t, &two);
     if (code)
         return zinf_fail_in(code, "--measure");
-    code = run_steps(t, &t->rates.steps_apart);
-    *out = t->rates;
+    code = run_steps(t, &t->plan.rates.steps_apart);
+    *out = t->plan.rates;
     zinf_trainer_destroy(t);
     return code ? zinf_fail_in(code, "--measure") : 0;
 }

@@ -23,9 +23,9 @@ static const struct {
     {"Adafactor", ZINF_OPTIM_KINDS, MOMENTS_FACTORED},
 };
 
-int trainer_choose_optimizer(struct zinf_trainer *t)
+int setup_optimizer(struct setup *s)
 {
-    const struct zinf_config_optimizer *o = &t->config->optimizer;
+    const struct zinf_config_optimizer *o = &s->config->optimizer;
     size_t i = 0, n = sizeof optimizers / sizeof *optimizers;
     while (i < n && strcmp(optimizers[i].type, o->type))
         i++;
@@ -34,8 +34,8 @@ int trainer_choose_optimizer(struct zinf_trainer *t)
                          "optimizer.type \"%s\" is not supported; use AdamW, Adam, Lion, Adagrad, "
                          "SGD, Adafactor or AdamW8bit",
                          o->type);
-    t->moments = optimizers[i].moments;
-    t->hyper = (struct zinf_optim_hyper){
+    s->moments = optimizers[i].moments;
+    s->hyper = (struct zinf_optim_hyper){
         .kind = optimizers[i].kind,
         .lr = (float)o->lr,
         .beta1 = (float)(optimizers[i].kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
@@ -44,31 +44,31 @@ int trainer_choose_optimizer(struct zinf_trainer *t)
         .weight_decay = (float)o->weight_decay,
         .bias_correction = o->bias_correction,
     };
-    if (t->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
-        t->hyper.kind = ZINF_OPTIM_ADAMW;
-    if (t->moments == MOMENTS_FACTORED && t->config->world_size > 1)
+    if (s->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
+        s->hyper.kind = ZINF_OPTIM_ADAMW;
+    if (s->moments == MOMENTS_FACTORED && s->config->world_size > 1)
         return zinf_fail(-ENOTSUP,
                          "optimizer.type Adafactor needs whole tensors, which %lld ranks would "
                          "share: train on one, or use AdamW8bit, whose state is small too",
-                         (long long)t->config->world_size);
+                         (long long)s->config->world_size);
     return 0;
 }
 
-int trainer_n_moments(const struct zinf_trainer *t)
+int setup_n_moments(const struct setup *s)
 {
-    return t->moments == MOMENTS_FACTORED ? 2 : zinf_optim_n_moments(t->hyper.kind);
+    return s->moments == MOMENTS_FACTORED ? 2 : zinf_optim_n_moments(s->hyper.kind);
 }
 
 /* ---- where moments are in a state ---- */
 
-uint64_t trainer_moments_offset(const struct zinf_trainer *t, uint64_t n)
+uint64_t setup_moments_offset(const struct setup *s, uint64_t n)
 {
-    return zinf_state_bytes(t->form, 0, n);
+    return zinf_state_bytes(s->form, 0, n);
 }
 
-uint64_t trainer_scales_offset(const struct zinf_trainer *t, uint64_t n)
+uint64_t setup_scales_offset(const struct setup *s, uint64_t n)
 {
-    return trainer_moments_offset(t, n) + (uint64_t)trainer_n_moments(t) * n;
+    return setup_moments_offset(s, n) + (uint64_t)setup_n_moments(s) * n;
 }
 
 static uint64_t padded(uint64_t floats)
@@ -81,7 +81,7 @@ static uint64_t factor_floats(const struct factors *f)
     return (f->rows > 1 ? padded(f->rows) : 0) + padded(f->cols);
 }
 
-struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor)
+struct factors unit_factors(const struct zinf_unit_spec *unit, int tensor)
 {
     struct factors f = {0};
     uint64_t at = 0;
@@ -97,43 +97,43 @@ struct factors trainer_factors(const struct zinf_unit_spec *unit, int tensor)
     return f;
 }
 
-bool trainer_device_steps(const struct zinf_trainer *t)
+bool setup_device_steps(const struct setup *s)
 {
-    return (t->hyper.kind == ZINF_OPTIM_ADAMW || t->hyper.kind == ZINF_OPTIM_ADAM) &&
-           t->moments == MOMENTS_F32;
+    return (s->hyper.kind == ZINF_OPTIM_ADAMW || s->hyper.kind == ZINF_OPTIM_ADAM) &&
+           s->moments == MOMENTS_F32;
 }
 
-bool trainer_shares_updates(const struct zinf_trainer *t)
+bool setup_shares_updates(const struct setup *s)
 {
-    return !strcmp(t->config->optimizer_device, "auto") && trains(t) && !t->durable.wanted &&
-           device_is_far(t) && trainer_device_steps(t);
+    return !strcmp(s->config->optimizer_device, "auto") && trains(s) && !s->durable &&
+           device_is_far(s) && setup_device_steps(s);
 }
 
 /* ---- what a state takes ---- */
 
-static uint64_t state_bytes(const struct zinf_trainer *t, const struct zinf_layout_group *g)
+static uint64_t state_bytes(const struct setup *s, const struct zinf_layout_group *g)
 {
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)g->unit);
-    uint64_t bytes = zinf_state_bytes(t->form, trainer_n_moments(t), g->n);
-    if (t->moments == MOMENTS_8BIT) {
+    const struct zinf_unit_spec *unit = zinf_model_unit(s->model, (int)g->unit);
+    uint64_t bytes = zinf_state_bytes(s->form, setup_n_moments(s), g->n);
+    if (s->moments == MOMENTS_8BIT) {
         uint64_t scales = g->n / ZINF_OPTIM_8BIT_BLOCK * sizeof(float);
-        bytes = trainer_scales_offset(t, g->n) + (uint64_t)trainer_n_moments(t) * scales;
-    } else if (t->moments == MOMENTS_FACTORED) {
-        struct factors last = trainer_factors(unit, unit->n_tensors - 1);
+        bytes = setup_scales_offset(s, g->n) + (uint64_t)setup_n_moments(s) * scales;
+    } else if (s->moments == MOMENTS_FACTORED) {
+        struct factors last = unit_factors(unit, unit->n_tensors - 1);
         uint64_t floats = last.col_offset + padded(last.cols);
-        bytes = trainer_moments_offset(t, g->n) + floats * sizeof(float);
+        bytes = setup_moments_offset(s, g->n) + floats * sizeof(float);
     }
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
 
 /* Adafactor's workspace is that of its largest tensor. */
-static uint64_t workspace_bytes(const struct zinf_trainer *t)
+static uint64_t workspace_bytes(const struct setup *s)
 {
     uint64_t most = 0;
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(s->model, (int)u);
         for (int i = 0; i < unit->n_tensors; i++) {
-            struct factors f = trainer_factors(unit, i);
+            struct factors f = unit_factors(unit, i);
             uint64_t bytes = zinf_adafactor_workspace_bytes(f.rows, f.cols);
             most = bytes > most ? bytes : most;
         }
@@ -141,53 +141,54 @@ static uint64_t workspace_bytes(const struct zinf_trainer *t)
     return most;
 }
 
-int trainer_measure_state(struct zinf_trainer *t)
+int setup_state_bytes(struct setup *s)
 {
-    t->state_bytes = calloc(t->layout.n_groups ? t->layout.n_groups : 1, sizeof *t->state_bytes);
-    if (!t->state_bytes)
-        return zinf_fail(-ENOMEM, "no memory for %u sub-groups", t->layout.n_groups);
-    for (uint32_t g = 0; trains(t) && g < t->layout.n_groups; g++)
-        t->state_bytes[g] = state_bytes(t, &t->layout.groups[g]);
-    if (trains(t) && t->moments == MOMENTS_FACTORED)
-        t->sizes.update = workspace_bytes(t);
+    s->state_bytes = calloc(s->layout.n_groups ? s->layout.n_groups : 1, sizeof *s->state_bytes);
+    if (!s->state_bytes)
+        return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
+    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++)
+        s->state_bytes[g] = state_bytes(s, &s->layout.groups[g]);
+    if (trains(s) && s->moments == MOMENTS_FACTORED)
+        s->update_bytes = workspace_bytes(s);
     return 0;
 }
 
-uint64_t trainer_unit_state_bytes(const struct zinf_trainer *t, uint32_t unit)
+uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)
 {
-    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    const struct zinf_layout_unit *u = &s->layout.units[unit];
     uint64_t bytes = 0;
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
-        bytes += t->state_bytes[g];
+        bytes += s->state_bytes[g];
     return bytes;
 }
 
 /* ---- where its pages are ---- */
 
 /* A refusal costs speed alone. */
-static void place_array(const struct zinf_trainer *t, char *memory, uint64_t n, size_t width)
+static void place_array(const struct setup *s, char *memory, uint64_t n, size_t width)
 {
-    if (zinf_optim_place(memory, n, width, t->device->n_threads))
+    if (zinf_optim_place(memory, n, width, s->device->n_threads))
         zinf_log_once(ZINF_LOG_WARN, "state pages", "%s", zinf_error());
 }
 
-void trainer_place_state(const struct zinf_trainer *t)
+void plan_place_state(const struct plan *p)
 {
-    size_t master = zinf_state_bytes(t->form, 0, 1);
-    size_t width = t->moments == MOMENTS_8BIT ? 1 : sizeof(float);
-    int n_moments = t->moments == MOMENTS_FACTORED ? 0 : trainer_n_moments(t);
-    for (uint32_t g = 0; trains(t) && g < t->layout.n_groups; g++) {
-        struct zinf_location where = zinf_tiers_group_state(t->tiers, g, 0);
-        uint64_t n = t->layout.groups[g].n;
+    const struct setup *s = p->setup;
+    size_t master = zinf_state_bytes(s->form, 0, 1);
+    size_t width = s->moments == MOMENTS_8BIT ? 1 : sizeof(float);
+    int n_moments = s->moments == MOMENTS_FACTORED ? 0 : setup_n_moments(s);
+    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
+        struct zinf_location where = zinf_tiers_group_state(p->tiers, g, 0);
+        uint64_t n = s->layout.groups[g].n;
         if (where.tier != ZINF_TIER_HOST)
             continue;
         for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
             char *state = where.memory + (uint64_t)generation * where.stride;
-            char *moments = state + trainer_moments_offset(t, n);
+            char *moments = state + setup_moments_offset(s, n);
             if (master)
-                place_array(t, state, n, master);
+                place_array(s, state, n, master);
             for (int i = 0; i < n_moments; i++)
-                place_array(t, moments + (uint64_t)i * n * width, n, width);
+                place_array(s, moments + (uint64_t)i * n * width, n, width);
         }
     }
 }

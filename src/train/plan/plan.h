@@ -20,28 +20,28 @@ struct plan_lines {
 };
 
 /* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
-void plan_measure(struct zinf_trainer *t);
+void plan_measure(struct plan *p);
 /* Every unit's home by a choice, and what the homes take on each tier. */
-void plan_set_places(struct zinf_trainer *t, const struct choice *c);
-void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS]);
-bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier);
-bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
+void plan_set_places(struct plan *p, const struct choice *c);
+void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
+bool plan_has_param(const struct plan *p, enum zinf_tier tier);
+bool plan_has_grad(const struct plan *p, enum zinf_tier tier);
 /* Whether a device that the CPU cannot read makes parts of norms. */
-bool plan_norms_there(const struct zinf_trainer *t);
+bool plan_norms_there(const struct plan *p);
 /* Whether kept gradients come into the tiles of updates. */
-bool plan_tiles_have_grads(const struct zinf_trainer *t);
+bool plan_tiles_have_grads(const struct plan *p);
 /* Whether any unit from `from` on is copied to the device before use. */
-bool plan_fetches(const struct zinf_trainer *t, uint32_t from);
-bool plan_stages_grads(const struct zinf_trainer *t);
+bool plan_fetches(const struct plan *p, uint32_t from);
+bool plan_stages_grads(const struct plan *p);
 /* Sub-groups whose updates go through tiles of host memory, and whether any do. */
-int plan_n_tile_groups(const struct zinf_trainer *t);
-bool plan_uses_tiles(const struct zinf_trainer *t);
+int plan_n_tile_groups(const struct plan *p);
+bool plan_uses_tiles(const struct plan *p);
 
 /* plan_lines.c: sets the homes, and the lines of everything else. */
-void plan_collect(struct zinf_trainer *t, const struct choice *c, struct plan_lines *lines);
-bool plan_fits(struct zinf_trainer *t, const struct choice *c);
+void plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
+bool plan_fits(struct plan *p, const struct choice *c);
 
-/* plan_choose.c: fills t->choice and the homes by the budgets. */
-void plan_choose(struct zinf_trainer *t);
+/* plan_choose.c: fills p->choice and the homes by the budgets. */
+void plan_choose(struct plan *p);
 
 #endif
