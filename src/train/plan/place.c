@@ -1,5 +1,5 @@
 /* place: every pointer of a trainer, once the arenas of its plan exist. */
-#include "train/trainer.h"
+#include "train/plan/plan.h"
 
 static void place_activations(struct plan *p)
 {

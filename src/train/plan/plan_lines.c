@@ -1,5 +1,5 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
 
 static void add(struct plan_lines *l, enum zinf_memory_tier tier, const char *name,
                 const char *hint, uint64_t bytes, uint64_t *offset)

@@ -310,12 +310,17 @@ const char *trainer_kind_name(enum op_kind kind)
     return names[kind];
 }
 
-const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {
-    const struct zinf_trainer *t = context;
-    const char *unit = op->unit >= 0           ? zinf_model_unit(t->setup.model, op->unit)->name
+    const char *unit = op->unit >= 0           ? zinf_model_unit(setup->model, op->unit)->name
                        : op->kind == OP_COMMIT ? "step"
                                                : "activations";
     snprintf(buffer, 64, "%s %s", trainer_kind_name((enum op_kind)op->kind), unit);
     return buffer;
+}
+
+const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+{
+    const struct zinf_trainer *t = context;
+    return plan_op_name(&t->setup, op, buffer);
 }
