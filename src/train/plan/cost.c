@@ -2,7 +2,8 @@
  * cost: how long an operation takes alone on the machine: seconds a flop, or a byte where it makes
  * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
-#include "train/trainer.h"
+#include "train/plan/plan.h"
+#include "train/save/save.h"
 
 /* Guesses, for what is not known. */
 #define HOST_FLOPS_A_THREAD 6e10

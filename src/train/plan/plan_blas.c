@@ -4,7 +4,7 @@
  * stay, so a run ends with those of its largest product. (Goto and van de Geijn, "Anatomy of
  * High-Performance Matrix Multiplication"; the size of a piece is that of the AVX-512 kernels.)
  */
-#include "train/trainer.h"
+#include "train/plan/lines.h"
 
 #define PIECE 448
 

@@ -5,7 +5,7 @@
  * configuration asks for it, state that the device then updates itself. Arithmetic does not depend
  * on any of these choices, so results do not either.
  */
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
 
 /* The largest value of *field in [0, most] that fits; fitting is monotone. */
 static void grow(struct plan *p, struct choice *c, int *field, int most)
@@ -23,11 +23,10 @@ static void grow(struct plan *p, struct choice *c, int *field, int most)
 
 static void choose_kept(struct plan *p, struct choice *c)
 {
-    const char *wanted = p->setup->config->activation_checkpointing;
     int layers = (int)p->setup->walk.n_recompute;
-    if (!has_backward(p->setup) || (wanted && !strcmp(wanted, "always")))
+    if (!has_backward(p->setup) || p->setup->recompute == RECOMPUTE_ALWAYS)
         return;
-    if (wanted && !strcmp(wanted, "never"))
+    if (p->setup->recompute == RECOMPUTE_NEVER)
         c->n_kept = layers; /* the ledger's check says so where this does not fit */
     else
         grow(p, c, &c->n_kept, layers);
@@ -57,9 +56,7 @@ static void choose_least(struct plan *p, struct choice *c)
 /* Activations leave the device where nothing else makes the plan fit. */
 static void choose_activations(struct plan *p, struct choice *c)
 {
-    bool decided = strcmp(p->setup->config->activation_device, "auto") ||
-                   p->setup->config->cpu_checkpointing || !has_backward(p->setup);
-    if (decided || plan_fits(p, c))
+    if (!p->setup->x_is_open || plan_fits(p, c))
         return;
     p->x_tier = ZINF_TIER_HOST;
     if (plan_fits(p, c) || !p->store)
@@ -138,8 +135,7 @@ void plan_choose(struct plan *p)
     choose_least(p, c);
     choose_activations(p, c);
     choose_least(p, c);
-    if (p->layer_major && !strcmp(p->setup->config->accumulation_order, "auto") &&
-        !plan_fits(p, c)) {
+    if (p->layer_major && p->setup->order == ORDER_AUTO && !plan_fits(p, c)) {
         p->layer_major = false;
         p->n_x_micros = 1;
         plan_measure(p);

@@ -1,5 +1,5 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
 
 /* Activations that the last n recomputing stages keep, of one micro-batch. */
 static uint64_t kept_bytes(const struct walk *w, int n)

@@ -2,7 +2,8 @@
  * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
  * beside them.
  */
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
+#include "train/save/save.h"
 
 /* Whether a unit's parameters are copied to the device before use. */
 bool unit_is_fetched(const struct plan *p, uint32_t unit)

@@ -18,56 +18,16 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/* NULL: it can be done. */
-static const char *hindrance(const struct zinf_trainer *t, bool asked)
-{
-    if (t->setup.state_tier != ZINF_TIER_DRIVE)
-        return "the optimizer state is not on a drive (offload_optimizer.device)";
-    if (t->setup.config->offload_optimizer.ratio < 1)
-        return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
-    if (!t->setup.config->checksums)
-        return "zinf.checksums is false";
-    if (!asked && t->setup.param_tier != ZINF_TIER_DRIVE)
-        return "parameters would be written twice";
-    if (!asked && t->setup.fills)
-        return "zinf.placement keeps a part of it in RAM";
-    if (!asked && t->setup.generations != 2)
-        return "zinf.schedule keeps one generation";
-    return NULL;
-}
-
-void durable_choose(struct zinf_trainer *t)
-{
-    const char *wanted = t->setup.config->durability;
-    bool recovers = t->setup.options.run && !t->setup.options.anew;
-    bool asked = !strcmp(wanted, "step") || recovers;
-    if (!trains(&t->setup) || !(t->setup.options.run || t->setup.options.plan_only) ||
-        !strcmp(wanted, "none"))
-        return;
-    const char *why_not = hindrance(t, asked);
-    t->setup.durable = !why_not;
-    if (t->setup.durable) {
-        t->setup.durable_copies = t->setup.param_tier != ZINF_TIER_DRIVE;
-        t->setup.generations = 2;
-        t->setup.fills = false; /* what is where must be the same after a restart */
-    } else if (asked) {
-        zinf_log(ZINF_LOG_WARN,
-                 "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
-                 "last checkpoint (--save-every)",
-                 why_not);
-    }
-}
-
 int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options)
 {
     options->run = t->setup.durable ? t->setup.options.run : NULL;
-    int code = zinf_store_create(&t->plan.store, options);
+    int code = zinf_store_create(&t->setup.store, options);
     if (code || !options->run || !t->setup.options.anew)
         return code;
-    zinf_steps_forget(t->plan.store);
-    zinf_store_destroy(t->plan.store);
-    t->plan.store = NULL;
-    return zinf_store_create(&t->plan.store, options);
+    zinf_steps_forget(t->setup.store);
+    zinf_store_destroy(t->setup.store);
+    t->setup.store = NULL;
+    return zinf_store_create(&t->setup.store, options);
 }
 
 /* What tells bytes of one meaning from the same bytes with another. */

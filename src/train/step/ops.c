@@ -24,18 +24,12 @@ static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- gradients ---- */
 
-static int run_device_add(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    return t->setup.device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
-                                     op->bytes / sizeof(float));
-}
-
 static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
 {
+    uint64_t n = op->bytes / sizeof(float);
     if (op->lane == ZINF_LANE_DEVICE)
-        return run_device_add(t, op);
-    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, op->bytes / sizeof(float),
-                          t->setup.device->n_threads);
+        return t->setup.device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
+    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->setup.device->n_threads);
     return 0;
 }
 
@@ -109,26 +103,12 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
 
 /* ---- the table ---- */
 
-static const struct op_row rows[] = {
-    [OP_COPY_IN] = {"fetch", run_copy_in, COST_LINK},
-    [OP_COPY_OUT] = {"return", run_copy_out, COST_LINK},
-    [OP_GRAD_ADD] = {"add gradient", run_add, COST_HOST_ADD},
-    [OP_DEVICE_ADD] = {"device add gradient", run_device_add, COST_DEVICE_ADD},
-    [OP_SQUARES] = {"squares", run_squares, COST_DEVICE_MEMORY},
-    [OP_NORM_PART] = {"gradient norm", run_norm, COST_OPTIMIZER},
-    [OP_UPDATE] = {"update", trainer_update, COST_OPTIMIZER},
-    [OP_DEVICE_UPDATE] = {"device update", trainer_update, COST_DEVICE_MEMORY},
-    [OP_FLIP] = {"turn", run_flip, COST_NONE},
-    [OP_COMMIT] = {"commit", run_commit, COST_RECORD},
-    [OP_READ] = {"read", NULL, COST_DRIVE_READ},
-    [OP_WRITE] = {"write", NULL, COST_DRIVE_WRITE},
-    [OP_STAGES] = {"stage", trainer_run_stage, COST_STAGE},
+static int (*const run_by_kind[])(struct zinf_trainer *, const struct zinf_op *) = {
+#define OP_ROW(kind, name, run, cost) [kind] = run,
+    OP_ROWS(OP_ROW)
+#undef OP_ROW
+        [OP_STAGES] = trainer_run_stage,
 };
-
-const struct op_row *op_row(int kind)
-{
-    return &rows[kind < OP_STAGES ? kind : OP_STAGES];
-}
 
 /* A test's lanes stand still now and then. */
 static void disturb(struct zinf_trainer *t)
@@ -144,23 +124,30 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     struct zinf_trainer *t = context;
     if (t->setup.options.delay_us)
         disturb(t);
-    return op_row(op->kind)->run(t, op);
+    return run_by_kind[op->kind < OP_STAGES ? op->kind : OP_STAGES](t, op);
 }
 
 /* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
-const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {
     static const char *const passes[] = {"forward", "backward", "forward+backward", "row"};
-    const struct plan *p = context;
-    const struct zinf_graph *graph = p->setup->walk.graph;
+    const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
-    const char *what = op->unit >= 0 ? graph->units[op->unit].name
-                       : moves       ? graph->values[op->arg].name
-                                     : "step";
+    const char *what = op->unit >= 0           ? graph->units[op->unit].name
+                       : op->kind >= OP_STAGES ? graph->stages[op->stage].name
+                       : moves                 ? graph->values[op->arg].name
+                       : op->kind == OP_COMMIT ? "step"
+                                               : "activations";
     if (op->kind >= OP_STAGES)
-        snprintf(buffer, 64, "%s %s %s", p->setup->walk.kinds[kind_sort(op->kind)]->name,
-                 passes[kind_pass(op->kind)], op->unit >= 0 ? what : graph->stages[op->stage].name);
+        snprintf(buffer, 64, "%s %s %s", setup->walk.kinds[kind_sort(op->kind)]->name,
+                 passes[kind_pass(op->kind)], what);
     else
-        snprintf(buffer, 64, "%s %s", op_row(op->kind)->name, what);
+        snprintf(buffer, 64, "%s %s", op_kind_name(op->kind), what);
     return buffer;
+}
+
+const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+{
+    const struct zinf_trainer *t = context;
+    return plan_op_name(&t->setup, op, buffer);
 }

@@ -3,16 +3,9 @@
  * expected to take. The first step runs one operation at a time and is measured; then the
  * schedule is chosen and its order found by simulation with those rates.
  */
-#include "train/trainer.h"
+#include "train/step/step.h"
 
 #define DEFER_STEPS 8 /* how finely it is tried how many blocks should wait */
-
-const char *schedule_name(enum schedule schedule)
-{
-    static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
-                                        "update-in-backward"};
-    return names[schedule];
-}
 
 static int build(struct plan *p, int (*emit)(struct plan *), struct zinf_program *program,
                  enum zinf_order order)

@@ -1,9 +1,9 @@
 /*
- * optimizer: which optimizer the configuration names, how its moments are kept, what the state of a
- * sub-group takes, and where its pages go. Adafactor's tensors must be whole: a unit is one
- * sub-group then, and the vocabulary matrix one unit.
+ * setup_optimizer: which optimizer the configuration names, how its moments are kept, and what the
+ * state of a sub-group takes. Adafactor's tensors must be whole: a unit is one sub-group then, and
+ * the vocabulary matrix one unit.
  */
-#include "train/trainer.h"
+#include "train/setup.h"
 
 #include <stdlib.h>
 
@@ -105,8 +105,8 @@ bool setup_device_steps(const struct setup *s)
 
 bool setup_shares_updates(const struct setup *s)
 {
-    return !strcmp(s->config->optimizer_device, "auto") && trains(s) && !s->durable &&
-           device_is_far(s) && setup_device_steps(s);
+    return s->offers_updates && trains(s) && !s->durable && device_is_far(s) &&
+           setup_device_steps(s);
 }
 
 /* ---- what a state takes ---- */
@@ -160,35 +160,4 @@ uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
         bytes += s->state_bytes[g];
     return bytes;
-}
-
-/* ---- where its pages are ---- */
-
-/* A refusal costs speed alone. */
-static void place_array(const struct setup *s, char *memory, uint64_t n, size_t width)
-{
-    if (zinf_optim_place(memory, n, width, s->device->n_threads))
-        zinf_log_once(ZINF_LOG_WARN, "state pages", "%s", zinf_error());
-}
-
-void plan_place_state(const struct plan *p)
-{
-    const struct setup *s = p->setup;
-    size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->moments == MOMENTS_8BIT ? 1 : sizeof(float);
-    int n_moments = s->moments == MOMENTS_FACTORED ? 0 : setup_n_moments(s);
-    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
-        struct zinf_location where = zinf_tiers_group_state(p->tiers, g, 0);
-        uint64_t n = s->layout.groups[g].n;
-        if (where.tier != ZINF_TIER_HOST)
-            continue;
-        for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
-            char *state = where.memory + (uint64_t)generation * where.stride;
-            char *moments = state + setup_moments_offset(s, n);
-            if (master)
-                place_array(s, state, n, master);
-            for (int i = 0; i < n_moments; i++)
-                place_array(s, moments + (uint64_t)i * n * width, n, width);
-        }
-    }
 }
