@@ -41,7 +41,6 @@ static int open_queues(struct zinf_trainer *t)
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
     t->compute = t->setup.compute;
-    t->compute.queue = t->queues[ZINF_LANE_DEVICE];
     return code;
 }
 
@@ -123,9 +122,7 @@ static int take_memory(struct zinf_trainer *t)
     pin_host_memory(t);
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
-                                              t->plan.sizes.workspace);
-    for (uint64_t i = 0; i < t->setup.rows; i++)
-        t->plan.h_positions[i] = (int32_t)(i % (uint64_t)t->setup.seq);
+                                              t->setup.walk.workspace);
     return durable_open(t);
 }
 

@@ -66,6 +66,16 @@ static void choose_activations(struct plan *p, struct choice *c)
         p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
 }
 
+/* State in RAM of layers, then of all other units too. */
+static void choose_pairs(struct plan *p, struct choice *c, int layers)
+{
+    grow(p, c, &c->n_host_pairs, layers);
+    struct choice all = *c;
+    all.all_pairs = true;
+    if (c->n_host_pairs == layers && plan_fits(p, &all))
+        *c = all;
+}
+
 /* A given host budget is filled with what spares the drive most; what is left becomes depth. */
 static void choose_host(struct plan *p, struct choice *c)
 {
@@ -94,7 +104,7 @@ static void choose_host(struct plan *p, struct choice *c)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
         !p->setup->direct) /* else who computes is who updates */
-        grow(p, c, &c->n_host_pairs, layers + 1);
+        choose_pairs(p, c, layers);
     if (plan_uses_tiles(p)) {
         plan_set_places(p, c);
         int groups = plan_n_tile_groups(p);
@@ -107,7 +117,7 @@ static void choose_device(struct plan *p, struct choice *c)
     const struct walk *w = &p->setup->walk;
     bool fetches = plan_fetches_beyond(p, 0);
     if (p->variant.device_states)
-        grow(p, c, &c->n_far_states, (int)p->setup->n_units * p->variant.device_states / 4);
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units * p->variant.device_states / 4);
     if (p->variant.device_grads && !p->layer_major)
         grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
     if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
@@ -126,7 +136,7 @@ static void choose_device(struct plan *p, struct choice *c)
     if (fetches && p->setup->config->look_ahead < 0)
         grow(p, c, &c->look_ahead, 4);
     if (setup_shares_updates(p->setup))
-        grow(p, c, &c->n_far_states, (int)p->setup->n_units);
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units);
 }
 
 void plan_choose(struct plan *p)

@@ -1,6 +1,21 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
+int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
+              uint64_t bytes, uint64_t *offset)
+{
+    if (l->n == l->capacity) {
+        int capacity = l->capacity ? 2 * l->capacity : 32;
+        struct plan_line *moved = realloc(l->line, (size_t)capacity * sizeof *moved);
+        if (!moved)
+            return zinf_fail(-ENOMEM, "no memory for the lines of a plan");
+        l->line = moved;
+        l->capacity = capacity;
+    }
+    l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
+    return 0;
+}
+
 /* Activations that the last n recomputing stages keep, of one micro-batch. */
 static uint64_t kept_bytes(const struct walk *w, int n)
 {
@@ -51,7 +66,7 @@ static uint64_t squares_bytes(const struct plan *p)
     return first_square(p, p->setup->n_units) * sizeof(double);
 }
 
-/* A line of a table: nothing is allocated for what takes no bytes. */
+/* A line that is left out where it takes no bytes. */
 struct want {
     const char *name, *hint;
     uint64_t bytes;
@@ -63,7 +78,8 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
 {
     int code = 0;
     for (size_t i = 0; !code && i < n; i++)
-        code = plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
+        if (wants[i].bytes)
+            code = plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
     return code;
 }
 
@@ -193,4 +209,22 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
     if (!code)
         code = host_lines(p, c, l);
     return code ? code : drive_lines(p, l);
+}
+
+bool plan_fits(struct plan *p, const struct choice *c)
+{
+    struct plan_lines l = {0};
+    uint64_t placed[ZINF_MEMORY_TIERS] = {0};
+    bool fits = !plan_collect(p, c, &l);
+    plan_place_bytes(p, placed);
+    for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
+        uint64_t total =
+            placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
+        for (int i = 0; i < l.n; i++)
+            if ((int)l.line[i].tier == tier)
+                total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
+        fits = total <= p->setup->budget[tier];
+    }
+    free(l.line);
+    return fits;
 }

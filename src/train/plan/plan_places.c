@@ -97,9 +97,7 @@ static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choi
     uint32_t n = (uint32_t)c->n_host_pairs;
     if (p->homes[unit].state != ZINF_TIER_HOST)
         return false;
-    return is_layer(p, unit)
-               ? n > p->setup->walk.n_layers || !is_to_wait(p, unit, p->setup->walk.n_layers - n)
-               : n > p->setup->walk.n_layers;
+    return is_layer(p, unit) ? !is_to_wait(p, unit, p->setup->walk.n_layers - n) : c->all_pairs;
 }
 
 /* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
@@ -119,7 +117,7 @@ static void place_device_states(struct plan *p, const struct choice *c)
             elems += (double)p->setup->layout.units[u].slice_elems;
         bool shared = ratio < 1 && elems / 2 <= room;
         room -= shared ? elems : 0;
-        for (uint32_t u = first; u < next && (shared || (int)first < c->n_far_states); u++) {
+        for (uint32_t u = first; u < next && (shared || (int)first < c->n_device_states); u++) {
             struct zinf_home *home = &p->homes[u];
             home->state = home->grad = ZINF_TIER_DEVICE;
         }
