@@ -117,7 +117,8 @@ static int set_shape(struct setup *s)
     if (!s->seq)
         s->seq = context < 1024 ? context : 1024;
     if (s->seq < 1 || s->seq > context)
-        return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld (see its config.json)",
+        return zinf_fail(-EINVAL,
+                         "--seq-len %lld: the model's context is %lld (see its config.json)",
                          (long long)s->seq, (long long)context);
     s->rows = (uint64_t)(s->batch * s->seq);
     return 0;

@@ -175,6 +175,9 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     if (!t->pending)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->setup.n_units);
+    code = trainer_take_frame(t);
+    if (code)
+        return code;
     plan_search(&t->setup, &variant);
     code = open_store(t);
     if (!code)
@@ -218,6 +221,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->pending);
+    trainer_release_frame(t);
     free(t);
 }
 

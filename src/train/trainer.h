@@ -34,7 +34,6 @@ struct zinf_trainer {
     struct zinf_compute compute;
     float gradient_scale; /* of the step's loss: loss scale / targets */
     struct frame_arrays *frame;
-    void **frame_memory;
     int64_t logits_row;
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */

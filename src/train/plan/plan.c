@@ -123,7 +123,7 @@ static int plan_tiers(struct plan *p)
     };
     int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
     return code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE ? code
-                                                                          : add_x_extents(p);
+                                                                           : add_x_extents(p);
 }
 
 static int plan_memory(struct plan *p)

@@ -24,20 +24,20 @@
 #define X_STAGES 3    /* and on their way between it and the drive */
 
 struct choice {
-    int look_ahead;     /* parameter slots on the device less one */
-    int grad_slots;     /* gradients on the device */
-    int state_slots;    /* sub-groups under way */
-    int n_kept;         /* recomputing stages, from the last, that keep their activations instead */
-    int n_own;          /* units that have a device slot of their own, in walk's own_order */
-    bool whole;         /* the last sweep's units all on the device: its visits are one call */
-    int n_host_params;  /* units whose parameters the host budget takes, from unit 0 */
-    int n_host_states;  /* units whose optimizer state it takes */
-    int n_host_grads;   /* layers whose kept gradients it takes */
-    int n_host_pairs;   /* layers whose state in RAM has two generations; */
-    bool all_pairs;     /* and all other units with state in RAM */
+    int look_ahead;    /* parameter slots on the device less one */
+    int grad_slots;    /* gradients on the device */
+    int state_slots;   /* sub-groups under way */
+    int n_kept;        /* recomputing stages, from the last, that keep their activations instead */
+    int n_own;         /* units that have a device slot of their own, in walk's own_order */
+    bool whole;        /* the last sweep's units all on the device: its visits are one call */
+    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states; /* units whose optimizer state it takes */
+    int n_host_grads;  /* layers whose kept gradients it takes */
+    int n_host_pairs;  /* layers whose state in RAM has two generations; */
+    bool all_pairs;    /* and all other units with state in RAM */
     int n_device_states; /* units whose state the device takes, from unit 0 */
-    int n_device_grads; /* layers whose sums of gradients are on the device, from the first */
-    bool host_tables;   /* gradients of units that are no layers are in RAM */
+    int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
+    bool host_tables;    /* gradients of units that are no layers are in RAM */
 };
 
 /* What a search varies; what a plan starts from. */

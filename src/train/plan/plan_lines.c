@@ -1,6 +1,8 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
+#include <stdlib.h>
+
 int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
               uint64_t bytes, uint64_t *offset)
 {
@@ -79,7 +81,8 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
     int code = 0;
     for (size_t i = 0; !code && i < n; i++)
         if (wants[i].bytes)
-            code = plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
+            code =
+                plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
     return code;
 }
 

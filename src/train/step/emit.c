@@ -11,12 +11,6 @@ struct range {
     int64_t first, end; /* micro-batches */
 };
 
-/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-struct contribution {
-    struct made_grad sum, part;
-    bool begun;
-};
-
 /* Computations share scratch and the activations at hand: each comes after the one before. */
 static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
 {

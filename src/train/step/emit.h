@@ -34,6 +34,18 @@ struct uses {
 void uses_read(struct uses *u, zinf_resource r);
 void uses_write(struct uses *u, zinf_resource r);
 
+/* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
+struct made_grad {
+    struct zinf_operand at;
+    zinf_resource resource;
+    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
+};
+/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
+struct contribution {
+    struct made_grad sum, part;
+    bool begun;
+};
+
 struct emitter {
     struct plan *p;
     const struct walk *walk;
@@ -91,12 +103,7 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
 void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
                struct zinf_operand from, uint64_t bytes, const struct uses *uses);
 
-/* emit_grad.c: a gradient from where it is computed to its sum, its norm and its update */
-struct made_grad {
-    struct zinf_operand at;
-    zinf_resource resource;
-    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
-};
+/* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
 /* A second place to compute into, added to the first afterwards, on the device. */

@@ -8,27 +8,35 @@
 
 /* [n] of each, n: the most operands that one operation has. */
 struct frame_arrays {
-    const void **weights, **in, **d_out;
-    void **out, **d_in;
+    void **memory; /* of all */
+    const void **weights, **in;
+    void **d_out, **out, **d_in;
     float **grads;
 };
 
 int trainer_take_frame(struct zinf_trainer *t)
 {
     size_t n = t->setup.walk.most_operands + 1;
-    void **memory = calloc(6 * n, sizeof *memory);
-    struct frame_arrays *a = calloc(1, sizeof *a);
-    t->frame = a;
-    t->frame_memory = memory;
-    if (!a || !memory)
+    struct frame_arrays *a = t->frame = calloc(1, sizeof *a);
+    if (a)
+        a->memory = calloc(6 * n, sizeof *a->memory);
+    if (!a || !a->memory)
         return zinf_fail(-ENOMEM, "no memory for the operands of a stage");
-    a->weights = (const void **)memory;
-    a->in = (const void **)memory + n;
-    a->d_out = (const void **)memory + 2 * n;
-    a->out = memory + 3 * n;
-    a->d_in = memory + 4 * n;
-    a->grads = (float **)memory + 5 * n;
+    a->weights = (const void **)a->memory;
+    a->in = (const void **)(a->memory + n);
+    a->d_out = a->memory + 2 * n;
+    a->out = a->memory + 3 * n;
+    a->d_in = a->memory + 4 * n;
+    a->grads = (float **)(void *)(a->memory + 5 * n);
     return 0;
+}
+
+void trainer_release_frame(struct zinf_trainer *t)
+{
+    if (t->frame)
+        free(t->frame->memory);
+    free(t->frame);
+    t->frame = NULL;
 }
 
 static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
@@ -130,7 +138,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .n_visits = zinf_stage_visits(stage),
         .in = a->in,
         .out = a->out,
-        .d_out = (void *const *)a->d_out,
+        .d_out = a->d_out,
         .d_in = a->d_in,
         .d_in_adds = w->stages[op->stage].d_in_adds,
         .weights = a->weights,

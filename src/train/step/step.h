@@ -54,6 +54,7 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
 /* run_stage.c: the arrays of its frames, before the first; any stage's operation. */
 struct frame_arrays;
 int trainer_take_frame(struct zinf_trainer *t);
+void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
 /* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
