@@ -32,7 +32,7 @@ static void set_input(int32_t *to, const struct zinf_value *value, const int32_t
 static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
 {
     for (uint64_t i = 0; value->limit && i < n; i++)
-        if (ids[i] < 0 || ids[i] >= value->limit)
+        if (ids[i] >= value->limit || (ids[i] < 0 && value->input != ZINF_INPUT_TARGETS))
             return zinf_fail(-EINVAL,
                              "token id %d is outside of the model's vocabulary of %lld "
                              "(vocab_size in config.json)",
