@@ -8,6 +8,10 @@ TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
 EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
 
+# What the sources must look like as a whole.
+TESTS += tests/house_test.sh
+EXTRA_DIST += tests/house_test.sh
+
 # The whole command: bad input, its memory against the ledger, stopping and going on.
 TESTS += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
 EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
