@@ -1,5 +1,5 @@
 /* kernels_attention: forward against a plain softmax in double; backward against finite
- * differences of that; dropout by the counter; bits that repeat. */
+ * differences of that; windows; dropout by the counter; bits that repeat. */
 #include "kernels_testing.h"
 
 struct problem {
@@ -52,9 +52,10 @@ static double reference_row(const struct zinf_attention *a, const double *qkv, i
 {
     const int64_t d = a->head_dim, row = (a->n_heads + 2 * a->n_kv_heads) * d;
     const int64_t kv = h / (a->n_heads / a->n_kv_heads), n = a->causal ? i + 1 : a->seq;
+    const int64_t first = a->window && i >= a->window ? i + 1 - a->window : 0;
     const double *q = qkv + (b * a->seq + i) * row + h * d;
     double max = -INFINITY, sum = 0.0;
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = first; j < n; j++) {
         const double *k = qkv + (b * a->seq + j) * row + (a->n_heads + kv) * d;
         p[j] = 0.0;
         for (int64_t c = 0; c < d; c++)
@@ -62,10 +63,10 @@ static double reference_row(const struct zinf_attention *a, const double *qkv, i
         p[j] *= (double)a->scale;
         max = p[j] > max ? p[j] : max;
     }
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = first; j < n; j++)
         sum += p[j] = exp(p[j] - max);
     memset(out, 0, (size_t)d * sizeof *out);
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = first; j < n; j++) {
         const double *v = qkv + (b * a->seq + j) * row + (a->n_heads + a->n_kv_heads + kv) * d;
         uint64_t e = (uint64_t)(((b * a->n_heads + h) * a->seq + i) * a->seq + j);
         double weight = p[j] / sum * dropout_factor(&a->dropout, a->dropout.element_first + e);
@@ -185,6 +186,53 @@ static void test_several_tiles_match_the_reference(void)
     for_each_device(several_tiles);
 }
 
+/* Windows within a tile, of a tile and across several; one key head, some, and one a query head. */
+static void windows(struct fixture *f)
+{
+    static const int64_t cases[][4] = {
+        /* seq, window, key heads, head size */
+        {40, 1, 4, 8}, {70, 33, 2, 80}, {150, 64, 1, 64}, {300, 65, 2, 96}, {200, 199, 4, 128},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int64_t *n = cases[c];
+        struct problem p;
+        problem_open(&p, c % 2 ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32, 1, n[0], 4, n[2], n[3], true,
+                     c % 3 ? 0.0f : 0.2f);
+        p.args.window = n[1];
+        check_problem(f, &p, 3);
+        problem_close(&p);
+    }
+}
+
+static void test_windows_match_the_reference(void)
+{
+    for_each_device(windows);
+}
+
+static void whole_window(struct fixture *f)
+{
+    struct problem all, window;
+    problem_open(&all, ZINF_DTYPE_BF16, 1, 150, 4, 2, 40, true, 0.1f);
+    problem_open(&window, ZINF_DTYPE_BF16, 1, 150, 4, 2, 40, true, 0.1f);
+    static const int64_t wide[] = {150, 151, INT64_MAX};
+    CHECK(!f->ops->attention_forward(f->q, &all.args));
+    CHECK(!f->ops->attention_backward(f->q, &all.args));
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        window.args.window = wide[i];
+        CHECK(!f->ops->attention_forward(f->q, &window.args));
+        CHECK(!f->ops->attention_backward(f->q, &window.args));
+        CHECK(tensor_same_bits(&all.out, &window.out) && tensor_same_bits(&all.lse, &window.lse));
+        CHECK(tensor_same_bits(&all.d_qkv, &window.d_qkv));
+    }
+    problem_close(&all);
+    problem_close(&window);
+}
+
+static void test_a_window_over_everything_changes_no_bit(void)
+{
+    for_each_device(whole_window);
+}
+
 static void far_scores(struct fixture *f)
 {
     struct problem p;
@@ -278,6 +326,13 @@ static void test_bad_arguments_are_refused(void)
     bad.head_dim = 0;
     CHECK(f.ops->attention_backward(f.q, &bad) == -EINVAL);
     bad = p.args;
+    bad.window = -1;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
+    bad.window = 4;
+    bad.causal = false;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
+    CHECK(strstr(zinf_error(), "causal") != NULL);
+    bad = p.args;
     bad.dropout.p = 1.0f;
     CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
     uint64_t bytes = f.ops->attention_workspace(f.device, &p.args);
@@ -294,6 +349,8 @@ int main(void)
 {
     TAP_RUN(test_small_shapes_match_the_reference);
     TAP_RUN(test_several_tiles_match_the_reference);
+    TAP_RUN(test_windows_match_the_reference);
+    TAP_RUN(test_a_window_over_everything_changes_no_bit);
     TAP_RUN(test_large_scores_are_safe_and_nan_is_kept);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
     TAP_RUN(test_one_key_head_per_query_head_equals_repeated_keys);
