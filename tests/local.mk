@@ -23,3 +23,11 @@ TESTS += tests/crash/kill_test
 tests_crash_kill_test_SOURCES = tests/crash/kill_test.c tests/train_support.h
 tests_crash_kill_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_crash_kill_test_LDADD = $(TEST_LDADD)
+
+# Random lists of stages and units.
+check_PROGRAMS += tests/train_graph_test
+TESTS += tests/train_graph_test
+tests_train_graph_test_SOURCES = tests/train_graph_test.c tests/graph_plain.h tests/graph_random.h \
+	tests/graph_stages.h
+tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_graph_test_LDADD = $(TEST_LDADD)
