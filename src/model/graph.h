@@ -29,6 +29,7 @@ enum zinf_input {
     ZINF_INPUT_IDS,       /* tokens */
     ZINF_INPUT_TARGETS,   /* the token after each; < 0: ignored */
     ZINF_INPUT_POSITIONS, /* of each token in its sequence */
+    ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
 enum zinf_axis {
@@ -126,6 +127,8 @@ struct zinf_stage_ops {
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
     bool adds;
+    /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
+    bool backward_without_weights;
     int (*forward)(struct zinf_frame *f);
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */

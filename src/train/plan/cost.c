@@ -2,7 +2,8 @@
  * cost: how long an operation takes alone on the machine: seconds a flop, or a byte where it makes
  * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
-#include "train/trainer.h"
+#include "train/plan/plan.h"
+#include "train/save/save.h"
 
 /* Guesses, for what is not known. */
 #define HOST_FLOPS_A_THREAD 6e10
@@ -15,45 +16,36 @@
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
 
-static double threads_of(const struct zinf_trainer *t)
+static double threads_of(const struct plan *p)
 {
-    return t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
+    return p->setup->device->n_threads > 0 ? (double)p->setup->device->n_threads : 1;
 }
 
-int trainer_rate(const struct zinf_trainer *t, const struct zinf_op *op)
+void plan_cost(const struct plan *p, struct zinf_op *op)
 {
-    if (op->lane != ZINF_LANE_DEVICE || t->device->host_addressable)
-        return op->kind;
-    return op->kind == OP_GRAD_ADD    ? RATE_GPU_ADD
-           : op->kind == OP_NORM_PART ? RATE_GPU_NORM
-                                      : op->kind;
-}
-
-void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op)
-{
-    bool host_device = t->device->host_addressable;
+    bool host_device = p->setup->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = t->rates.seconds[trainer_rate(t, op)] * work;
+    op->seconds = p->rates.seconds[op->kind] * work;
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
-        op->cpu = (float)(DRIVE_CPU / threads_of(t));
+        op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)
         op->cpu = 1;
     else if (op->lane == ZINF_LANE_DEVICE)
         op->cpu = host_device ? 1 : 0;
     else
-        op->cpu = host_device ? (float)(1 / threads_of(t)) : 0;
+        op->cpu = host_device ? (float)(1 / threads_of(p)) : 0;
 }
 
-void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program)
+void plan_cost_again(const struct plan *p, struct zinf_program *program)
 {
     for (uint32_t i = 0; i < program->n_ops; i++)
-        trainer_cost(t, &program->ops[i]);
+        plan_cost(p, &program->ops[i]);
 }
 
-struct zinf_machine trainer_machine(const struct zinf_trainer *t)
+struct zinf_machine plan_machine(const struct plan *p)
 {
-    return (struct zinf_machine){.read_beside_write = t->rates.read_beside_write,
-                                 .write_beside_read = t->rates.write_beside_read};
+    return (struct zinf_machine){.read_beside_write = p->rates.read_beside_write,
+                                 .write_beside_read = p->rates.write_beside_read};
 }
 
 static double a_second(double known, double guess)
@@ -61,10 +53,13 @@ static double a_second(double known, double guess)
     return 1 / (known > 0 ? known : guess);
 }
 
-static bool makes_products(int kind)
+/* Whether stages of this kind make products, as one of them at least does. */
+static bool makes_products(const struct walk *w, int kind)
 {
-    return kind == OP_BLOCK || kind == OP_BLOCK_BACKWARD || kind == OP_HEAD_TILE ||
-           kind == OP_HEAD_ALL || kind == OP_HEAD_TILE_BACKWARD || kind == OP_ROW_LOGITS;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].kind == kind_sort(kind) && w->stages[s].size[kind_pass(kind)].flops > 0)
+            return true;
+    return false;
 }
 
 /* Reads and writes at once get the half of a mix each. */
@@ -74,25 +69,30 @@ static double beside(double alone, double mixed)
     return share < 0.1 ? 0.1 : share > 1 ? 1 : share;
 }
 
-void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
-                      struct zinf_rates *rates)
+void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_rates *rates)
 {
-    bool host_device = t->device->host_addressable;
-    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(t) : CUDA_FLOPS;
-    double link = host_device ? MEMORY_BYTES : LINK_BYTES;
+    bool host_device = p->setup->device->host_addressable;
+    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
     double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
-    for (int i = 0; i < RATES; i++)
-        rates->seconds[i] = makes_products(i) ? a_second(s->device_flops, flops) : 1 / bytes;
-    rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
-    rates->seconds[OP_NORM_PART] = rates->seconds[OP_UPDATE];
-    rates->seconds[OP_GRAD_ADD] = 3 * rates->seconds[OP_UPDATE]; /* of the bytes of one of three */
-    rates->seconds[OP_FAR_UPDATE] = 1 / CUDA_BYTES;
-    rates->seconds[RATE_GPU_ADD] = 3 / CUDA_BYTES;
-    rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
-    rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
-    rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);
-    rates->seconds[OP_FLIP] = 0;
-    rates->seconds[OP_COMMIT] = RECORD_SECONDS / DURABLE_SCALARS_BYTES;
+    double optimizer = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    const double by_cost[] = {
+        [COST_NONE] = 0,
+        [COST_LINK] = a_second(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
+        [COST_OPTIMIZER] = optimizer,
+        [COST_HOST_ADD] = 3 * optimizer, /* of the bytes of one of three */
+        [COST_DEVICE_ADD] = 3 / bytes,
+        [COST_DEVICE_MEMORY] = 1 / bytes,
+        [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
+        [COST_DRIVE_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES),
+        [COST_DRIVE_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES),
+        [COST_STAGE] = 1 / bytes,
+    };
+    memset(rates, 0, sizeof *rates);
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
+        bool products = kind >= OP_STAGES && makes_products(&p->setup->walk, kind);
+        rates->seconds[kind] =
+            products ? a_second(s->device_flops, flops) : by_cost[op_kind_cost(kind)];
+    }
     rates->read_beside_write = beside(s->drive_read_bytes, s->drive_mixed_bytes);
     rates->write_beside_read = beside(s->drive_write_bytes, s->drive_mixed_bytes);
 }
