@@ -40,6 +40,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/plan_test
+TESTS += tests/plan_test
+tests_plan_test_SOURCES = tests/plan_test.c tests/trainings.h tests/train_support.h
+tests_plan_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_plan_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/calibrate_test
 TESTS += tests/calibrate_test
 tests_calibrate_test_SOURCES = tests/calibrate_test.c

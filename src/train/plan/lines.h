@@ -13,10 +13,11 @@ struct plan_line {
     uint64_t bytes;
     uint64_t *offset;
 };
-#define PLAN_MAX_LINES 24
+#define PLAN_MAX_LINES 48
 struct plan_lines {
     struct plan_line line[PLAN_MAX_LINES];
     int n;
+    bool overflows; /* some are missing: the plan fails */
 };
 
 /* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */

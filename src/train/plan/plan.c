@@ -55,7 +55,7 @@ static int add_lines(struct plan *p)
 {
     struct plan_lines l;
     plan_collect(p, &p->choice, &l);
-    int code = 0;
+    int code = l.overflows ? zinf_fail(-EINVAL, "a plan of more than %d lines", PLAN_MAX_LINES) : 0;
     for (int i = 0; !code && i < l.n; i++)
         code = zinf_ledger_add(p->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
                                l.line[i].bytes, l.line[i].offset);

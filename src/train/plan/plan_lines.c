@@ -4,7 +4,9 @@
 static void add(struct plan_lines *l, enum zinf_memory_tier tier, const char *name,
                 const char *hint, uint64_t bytes, uint64_t *offset)
 {
-    l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
+    l->overflows = l->n == PLAN_MAX_LINES;
+    if (!l->overflows)
+        l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
 }
 
 /* Sums on the device take the first micro-batch's gradients themselves. */
@@ -140,6 +142,7 @@ static void drive_lines(struct plan *p, struct plan_lines *l)
 void plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
     l->n = 0;
+    l->overflows = false;
     plan_set_places(p, c);
     device_lines(p, c, l);
     host_lines(p, c, l);
