@@ -4,6 +4,7 @@
  * model, and dropout, whose masks may not depend on how a batch is cut.
  */
 #include "train_support.h"
+#include "train/step/scales.h"
 
 /* ---- learning rate ---- */
 

@@ -11,6 +11,7 @@
 #define ZINF_TRAIN_STEP_H
 
 #include "train/plan/plan.h"
+#include "train/step/scales.h"
 
 struct zinf_trainer;
 
