@@ -87,7 +87,7 @@ static struct plan make(const struct setup *setup, const struct variant *variant
 
 static void compare_schedules(struct plan *a, struct plan *b)
 {
-    CHECKF(!plan_schedules(a) && !plan_schedules(b), "%s", zinf_error());
+    CHECKF(!plan_schedules(a, INFINITY) && !plan_schedules(b, INFINITY), "%s", zinf_error());
     CHECK(a->schedule == b->schedule && a->predicted_seconds > 0 &&
           !memcmp(&a->predicted_seconds, &b->predicted_seconds, sizeof(double)));
     CHECK(same_program(a, &a->gradients, b, &b->gradients));

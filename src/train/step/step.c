@@ -250,7 +250,7 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     trainer_measure_end(t);
     t->planned = true;
     t->planned_step = t->step;
-    return plan_schedules(&t->plan);
+    return plan_schedules(&t->plan, INFINITY);
 }
 
 int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,

@@ -27,8 +27,10 @@ int program_logits(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int plan_first_programs(struct plan *p);
-/* Chooses the schedule by the rates and builds its programs; the first step measures. */
-int plan_schedules(struct plan *p);
+/* Chooses the schedule by the rates and builds its programs; the first step measures. Where a step
+ * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
+ */
+int plan_schedules(struct plan *p, double limit);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
