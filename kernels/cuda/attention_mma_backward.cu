@@ -32,7 +32,8 @@ DEVICE void gradient(float scale, float lse, float delta, float factor, bool see
 DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, int64_t j,
                        int64_t keys)
 {
-    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i);
+    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i) ||
+           i + rows - 1 - j >= z.window;
 }
 
 /* ---- dK and dV ---- */
@@ -93,7 +94,8 @@ attention_mma_dkv_kernel(attention_args a)
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
     const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
-    const int64_t per_head = (z.seq - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
+    const int64_t end = end_of_rows(z, j + DKV_KEYS - 1);
+    const int64_t per_head = (end - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
     left_rows<D, (D <= 64)> keys, values;
@@ -190,7 +192,7 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
     const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + DQ_ROWS < z.seq ? i + DQ_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
     const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int mine = threadIdx.x / 32 * 16;
@@ -211,8 +213,8 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
     if (PLACES == 2)
-        fetch(0);
-    for (int64_t n = 0; n < n_steps; n++) {
+        fetch(begin);
+    for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
         float s[N][4], dp[N][4];

@@ -28,9 +28,13 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     {
         const int64_t up_to = row + 8 * r - j + 1;
         const int seen = z.causal && up_to < keys ? (int)up_to : keys;
+        const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
         UNROLL for (int n = 0; n < N; n++)
             UNROLL for (int e = 0; e < 2; e++)
-                s[n][2 * r + e] = n * 8 + first + e < seen ? s[n][2 * r + e] : -INFINITY;
+            {
+                const int k = n * 8 + first + e;
+                s[n][2 * r + e] = k >= from && k < seen ? s[n][2 * r + e] : -INFINITY;
+            }
     }
 }
 
@@ -105,7 +109,7 @@ attention_mma_forward_kernel(attention_args a)
     const int64_t i = block * FORWARD_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
     const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
@@ -124,8 +128,8 @@ attention_mma_forward_kernel(attention_args a)
     sync_block();
     hold(left, query + mine * pitch, pitch);
     if (PLACES == 2)
-        fetch(0);
-    for (int64_t n = 0; n < n_steps; n++) {
+        fetch(begin);
+    for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
         float s[KEYS / 8][4];
@@ -136,7 +140,8 @@ attention_mma_forward_kernel(attention_args a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i))
+        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i) ||
+            i + FORWARD_ROWS - 1 - j >= z.window)
             mask_scores(z, s, i + row, j);
         softmax_tile(s, out, rows, z.scale * LOG2_E);
         if (a.drops)

@@ -74,7 +74,6 @@ struct zinf_trainer_options {
     /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
      */
     const struct zinf_speeds *speeds;
-    bool plan_only;   /* no memory, no files, no weights: see zinf_estimate */
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
@@ -156,7 +155,7 @@ struct zinf_rates {
 int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options);
 
 struct zinf_estimate_options {
-    struct zinf_trainer_options trainer; /* of a training; plan_only and init are implied */
+    struct zinf_trainer_options trainer; /* of a training; mode and init are implied */
     const struct zinf_rates *rates;      /* NULL: from speeds */
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */

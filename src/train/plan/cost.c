@@ -2,7 +2,8 @@
  * cost: how long an operation takes alone on the machine: seconds a flop, or a byte where it makes
  * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
-#include "train/trainer.h"
+#include "train/plan/plan.h"
+#include "train/save/save.h"
 
 /* Guesses, for what is not known. */
 #define HOST_FLOPS_A_THREAD 6e10
@@ -15,45 +16,45 @@
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
 
-static double threads_of(const struct zinf_trainer *t)
+static double threads_of(const struct plan *p)
 {
-    return t->device->n_threads > 0 ? (double)t->device->n_threads : 1;
+    return p->setup->device->n_threads > 0 ? (double)p->setup->device->n_threads : 1;
 }
 
-int trainer_rate(const struct zinf_trainer *t, const struct zinf_op *op)
+int plan_rate(const struct plan *p, const struct zinf_op *op)
 {
-    if (op->lane != ZINF_LANE_DEVICE || t->device->host_addressable)
+    if (op->lane != ZINF_LANE_DEVICE || p->setup->device->host_addressable)
         return op->kind;
     return op->kind == OP_GRAD_ADD    ? RATE_GPU_ADD
            : op->kind == OP_NORM_PART ? RATE_GPU_NORM
                                       : op->kind;
 }
 
-void trainer_cost(const struct zinf_trainer *t, struct zinf_op *op)
+void plan_cost(const struct plan *p, struct zinf_op *op)
 {
-    bool host_device = t->device->host_addressable;
+    bool host_device = p->setup->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = t->rates.seconds[trainer_rate(t, op)] * work;
+    op->seconds = p->rates.seconds[plan_rate(p, op)] * work;
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
-        op->cpu = (float)(DRIVE_CPU / threads_of(t));
+        op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)
         op->cpu = 1;
     else if (op->lane == ZINF_LANE_DEVICE)
         op->cpu = host_device ? 1 : 0;
     else
-        op->cpu = host_device ? (float)(1 / threads_of(t)) : 0;
+        op->cpu = host_device ? (float)(1 / threads_of(p)) : 0;
 }
 
-void trainer_cost_again(const struct zinf_trainer *t, struct zinf_program *program)
+void plan_cost_again(const struct plan *p, struct zinf_program *program)
 {
     for (uint32_t i = 0; i < program->n_ops; i++)
-        trainer_cost(t, &program->ops[i]);
+        plan_cost(p, &program->ops[i]);
 }
 
-struct zinf_machine trainer_machine(const struct zinf_trainer *t)
+struct zinf_machine plan_machine(const struct plan *p)
 {
-    return (struct zinf_machine){.read_beside_write = t->rates.read_beside_write,
-                                 .write_beside_read = t->rates.write_beside_read};
+    return (struct zinf_machine){.read_beside_write = p->rates.read_beside_write,
+                                 .write_beside_read = p->rates.write_beside_read};
 }
 
 static double a_second(double known, double guess)
@@ -74,11 +75,10 @@ static double beside(double alone, double mixed)
     return share < 0.1 ? 0.1 : share > 1 ? 1 : share;
 }
 
-void trainer_rates_of(const struct zinf_trainer *t, const struct zinf_speeds *s,
-                      struct zinf_rates *rates)
+void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_rates *rates)
 {
-    bool host_device = t->device->host_addressable;
-    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(t) : CUDA_FLOPS;
+    bool host_device = p->setup->device->host_addressable;
+    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
     double link = host_device ? MEMORY_BYTES : LINK_BYTES;
     double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
     for (int i = 0; i < RATES; i++)

@@ -1,6 +1,5 @@
 /*
- * estimate: a trainer that only plans, and what its step will take. Its arenas are address space
- * that nothing may touch, so that places and programs are those of the real one. Rates come from
+ * estimate: a plan that nobody takes the memory of, and what its step will take. Rates come from
  * the caller, or from a few steps of the same shape with two blocks.
  */
 #include "base/random.h"
@@ -9,7 +8,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define MEASURED_LAYERS 2
 /* Two that run one operation at a time, the first of which writes its extents for the first time
@@ -17,58 +15,6 @@
  * of which the schedule is chosen for good. */
 #define MEASURED_STEPS 8
 #define FIRST_ALIKE 5 /* from 0 */
-
-static int reserve(char **base, uint64_t bytes)
-{
-    void *memory = mmap(NULL, bytes ? bytes : 1, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return zinf_fail(-ENOMEM, "no address space for a plan of %llu bytes: %s",
-                         (unsigned long long)bytes, strerror(errno));
-    *base = memory;
-    return 0;
-}
-
-static void unreserve(char *base, uint64_t bytes)
-{
-    if (base)
-        munmap(base, bytes ? bytes : 1);
-}
-
-int trainer_reserve(struct zinf_trainer *t)
-{
-    t->host.bytes = zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_HOST);
-    int code = reserve(&t->device_base, zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE));
-    if (!code)
-        code = reserve(&t->host.base, t->host.bytes);
-    if (code)
-        return code;
-    trainer_place(t);
-    return 0;
-}
-
-void trainer_unreserve(struct zinf_trainer *t)
-{
-    if (t->ledger)
-        unreserve(t->device_base, zinf_ledger_arena_bytes(t->ledger, ZINF_MEMORY_DEVICE));
-    unreserve(t->host.base, t->host.bytes);
-}
-
-/* The host device in the place of a GPU: sizes and programs are what matters. */
-int trainer_describe_cuda(struct zinf_trainer *t)
-{
-    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST};
-    if (!t->config->device_memory)
-        return zinf_fail(-ENODEV, "no GPU is here to look at: say how large it is "
-                                  "(--device-memory 24GiB)");
-    int code = zinf_device_create(&t->device, &options);
-    if (code)
-        return code;
-    t->device->kind = ZINF_DEVICE_CUDA;
-    t->device->host_addressable = false;
-    t->device->name = "a GPU that is not here";
-    return 0;
-}
 
 static void scale(struct zinf_rates *rates, double device, double drive)
 {
@@ -83,52 +29,53 @@ static void scale(struct zinf_rates *rates, double device, double drive)
 }
 
 /* Forward is 1, backward 2: what is computed twice to spare memory is not counted. */
-static double model_flops(const struct zinf_trainer *t)
+static double model_flops(const struct plan *p)
 {
-    double head = 2.0 * (double)t->rows * (double)t->spec->vocab * (double)t->spec->hidden;
-    double blocks = (double)t->n_layers * zinf_block_flops(&t->compute);
-    return 3 * (double)t->n_micro * (blocks + head);
+    double head = 2.0 * (double)p->setup->rows * (double)p->setup->spec->vocab *
+                  (double)p->setup->spec->hidden;
+    double blocks = (double)p->setup->n_layers * zinf_block_flops(&p->setup->compute);
+    return 3 * (double)p->setup->n_micro * (blocks + head);
 }
 
-static int fill(struct zinf_estimate *out, const struct zinf_trainer *t)
+static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
-    struct zinf_prediction p;
-    int code = trainer_predict(t, programs, trainer_step_programs(t, programs), NULL, &p);
+    struct zinf_prediction step;
+    int code = plan_predict(p, programs, plan_step_programs(p, programs), NULL, &step);
     if (code)
         return code;
     *out = (struct zinf_estimate){
-        .params = (uint64_t)zinf_model_n_params(t->model),
-        .tokens = (uint64_t)t->n_micro * t->rows,
-        .pinned = t->host.bytes - t->at.h_transfer,
-        .ram_is_shared = t->device->kind == ZINF_DEVICE_HOST,
-        .step_seconds = p.seconds,
-        .drive_seconds = p.drive_seconds,
-        .model_flops = model_flops(t),
-        .matrix_flops = 1 / t->rates.seconds[OP_BLOCK],
+        .params = (uint64_t)zinf_model_n_params(p->setup->model),
+        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows,
+        .pinned = p->host_bytes - p->at.h_transfer,
+        .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
+        .step_seconds = step.seconds,
+        .drive_seconds = step.drive_seconds,
+        .model_flops = model_flops(p),
+        .matrix_flops = 1 / p->rates.seconds[OP_BLOCK],
         .bottleneck = ZINF_LANE_DEVICE,
     };
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
-        out->bytes[tier] = zinf_ledger_total_bytes(t->ledger, (enum zinf_memory_tier)tier);
-        out->budget[tier] = t->budget[tier];
+        out->bytes[tier] = zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
+        out->budget[tier] = p->setup->budget[tier];
     }
     for (int lane = 0; lane < ZINF_LANES; lane++) {
-        out->lane_seconds[lane] = p.busy_seconds[lane];
-        out->lane_bytes[lane] = p.bytes[lane];
-        if (p.busy_seconds[lane] > p.busy_seconds[out->bottleneck])
+        out->lane_seconds[lane] = step.busy_seconds[lane];
+        out->lane_bytes[lane] = step.bytes[lane];
+        if (step.busy_seconds[lane] > step.busy_seconds[out->bottleneck])
             out->bottleneck = lane;
     }
-    snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(t->schedule));
-    snprintf(out->device, sizeof out->device, "%s", t->device->name);
+    snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(p->schedule));
+    snprintf(out->device, sizeof out->device, "%s", p->setup->device->name);
     return 0;
 }
 
 /* The step that is predicted, as the executor would write the one that was run. */
-static int write_trace(struct zinf_trainer *t, const char *path)
+static int write_trace(const struct plan *p, const char *path)
 {
     const struct zinf_program *programs[2];
-    int n = trainer_step_programs(t, programs);
-    struct zinf_machine machine = trainer_machine(t);
+    int n = plan_step_programs(p, programs);
+    struct zinf_machine machine = plan_machine(p);
     struct zinf_trace *trace = NULL;
     uint64_t from = 0;
     char buffer[64];
@@ -138,15 +85,15 @@ static int write_trace(struct zinf_trainer *t, const char *path)
         double *times = calloc(2 * ops + 1, sizeof *times);
         struct zinf_predict_options options = {
             .machine = &machine, .op_begin = times, .op_seconds = times + ops};
-        struct zinf_prediction p;
-        code = times ? zinf_program_predict(programs[i], &options, &p) : -ENOMEM;
+        struct zinf_prediction step;
+        code = times ? zinf_program_predict(programs[i], &options, &step) : -ENOMEM;
         for (uint64_t k = 0; !code && k < ops; k++) {
             const struct zinf_op *op = &programs[i]->ops[k];
             uint64_t begin = from + (uint64_t)(times[k] * 1e9);
-            zinf_trace_record(trace, trainer_op_name(t, op, buffer), op->lane, begin,
+            zinf_trace_record(trace, plan_op_name(p->setup, op, buffer), op->lane, begin,
                               begin + (uint64_t)(times[ops + k] * 1e9), op->bytes);
         }
-        from += code ? 0 : (uint64_t)(p.seconds * 1e9);
+        from += code ? 0 : (uint64_t)(step.seconds * 1e9);
         free(times);
     }
     int closed = zinf_trace_close(trace);
@@ -156,26 +103,34 @@ static int write_trace(struct zinf_trainer *t, const char *path)
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     struct zinf_trainer_options planned = options->trainer;
-    struct zinf_trainer *t;
-    planned.plan_only = planned.init = true;
+    struct variant variant;
+    struct setup setup;
+    struct plan plan = {0};
+    planned.init = true;
     planned.speeds = &options->speeds;
     planned.mode = ZINF_TRAINER_TRAIN;
-    int code = zinf_trainer_create(&t, &planned);
+    int code = setup_init(&setup, &planned, true);
+    if (!code) {
+        plan_search(&setup, &variant);
+        code = plan_make(&plan, &setup, &variant);
+    }
     if (code)
-        return code;
+        goto out;
     if (options->rates)
-        t->rates = *options->rates;
+        plan.rates = *options->rates;
     else
-        trainer_rates_of(t, &options->speeds, &t->rates);
-    scale(&t->rates, options->device_factor, options->drive_factor);
+        plan_rates_of(&plan, &options->speeds, &plan.rates);
+    scale(&plan.rates, options->device_factor, options->drive_factor);
     if (options->plan)
-        zinf_trainer_print_plan(t, options->plan);
-    code = trainer_replan(t);
+        plan_print(&plan, options->plan);
+    code = plan_schedules(&plan);
     if (!code)
-        code = fill(out, t);
+        code = fill(out, &plan);
     if (!code && options->trace)
-        code = write_trace(t, options->trace);
-    zinf_trainer_destroy(t);
+        code = write_trace(&plan, options->trace);
+out:
+    plan_fini(&plan);
+    setup_fini(&setup);
     return code;
 }
 
@@ -184,14 +139,14 @@ static int begin_anew(struct zinf_trainer *t)
 {
     int code = trainer_settle(t);
     t->planned = false;
-    t->schedule = SCHEDULE_SERIAL;
-    return code ? code : trainer_build_programs(t);
+    t->plan.schedule = SCHEDULE_SERIAL;
+    return code ? code : plan_first_programs(&t->plan);
 }
 
 /* *apart: the slowest over the fastest of the steps that are all alike. */
 static int run_steps(struct zinf_trainer *t, double *apart)
 {
-    uint64_t n = (uint64_t)t->n_micro * t->rows;
+    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
     struct zinf_step_result result;
     double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);
@@ -199,8 +154,8 @@ static int run_steps(struct zinf_trainer *t, double *apart)
     for (int step = 0; !code && step < MEASURED_STEPS; step++) {
         for (uint64_t i = 0; i < 2 * n; i++) {
             uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
-            zinf_philox(counter, t->options.seed, bits);
-            ids[i] = (int32_t)(bits[0] % (uint64_t)t->spec->vocab);
+            zinf_philox(counter, t->setup.options.seed, bits);
+            ids[i] = (int32_t)(bits[0] % (uint64_t)t->setup.spec->vocab);
         }
         if (step == 1)
             code = begin_anew(t);
@@ -228,13 +183,12 @@ int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options
     two.config = &config;
     two.mode = ZINF_TRAINER_TRAIN;
     two.init = true;
-    two.plan_only = false;
     two.n_layers = MEASURED_LAYERS;
     int code = zinf_trainer_create(&t, &two);
     if (code)
         return zinf_fail_in(code, "--measure");
-    code = run_steps(t, &t->rates.steps_apart);
-    *out = t->rates;
+    code = run_steps(t, &t->plan.rates.steps_apart);
+    *out = t->plan.rates;
     zinf_trainer_destroy(t);
     return code ? zinf_fail_in(code, "--measure") : 0;
 }

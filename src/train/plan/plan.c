@@ -1,62 +1,95 @@
-/* plan: budgets, the choice that fills them, and the ledger that says what it takes. */
+/*
+ * plan: from a setup and a variant to a choice that fills the budgets, the ledger that says what it
+ * takes, and the place of everything.
+ */
 #include "formats/formats.h"
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static int add_lines(struct zinf_trainer *t)
+/* Where the arenas are while nobody has taken them: beyond what a process is given. */
+#define NO_MEMORY ((char *)((uintptr_t)1 << (sizeof(uintptr_t) * 8 - 18)))
+
+/* ---- what a plan is made of ---- */
+
+bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
+{
+    bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR;
+    bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
+    bool better = moves && !variant->micro_major;
+    return possible && (s->order == ORDER_LAYER_MAJOR || (s->order == ORDER_AUTO && better));
+}
+
+static int take_arrays(struct plan *p)
+{
+    const struct setup *s = p->setup;
+    size_t tiles = (size_t)zinf_model_n_tiles(s->model);
+    p->kept = calloc((size_t)s->n_layers * (size_t)p->n_x_micros, sizeof *p->kept);
+    p->heads = calloc((size_t)p->n_x_micros, sizeof *p->heads);
+    p->tile_places = calloc(tiles, sizeof *p->tile_places);
+    p->tile_weights = calloc(tiles, sizeof *p->tile_weights);
+    p->tile_grads = calloc(tiles, sizeof *p->tile_grads);
+    p->tile_sums = calloc(tiles, sizeof *p->tile_sums);
+    p->deferred = calloc(s->n_units, sizeof *p->deferred);
+    p->homes = calloc(s->n_units, sizeof *p->homes);
+    if (!p->kept || !p->heads || !p->tile_places || !p->tile_weights || !p->tile_grads ||
+        !p->tile_sums || !p->deferred || !p->homes)
+        return zinf_fail(-ENOMEM, "no memory for a plan's tables");
+    return 0;
+}
+
+static int take_store(struct plan *p)
+{
+    struct zinf_store_options options = {.label = "plan", .plan_only = true};
+    int code = 0;
+    if (!p->setup->store && setup_uses_drive(p->setup))
+        code = zinf_store_create(&p->counted, &options);
+    p->store = p->setup->store ? p->setup->store : p->counted;
+    return code;
+}
+
+/* ---- lines ---- */
+
+static int add_lines(struct plan *p)
 {
     struct plan_lines l;
-    plan_collect(t, &t->choice, &l);
+    plan_collect(p, &p->choice, &l);
     int code = 0;
     for (int i = 0; !code && i < l.n; i++)
-        code = zinf_ledger_add(t->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
+        code = zinf_ledger_add(p->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
                                l.line[i].bytes, l.line[i].offset);
     return code;
 }
 
 /* What the process holds already, and what is taken outside of the arenas later. */
-static int add_process(struct zinf_trainer *t)
+static int add_process(struct plan *p)
 {
     int code =
-        zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "this program and its libraries", NULL,
-                                zinf_memory_resident());
+        zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "this program and its libraries", NULL,
+                                p->setup->resident_bytes);
     if (!code)
-        code = zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
-                                       "--threads", trainer_blas_bytes(t));
-    if (!code && has_backward(t))
-        code = zinf_ledger_add_outside(t->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
+                                       "--threads", plan_blas_bytes(p));
+    if (!code && has_backward(p->setup))
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
                                        NULL, ZINF_TENSORS_WRITER_BYTES);
     return code;
 }
 
-static void set_budgets(struct zinf_trainer *t)
-{
-    uint64_t free_bytes = zinf_memory_available() + zinf_memory_resident();
-    bool host_device = t->device->kind == ZINF_DEVICE_HOST;
-    t->budget[ZINF_MEMORY_HOST] = t->config->host_memory ? t->config->host_memory : free_bytes;
-    t->budget[ZINF_MEMORY_DEVICE] = t->config->device_memory;
-    if (!t->config->device_memory)
-        t->budget[ZINF_MEMORY_DEVICE] =
-            host_device ? free_bytes / 10 * 7 : t->device->free_bytes / 20 * 19;
-    t->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
-}
-
 /* The host device's arena is the same RAM: both together must be there. */
-static int check_shared_ram(struct zinf_trainer *t)
+static int check_shared_ram(const struct plan *p)
 {
     char need[16], have[16];
-    uint64_t total = zinf_ledger_total_bytes(t->ledger, ZINF_MEMORY_DEVICE) +
-                     zinf_ledger_total_bytes(t->ledger, ZINF_MEMORY_HOST);
-    uint64_t available = zinf_memory_available() + zinf_memory_resident();
-    if (t->device->kind != ZINF_DEVICE_HOST || total <= available)
+    uint64_t total = zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_DEVICE) +
+                     zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_HOST);
+    if (p->setup->device->kind != ZINF_DEVICE_HOST || total <= p->setup->ram_bytes)
         return 0;
     char *table = NULL;
     size_t table_bytes = 0;
     FILE *out = open_memstream(&table, &table_bytes);
     if (out) {
-        zinf_ledger_print(t->ledger, t->budget, out);
+        zinf_ledger_print(p->ledger, p->setup->budget, out);
         fclose(out);
     }
     zinf_fail(-ENOMEM,
@@ -64,50 +97,148 @@ static int check_shared_ram(struct zinf_trainer *t)
               "%s available RAM; lower zinf.device_memory, or move more to nvme "
               "(offload_param.device, offload_optimizer.device)\n%s",
               zinf_size_format(need, sizeof need, total),
-              zinf_size_format(have, sizeof have, available), table ? table : "");
+              zinf_size_format(have, sizeof have, p->setup->ram_bytes), table ? table : "");
     free(table);
     return -ENOMEM;
 }
 
-static int plan_tiers(struct zinf_trainer *t)
+/* ---- tiers ---- */
+
+static int plan_tiers(struct plan *p)
 {
     struct zinf_tiers_options tiers = {
-        .layout = &t->layout,
-        .dtype = t->dtype,
-        .form = t->form,
-        .n_moments = trains(t) ? trainer_n_moments(t) : -1,
-        .state_bytes = t->state_bytes,
-        .param_copies = t->durable.copies,
-        .places = t->homes,
-        .store = t->store,
+        .layout = &p->setup->layout,
+        .dtype = p->setup->dtype,
+        .form = p->setup->form,
+        .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
+        .state_bytes = p->setup->state_bytes,
+        .param_copies = p->setup->durable_copies,
+        .places = p->homes,
+        .store = p->store,
     };
-    int code = zinf_tiers_plan(&t->tiers, &tiers, t->ledger);
-    uint64_t inputs = (t->n_layers + 1) * (uint64_t)t->n_x_micros;
-    if (code || !has_backward(t) || t->x_tier != ZINF_TIER_DRIVE)
+    int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
+    uint64_t inputs = (p->setup->n_layers + 1) * (uint64_t)p->n_x_micros;
+    if (code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return code;
-    t->x_extents = calloc(inputs, sizeof *t->x_extents);
-    if (!t->x_extents)
+    p->x_extents = calloc(inputs, sizeof *p->x_extents);
+    if (!p->x_extents)
         return zinf_fail(-ENOMEM, "no memory for a plan");
     for (uint64_t i = 0; !code && i < inputs; i++)
-        code = zinf_store_add_extent(t->store, t->sizes.x, &t->x_extents[i]);
+        code = zinf_store_add_extent(p->store, p->sizes.x, &p->x_extents[i]);
     return code;
 }
 
-int trainer_plan(struct zinf_trainer *t)
+static int plan_memory(struct plan *p)
 {
-    int code = zinf_ledger_create(&t->ledger);
-    if (code || (code = add_process(t)))
+    int code = zinf_ledger_create(&p->ledger);
+    if (!code)
+        code = add_process(p);
+    if (code)
         return code;
-    t->homes = calloc(t->n_units, sizeof *t->homes);
-    if (!t->homes)
-        return zinf_fail(-ENOMEM, "no memory for a plan");
-    set_budgets(t);
-    plan_measure(t);
-    plan_choose(t);
-    code = plan_tiers(t);
+    plan_measure(p);
+    plan_choose(p);
+    code = plan_tiers(p);
     if (!code)
-        code = add_lines(t);
+        code = add_lines(p);
     if (!code)
-        code = zinf_ledger_check(t->ledger, t->budget);
-    return code ? code : check_shared_ram(t);
+        code = zinf_ledger_check(p->ledger, p->setup->budget);
+    return code ? code : check_shared_ram(p);
+}
+
+int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
+{
+    bool layer_major = plan_is_layer_major(setup, variant);
+    *p = (struct plan){
+        .setup = setup,
+        .variant = *variant,
+        .x_tier = setup->x_tier,
+        .layer_major = layer_major,
+        .n_x_micros = layer_major ? setup->n_micro : 1,
+        .schedule = SCHEDULE_SERIAL,
+    };
+    int code = take_arrays(p);
+    if (!code)
+        code = take_store(p);
+    if (!code)
+        code = plan_memory(p);
+    if (code) {
+        plan_fini(p);
+        return code;
+    }
+    p->host_bytes = zinf_ledger_arena_bytes(p->ledger, ZINF_MEMORY_HOST);
+    p->device_base = NO_MEMORY;
+    p->host_base = NO_MEMORY + zinf_ledger_arena_bytes(p->ledger, ZINF_MEMORY_DEVICE);
+    plan_place(p);
+    return 0;
+}
+
+void plan_fini(struct plan *p)
+{
+    struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
+                                       &p->speculate, &p->forward, &p->logits};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        zinf_program_fini(programs[i]);
+    zinf_tiers_destroy(p->tiers);
+    zinf_store_destroy(p->counted);
+    zinf_ledger_destroy(p->ledger);
+    free(p->homes);
+    free(p->x_extents);
+    free(p->deferred);
+    free(p->heads);
+    free(p->kept);
+    free(p->tile_places);
+    free(p->tile_weights);
+    free(p->tile_grads);
+    free(p->tile_sums);
+    *p = (struct plan){0};
+}
+
+/* ---- in words ---- */
+
+static int n_fetched(const struct plan *p, uint32_t end)
+{
+    int n = 0;
+    for (uint32_t u = 0; u < end; u++)
+        n += unit_is_fetched(p, u);
+    return n;
+}
+
+/* Units whose updates the device makes. */
+static uint32_t n_device_updates(const struct plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        n += p->homes[u].state == ZINF_TIER_DEVICE;
+    return n;
+}
+
+int plan_print(const struct plan *p, FILE *out)
+{
+    const struct choice *c = &p->choice;
+    const struct setup *s = p->setup;
+    fprintf(out, "plan: %s, %llu parameters in %s: parameters on %s", s->device->name,
+            (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype),
+            zinf_tier_name(s->param_tier));
+    if (trains(s))
+        fprintf(out, ", optimizer state on %s, gradients on %s", zinf_tier_name(s->state_tier),
+                zinf_tier_name(s->grad_tier));
+    fputc('\n', out);
+    if (s->param_tier != ZINF_TIER_DEVICE)
+        fprintf(out,
+                "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+                c->look_ahead, n_fetched(p, (uint32_t)c->n_own), n_fetched(p, s->n_units));
+    if (n_device_updates(p) > 0)
+        fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
+                s->n_units);
+    if (s->n_micro > 1)
+        fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
+                p->layer_major ? "all through a layer before the next layer"
+                               : "one after the other through all layers");
+    if (has_backward(s))
+        fprintf(out,
+                "plan: %d of %u blocks keep their activations, the others recompute; "
+                "head %s\n",
+                c->n_kept, s->n_layers,
+                c->head_all ? "in one pass" : "by tiles, logits computed twice");
+    return zinf_ledger_print(p->ledger, s->budget, out);
 }

@@ -1,47 +1,178 @@
 /*
- * plan: what the files of the plan share. A *line* is an amount of memory of a tier with a name and
- * a place; a plan's lines follow from the trainer and a choice. Inside this folder only.
+ * plan: what is where, decided before anything is taken. A plan is a function of a setup and a
+ * variant and of nothing else: a training, an estimate and the search for the best variant all make
+ * theirs by plan_make, and from the same facts it makes the same bytes. It is a *choice* (how far
+ * to look ahead, which blocks keep their activations, ...), the *lines* of memory that follow from
+ * it, with their places in the device's and the host's arena, and the programs of a step
+ * (step/step.h builds them).
+ *
+ * A plan owns what it points to, but for its setup and the setup's store. Until a trainer has taken
+ * the arenas and says where they are (plan_place), addresses are numbers that nobody may follow.
+ * Made, changed and ended by one thread; others may read it meanwhile.
  */
 #ifndef ZINF_TRAIN_PLAN_H
 #define ZINF_TRAIN_PLAN_H
 
-#include "train/trainer.h"
+#include "train/op.h"
+#include "train/setup.h"
 
-struct plan_line {
-    enum zinf_memory_tier tier;
-    const char *name, *hint;
-    uint64_t bytes;
-    uint64_t *offset;
+#define MAX_LOOK_AHEAD 16
+#define MAX_STATE_SLOTS 16
+#define MAX_GRAD_SLOTS 16
+#define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4     /* block inputs on the device, where they live elsewhere, at least */
+#define X_STAGES 3    /* and on their way between it and the drive */
+
+struct choice {
+    int look_ahead;     /* parameter slots on the device less one */
+    int grad_slots;     /* gradients on the device */
+    int state_slots;    /* sub-groups under way */
+    int n_kept;         /* blocks [n_layers - n_kept, n_layers) keep their activations */
+    int n_own;          /* units that have a device slot of their own, from unit 0 */
+    bool head_all;      /* all table tiles on the device at once: logits computed once */
+    int n_host_params;  /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states;  /* the same for optimizer state */
+    int n_host_grads;   /* blocks whose kept gradients it takes */
+    int n_host_pairs;   /* blocks whose state in RAM has two generations; n_layers + 1: all units */
+    int n_far_states;   /* units whose state the device takes, from unit 0 */
+    int n_device_grads; /* blocks whose sums of gradients are on the device, from the first */
+    bool host_tables;   /* the same for gradients of table, position and final norm */
 };
-#define PLAN_MAX_LINES 24
-struct plan_lines {
-    struct plan_line line[PLAN_MAX_LINES];
-    int n;
+
+/* What a search varies; what a plan starts from. */
+struct variant {
+    bool micro_major;    /* where the order of micro-batches is free */
+    int host_grads_part; /* at first, the host budget takes one in so many blocks' gradients */
+    int device_grads;    /* and the device budget so many quarters of their sums, */
+    int device_states;   /* and so many quarters of the units' optimizer state */
 };
 
-/* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
-void plan_measure(struct zinf_trainer *t);
-/* Every unit's home by a choice, and what the homes take on each tier. */
-void plan_set_places(struct zinf_trainer *t, const struct choice *c);
-void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS]);
-bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier);
-bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier);
-/* Whether a device that the CPU cannot read makes parts of norms. */
-bool plan_norms_there(const struct zinf_trainer *t);
-/* Whether kept gradients come into the tiles of updates. */
-bool plan_tiles_have_grads(const struct zinf_trainer *t);
-/* Whether any unit from `from` on is copied to the device before use. */
-bool plan_fetches(const struct zinf_trainer *t, uint32_t from);
-bool plan_stages_grads(const struct zinf_trainer *t);
-/* Sub-groups whose updates go through tiles of host memory, and whether any do. */
-int plan_n_tile_groups(const struct zinf_trainer *t);
-bool plan_uses_tiles(const struct zinf_trainer *t);
+/* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
+struct places {
+    uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
+        d_head, d_logits, d_workspace, d_table_grads, d_squares;
+    uint64_t h_update, h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
+        h_transfer, h_background, h_squares;
+};
 
-/* plan_lines.c: sets the homes, and the lines of everything else. */
-void plan_collect(struct zinf_trainer *t, const struct choice *c, struct plan_lines *lines);
-bool plan_fits(struct zinf_trainer *t, const struct choice *c);
+struct trainer_sizes {
+    uint64_t slot, grad_slot, kept, scratch, head, logits, workspace, x;
+    uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
+    uint64_t tile_state, tile_grad; /* offsets in it */
+    uint64_t transfer;              /* what loading and saving need on the host */
+};
 
-/* plan_choose.c: fills t->choice and the homes by the budgets. */
-void plan_choose(struct zinf_trainer *t);
+/* What is where, and the programs that follow from it. */
+struct plan {
+    const struct setup *setup; /* borrowed */
+    struct variant variant;
+    enum zinf_tier x_tier;
+    bool layer_major;
+    int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
+    zinf_extent *x_extents;  /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
+    struct zinf_home *homes; /* [n_units] */
+    struct zinf_tiers *tiers;
+    struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
+    struct zinf_store *counted; /* extents alone */
+    struct zinf_ledger *ledger;
+    struct choice choice;
+    struct places at;
+    struct trainer_sizes sizes;
+    char *device_base, *host_base;
+    uint64_t host_bytes;
+
+    /* pointers into the arenas */
+    int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
+    int32_t *h_ids, *h_targets, *h_positions;
+    float *d_losses, *h_losses;   /* [G][N] */
+    float *h_logits;              /* [tiles][tile_rows] */
+    double *norm_parts;           /* [n_groups] sums of squares */
+    struct zinf_block_kept *kept; /* [n_layers][n_x_micros]: kept ones; others point to working */
+    struct zinf_block_scratch scratch;
+    struct zinf_head *heads;          /* [n_x_micros]; logits are shared */
+    struct zinf_operand *tile_places; /* [n_tiles], head_all, as the next three */
+    const void **tile_weights;
+    float **tile_grads; /* an area of their own */
+    float **tile_sums;  /* the sums, where they are on the device */
+
+    /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
+     * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
+     */
+    struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    enum schedule schedule; /* in use, from the second step on */
+    uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
+    struct zinf_rates rates;
+    double planned_seconds;   /* when the schedule was chosen, what it was to take */
+    double predicted_seconds; /* of a step; 0: not known */
+    double predicted_rest;    /* of one in which speculation rests */
+};
+
+/* search.c: the variant whose simulated step is shortest by the speeds that the options name. */
+void plan_search(const struct setup *setup, struct variant *best);
+/* plan.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
+ * -ENOMEM where it does not fit: the message is the table and names the keys to change. After a
+ * failure there is nothing to end. */
+int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
+void plan_fini(struct plan *p);
+/* Whether micro-batches go through the layers together. */
+bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* place.c: every pointer, from device_base and host_base. */
+void plan_place(struct plan *p);
+/* The ledger by tier with budgets, and one line on each choice. */
+int plan_print(const struct plan *p, FILE *out);
+
+/* Whether a unit's parameters are copied to the device before use. */
+bool unit_is_fetched(const struct plan *p, uint32_t unit);
+/* Device slots of their own, of the units before end; those that are not fetched need none. */
+uint64_t plan_own_bytes(const struct plan *p, uint32_t end);
+
+static inline char *device_at(const struct plan *p, uint64_t offset)
+{
+    return p->device_base + offset;
+}
+
+static inline char *host_at(const struct plan *p, uint64_t offset)
+{
+    return p->host_base + offset;
+}
+
+static inline int x_slots(const struct plan *p)
+{
+    return X_SLOTS + (p->layer_major ? (int)p->setup->n_micro : 0);
+}
+
+static inline char *dx_at(const struct plan *p, int64_t micro)
+{
+    return device_at(p, p->at.d_dx + (uint64_t)micro * p->sizes.x);
+}
+
+static inline bool block_is_kept(const struct plan *p, uint32_t layer)
+{
+    return (int)(p->setup->n_layers - layer) <= p->choice.n_kept;
+}
+
+/* Of a unit's OP_SQUARES, among those of all units. */
+static inline uint64_t first_square(const struct plan *p, uint32_t unit)
+{
+    uint64_t elems = 0;
+    for (uint32_t u = 0; u < unit; u++)
+        elems += p->setup->layout.units[u].slice_elems;
+    return elems / ZINF_SUM_BLOCK;
+}
+
+/* Whether an update of the unit can be taken back. */
+static inline bool unit_speculates(const struct plan *p, uint32_t unit)
+{
+    return p->homes[unit].generations == 2 && p->homes[unit].param != ZINF_TIER_DEVICE;
+}
+
+/* cost.c: op->seconds and op->cpu */
+int plan_rate(const struct plan *p, const struct zinf_op *op); /* its number */
+void plan_cost(const struct plan *p, struct zinf_op *op);
+/* The same for operations that are scheduled already. */
+void plan_cost_again(const struct plan *p, struct zinf_program *program);
+void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
+                   struct zinf_rates *rates);
+struct zinf_machine plan_machine(const struct plan *p);
 
 #endif

@@ -4,7 +4,7 @@
  * stay, so a run ends with those of its largest product. (Goto and van de Geijn, "Anatomy of
  * High-Performance Matrix Multiplication"; the size of a piece is that of the AVX-512 kernels.)
  */
-#include "train/trainer.h"
+#include "train/plan/lines.h"
 
 #define PIECE 448
 
@@ -21,28 +21,28 @@ static void widen(uint64_t *most, uint64_t m, uint64_t n, uint64_t k, uint64_t n
     *most = elems > *most ? elems : *most;
 }
 
-uint64_t trainer_blas_bytes(const struct zinf_trainer *t)
+uint64_t plan_blas_bytes(const struct plan *p)
 {
-    uint64_t n_threads = (uint64_t)t->device->n_threads, most = 0;
-    uint64_t hidden = (uint64_t)t->spec->hidden, tile = (uint64_t)t->spec->tile_rows;
-    uint64_t head_rows = (uint64_t)t->head_rows;
+    uint64_t n_threads = (uint64_t)p->setup->device->n_threads, most = 0;
+    uint64_t hidden = (uint64_t)p->setup->spec->hidden, tile = (uint64_t)p->setup->spec->tile_rows;
+    uint64_t head_rows = (uint64_t)p->setup->head_rows;
     const struct zinf_unit_spec *block =
-        zinf_model_unit(t->model, zinf_model_first_block(t->model));
-    if (t->device->kind != ZINF_DEVICE_HOST)
+        zinf_model_unit(p->setup->model, zinf_model_first_block(p->setup->model));
+    if (p->setup->device->kind != ZINF_DEVICE_HOST)
         return 0;
     for (int i = 0; i < block->n_tensors; i++) {
         const struct zinf_tensor_spec *tensor = &block->tensors[i];
         if (tensor->rank != 2)
             continue;
         uint64_t out = tensor->shape[tensor->transposed], in = tensor->shape[!tensor->transposed];
-        widen(&most, t->rows, out, in, n_threads);
-        widen(&most, t->rows, in, out, n_threads);
-        if (t->options.mode != ZINF_TRAINER_FORWARD)
-            widen(&most, out, in, t->rows, n_threads);
+        widen(&most, p->setup->rows, out, in, n_threads);
+        widen(&most, p->setup->rows, in, out, n_threads);
+        if (p->setup->options.mode != ZINF_TRAINER_FORWARD)
+            widen(&most, out, in, p->setup->rows, n_threads);
     }
     widen(&most, head_rows, tile, hidden, n_threads);
     widen(&most, head_rows, hidden, tile, n_threads);
-    if (t->options.mode != ZINF_TRAINER_FORWARD)
+    if (p->setup->options.mode != ZINF_TRAINER_FORWARD)
         widen(&most, tile, hidden, head_rows, n_threads);
     return n_threads * most * sizeof(float);
 }

@@ -2,73 +2,78 @@
  * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
  * beside them.
  */
-#include "train/plan/plan.h"
+#include "train/plan/lines.h"
+#include "train/save/save.h"
 
 /* Whether a unit's parameters are copied to the device before use. */
-bool unit_is_fetched(const struct zinf_trainer *t, uint32_t unit)
+bool unit_is_fetched(const struct plan *p, uint32_t unit)
 {
-    enum zinf_tier tier = t->homes[unit].param;
-    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !t->direct);
+    enum zinf_tier tier = p->homes[unit].param;
+    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !p->setup->direct);
 }
 
-uint64_t trainer_own_bytes(const struct zinf_trainer *t, uint32_t end)
+uint64_t plan_own_bytes(const struct plan *p, uint32_t end)
 {
     uint64_t elems = 0;
     for (uint32_t u = 0; u < end; u++)
-        if (unit_is_fetched(t, u))
-            elems += t->layout.units[u].padded_elems;
-    return elems * zinf_dtype_bytes(t->dtype);
+        if (unit_is_fetched(p, u))
+            elems += p->setup->layout.units[u].padded_elems;
+    return elems * zinf_dtype_bytes(p->setup->dtype);
 }
 
 /* Bytes of things whose size does not depend on the choice. */
-void plan_measure(struct zinf_trainer *t)
+void plan_measure(struct plan *p)
 {
-    struct trainer_sizes *s = &t->sizes;
+    struct trainer_sizes *s = &p->sizes;
     struct zinf_block_kept kept;
     struct zinf_block_scratch scratch;
     struct zinf_head head;
-    const struct zinf_layout *layout = &t->layout;
-    uint64_t width = zinf_dtype_bytes(t->dtype), a = ZINF_MEMORY_ALIGN;
-    bool backward = has_backward(t);
+    const struct zinf_layout *layout = &p->setup->layout;
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), a = ZINF_MEMORY_ALIGN;
+    bool backward = has_backward(p->setup);
     uint64_t state = 0;
     for (uint32_t g = 0; g < layout->n_groups; g++) {
-        uint64_t bytes = t->state_bytes[g] + durable_copy_bytes(t, layout->groups[g].n);
+        uint64_t bytes =
+            p->setup->state_bytes[g] + durable_copy_bytes(p->setup, layout->groups[g].n);
         state = bytes > state ? bytes : state;
     }
     s->slot = layout->max_unit_elems * width;
     s->grad_slot = layout->max_unit_elems * sizeof(float);
-    s->x = zinf_align_up(t->rows * (uint64_t)t->spec->hidden * width, a);
-    s->kept = zinf_align_up(zinf_block_kept_layout(&t->compute, NULL, &kept), a);
-    s->scratch = zinf_block_scratch_layout(&t->compute, NULL, &scratch, backward);
-    s->head = zinf_align_up(zinf_head_layout(&t->compute, NULL, &head, 0, backward), a);
-    s->logits = (uint64_t)(t->head_rows * t->spec->tile_rows) * sizeof(float);
-    s->workspace = zinf_model_workspace(&t->compute, t->model, t->head_rows, backward);
+    s->x = zinf_align_up(p->setup->rows * (uint64_t)p->setup->spec->hidden * width, a);
+    s->kept = zinf_align_up(zinf_block_kept_layout(&p->setup->compute, NULL, &kept), a);
+    s->scratch = zinf_block_scratch_layout(&p->setup->compute, NULL, &scratch, backward);
+    s->head = zinf_align_up(zinf_head_layout(&p->setup->compute, NULL, &head, 0, backward), a);
+    s->logits = (uint64_t)(p->setup->head_rows * p->setup->spec->tile_rows) * sizeof(float);
+    s->workspace =
+        zinf_model_workspace(&p->setup->compute, p->setup->model, p->setup->head_rows, backward);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
     s->tile_grad = s->tile_state + state;
-    s->transfer = trainer_transfer_bytes(t->model, t->dtype);
+    s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
 }
 
-static bool is_block(const struct zinf_trainer *t, uint32_t unit)
+static bool is_block(const struct plan *p, uint32_t unit)
 {
-    return unit >= first_block(t) && unit < first_block(t) + t->n_layers;
+    return unit >= first_block(p->setup) && unit < first_block(p->setup) + p->setup->n_layers;
 }
 
 /* Whether a block is one of n that wait for the next forward. That leaves late blocks more time;
  * but were they simply the last ones, backward would have nothing to update while it goes through
  * them. So they are spread over the last (n_layers + n) / 2. */
-static bool is_to_wait(const struct zinf_trainer *t, uint32_t unit, uint32_t n)
+static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
-    uint32_t span = (t->n_layers + n) / 2, from_end = first_block(t) + t->n_layers - unit;
+    uint32_t span = (p->setup->n_layers + n) / 2,
+             from_end = first_block(p->setup) + p->setup->n_layers - unit;
     return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
 }
 
-static bool has_host_pair(const struct zinf_trainer *t, uint32_t unit, const struct choice *c)
+static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choice *c)
 {
     uint32_t n = (uint32_t)c->n_host_pairs;
-    if (t->homes[unit].state != ZINF_TIER_HOST)
+    if (p->homes[unit].state != ZINF_TIER_HOST)
         return false;
-    return is_block(t, unit) ? n > t->n_layers || !is_to_wait(t, unit, t->n_layers - n)
-                             : n > t->n_layers;
+    return is_block(p, unit)
+               ? n > p->setup->n_layers || !is_to_wait(p, unit, p->setup->n_layers - n)
+               : n > p->setup->n_layers;
 }
 
 /* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
@@ -76,162 +81,165 @@ static bool has_host_pair(const struct zinf_trainer *t, uint32_t unit, const str
  * waiting. The table's tiles stay together; where they are more than the ratio leaves, blocks go
  * without. A device that the CPU cannot read has the parameters too, which take little beside the
  * state. */
-static void place_device_states(struct zinf_trainer *t, const struct choice *c)
+static void place_device_states(struct plan *p, const struct choice *c)
 {
-    uint32_t tiles = (uint32_t)zinf_model_n_tiles(t->model), next;
-    double ratio = t->config->offload_optimizer.ratio;
-    double room = (1 - ratio) * (double)t->layout.total_elems;
-    for (uint32_t first = 0; first < t->n_units; first = next) {
+    uint32_t tiles = (uint32_t)zinf_model_n_tiles(p->setup->model), next;
+    double ratio = p->setup->config->offload_optimizer.ratio;
+    double room = (1 - ratio) * (double)p->setup->layout.total_elems;
+    for (uint32_t first = 0; first < p->setup->n_units; first = next) {
         double elems = 0;
         next = first ? first + 1 : tiles;
         for (uint32_t u = first; u < next; u++)
-            elems += (double)t->layout.units[u].slice_elems;
+            elems += (double)p->setup->layout.units[u].slice_elems;
         bool shared = ratio < 1 && elems / 2 <= room;
         room -= shared ? elems : 0;
         for (uint32_t u = first; u < next && (shared || (int)first < c->n_far_states); u++) {
-            struct zinf_home *p = &t->homes[u];
-            p->state = p->grad = ZINF_TIER_DEVICE;
+            struct zinf_home *home = &p->homes[u];
+            home->state = home->grad = ZINF_TIER_DEVICE;
         }
     }
 }
 
 /* What can be taken back: updates of state on the drive, and of that in RAM which has a pair. */
-static uint8_t generations_of(const struct zinf_trainer *t, uint32_t unit, const struct choice *c)
+static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct choice *c)
 {
-    const struct zinf_home *p = &t->homes[unit];
-    bool pair = p->state == ZINF_TIER_DRIVE || has_host_pair(t, unit, c);
-    bool possible = p->param != ZINF_TIER_DEVICE || t->durable.wanted;
-    return trains(t) && pair && possible ? t->generations : 1;
+    const struct zinf_home *home = &p->homes[unit];
+    bool pair = home->state == ZINF_TIER_DRIVE || has_host_pair(p, unit, c);
+    bool possible = home->param != ZINF_TIER_DEVICE || p->setup->durable;
+    return trains(p->setup) && pair && possible ? p->setup->generations : 1;
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
-void plan_set_places(struct zinf_trainer *t, const struct choice *c)
+void plan_set_places(struct plan *p, const struct choice *c)
 {
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        struct zinf_home *p = &t->homes[u];
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        struct zinf_home *home = &p->homes[u];
         bool grad_in_host =
-            is_block(t, u) ? is_to_wait(t, u, (uint32_t)c->n_host_grads) : c->host_tables;
-        *p = (struct zinf_home){.param = t->param_tier,
-                                .state = t->state_tier,
-                                .grad = t->grad_tier,
-                                .keeps_grad = has_backward(t)};
-        if (p->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
-            p->param = ZINF_TIER_HOST;
-        if (p->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
-            p->state = ZINF_TIER_HOST;
-        if (p->grad == ZINF_TIER_DRIVE && grad_in_host)
-            p->grad = ZINF_TIER_HOST;
-        if (is_block(t, u) && u - first_block(t) < (uint32_t)c->n_device_grads)
-            p->grad = ZINF_TIER_DEVICE;
+            is_block(p, u) ? is_to_wait(p, u, (uint32_t)c->n_host_grads) : c->host_tables;
+        *home = (struct zinf_home){.param = p->setup->param_tier,
+                                   .state = p->setup->state_tier,
+                                   .grad = p->setup->grad_tier,
+                                   .keeps_grad = has_backward(p->setup)};
+        if (home->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
+            home->param = ZINF_TIER_HOST;
+        if (home->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
+            home->state = ZINF_TIER_HOST;
+        if (home->grad == ZINF_TIER_DRIVE && grad_in_host)
+            home->grad = ZINF_TIER_HOST;
+        if (is_block(p, u) && u - first_block(p->setup) < (uint32_t)c->n_device_grads)
+            home->grad = ZINF_TIER_DEVICE;
     }
-    if (trains(t))
-        place_device_states(t, c);
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        struct zinf_home *p = &t->homes[u];
-        if (trains(t) && p->state == ZINF_TIER_DEVICE && device_is_far(t))
-            p->param = ZINF_TIER_DEVICE;
-        p->generations = generations_of(t, u, c);
-    }
-}
-
-void plan_place_bytes(const struct zinf_trainer *t, uint64_t bytes[ZINF_MEMORY_TIERS])
-{
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        const struct zinf_home *p = &t->homes[u];
-        uint64_t n = t->layout.units[u].slice_elems;
-        bytes[p->param] += t->layout.units[u].padded_elems * zinf_dtype_bytes(t->dtype) *
-                           (p->param == ZINF_TIER_DEVICE ? 1 : p->generations);
-        bytes[p->state] += (trainer_unit_state_bytes(t, u) + durable_copy_bytes(t, n)) *
-                           (p->state == ZINF_TIER_DEVICE ? 1 : p->generations);
-        if (p->keeps_grad)
-            bytes[p->grad] += n * sizeof(float);
+    if (trains(p->setup))
+        place_device_states(p, c);
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        struct zinf_home *home = &p->homes[u];
+        if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
+            home->param = ZINF_TIER_DEVICE;
+        home->generations = generations_of(p, u, c);
     }
 }
 
-bool plan_has_param(const struct zinf_trainer *t, enum zinf_tier tier)
+void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
 {
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (t->homes[u].param == tier)
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const struct zinf_home *home = &p->homes[u];
+        uint64_t n = p->setup->layout.units[u].slice_elems;
+        bytes[home->param] += p->setup->layout.units[u].padded_elems *
+                              zinf_dtype_bytes(p->setup->dtype) *
+                              (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->state] +=
+            (setup_unit_state_bytes(p->setup, u) + durable_copy_bytes(p->setup, n)) *
+            (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        if (home->keeps_grad)
+            bytes[home->grad] += n * sizeof(float);
+    }
+}
+
+bool plan_has_param(const struct plan *p, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].param == tier)
             return true;
     return false;
 }
 
-bool plan_has_grad(const struct zinf_trainer *t, enum zinf_tier tier)
+bool plan_has_grad(const struct plan *p, enum zinf_tier tier)
 {
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (t->homes[u].keeps_grad && t->homes[u].grad == tier)
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].keeps_grad && p->homes[u].grad == tier)
             return true;
     return false;
 }
 
-bool plan_norms_there(const struct zinf_trainer *t)
+bool plan_norms_there(const struct plan *p)
 {
-    return device_is_far(t) && plan_has_grad(t, ZINF_TIER_DEVICE);
+    return device_is_far(p->setup) && plan_has_grad(p, ZINF_TIER_DEVICE);
 }
 
 /* A sum of gradients on a device that the CPU cannot reach, for an update by the CPU. */
-static bool grad_is_far(const struct zinf_trainer *t, uint32_t unit)
+static bool grad_is_far(const struct plan *p, uint32_t unit)
 {
-    const struct zinf_home *p = &t->homes[unit];
-    return p->keeps_grad && p->grad == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE &&
-           !t->direct;
+    const struct zinf_home *home = &p->homes[unit];
+    return home->keeps_grad && home->grad == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
+           !p->setup->direct;
 }
 
-static bool any_grad_is_far(const struct zinf_trainer *t)
+static bool any_grad_is_far(const struct plan *p)
 {
-    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
-        if (grad_is_far(t, u))
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        if (grad_is_far(p, u))
             return true;
     return false;
 }
 
-bool plan_tiles_have_grads(const struct zinf_trainer *t)
+bool plan_tiles_have_grads(const struct plan *p)
 {
-    return plan_has_grad(t, ZINF_TIER_DRIVE) || any_grad_is_far(t);
+    return plan_has_grad(p, ZINF_TIER_DRIVE) || any_grad_is_far(p);
 }
 
-bool plan_fetches(const struct zinf_trainer *t, uint32_t from)
+bool plan_fetches(const struct plan *p, uint32_t from)
 {
-    for (uint32_t u = from; u < t->n_units; u++)
-        if (unit_is_fetched(t, u))
+    for (uint32_t u = from; u < p->setup->n_units; u++)
+        if (unit_is_fetched(p, u))
             return true;
     return false;
 }
 
 /* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
  * drive cannot reach where it was computed. */
-bool plan_stages_grads(const struct zinf_trainer *t)
+bool plan_stages_grads(const struct plan *p)
 {
-    if (!has_backward(t))
+    if (!has_backward(p->setup))
         return false;
-    if (!t->direct)
-        return plan_has_grad(t, ZINF_TIER_HOST) || plan_tiles_have_grads(t);
-    bool several = t->n_micro > 1 && !t->layer_major;
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (t->homes[u].grad == ZINF_TIER_DRIVE &&
-            (several || (int)u < zinf_model_n_tiles(t->model)))
+    if (!p->setup->direct)
+        return plan_has_grad(p, ZINF_TIER_HOST) || plan_tiles_have_grads(p);
+    bool several = p->setup->n_micro > 1 && !p->layer_major;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].grad == ZINF_TIER_DRIVE &&
+            (several || (int)u < zinf_model_n_tiles(p->setup->model)))
             return true;
     return false;
 }
 
-static bool unit_uses_tiles(const struct zinf_trainer *t, uint32_t unit)
+static bool unit_uses_tiles(const struct plan *p, uint32_t unit)
 {
-    const struct zinf_home *p = &t->homes[unit];
-    return p->param == ZINF_TIER_DRIVE || p->state == ZINF_TIER_DRIVE ||
-           p->grad == ZINF_TIER_DRIVE || grad_is_far(t, unit) ||
-           (p->param == ZINF_TIER_DEVICE && p->state != ZINF_TIER_DEVICE && !t->direct);
+    const struct zinf_home *home = &p->homes[unit];
+    return home->param == ZINF_TIER_DRIVE || home->state == ZINF_TIER_DRIVE ||
+           home->grad == ZINF_TIER_DRIVE || grad_is_far(p, unit) ||
+           (home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
+            !p->setup->direct);
 }
 
-int plan_n_tile_groups(const struct zinf_trainer *t)
+int plan_n_tile_groups(const struct plan *p)
 {
     uint32_t n = 0;
-    for (uint32_t u = 0; trains(t) && u < t->n_units; u++)
-        if (unit_uses_tiles(t, u))
-            n += t->layout.units[u].n_groups;
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        if (unit_uses_tiles(p, u))
+            n += p->setup->layout.units[u].n_groups;
     return (int)n;
 }
 
-bool plan_uses_tiles(const struct zinf_trainer *t)
+bool plan_uses_tiles(const struct plan *p)
 {
-    return plan_n_tile_groups(t) > 0;
+    return plan_n_tile_groups(p) > 0;
 }

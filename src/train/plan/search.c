@@ -1,77 +1,85 @@
 /*
- * search: what a plan leaves open is tried, and the plan whose simulated step is shortest is taken.
- * A candidate is a trainer that only plans, on the device of the real one. Speeds are those that
- * the caller knows, else stated defaults, never measured here: so an estimate and the run that
- * follows it have one plan. The usual choice stays where no other is clearly shorter.
+ * search: what a configuration leaves open is tried, and the variant whose simulated step is
+ * shortest is taken. Speeds are those that the caller knows, else stated defaults, never measured
+ * here: so an estimate and the run that follows it have one plan. The usual variant stays where no
+ * other is clearly shorter.
  */
-#include "train/trainer.h"
+#include "train/step/step.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define CLEARLY 0.98 /* of the time of the best so far */
 
+struct search {
+    const struct setup *setup;
+    struct variant best;
+    double least; /* seconds of its step; 0: not known yet */
+};
+
 /* Seconds of a step; INFINITY where the candidate does not fit. */
-static double seconds_of(const struct zinf_trainer *t, const struct wish *wish)
+static double seconds_of(const struct setup *setup, const struct variant *variant)
 {
     static const struct zinf_speeds unknown;
-    struct zinf_trainer *shadow;
+    const struct zinf_speeds *speeds = setup->options.speeds ? setup->options.speeds : &unknown;
+    struct plan candidate;
     double seconds = INFINITY;
-    if (trainer_create_shadow(&shadow, t, wish))
+    if (plan_make(&candidate, setup, variant))
         return seconds;
-    trainer_rates_of(shadow, t->options.speeds ? t->options.speeds : &unknown, &shadow->rates);
-    if (!trainer_replan(shadow))
-        seconds = shadow->predicted_seconds;
-    zinf_trainer_destroy(shadow);
+    plan_rates_of(&candidate, speeds, &candidate.rates);
+    if (!plan_schedules(&candidate))
+        seconds = candidate.predicted_seconds;
+    plan_fini(&candidate);
     return seconds;
 }
 
-static void try(struct zinf_trainer *t, struct wish wish, const char *what, double *least)
+static void try(struct search *s, struct variant variant, const char *what)
 {
-    if (!(*least > 0))
-        *least = seconds_of(t, &t->wish);
-    double seconds = seconds_of(t, &wish);
+    if (!(s->least > 0))
+        s->least = seconds_of(s->setup, &s->best);
+    double seconds = seconds_of(s->setup, &variant);
     zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
-             seconds, *least);
-    if (seconds < CLEARLY * *least) {
-        *least = seconds;
-        t->wish = wish;
+             seconds, s->least);
+    if (seconds < CLEARLY * s->least) {
+        s->least = seconds;
+        s->best = variant;
     }
 }
 
 /* Whether the sums of micro-batches' gradients could be on a GPU, and their updates elsewhere. */
-static bool sums_are_free(const struct zinf_trainer *t)
+static bool sums_are_free(const struct setup *s)
 {
-    return t->n_micro > 1 && trains(t) && device_is_far(t) && t->grad_tier != ZINF_TIER_DEVICE;
+    return s->n_micro > 1 && trains(s) && device_is_far(s) && s->grad_tier != ZINF_TIER_DEVICE;
 }
 
-static void try_orders(struct zinf_trainer *t, double *least)
+static void try_orders(struct search *s)
 {
-    struct wish other = t->wish;
-    bool free = t->layer_major && !strcmp(t->config->accumulation_order, "auto");
+    struct variant other = s->best;
+    bool layer_major = plan_is_layer_major(s->setup, &s->best);
+    bool free = layer_major && s->setup->order == ORDER_AUTO;
     other.micro_major = free;
     if (free)
-        try(t, other, "micro-batches one after the other", least);
-    for (int part = 2; part <= 4 && sums_are_free(t) && (free || !t->layer_major); part += 2) {
+        try(s, other, "micro-batches one after the other");
+    for (int part = 2; part <= 4 && sums_are_free(s->setup) && (free || !layer_major); part += 2) {
         other.device_grads = part;
-        try(t, other, "sums of gradients on the device", least);
+        try(s, other, "sums of gradients on the device");
     }
 }
 
-void trainer_search(struct zinf_trainer *t)
+void plan_search(const struct setup *setup, struct variant *best)
 {
-    double least = 0;
-    if (t->durable.wanted) /* what is where must be the same after a restart */
-        return;
-    try_orders(t, &least);
-    struct wish other = t->wish;
-    if (trains(t) && t->fills && t->grad_tier == ZINF_TIER_DRIVE) {
-        other.host_grads_part = 3 * t->wish.host_grads_part;
-        try(t, other, "fewer gradients in RAM", &least);
+    struct search s = {.setup = setup, .best = {.host_grads_part = 4}};
+    if (!setup->durable) { /* else what is where must be the same after a restart */
+        try_orders(&s);
+        struct variant other = s.best;
+        if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
+            other.host_grads_part = 3 * s.best.host_grads_part;
+            try(&s, other, "fewer gradients in RAM");
+        }
+        other = s.best;
+        for (int part = 1; part <= 3 && setup_shares_updates(setup); part++) {
+            other.device_states = part;
+            try(&s, other, "state on the device before activations");
+        }
     }
-    other = t->wish;
-    for (int part = 1; part <= 3 && trainer_shares_updates(t); part++) {
-        other.device_states = part;
-        try(t, other, "state on the device before activations", &least);
-    }
+    *best = s.best;
 }

@@ -100,7 +100,7 @@ int run_resume(struct run *run)
 
 void run_choose_source(struct run *run)
 {
-    struct zinf_trainer_options *options = &run->trainer->options;
+    struct zinf_trainer_options *options = &run->trainer->setup.options;
     options->model_path = run->options->trainer.model_path;
     if (access(options->model_path, F_OK) && run->last_folder)
         options->model_path = run->last_folder;

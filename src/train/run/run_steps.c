@@ -97,7 +97,7 @@ int run_find_steps(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
     const struct zinf_config *c = run->config;
-    const struct zinf_config_offload *drives = trainer_drives(c);
+    const struct zinf_config_offload *drives = setup_drives(c);
     bool possible = c->offload_optimizer.device == ZINF_PLACE_NVME && c->checksums &&
                     strcmp(c->durability, "none") != 0;
     if (!drives->n_nvme_paths)

@@ -26,9 +26,9 @@ struct checkpoint_background {
 bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
     bool possible = true;
-    for (uint32_t u = 0; u < t->n_units; u++)
-        possible = possible && unit_speculates(t, u);
-    return possible && t->at.h_background;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        possible = possible && unit_speculates(&t->plan, u);
+    return possible && t->plan.at.h_background;
 }
 
 static void *save(void *arg)
@@ -43,7 +43,7 @@ static void *save(void *arg)
 
 static void destroy(struct checkpoint_background *b)
 {
-    zinf_tiers_destroy(b->view.tiers);
+    zinf_tiers_destroy(b->view.plan.tiers);
     free(b->view.pending);
     checkpoint_fini(&b->checkpoint);
     free(b);
@@ -53,16 +53,17 @@ static void destroy(struct checkpoint_background *b)
 static int make_view(struct checkpoint_background *b, struct zinf_trainer *t)
 {
     b->view = *t;
-    b->device = *t->device;
+    b->view.plan.setup = &b->view.setup;
+    b->device = *t->setup.device;
     b->device.n_threads = 1;
-    b->view.device = &b->device;
-    b->view.at.h_transfer = t->at.h_background;
+    b->view.setup.device = &b->device;
+    b->view.plan.at.h_transfer = t->plan.at.h_background;
     b->view.durable = (struct durable){0};
-    b->view.tiers = NULL;
-    b->view.pending = calloc(t->n_units, sizeof *b->view.pending);
+    b->view.plan.tiers = NULL;
+    b->view.pending = calloc(t->setup.n_units, sizeof *b->view.pending);
     if (!b->view.pending)
         return zinf_fail(-ENOMEM, "no memory to save in the background");
-    return zinf_tiers_view(&b->view.tiers, t->tiers);
+    return zinf_tiers_view(&b->view.plan.tiers, t->plan.tiers);
 }
 
 int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_trainer *t,

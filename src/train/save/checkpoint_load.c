@@ -221,13 +221,13 @@ static int load_part(const struct checkpoint *c, const char *folder, struct zinf
     checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
     int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
-    bool factors = part > PART_MASTER && t->moments == MOMENTS_FACTORED;
+    bool factors = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED;
     if (!code && factors)
         code = trainer_load_factors(t, part, file);
-    for (uint32_t u = 0; !code && !factors && u < t->n_units; u++) {
-        code = trainer_gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
+    for (uint32_t u = 0; !code && !factors && u < t->setup.n_units; u++) {
+        code = trainer_gather_unit(t, file, zinf_model_unit(t->setup.model, (int)u), &r);
         if (!code)
-            code = trainer_state_write(t, u, part, r.unit + t->layout.units[u].slice_first);
+            code = trainer_state_write(t, u, part, r.unit + t->setup.layout.units[u].slice_first);
         forget_cache(path);
     }
     zinf_tensors_close(file);

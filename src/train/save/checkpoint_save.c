@@ -18,9 +18,9 @@
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct zinf_trainer *t, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = t->moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
+    uint64_t moments = t->setup.moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
-    uint64_t elems = zinf_model_n_params(t->model);
+    uint64_t elems = zinf_model_n_params(t->setup.model);
     uint64_t needed = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype)) + SLACK_BYTES;
     struct statvfs room;
     char needed_text[16], free_text[16];
@@ -58,7 +58,7 @@ static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
     int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
     if (!code)
-        code = part > PART_MASTER && t->moments == MOMENTS_FACTORED
+        code = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED
                    ? trainer_stream_factors(t, part, writer)
                    : trainer_stream(t, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
@@ -89,9 +89,9 @@ static int write_all(struct zinf_trainer *t, struct checkpoint *c, const char *f
     if (!code)
         code = write_optimizer(t, c, folder);
     if (!code)
-        code = trainer_write_config(zinf_model_config(t->model), c->dtype, folder);
+        code = trainer_write_config(zinf_model_config(t->setup.model), c->dtype, folder);
     if (!code)
-        code = zinf_folder_copy_companions(t->options.model_path, folder);
+        code = zinf_folder_copy_companions(t->setup.options.model_path, folder);
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
@@ -103,11 +103,11 @@ void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c
 {
     c->step = t->step;
     c->n_applied = t->n_applied;
-    c->lr = (double)t->hyper.lr;
-    c->dtype = t->dtype;
-    c->n_moments = trainer_n_moments(t);
+    c->lr = (double)t->setup.hyper.lr;
+    c->dtype = t->setup.dtype;
+    c->n_moments = setup_n_moments(&t->setup);
     c->loss_scale = t->loss_scale;
-    snprintf(c->optimizer, sizeof c->optimizer, "%s", t->config->optimizer.type);
+    snprintf(c->optimizer, sizeof c->optimizer, "%s", t->setup.config->optimizer.type);
 }
 
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,

@@ -18,66 +18,27 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/* NULL: it can be done. */
-static const char *hindrance(const struct zinf_trainer *t, bool asked)
-{
-    if (t->state_tier != ZINF_TIER_DRIVE)
-        return "the optimizer state is not on a drive (offload_optimizer.device)";
-    if (t->config->offload_optimizer.ratio < 1)
-        return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
-    if (!t->config->checksums)
-        return "zinf.checksums is false";
-    if (!asked && t->param_tier != ZINF_TIER_DRIVE)
-        return "parameters would be written twice";
-    if (!asked && t->fills)
-        return "zinf.placement keeps a part of it in RAM";
-    if (!asked && t->generations != 2)
-        return "zinf.schedule keeps one generation";
-    return NULL;
-}
-
-void durable_choose(struct zinf_trainer *t)
-{
-    const char *wanted = t->config->durability;
-    bool recovers = t->options.run && !t->options.anew;
-    bool asked = !strcmp(wanted, "step") || recovers;
-    if (!trains(t) || !(t->options.run || t->options.plan_only) || !strcmp(wanted, "none"))
-        return;
-    const char *why_not = hindrance(t, asked);
-    t->durable.wanted = !why_not;
-    if (t->durable.wanted) {
-        t->durable.copies = t->param_tier != ZINF_TIER_DRIVE;
-        t->generations = 2;
-        t->fills = false; /* what is where must be the same after a restart */
-    } else if (asked) {
-        zinf_log(ZINF_LOG_WARN,
-                 "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
-                 "last checkpoint (--save-every)",
-                 why_not);
-    }
-}
-
 int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options)
 {
-    options->run = t->durable.wanted ? t->options.run : NULL;
-    int code = zinf_store_create(&t->store, options);
-    if (code || !options->run || !t->options.anew)
+    options->run = t->setup.durable ? t->setup.options.run : NULL;
+    int code = zinf_store_create(&t->setup.store, options);
+    if (code || !options->run || !t->setup.options.anew)
         return code;
-    zinf_steps_forget(t->store);
-    zinf_store_destroy(t->store);
-    t->store = NULL;
-    return zinf_store_create(&t->store, options);
+    zinf_steps_forget(t->setup.store);
+    zinf_store_destroy(t->setup.store);
+    t->setup.store = NULL;
+    return zinf_store_create(&t->setup.store, options);
 }
 
 /* What tells bytes of one meaning from the same bytes with another. */
 static uint64_t layout_number(const struct zinf_trainer *t)
 {
-    const struct zinf_layout *l = &t->layout;
-    const struct zinf_model_spec *s = t->spec;
-    const uint64_t kinds[] = {t->dtype,
-                              t->form,
-                              t->hyper.kind,
-                              t->moments,
+    const struct zinf_layout *l = &t->setup.layout;
+    const struct zinf_model_spec *s = t->setup.spec;
+    const uint64_t kinds[] = {t->setup.dtype,
+                              t->setup.form,
+                              t->setup.hyper.kind,
+                              t->setup.moments,
                               l->rank,
                               l->world,
                               XXH3_64bits(s->family, strlen(s->family)),
@@ -99,24 +60,28 @@ static uint64_t layout_number(const struct zinf_trainer *t)
 static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
 {
     void *memory = trainer_region(t).unit;
-    uint64_t bytes = durable_copy_bytes(t, t->layout.groups[group].n);
-    struct zinf_location param = zinf_tiers_group_param(t->tiers, group, 0);
-    struct zinf_location state = zinf_tiers_group_state(t->tiers, group, 0);
+    uint64_t bytes = durable_copy_bytes(&t->setup, t->setup.layout.groups[group].n);
+    struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
+    struct zinf_location state = zinf_tiers_group_state(t->plan.tiers, group, 0);
     struct zinf_queue *in_queue = t->queues[ZINF_LANE_H2D], *out_queue = t->queues[ZINF_LANE_D2H];
     uint64_t at = state.bytes - bytes;
-    int code = out ? zinf_location_read(t->tiers, t->device, out_queue, &param, 0, memory, bytes)
-                   : zinf_location_read(t->tiers, t->device, out_queue, &state, at, memory, bytes);
+    int code = out ? zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &param, 0,
+                                        memory, bytes)
+                   : zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &state, at,
+                                        memory, bytes);
     if (code)
         return code;
-    return out ? zinf_location_write(t->tiers, t->device, in_queue, &state, at, memory, bytes)
-               : zinf_location_write(t->tiers, t->device, in_queue, &param, 0, memory, bytes);
+    return out ? zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &state, at, memory,
+                                     bytes)
+               : zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &param, 0, memory,
+                                     bytes);
 }
 
 static int move_copies(struct zinf_trainer *t, bool out)
 {
     int code = 0;
-    for (uint32_t g = 0; !code && t->durable.copies && g < t->layout.n_groups; g++)
-        if (t->homes[t->layout.groups[g].unit].param != ZINF_TIER_DRIVE)
+    for (uint32_t g = 0; !code && t->setup.durable_copies && g < t->setup.layout.n_groups; g++)
+        if (t->plan.homes[t->setup.layout.groups[g].unit].param != ZINF_TIER_DRIVE)
             code = move_copy(t, g, out);
     return code;
 }
@@ -127,21 +92,21 @@ int durable_open(struct zinf_trainer *t)
     struct zinf_steps_options options = {
         .layout = layout_number(t),
         .payload_bytes = DURABLE_SCALARS_BYTES,
-        .flush = t->config->durability_flush,
+        .flush = t->setup.config->durability_flush,
     };
     const void *scalars;
     uint64_t bytes;
     int generation = 0;
-    if (!d->wanted)
+    if (!t->setup.durable)
         return 0;
     d->scalars = malloc(DURABLE_SCALARS_BYTES);
-    int code = d->scalars ? zinf_steps_open(&d->steps, t->store, &options)
+    int code = d->scalars ? zinf_steps_open(&d->steps, t->plan.store, &options)
                           : zinf_fail(-ENOMEM, "no memory for the scalars of a step");
     if (code)
         return code;
     d->recovered = zinf_steps_recovered(d->steps, &generation, &scalars, &bytes);
-    for (uint32_t u = 0; u < t->n_units; u++)
-        *zinf_tiers_live(t->tiers, u) = (uint8_t)generation;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
     return d->recovered ? move_copies(t, false) : 0;
 }
 
@@ -167,8 +132,8 @@ int durable_record(struct zinf_trainer *t)
     uint64_t begin = zinf_now_ns();
     int generation;
     int code = zinf_steps_begin(d->steps, &generation);
-    for (uint32_t u = 0; !code && u < t->n_units; u++)
-        if (*zinf_tiers_live(t->tiers, u) != generation)
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
+        if (*zinf_tiers_live(t->plan.tiers, u) != generation)
             code = zinf_fail(-EINVAL, "step %llu cannot be committed: unit %u is in generation %d",
                              (unsigned long long)t->step, u, !generation);
     if (!code)
@@ -186,14 +151,14 @@ static int report_cost(struct zinf_trainer *t)
     double record = d->seconds / (double)d->n;
     uint64_t begin = zinf_now_ns();
     d->reported = true;
-    if (t->config->durability_flush) {
+    if (t->setup.config->durability_flush) {
         zinf_log(ZINF_LOG_INFO,
                  "steps survive kill -9 and power cuts: a record with its flushes takes %.2f ms; "
                  "without zinf.durability_flush they survive kill -9",
                  record * 1e3);
         return 0;
     }
-    int code = zinf_store_flush(t->store);
+    int code = zinf_store_flush(t->plan.store);
     zinf_log(ZINF_LOG_INFO,
              "steps survive kill -9: a record takes %.2f ms; with zinf.durability_flush they "
              "survive power cuts too, for two flushes of about %.2f ms a step",
@@ -217,7 +182,7 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
     memcpy(d->scalars, scalars, bytes);
     d->scalars_bytes = bytes;
     d->due = true;
-    for (uint32_t u = 0; u < t->n_units; u++)
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
         if (t->pending[u])
             return 0;
     return durable_record(t);
@@ -226,5 +191,5 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
 void durable_forget(struct zinf_trainer *t)
 {
     if (t->durable.steps)
-        zinf_steps_forget(t->store);
+        zinf_steps_forget(t->plan.store);
 }

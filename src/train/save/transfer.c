@@ -32,8 +32,8 @@ uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype 
 struct region trainer_region(const struct zinf_trainer *t)
 {
     struct region r = {0};
-    largest(t->model, &r.unit_elems, &r.tensor_elems);
-    r.unit = (float *)host_at(t, t->at.h_transfer);
+    largest(t->setup.model, &r.unit_elems, &r.tensor_elems);
+    r.unit = (float *)host_at(&t->plan, t->plan.at.h_transfer);
     r.tensor = r.unit + r.unit_elems;
     r.packed = (char *)(r.tensor + r.tensor_elems);
     return r;
@@ -68,8 +68,8 @@ static const struct zinf_tensor_info *find(const char *prefix, const struct zinf
 /* The first files of a family had no prefix; what was read is what is written. */
 static const char *prefix_of(const struct zinf_trainer *t, const struct zinf_tensors *file)
 {
-    const char *prefix = zinf_model_family(t->model)->prefix;
-    const char *name = zinf_model_unit(t->model, 0)->tensors[0].name;
+    const char *prefix = zinf_model_family(t->setup.model)->prefix;
+    const char *name = zinf_model_unit(t->setup.model, 0)->tensors[0].name;
     return file && !find(prefix, file, name) && find("", file, name) ? "" : prefix;
 }
 
@@ -93,18 +93,18 @@ static int check_shape(const struct zinf_trainer *t, const struct zinf_tensor_in
     return zinf_fail(-EINVAL,
                      "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
                      "of one model; take the config.json that belongs to these weights",
-                     t->options.model_path, info->name, found, asked);
+                     t->setup.options.model_path, info->name, found, asked);
 }
 
 static int check_finite(const struct zinf_trainer *t, const struct zinf_tensor_spec *tensor,
                         const float *values)
 {
-    uint64_t at =
-        zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, tensor->elems, t->device->n_threads);
+    uint64_t at = zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, tensor->elems,
+                                            t->setup.device->n_threads);
     if (at == UINT64_MAX)
         return 0;
     return zinf_fail(-EINVAL, "%s: tensor %s holds %s at element %llu: the weights are damaged",
-                     t->options.model_path, tensor->name, isnan(values[at]) ? "NaN" : "Inf",
+                     t->setup.options.model_path, tensor->name, isnan(values[at]) ? "NaN" : "Inf",
                      (unsigned long long)(tensor->first_row * row_elems(tensor) + at));
 }
 
@@ -113,13 +113,15 @@ static int read_tensor(const struct zinf_trainer *t, const struct zinf_tensors *
 {
     uint64_t first = tensor->first_row * row_elems(tensor);
     if (!file) {
-        zinf_model_init_fill(t->model, tensor, t->options.seed, first, tensor->elems, out);
+        zinf_model_init_fill(t->setup.model, tensor, t->setup.options.seed, first, tensor->elems,
+                             out);
         return 0;
     }
     const struct zinf_tensor_info *info = find(t->prefix, file, tensor->name);
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files",
-                         t->options.model_path, zinf_model_family(t->model)->prefix, tensor->name);
+                         t->setup.options.model_path, zinf_model_family(t->setup.model)->prefix,
+                         tensor->name);
     int code = check_shape(t, info, tensor);
     if (!code)
         code = zinf_tensors_read_f32(file, info, first, tensor->elems, out);
@@ -145,8 +147,8 @@ int trainer_gather_unit(const struct zinf_trainer *t, const struct zinf_tensors 
 static int write_location(const struct zinf_trainer *t, const struct zinf_location *where,
                           uint64_t offset, const void *memory, uint64_t bytes)
 {
-    return zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], where, offset, memory,
-                               bytes);
+    return zinf_location_write(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_H2D], where,
+                               offset, memory, bytes);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -159,25 +161,26 @@ static uint64_t least(uint64_t a, uint64_t b)
 static int place_masters(const struct zinf_trainer *t, const struct zinf_location *state,
                          uint64_t at, const float *values, uint64_t n, const struct region *r)
 {
-    if (t->form == ZINF_STATE_WHOLE)
+    if (t->setup.form == ZINF_STATE_WHOLE)
         return write_location(t, state, at * sizeof(float), values, n * sizeof(float));
     uint16_t *remainder = (uint16_t *)r->tensor, *param = remainder + r->tensor_elems;
-    zinf_optim_split(param, remainder, values, n, t->device->n_threads);
+    zinf_optim_split(param, remainder, values, n, t->setup.device->n_threads);
     return write_location(t, state, at * sizeof *remainder, remainder, n * sizeof *remainder);
 }
 
 /* Moments start at zero: extents and host memory are zero, a device may not be. */
 static int place_state(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    const struct zinf_layout_unit *u = &t->setup.layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
-        const struct zinf_layout_group *group = &t->layout.groups[g];
+        const struct zinf_layout_group *group = &t->setup.layout.groups[g];
         const float *values = r->unit + u->slice_first + group->first;
-        struct zinf_location where = zinf_tiers_group_state(t->tiers, g, 0);
+        struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         if (where.tier == ZINF_TIER_DEVICE)
-            code = t->device->ops->fill_zero(t->queues[ZINF_LANE_H2D], where.memory, where.bytes);
-        if (t->form == ZINF_STATE_BARE)
+            code = t->setup.device->ops->fill_zero(t->queues[ZINF_LANE_H2D], where.memory,
+                                                   where.bytes);
+        if (t->setup.form == ZINF_STATE_BARE)
             continue;
         for (uint64_t at = 0; !code && at < group->n; at += r->tensor_elems)
             code =
@@ -189,26 +192,26 @@ static int place_state(const struct zinf_trainer *t, uint32_t unit, const struct
 /* A split master's upper half is rounded as the optimizer rounds it. */
 static void pack_unit(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    uint64_t n = t->layout.units[unit].padded_elems;
-    if (t->dtype == ZINF_DTYPE_F32)
+    uint64_t n = t->setup.layout.units[unit].padded_elems;
+    if (t->setup.dtype == ZINF_DTYPE_F32)
         return;
-    if (t->form != ZINF_STATE_SPLIT || !trains(t)) {
-        zinf_convert(r->packed, t->dtype, r->unit, ZINF_DTYPE_F32, n);
+    if (t->setup.form != ZINF_STATE_SPLIT || !trains(&t->setup)) {
+        zinf_convert(r->packed, t->setup.dtype, r->unit, ZINF_DTYPE_F32, n);
         return;
     }
     uint16_t *remainder = (uint16_t *)r->tensor, *param = (uint16_t *)(void *)r->packed;
     for (uint64_t at = 0; at < n; at += r->tensor_elems)
         zinf_optim_split(param + at, remainder, r->unit + at, least(r->tensor_elems, n - at),
-                         t->device->n_threads);
+                         t->setup.device->n_threads);
 }
 
 static int place_unit(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
+    struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
     pack_unit(t, unit, r);
-    const void *packed = t->dtype == ZINF_DTYPE_F32 ? (const void *)r->unit : r->packed;
+    const void *packed = t->setup.dtype == ZINF_DTYPE_F32 ? (const void *)r->unit : r->packed;
     int code = write_location(t, &where, 0, packed, where.bytes);
-    if (!code && trains(t))
+    if (!code && trains(&t->setup))
         code = place_state(t, unit, r);
     return code;
 }
@@ -216,7 +219,7 @@ static int place_unit(const struct zinf_trainer *t, uint32_t unit, const struct 
 /* Tensors of the file that no unit wants are said once, unless the family ignores them. */
 static void report_unused(const struct zinf_trainer *t, const struct zinf_tensors *file)
 {
-    const struct zinf_family *family = zinf_model_family(t->model);
+    const struct zinf_family *family = zinf_model_family(t->setup.model);
     const char *first = NULL;
     uint64_t unused = 0;
     for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
@@ -225,8 +228,8 @@ static void report_unused(const struct zinf_trainer *t, const struct zinf_tensor
         if (!strncmp(name, family->prefix, prefix))
             name += prefix;
         bool wanted = family->ignores(name);
-        for (uint32_t u = 0; !wanted && u < t->n_units; u++) {
-            const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+        for (uint32_t u = 0; !wanted && u < t->setup.n_units; u++) {
+            const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
             for (int k = 0; !wanted && k < unit->n_tensors; k++)
                 wanted = !strcmp(unit->tensors[k].name, name);
         }
@@ -237,29 +240,29 @@ static void report_unused(const struct zinf_trainer *t, const struct zinf_tensor
         zinf_log(ZINF_LOG_WARN,
                  "%s: %llu tensors are not part of the model and are not used "
                  "(first: %s)",
-                 t->options.model_path, (unsigned long long)unused, first);
+                 t->setup.options.model_path, (unsigned long long)unused, first);
 }
 
 int trainer_load(struct zinf_trainer *t)
 {
     struct zinf_tensors *file = NULL;
     struct region r = trainer_region(t);
-    int code = t->options.init ? 0 : zinf_tensors_open(&file, t->options.model_path);
-    if (code == -ENOENT && t->options.mode == ZINF_TRAINER_TRAIN)
+    int code = t->setup.options.init ? 0 : zinf_tensors_open(&file, t->setup.options.model_path);
+    if (code == -ENOENT && t->setup.options.mode == ZINF_TRAINER_TRAIN)
         return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (code)
         return code;
     t->prefix = prefix_of(t, file);
     if (file)
         report_unused(t, file);
-    for (uint32_t u = 0; !code && !t->durable.recovered && u < t->n_units; u++) {
-        code = trainer_gather_unit(t, file, zinf_model_unit(t->model, (int)u), &r);
+    for (uint32_t u = 0; !code && !t->durable.recovered && u < t->setup.n_units; u++) {
+        code = trainer_gather_unit(t, file, zinf_model_unit(t->setup.model, (int)u), &r);
         if (!code)
             code = place_unit(t, u, &r);
     }
     zinf_tensors_close(file);
     /* what was only filled, too, is there before another queue looks */
-    return code ? code : t->device->ops->queue_synchronize(t->queues[ZINF_LANE_H2D]);
+    return code ? code : t->setup.device->ops->queue_synchronize(t->queues[ZINF_LANE_H2D]);
 }
 
 /* ---- saving ---- */
@@ -309,21 +312,21 @@ static int append_unit(struct zinf_tensors_writer *writer, const struct zinf_uni
 
 static int read_param(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
-    void *target = t->dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
-    int code = zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where, 0, target,
-                                  where.bytes);
-    if (!code && t->dtype != ZINF_DTYPE_F32)
-        zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, t->dtype,
-                     t->layout.units[unit].padded_elems);
+    struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
+    void *target = t->setup.dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
+    int code = zinf_location_read(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_D2H], &where,
+                                  0, target, where.bytes);
+    if (!code && t->setup.dtype != ZINF_DTYPE_F32)
+        zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, t->setup.dtype,
+                     t->setup.layout.units[unit].padded_elems);
     return code;
 }
 
 static int read_grad(const struct zinf_trainer *t, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_unit_grad(t->tiers, unit);
-    return zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &where, 0, r->unit,
-                              where.bytes);
+    struct zinf_location where = zinf_tiers_unit_grad(t->plan.tiers, unit);
+    return zinf_location_read(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_D2H], &where, 0,
+                              r->unit, where.bytes);
 }
 
 /* One array of a unit as fp32 into the region. */
@@ -338,11 +341,11 @@ int trainer_stream(struct zinf_trainer *t, int part, enum zinf_dtype dtype,
                    struct zinf_tensors_writer *writer)
 {
     struct region r = trainer_region(t);
-    int code = declare_all(t->model, t->prefix, writer, dtype);
-    for (uint32_t u = 0; !code && u < t->n_units; u++) {
+    int code = declare_all(t->setup.model, t->prefix, writer, dtype);
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
         code = read_part(t, u, part, &r);
         if (!code)
-            code = append_unit(writer, zinf_model_unit(t->model, (int)u), &r, dtype);
+            code = append_unit(writer, zinf_model_unit(t->setup.model, (int)u), &r, dtype);
     }
     return code ? code : zinf_tensors_writer_finish(writer);
 }
@@ -388,10 +391,10 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
     if (!code)
         code = trainer_settle(t);
     if (!code)
-        code = save(t, &options, PART_PARAM, t->dtype);
+        code = save(t, &options, PART_PARAM, t->setup.dtype);
     if (!code)
-        code = trainer_write_config(zinf_model_config(t->model), t->dtype, folder);
-    return code ? code : zinf_folder_copy_companions(t->options.model_path, folder);
+        code = trainer_write_config(zinf_model_config(t->setup.model), t->setup.dtype, folder);
+    return code ? code : zinf_folder_copy_companions(t->setup.options.model_path, folder);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)

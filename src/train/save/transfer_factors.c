@@ -14,7 +14,7 @@ struct vector {
 
 static struct vector vector_of(const struct zinf_unit_spec *unit, int tensor, int which)
 {
-    struct factors f = trainer_factors(unit, tensor);
+    struct factors f = unit_factors(unit, tensor);
     bool of_rows = (which == 1) != unit->tensors[tensor].transposed;
     if (f.rows == 1)
         return (struct vector){f.col_offset, which == 1 ? f.cols : 0};
@@ -29,16 +29,16 @@ struct moments {
 
 static struct moments moments_of(const struct zinf_trainer *t, uint32_t unit)
 {
-    uint32_t g = t->layout.units[unit].first_group;
-    uint64_t offset = trainer_moments_offset(t, t->layout.groups[g].n);
-    return (struct moments){zinf_tiers_group_state(t->tiers, g, 0), offset,
-                            t->state_bytes[g] - offset};
+    uint32_t g = t->setup.layout.units[unit].first_group;
+    uint64_t offset = setup_moments_offset(&t->setup, t->setup.layout.groups[g].n);
+    return (struct moments){zinf_tiers_group_state(t->plan.tiers, g, 0), offset,
+                            t->setup.state_bytes[g] - offset};
 }
 
 static int read_moments(struct zinf_trainer *t, const struct moments *m, float *memory)
 {
-    return zinf_location_read(t->tiers, t->device, t->queues[ZINF_LANE_D2H], &m->state, m->offset,
-                              memory, m->bytes);
+    return zinf_location_read(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_D2H], &m->state,
+                              m->offset, memory, m->bytes);
 }
 
 static void name_of(const struct zinf_trainer *t, const struct zinf_unit_spec *unit, int tensor,
@@ -52,8 +52,8 @@ int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensor
     struct region r = trainer_region(t);
     char name[128];
     int code = 0;
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+    for (uint32_t u = 0; u < t->setup.n_units; u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
         for (int i = 0; !code && i < unit->n_tensors; i++) {
             struct vector v = vector_of(unit, i, which);
             name_of(t, unit, i, name);
@@ -64,8 +64,8 @@ int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensor
     }
     if (!code)
         code = zinf_tensors_writer_begin(writer);
-    for (uint32_t u = 0; !code && u < t->n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
         struct moments m = moments_of(t, u);
         code = read_moments(t, &m, r.unit);
         for (int i = 0; !code && i < unit->n_tensors; i++) {
@@ -84,7 +84,7 @@ static int read_vector(const struct zinf_trainer *t, const struct zinf_tensors *
         return zinf_fail(-EINVAL,
                          "%s: the moment of %s is missing or has not %llu elements: the checkpoint "
                          "is of another model",
-                         t->options.model_path, name, (unsigned long long)v->n);
+                         t->setup.options.model_path, name, (unsigned long long)v->n);
     return zinf_tensors_read_f32(file, info, 0, v->n, out);
 }
 
@@ -93,8 +93,8 @@ int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_te
     struct region r = trainer_region(t);
     char name[128];
     int code = 0;
-    for (uint32_t u = 0; !code && u < t->n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)u);
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
+        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
         struct moments m = moments_of(t, u);
         code = read_moments(t, &m, r.unit);
         for (int i = 0; !code && i < unit->n_tensors; i++) {
@@ -104,8 +104,8 @@ int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_te
                 code = read_vector(t, file, name, &v, r.unit + v.offset);
         }
         if (!code)
-            code = zinf_location_write(t->tiers, t->device, t->queues[ZINF_LANE_H2D], &m.state,
-                                       m.offset, r.unit, m.bytes);
+            code = zinf_location_write(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_H2D],
+                                       &m.state, m.offset, r.unit, m.bytes);
     }
     return code;
 }

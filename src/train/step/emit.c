@@ -12,7 +12,7 @@ struct range {
 
 static uint32_t tiles_of(const struct emitter *e)
 {
-    return (uint32_t)zinf_model_n_tiles(e->t->model);
+    return (uint32_t)zinf_model_n_tiles(e->p->setup->model);
 }
 
 static uint32_t position_unit(const struct emitter *e)
@@ -22,7 +22,7 @@ static uint32_t position_unit(const struct emitter *e)
 
 static uint32_t final_unit(const struct emitter *e)
 {
-    return e->t->n_units - 1;
+    return e->p->setup->n_units - 1;
 }
 
 /* Computations share scratch and the activations at hand: each comes after the one before. */
@@ -37,34 +37,35 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
 
 static double head_flops(const struct emitter *e)
 {
-    return 2.0 * (double)e->t->rows * (double)e->t->spec->tile_rows * (double)e->t->spec->hidden;
+    return 2.0 * (double)e->p->setup->rows * (double)e->p->setup->spec->tile_rows *
+           (double)e->p->setup->spec->hidden;
 }
 
 static uint64_t row_bytes(const struct emitter *e)
 {
-    return e->t->sizes.x;
+    return e->p->sizes.x;
 }
 
 /* ---- tokens and losses ---- */
 
 static void emit_tokens(struct emitter *e)
 {
-    struct zinf_trainer *t = e->t;
+    struct plan *p = e->p;
     struct uses uses = {0};
     uses_write(&uses, e->tokens);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(t->d_ids), zinf_at(t->h_ids),
-              2 * (uint64_t)t->n_micro * t->rows * sizeof(int32_t), &uses);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(t->d_positions), zinf_at(t->h_positions),
-              t->rows * sizeof(int32_t), &uses);
+    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(p->d_ids), zinf_at(p->h_ids),
+              2 * (uint64_t)p->setup->n_micro * p->setup->rows * sizeof(int32_t), &uses);
+    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(p->d_positions), zinf_at(p->h_positions),
+              p->setup->rows * sizeof(int32_t), &uses);
 }
 
 static void emit_losses(struct emitter *e)
 {
-    struct zinf_trainer *t = e->t;
+    struct plan *p = e->p;
     struct uses uses = {0};
     uses_read(&uses, e->losses);
-    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(t->h_losses), zinf_at(t->d_losses),
-              (uint64_t)t->n_micro * t->rows * sizeof(float), &uses);
+    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(p->h_losses), zinf_at(p->d_losses),
+              (uint64_t)p->setup->n_micro * p->setup->rows * sizeof(float), &uses);
 }
 
 /* ---- forward ---- */
@@ -91,22 +92,22 @@ static void emit_embedding(struct emitter *e, struct range micros)
 
 static void emit_blocks(struct emitter *e, struct range micros)
 {
-    for (uint32_t l = 0; l < e->t->n_layers; l++)
+    for (uint32_t l = 0; l < e->p->setup->n_layers; l++)
         for (int64_t m = micros.first; m < micros.end; m++) {
             struct uses uses = {0};
-            uint32_t unit = first_block(e->t) + l;
+            uint32_t unit = first_block(e->p->setup) + l;
             struct zinf_op op = {.kind = OP_BLOCK,
                                  .unit = (int32_t)unit,
                                  .arg = (int32_t)l,
-                                 .flops = zinf_block_flops(&e->t->compute)};
+                                 .flops = zinf_block_flops(&e->p->setup->compute)};
             e->micro = (int16_t)m;
             op.at[0] = emit_fetch(e, unit, &uses);
             op.at[1] = emit_x(e, l, m, &uses);
             op.at[2] = emit_x_new(e, l + 1, m, &uses);
             compute(e, &op, &uses);
             emit_x_made(e, l + 1, m, op.at[2]);
-            if (!block_is_kept(e->t, l))
-                e->working = (uint64_t)l * (uint64_t)e->t->n_micro + (uint64_t)m;
+            if (!block_is_kept(e->p, l))
+                e->working = (uint64_t)l * (uint64_t)e->p->setup->n_micro + (uint64_t)m;
         }
 }
 
@@ -118,7 +119,7 @@ static void emit_head_norm(struct emitter *e, struct range micros)
             .kind = OP_HEAD_NORM, .unit = (int32_t)final_unit(e), .bytes = row_bytes(e)};
         e->micro = (int16_t)m;
         op.at[0] = emit_fetch(e, final_unit(e), &uses);
-        op.at[1] = emit_x(e, e->t->n_layers, m, &uses);
+        op.at[1] = emit_x(e, e->p->setup->n_layers, m, &uses);
         compute(e, &op, &uses);
     }
 }
@@ -152,9 +153,9 @@ static void emit_head_loss(struct emitter *e, struct range micros)
  * tiles are on the device, or the device reads them where they are. */
 static void emit_head_all(struct emitter *e, struct range micros)
 {
-    struct zinf_trainer *t = e->t;
+    struct plan *p = e->p;
     for (int64_t m = micros.first; m < micros.end; m++) {
-        bool sums = t->homes[0].grad == ZINF_TIER_DEVICE && e->grads_seen[0] == 0;
+        bool sums = p->homes[0].grad == ZINF_TIER_DEVICE && e->grads_seen[0] == 0;
         struct uses uses = {0};
         struct zinf_op op = {.kind = OP_HEAD_ALL,
                              .unit = (int32_t)final_unit(e),
@@ -167,8 +168,8 @@ static void emit_head_all(struct emitter *e, struct range micros)
             uses_write(&uses, e->tile_grads);
         compute(e, &op, &uses);
         for (uint32_t u = 0; u < tiles_of(e); u++) {
-            struct zinf_location where = zinf_tiers_unit_grad(t->tiers, u);
-            struct made_grad g = {.at = zinf_at(t->tile_grads[u]), .resource = e->tile_grads};
+            struct zinf_location where = zinf_tiers_unit_grad(p->tiers, u);
+            struct made_grad g = {.at = zinf_at(p->tile_grads[u]), .resource = e->tile_grads};
             if (sums)
                 g = (struct made_grad){zinf_of(&where), e->grad[u], true};
             emit_grad_made(e, u, g);
@@ -233,7 +234,7 @@ static void emit_head_norm_backward(struct emitter *e, struct range micros)
             .kind = OP_HEAD_NORM_BACKWARD, .unit = (int32_t)unit, .bytes = 3 * row_bytes(e)};
         e->micro = (int16_t)m;
         op.at[0] = emit_fetch(e, unit, &uses);
-        op.at[1] = emit_x(e, e->t->n_layers, m, &uses);
+        op.at[1] = emit_x(e, e->p->setup->n_layers, m, &uses);
         op.at[2] = contribute(e, &c, unit, &uses);
         compute(e, &op, &uses);
         contributed(e, &c, unit);
@@ -243,13 +244,13 @@ static void emit_head_norm_backward(struct emitter *e, struct range micros)
 
 static void emit_block_backward(struct emitter *e, uint32_t l, struct range micros)
 {
-    double forward = zinf_block_flops(&e->t->compute);
-    uint32_t unit = first_block(e->t) + l;
+    double forward = zinf_block_flops(&e->p->setup->compute);
+    uint32_t unit = first_block(e->p->setup) + l;
     struct contribution c = {0};
     for (int64_t m = micros.first; m < micros.end; m++) {
         struct uses uses = {0};
-        uint64_t number = (uint64_t)l * (uint64_t)e->t->n_micro + (uint64_t)m;
-        bool recompute = !block_is_kept(e->t, l) && e->working != number;
+        uint64_t number = (uint64_t)l * (uint64_t)e->p->setup->n_micro + (uint64_t)m;
+        bool recompute = !block_is_kept(e->p, l) && e->working != number;
         struct zinf_op op = {.kind = OP_BLOCK_BACKWARD,
                              .unit = (int32_t)unit,
                              .arg = (int32_t)(2 * l) + recompute,
@@ -269,7 +270,7 @@ static void emit_block_backward(struct emitter *e, uint32_t l, struct range micr
 /* All micro-batches add to one buffer, in their order: one contribution. */
 static void emit_embedding_backward(struct emitter *e)
 {
-    int64_t n_micro = e->t->n_micro;
+    int64_t n_micro = e->p->setup->n_micro;
     for (int64_t m = 0; m < n_micro; m++) {
         struct uses none = {0};
         struct zinf_op op = {.kind = OP_EMBED_DROPOUT_BACKWARD, .bytes = row_bytes(e)};
@@ -280,11 +281,11 @@ static void emit_embedding_backward(struct emitter *e)
         struct made_grad g = {0};
         for (int64_t m = 0; m < n_micro; m++) {
             struct uses uses = {0};
-            struct zinf_op op = {.kind = u < tiles_of(e) ? OP_EMBED_TILE_BACKWARD
-                                                         : OP_EMBED_POSITION_BACKWARD,
-                                 .unit = (int32_t)u,
-                                 .arg = m > 0,
-                                 .bytes = m ? row_bytes(e) : e->t->layout.units[u].elems * 4};
+            struct zinf_op op = {
+                .kind = u < tiles_of(e) ? OP_EMBED_TILE_BACKWARD : OP_EMBED_POSITION_BACKWARD,
+                .unit = (int32_t)u,
+                .arg = m > 0,
+                .bytes = m ? row_bytes(e) : e->p->setup->layout.units[u].elems * 4};
             e->micro = (int16_t)m;
             if (m == 0)
                 g = emit_grad_target(e, u, &uses);
@@ -305,35 +306,35 @@ static void emit_stages(struct emitter *e, struct range micros)
     emit_embedding(e, micros);
     emit_blocks(e, micros);
     emit_head_norm(e, micros);
-    if (e->t->choice.head_all) {
+    if (e->p->choice.head_all) {
         emit_head_all(e, micros);
     } else {
         emit_head_loss(e, micros);
         emit_head_tiles_backward(e, micros);
     }
     emit_head_norm_backward(e, micros);
-    for (uint32_t l = e->t->n_layers; l-- > 0;)
+    for (uint32_t l = e->p->setup->n_layers; l-- > 0;)
         emit_block_backward(e, l, micros);
 }
 
 static void count_contributions(struct emitter *e)
 {
-    struct zinf_trainer *t = e->t;
-    uint32_t ranges = t->layer_major ? 1 : (uint32_t)t->n_micro;
-    for (uint32_t u = 0; u < t->n_units; u++) {
+    struct plan *p = e->p;
+    uint32_t ranges = p->layer_major ? 1 : (uint32_t)p->setup->n_micro;
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
         bool table = u < tiles_of(e);
         /* the head in one pass works on one micro-batch at a time */
-        uint32_t head = table && t->choice.head_all ? (uint32_t)t->n_micro : ranges;
+        uint32_t head = table && p->choice.head_all ? (uint32_t)p->setup->n_micro : ranges;
         e->grads_total[u] = table ? head + 1 : u == position_unit(e) ? 1 : ranges;
     }
 }
 
 static void emit_forward_and_backward(struct emitter *e)
 {
-    int64_t n_micro = e->t->n_micro;
+    int64_t n_micro = e->p->setup->n_micro;
     count_contributions(e);
     emit_tokens(e);
-    if (e->t->layer_major) {
+    if (e->p->layer_major) {
         emit_stages(e, (struct range){0, n_micro});
     } else {
         for (int64_t m = 0; m < n_micro; m++)
@@ -343,28 +344,28 @@ static void emit_forward_and_backward(struct emitter *e)
     emit_losses(e);
 }
 
-int trainer_emit_gradients(struct zinf_trainer *t)
+int program_gradients(struct plan *p)
 {
     struct emitter e;
-    if (!emitter_init(&e, t, &t->gradients, "gradients"))
+    if (!emitter_init(&e, p, &p->gradients, "gradients"))
         emit_forward_and_backward(&e);
     return emitter_finish(&e);
 }
 
-int trainer_emit_drain(struct zinf_trainer *t)
+int program_drain(struct plan *p)
 {
     struct emitter e;
-    if (!emitter_init(&e, t, &t->drain, "update"))
-        for (uint32_t u = 0; u < t->n_units; u++)
+    if (!emitter_init(&e, p, &p->drain, "update"))
+        for (uint32_t u = 0; u < p->setup->n_units; u++)
             emit_update_late(&e, u);
     return emitter_finish(&e);
 }
 
-int trainer_emit_wait(struct zinf_trainer *t)
+int program_wait(struct plan *p)
 {
     struct emitter e;
-    if (!emitter_init(&e, t, &t->wait, "update in forward")) {
-        for (uint32_t u = 0; u < t->n_units; u++)
+    if (!emitter_init(&e, p, &p->wait, "update in forward")) {
+        for (uint32_t u = 0; u < p->setup->n_units; u++)
             emit_update_late(&e, u);
         emit_commit(&e);
         emit_forward_and_backward(&e);
@@ -372,13 +373,13 @@ int trainer_emit_wait(struct zinf_trainer *t)
     return emitter_finish(&e);
 }
 
-int trainer_emit_speculate(struct zinf_trainer *t)
+int program_speculate(struct plan *p)
 {
     struct emitter e;
-    if (!emitter_init(&e, t, &t->speculate, "update in backward")) {
+    if (!emitter_init(&e, p, &p->speculate, "update in backward")) {
         e.speculates = true;
-        for (uint32_t u = 0; u < t->n_units; u++)
-            if (t->deferred[u] || !unit_speculates(t, u))
+        for (uint32_t u = 0; u < p->setup->n_units; u++)
+            if (p->deferred[u] || !unit_speculates(p, u))
                 emit_update_late(&e, u);
         emit_commit(&e);
         emit_forward_and_backward(&e);
@@ -386,11 +387,11 @@ int trainer_emit_speculate(struct zinf_trainer *t)
     return emitter_finish(&e);
 }
 
-int trainer_emit_forward(struct zinf_trainer *t)
+int program_forward(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    if (!emitter_init(&e, t, &t->forward, "forward")) {
+    if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_tokens(&e);
         emit_embedding(&e, one);
         emit_blocks(&e, one);
@@ -403,28 +404,29 @@ int trainer_emit_forward(struct zinf_trainer *t)
 
 static void emit_row_logits(struct emitter *e)
 {
-    struct zinf_trainer *t = e->t;
+    struct plan *p = e->p;
     for (uint32_t u = 0; u < tiles_of(e); u++) {
         struct uses uses = {0}, out = {0};
         struct zinf_op op = {.kind = OP_ROW_LOGITS,
                              .unit = (int32_t)u,
                              .arg = (int32_t)u,
-                             .flops = head_flops(e) / (double)t->rows};
+                             .flops = head_flops(e) / (double)p->setup->rows};
         op.at[0] = emit_fetch(e, u, &uses);
         uses_write(&uses, e->logits);
         compute(e, &op, &uses);
         uses_read(&out, e->logits);
         emit_copy(e, ZINF_LANE_D2H, (int32_t)u,
-                  zinf_at(t->h_logits + (int64_t)u * t->spec->tile_rows),
-                  zinf_at(t->heads[0].logits), (uint64_t)t->spec->tile_rows * sizeof(float), &out);
+                  zinf_at(p->h_logits + (int64_t)u * p->setup->spec->tile_rows),
+                  zinf_at(p->heads[0].logits), (uint64_t)p->setup->spec->tile_rows * sizeof(float),
+                  &out);
     }
 }
 
-int trainer_emit_logits(struct zinf_trainer *t)
+int program_logits(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    if (!emitter_init(&e, t, &t->logits, "logits")) {
+    if (!emitter_init(&e, p, &p->logits, "logits")) {
         emit_tokens(&e);
         emit_embedding(&e, one);
         emit_blocks(&e, one);

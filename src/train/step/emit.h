@@ -39,7 +39,7 @@ static inline void uses_write(struct uses *u, zinf_resource r)
 }
 
 struct emitter {
-    struct zinf_trainer *t;
+    struct plan *p;
     struct zinf_program *program;
     int code; /* first failure; later calls do nothing */
     uint64_t clock;
@@ -67,8 +67,7 @@ struct emitter {
 };
 
 /* emitter.c */
-int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program *program,
-                 const char *name);
+int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name);
 /* Frees what building needed; returns the first failure. */
 int emitter_finish(struct emitter *e);
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);

@@ -8,7 +8,7 @@
 
 static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
 {
-    return e->t->layout.units[unit].slice_elems * sizeof(float);
+    return e->p->setup->layout.units[unit].slice_elems * sizeof(float);
 }
 
 struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
@@ -21,9 +21,9 @@ struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
 
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses)
 {
-    struct zinf_trainer *t = e->t;
-    if (t->homes[unit].grad == ZINF_TIER_DEVICE && e->grads_seen[unit] == 0) {
-        struct zinf_location where = zinf_tiers_unit_grad(t->tiers, unit);
+    struct plan *p = e->p;
+    if (p->homes[unit].grad == ZINF_TIER_DEVICE && e->grads_seen[unit] == 0) {
+        struct zinf_location where = zinf_tiers_unit_grad(p->tiers, unit);
         struct made_grad g = {.at = zinf_of(&where), .resource = e->grad[unit], .is_sum = true};
         uses_write(uses, g.resource);
         return g;
@@ -55,11 +55,11 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
 static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_operand grad,
                                zinf_resource resource)
 {
-    struct zinf_trainer *t = e->t;
-    uint64_t first = first_square(t, unit) * sizeof(double);
-    uint64_t bytes = t->layout.units[unit].slice_elems / ZINF_SUM_BLOCK * sizeof(double);
-    struct zinf_operand parts = zinf_at(device_at(t, t->at.d_squares + first));
-    struct zinf_operand on_host = zinf_at(host_at(t, t->at.h_squares + first));
+    struct plan *p = e->p;
+    uint64_t first = first_square(p, unit) * sizeof(double);
+    uint64_t bytes = p->setup->layout.units[unit].slice_elems / ZINF_SUM_BLOCK * sizeof(double);
+    struct zinf_operand parts = zinf_at(device_at(p, p->at.d_squares + first));
+    struct zinf_operand on_host = zinf_at(host_at(p, p->at.h_squares + first));
     struct zinf_op squares = {.lane = ZINF_LANE_DEVICE,
                               .kind = OP_SQUARES,
                               .unit = (int32_t)unit,
@@ -90,7 +90,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
 static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
                       struct zinf_operand grad, zinf_resource resource)
 {
-    if (lane == ZINF_LANE_DEVICE && device_is_far(e->t)) {
+    if (lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup)) {
         emit_norm_of_parts(e, unit, grad, resource);
         return;
     }
@@ -115,7 +115,7 @@ static void copy_out(struct emitter *e, uint32_t unit, struct zinf_operand to,
 
 static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *from)
 {
-    struct zinf_location where = zinf_tiers_unit_grad(e->t->tiers, unit);
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     struct uses uses = {0};
     uses_read(&uses, from->resource);
     uses_write(&uses, e->grad[unit]);
@@ -124,7 +124,7 @@ static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *f
 
 static struct made_grad from_drive(struct emitter *e, uint32_t unit)
 {
-    struct zinf_location where = zinf_tiers_unit_grad(e->t->tiers, unit);
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     struct made_grad sum = {.resource = emit_buffer(e, e->host_grads)};
     struct uses uses = {0};
     sum.at = zinf_in(sum.resource, 0);
@@ -137,7 +137,7 @@ static struct made_grad from_drive(struct emitter *e, uint32_t unit)
 /* Where the CPU and the drive can read a gradient: itself, or a copy in host memory. */
 static struct made_grad on_host(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    if (e->t->direct)
+    if (e->p->setup->direct)
         return g;
     struct made_grad copy = {.resource = emit_buffer(e, e->host_grads)};
     copy.at = zinf_in(copy.resource, 0);
@@ -147,7 +147,7 @@ static struct made_grad on_host(struct emitter *e, uint32_t unit, struct made_gr
 
 static struct made_grad kept(const struct emitter *e, uint32_t unit)
 {
-    struct zinf_location where = zinf_tiers_unit_grad(e->t->tiers, unit);
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     return (struct made_grad){.at = zinf_of(&where), .resource = e->grad[unit], .is_sum = true};
 }
 
@@ -155,14 +155,14 @@ static struct made_grad kept(const struct emitter *e, uint32_t unit)
  */
 static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    struct zinf_trainer *t = e->t;
-    enum zinf_tier tier = t->homes[unit].grad;
-    bool eager = e->speculates && unit_speculates(t, unit) && !t->deferred[unit];
+    struct plan *p = e->p;
+    enum zinf_tier tier = p->homes[unit].grad;
+    bool eager = e->speculates && unit_speculates(p, unit) && !p->deferred[unit];
     bool device = g.is_sum && tier == ZINF_TIER_DEVICE;
     if (!g.is_sum && !eager && tier == ZINF_TIER_HOST) {
         struct made_grad place = kept(e, unit);
         copy_out(e, unit, place.at, place.resource, &g);
-        if (!t->direct)
+        if (!p->setup->direct)
             g = place;
     } else if (!g.is_sum && !eager && tier == ZINF_TIER_DRIVE) {
         to_drive(e, unit, &g);
@@ -204,15 +204,15 @@ static struct made_grad add_to_drive(struct emitter *e, uint32_t unit, struct ma
 
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    struct zinf_trainer *t = e->t;
-    enum zinf_tier tier = t->homes[unit].grad;
+    struct plan *p = e->p;
+    enum zinf_tier tier = p->homes[unit].grad;
     bool first = e->grads_seen[unit]++ == 0;
     bool last = e->grads_seen[unit] == e->grads_total[unit];
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
     if (first && last && !g.is_sum) {
-        bool copied = tier == ZINF_TIER_HOST && !t->direct &&
-                      !(e->speculates && unit_speculates(t, unit) && !t->deferred[unit]);
+        bool copied = tier == ZINF_TIER_HOST && !p->setup->direct &&
+                      !(e->speculates && unit_speculates(p, unit) && !p->deferred[unit]);
         complete(e, unit, copied ? g : on_host(e, unit, g));
     } else if (tier == ZINF_TIER_DRIVE) {
         struct made_grad sum = add_to_drive(e, unit, g, first, last);

@@ -21,14 +21,14 @@ struct group {
 
 static struct group group_at(struct emitter *e, uint32_t number)
 {
-    struct zinf_trainer *t = e->t;
-    const struct zinf_layout_group *g = &t->layout.groups[number];
+    struct plan *p = e->p;
+    const struct zinf_layout_group *g = &p->setup->layout.groups[number];
     struct group group = {.number = number, .unit = g->unit, .n = g->n, .tile = ZINF_NO_BUFFER};
     for (uint8_t relative = 0; relative < 2; relative++) {
-        group.state[relative] = zinf_tiers_group_state(t->tiers, number, relative);
-        group.param[relative] = zinf_tiers_group_param(t->tiers, number, relative);
+        group.state[relative] = zinf_tiers_group_state(p->tiers, number, relative);
+        group.param[relative] = zinf_tiers_group_param(p->tiers, number, relative);
     }
-    group.state[0].bytes -= durable_copy_bytes(t, g->n); /* only ever written */
+    group.state[0].bytes -= durable_copy_bytes(p->setup, g->n); /* only ever written */
     return group;
 }
 
@@ -66,21 +66,21 @@ static struct zinf_operand read_part(struct emitter *e, struct group *g,
 static bool param_is_far(const struct emitter *e, const struct group *g)
 {
     return g->param[0].tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE &&
-           !e->t->direct;
+           !e->p->setup->direct;
 }
 
 /* The gradient was computed with the parameters: where they are still at hand they need not be read
  * again. */
 static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
 {
-    const struct zinf_layout *layout = &e->t->layout;
+    const struct zinf_layout *layout = &e->p->setup->layout;
     uint64_t first = layout->units[g->unit].slice_first + layout->groups[g->number].first;
     bool eager = e->flags & OP_EAGER;
     if (!eager || g->param[0].tier != ZINF_TIER_DRIVE ||
         !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
         return false;
     g->n_parts++;
-    at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->t->dtype));
+    at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->p->setup->dtype));
     if (g->tile == ZINF_NO_BUFFER)
         g->tile = emit_buffer(e, e->tiles);
     at[1] = zinf_in(g->tile, 0);
@@ -89,7 +89,7 @@ static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand a
 
 static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
 {
-    bool wanted = e->t->form != ZINF_STATE_WHOLE;
+    bool wanted = e->p->setup->form != ZINF_STATE_WHOLE;
     struct uses uses = {0};
     for (int i = 0; i < 2; i++)
         at[i] = zinf_of(&g->param[i]);
@@ -138,15 +138,15 @@ static void state_out(struct emitter *e, const struct group *g, struct zinf_oper
 /* grad: this group's, in memory that the CPU can read. */
 static void emit_group(struct emitter *e, struct group *g, struct zinf_operand grad)
 {
-    struct zinf_trainer *t = e->t;
+    struct plan *p = e->p;
     struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
     struct uses uses = {0};
     bool there = g->state[0].tier == ZINF_TIER_DEVICE;
     if (g->state[0].tier == ZINF_TIER_DRIVE)
-        state[0] = state[1] = read_part(e, g, &g->state[0], t->sizes.tile_state, e->done[g->unit]);
+        state[0] = state[1] = read_part(e, g, &g->state[0], p->sizes.tile_state, e->done[g->unit]);
     param_in(e, g, param);
     struct zinf_op op = {.lane = there ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
-                         .kind = there && device_is_far(t) ? OP_FAR_UPDATE : OP_UPDATE,
+                         .kind = there && device_is_far(p->setup) ? OP_FAR_UPDATE : OP_UPDATE,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = {state[0], state[1], param[0], param[1], grad},
@@ -166,7 +166,7 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
 void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
                        zinf_resource resource)
 {
-    const struct zinf_layout *layout = &e->t->layout;
+    const struct zinf_layout *layout = &e->p->setup->layout;
     const struct zinf_layout_unit *u = &layout->units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = NEXT_STEP + unit;
@@ -193,18 +193,19 @@ static void emit_flip(struct emitter *e, uint32_t unit)
 /* A kept gradient that the CPU cannot reach comes through the tile. */
 static struct zinf_operand late_grad(struct emitter *e, struct group *g)
 {
-    struct zinf_trainer *t = e->t;
-    struct zinf_location where = zinf_tiers_group_grad(t->tiers, g->number);
+    struct plan *p = e->p;
+    struct zinf_location where = zinf_tiers_group_grad(p->tiers, g->number);
     struct zinf_operand grad = zinf_of(&where), copy;
     struct uses uses = {0};
-    bool far = where.tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE && !t->direct;
+    bool far =
+        where.tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE && !p->setup->direct;
     g->grad = e->grad[g->unit];
     if (where.tier != ZINF_TIER_DRIVE && !far)
         return grad;
     if (where.tier == ZINF_TIER_DRIVE) {
-        copy = read_part(e, g, &where, t->sizes.tile_grad, g->grad);
+        copy = read_part(e, g, &where, p->sizes.tile_grad, g->grad);
     } else {
-        copy = into_tile(e, g, t->sizes.tile_grad, &uses);
+        copy = into_tile(e, g, p->sizes.tile_grad, &uses);
         uses_read(&uses, g->grad);
         emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, copy, grad, where.bytes, &uses);
     }
@@ -214,8 +215,8 @@ static struct zinf_operand late_grad(struct emitter *e, struct group *g)
 
 void emit_update_late(struct emitter *e, uint32_t unit)
 {
-    struct zinf_trainer *t = e->t;
-    const struct zinf_layout_unit *u = &t->layout.units[unit];
+    struct plan *p = e->p;
+    const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = INHERITED - 1;
     e->flags = OP_DEFERRED;
@@ -235,7 +236,7 @@ void emit_commit(struct emitter *e)
         .lane = ZINF_LANE_HOST, .kind = OP_COMMIT, .unit = -1, .bytes = DURABLE_SCALARS_BYTES};
     struct uses uses = {0};
     uint32_t deadline = e->deadline;
-    if (!e->t->durable.wanted)
+    if (!e->p->setup->durable)
         return;
     uses_write(&uses, e->record);
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */

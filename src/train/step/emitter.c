@@ -41,46 +41,45 @@ static void ring_init(struct ring *ring, uint32_t n)
 
 static void make_pools(struct emitter *e)
 {
-    struct zinf_trainer *t = e->t;
-    int slots = t->choice.look_ahead + 1;
-    pool(e, "parameter slots", device_at(t, t->at.d_slots), t->sizes.slot, slots, true,
+    struct plan *p = e->p;
+    int slots = p->choice.look_ahead + 1;
+    pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
          &e->slots.pool);
-    pool(e, "parameter staging", host_at(t, t->at.h_param_stages), t->sizes.slot, slots, true,
+    pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.slot, slots, true,
          &e->stages);
-    pool(e, "gradient slots", device_at(t, t->at.d_grad_slots), t->sizes.grad_slot,
-         t->choice.grad_slots, true, &e->grads);
-    pool(e, "gradient staging", host_at(t, t->at.h_grad_stages), t->sizes.grad_slot, GRAD_STAGES,
+    pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
+         p->choice.grad_slots, true, &e->grads);
+    pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_slot, GRAD_STAGES,
          true, &e->host_grads);
-    pool(e, "sub-groups under way", host_at(t, t->at.h_tiles), t->sizes.tile, t->choice.state_slots,
+    pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->choice.state_slots,
          true, &e->tiles);
-    pool(e, "block inputs", device_at(t, t->at.d_x), t->sizes.x, x_slots(t), true, &e->xs.pool);
-    pool(e, "block inputs on their way", host_at(t, t->at.h_x_stages), t->sizes.x, X_STAGES, true,
+    pool(e, "block inputs", device_at(p, p->at.d_x), p->sizes.x, x_slots(p), true, &e->xs.pool);
+    pool(e, "block inputs on their way", host_at(p, p->at.h_x_stages), p->sizes.x, X_STAGES, true,
          &e->x_stages);
     ring_init(&e->slots, (uint32_t)slots);
-    ring_init(&e->xs, (uint32_t)x_slots(t));
+    ring_init(&e->xs, (uint32_t)x_slots(p));
 }
 
-int emitter_init(struct emitter *e, struct zinf_trainer *t, struct zinf_program *program,
-                 const char *name)
+int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name)
 {
     memset(e, 0, sizeof *e);
-    e->t = t;
+    e->p = p;
     e->program = program;
     e->working = UINT64_MAX;
     e->deadline = INHERITED;
     zinf_program_fini(program);
     e->code = zinf_program_init(program, name);
     make_pools(e);
-    resources(e, &e->own, t->n_units);
-    resources(e, &e->param, t->n_units);
-    resources(e, &e->grad, t->n_units);
-    resources(e, &e->done, t->n_units);
-    resources(e, &e->x, (size_t)(t->n_layers + 1) * (size_t)t->n_x_micros);
-    e->staged = array(e, t->n_units, sizeof *e->staged);
-    e->staged_as = array(e, t->n_units, sizeof *e->staged_as);
-    e->fetched = array(e, t->n_units, sizeof *e->fetched);
-    e->grads_seen = array(e, t->n_units, sizeof *e->grads_seen);
-    e->grads_total = array(e, t->n_units, sizeof *e->grads_total);
+    resources(e, &e->own, p->setup->n_units);
+    resources(e, &e->param, p->setup->n_units);
+    resources(e, &e->grad, p->setup->n_units);
+    resources(e, &e->done, p->setup->n_units);
+    resources(e, &e->x, (size_t)(p->setup->n_layers + 1) * (size_t)p->n_x_micros);
+    e->staged = array(e, p->setup->n_units, sizeof *e->staged);
+    e->staged_as = array(e, p->setup->n_units, sizeof *e->staged_as);
+    e->fetched = array(e, p->setup->n_units, sizeof *e->fetched);
+    e->grads_seen = array(e, p->setup->n_units, sizeof *e->grads_seen);
+    e->grads_total = array(e, p->setup->n_units, sizeof *e->grads_total);
     resource(e, &e->tokens);
     resource(e, &e->losses);
     resource(e, &e->logits);
@@ -112,7 +111,7 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
     op->micro = e->micro;
     op->flags = e->flags;
     op->deadline = e->deadline;
-    trainer_cost(e->t, op);
+    plan_cost(e->p, op);
     struct zinf_uses u = {uses->reads, uses->writes, uses->n_reads, uses->n_writes};
     e->code = zinf_program_add(e->program, op, &u);
 }
@@ -156,12 +155,12 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
 static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory,
                     zinf_resource target)
 {
-    struct zinf_location where = zinf_tiers_param(e->t->tiers, unit, 0);
+    struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct zinf_operand from = zinf_of(&where);
     struct uses read = {0}, copied = {0};
     if (where.tier == ZINF_TIER_DRIVE) {
         uses_read(&read, e->param[unit]);
-        if (e->t->direct) {
+        if (e->p->setup->direct) {
             uses_write(&read, target);
             emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, memory, &read);
             return;
@@ -180,9 +179,9 @@ static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory
     emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, from, where.bytes, &copied);
 }
 
-static char *own_slot(const struct zinf_trainer *t, uint32_t unit)
+static char *own_slot(const struct plan *p, uint32_t unit)
 {
-    return device_at(t, t->at.d_own + trainer_own_bytes(t, unit));
+    return device_at(p, p->at.d_own + plan_own_bytes(p, unit));
 }
 
 /* The place in the ring that holds a thing, or a new one in the oldest's stead. */
@@ -209,18 +208,18 @@ static uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, 
 
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses)
 {
-    struct zinf_trainer *t = e->t;
-    enum zinf_tier tier = t->homes[unit].param;
+    struct plan *p = e->p;
+    enum zinf_tier tier = p->homes[unit].param;
     uint32_t deadline = e->deadline;
-    if (tier == ZINF_TIER_DEVICE || (tier == ZINF_TIER_HOST && t->direct)) {
-        struct zinf_location where = zinf_tiers_param(t->tiers, unit, 0);
+    if (tier == ZINF_TIER_DEVICE || (tier == ZINF_TIER_HOST && p->setup->direct)) {
+        struct zinf_location where = zinf_tiers_param(p->tiers, unit, 0);
         uses_read(uses, e->param[unit]);
         return zinf_of(&where);
     }
     e->deadline = INHERITED;
     struct zinf_operand memory;
-    if ((int)unit < t->choice.n_own) {
-        memory = zinf_at(own_slot(t, unit));
+    if ((int)unit < p->choice.n_own) {
+        memory = zinf_at(own_slot(p, unit));
         if (!e->fetched[unit])
             copy_in(e, unit, memory, e->own[unit]);
         e->fetched[unit] = true;
@@ -245,17 +244,17 @@ static bool is_staged(const struct emitter *e, uint32_t unit)
 bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
                   zinf_resource *resource)
 {
-    const struct zinf_trainer *t = e->t;
+    const struct plan *p = e->p;
     if (e->code)
         return false;
-    if (!t->direct) {
+    if (!p->setup->direct) {
         *resource = e->staged[unit];
         *memory = zinf_in(*resource, 0);
         return is_staged(e, unit);
     }
     if (e->fetched[unit]) {
         *resource = e->own[unit];
-        *memory = zinf_at(own_slot(t, unit));
+        *memory = zinf_at(own_slot(p, unit));
         return true;
     }
     for (uint32_t i = 0; i < e->slots.n; i++)
@@ -271,27 +270,27 @@ bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
 
 static uint64_t x_number(const struct emitter *e, uint32_t layer, int64_t micro)
 {
-    const struct zinf_trainer *t = e->t;
-    return (uint64_t)layer * (uint64_t)t->n_x_micros + (uint64_t)(micro % t->n_x_micros);
+    const struct plan *p = e->p;
+    return (uint64_t)layer * (uint64_t)p->n_x_micros + (uint64_t)(micro % p->n_x_micros);
 }
 
-static bool x_stays(const struct zinf_trainer *t)
+static bool x_stays(const struct plan *p)
 {
-    return t->x_tier == ZINF_TIER_DEVICE || !has_backward(t);
+    return p->x_tier == ZINF_TIER_DEVICE || !has_backward(p->setup);
 }
 
 /* Forward alone needs two, in turn. */
 static struct zinf_operand x_fixed(const struct emitter *e, uint32_t layer, int64_t micro)
 {
-    const struct zinf_trainer *t = e->t;
-    uint64_t number = has_backward(t) ? x_number(e, layer, micro) : layer % 2;
-    return zinf_at(device_at(t, t->at.d_x + number * t->sizes.x));
+    const struct plan *p = e->p;
+    uint64_t number = has_backward(p->setup) ? x_number(e, layer, micro) : layer % 2;
+    return zinf_at(device_at(p, p->at.d_x + number * p->sizes.x));
 }
 
 struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
 {
     bool hit;
-    if (x_stays(e->t))
+    if (x_stays(e->p))
         return x_fixed(e, layer, micro);
     uint32_t at = ring_find(e, &e->xs, x_number(e, layer, micro), &hit);
     uses_write(uses, e->xs.buffer[at]);
@@ -300,19 +299,19 @@ struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro,
 
 static struct zinf_location x_location(const struct emitter *e, uint64_t number)
 {
-    const struct zinf_trainer *t = e->t;
-    if (t->x_tier == ZINF_TIER_DRIVE)
+    const struct plan *p = e->p;
+    if (p->x_tier == ZINF_TIER_DRIVE)
         return (struct zinf_location){
-            .tier = ZINF_TIER_DRIVE, .extent = t->x_extents[number], .bytes = t->sizes.x};
+            .tier = ZINF_TIER_DRIVE, .extent = p->x_extents[number], .bytes = p->sizes.x};
     return (struct zinf_location){.tier = ZINF_TIER_HOST,
-                                  .memory = host_at(t, t->at.h_x + number * t->sizes.x),
-                                  .bytes = t->sizes.x};
+                                  .memory = host_at(p, p->at.h_x + number * p->sizes.x),
+                                  .bytes = p->sizes.x};
 }
 
 void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_operand x)
 {
-    struct zinf_trainer *t = e->t;
-    if (x_stays(t))
+    struct plan *p = e->p;
+    if (x_stays(p))
         return;
     uint64_t number = x_number(e, layer, micro);
     struct zinf_location where = x_location(e, number);
@@ -323,7 +322,7 @@ void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_o
     if (where.tier == ZINF_TIER_HOST) {
         uses_write(&out, e->x[number]);
         emit_copy(e, ZINF_LANE_D2H, -1, zinf_of(&where), x, where.bytes, &out);
-    } else if (t->direct) {
+    } else if (p->setup->direct) {
         uses_write(&out, e->x[number]);
         emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)layer, &where, x, &out);
     } else {
@@ -339,8 +338,8 @@ void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_o
 
 struct zinf_operand emit_x(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
 {
-    struct zinf_trainer *t = e->t;
-    if (x_stays(t))
+    struct plan *p = e->p;
+    if (x_stays(p))
         return x_fixed(e, layer, micro);
     bool hit;
     uint64_t number = x_number(e, layer, micro);
@@ -352,7 +351,7 @@ struct zinf_operand emit_x(struct emitter *e, uint32_t layer, int64_t micro, str
     struct zinf_location where = x_location(e, number);
     struct uses in = {0}, read = {0};
     e->deadline = INHERITED;
-    if (where.tier == ZINF_TIER_HOST || !t->direct) {
+    if (where.tier == ZINF_TIER_HOST || !p->setup->direct) {
         struct zinf_operand from = zinf_of(&where);
         if (where.tier == ZINF_TIER_DRIVE) {
             zinf_buffer stage = emit_buffer(e, e->x_stages);

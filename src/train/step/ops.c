@@ -5,32 +5,32 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static struct zinf_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
+static struct zinf_gpt2_compute compute_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = t->compute;
-    c.first_sample = (uint64_t)op->micro * (uint64_t)t->batch;
+    struct zinf_gpt2_compute c = t->compute;
+    c.first_sample = (uint64_t)op->micro * (uint64_t)t->setup.batch;
     return c;
 }
 
 static const int32_t *ids_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    return t->d_ids + (uint64_t)op->micro * t->rows;
+    return t->plan.d_ids + (uint64_t)op->micro * t->setup.rows;
 }
 
 static struct zinf_head head_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_head head = t->heads[op->micro % t->n_x_micros];
-    uint64_t first = (uint64_t)op->micro * t->rows;
-    head.targets = t->d_targets + first;
-    head.loss = t->d_losses + first;
-    head.scale = t->heads[0].scale;
+    struct zinf_head head = t->plan.heads[op->micro % t->plan.n_x_micros];
+    uint64_t first = (uint64_t)op->micro * t->setup.rows;
+    head.targets = t->plan.d_targets + first;
+    head.loss = t->plan.d_losses + first;
+    head.scale = t->plan.heads[0].scale;
     return head;
 }
 
 static const struct zinf_block_kept *kept_of(const struct zinf_trainer *t, const struct zinf_op *op,
                                              uint32_t layer)
 {
-    return &t->kept[(int64_t)layer * t->n_x_micros + op->micro % t->n_x_micros];
+    return &t->plan.kept[(int64_t)layer * t->plan.n_x_micros + op->micro % t->plan.n_x_micros];
 }
 
 static void *at(const struct zinf_op *op, int operand)
@@ -41,69 +41,69 @@ static void *at(const struct zinf_op *op, int operand)
 /* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
 static int zero_tail(const struct zinf_trainer *t, int unit, float *grads)
 {
-    uint64_t end = zinf_model_unit(t->model, unit)->elems;
-    uint64_t padded = t->layout.units[unit].padded_elems;
+    uint64_t end = zinf_model_unit(t->setup.model, unit)->elems;
+    uint64_t padded = t->setup.layout.units[unit].padded_elems;
     if (end == padded)
         return 0;
-    return t->device->ops->fill_zero(t->queues[ZINF_LANE_DEVICE], grads + end,
-                                     (padded - end) * sizeof(float));
+    return t->setup.device->ops->fill_zero(t->queues[ZINF_LANE_DEVICE], grads + end,
+                                           (padded - end) * sizeof(float));
 }
 
 static int run_block(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
-    return zinf_block_forward(&c, zinf_model_unit(t->model, op->unit), at(op, 0), at(op, 1),
-                              at(op, 2), kept_of(t, op, (uint32_t)op->arg), &t->scratch);
+    struct zinf_gpt2_compute c = compute_of(t, op);
+    return zinf_block_forward(&c, zinf_model_unit(t->setup.model, op->unit), at(op, 0), at(op, 1),
+                              at(op, 2), kept_of(t, op, (uint32_t)op->arg), &t->plan.scratch);
 }
 
 static int run_block_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    struct zinf_gpt2_compute c = compute_of(t, op);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, op->unit);
     const struct zinf_block_kept *kept = kept_of(t, op, (uint32_t)op->arg / 2);
     bool recompute = op->arg & 1;
     int code = 0;
     if (recompute)
-        code = zinf_block_forward(&c, unit, at(op, 0), at(op, 1), NULL, kept, &t->scratch);
+        code = zinf_block_forward(&c, unit, at(op, 0), at(op, 1), NULL, kept, &t->plan.scratch);
     if (!code)
-        code = zinf_block_backward(&c, unit, at(op, 0), at(op, 2), at(op, 1), dx_at(t, op->micro),
-                                   kept, &t->scratch);
+        code = zinf_block_backward(&c, unit, at(op, 0), at(op, 2), at(op, 1),
+                                   dx_at(&t->plan, op->micro), kept, &t->plan.scratch);
     return code ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
 static int run_embedding(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    struct zinf_gpt2_compute c = compute_of(t, op);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, op->unit);
     switch ((enum op_kind)op->kind) {
     case OP_EMBED_TILE:
         return zinf_embed_tile(&c, unit, at(op, 0), ids_of(t, op), at(op, 1));
     case OP_EMBED_POSITION:
-        return zinf_embed_position(&c, unit, at(op, 0), t->d_positions, at(op, 1));
+        return zinf_embed_position(&c, unit, at(op, 0), t->plan.d_positions, at(op, 1));
     default:
-        return zinf_embed_dropout_backward(&c, dx_at(t, op->micro));
+        return zinf_embed_dropout_backward(&c, dx_at(&t->plan, op->micro));
     }
 }
 
 static int run_embedding_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
-    const void *dx = dx_at(t, op->micro);
+    struct zinf_gpt2_compute c = compute_of(t, op);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, op->unit);
+    const void *dx = dx_at(&t->plan, op->micro);
     bool add = op->arg;
     int code;
     if (op->kind == OP_EMBED_TILE_BACKWARD)
         code = zinf_embed_tile_backward(&c, unit, at(op, 2), ids_of(t, op), dx, add);
     else
-        code = zinf_embed_position_backward(&c, unit, at(op, 2), t->d_positions, dx, add);
+        code = zinf_embed_position_backward(&c, unit, at(op, 2), t->plan.d_positions, dx, add);
     return code || add ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
 static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, op->unit);
     int code = 0;
     switch ((enum op_kind)op->kind) {
     case OP_HEAD_NORM:
@@ -122,13 +122,13 @@ static int run_head(struct zinf_trainer *t, const struct zinf_op *op)
 /* Where each tile's weights are now: of two generations it changes from step to step. */
 static int run_head_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
-    float *const *grads = op->arg ? t->tile_sums : t->tile_grads;
-    int n = zinf_model_n_tiles(t->model);
+    float *const *grads = op->arg ? t->plan.tile_sums : t->plan.tile_grads;
+    int n = zinf_model_n_tiles(t->setup.model);
     for (int u = 0; u < n; u++)
-        t->tile_weights[u] = zinf_address(&t->tile_places[u]);
-    int code = zinf_head_all(&c, t->model, t->tile_weights, grads, &head);
+        t->plan.tile_weights[u] = zinf_address(&t->plan.tile_places[u]);
+    int code = zinf_head_all(&c, t->setup.model, t->plan.tile_weights, grads, &head);
     for (int u = 0; !code && u < n; u++)
         code = zero_tail(t, u, grads[u]);
     return code;
@@ -136,9 +136,9 @@ static int run_head_all(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_compute c = compute_of(t, op);
+    struct zinf_gpt2_compute c = compute_of(t, op);
     struct zinf_head head = head_of(t, op);
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, op->unit);
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, op->unit);
     int code;
     if (op->kind == OP_HEAD_ALL)
         return run_head_all(t, op);
@@ -146,7 +146,7 @@ static int run_head_backward(struct zinf_trainer *t, const struct zinf_op *op)
         code = zinf_head_tile_backward(&c, unit, at(op, 0), at(op, 2), &head, op->arg == 0);
     else
         code = zinf_head_norm_backward(&c, unit, at(op, 0), at(op, 2), at(op, 1),
-                                       dx_at(t, op->micro), &head);
+                                       dx_at(&t->plan, op->micro), &head);
     return code ? code : zero_tail(t, op->unit, at(op, 2));
 }
 
@@ -154,8 +154,8 @@ static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
 {
     uint64_t n = op->bytes / sizeof(float);
     if (op->lane == ZINF_LANE_DEVICE)
-        return t->device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
-    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->device->n_threads);
+        return t->setup.device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
+    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->setup.device->n_threads);
     return 0;
 }
 
@@ -173,16 +173,17 @@ static double sum_parts(const double *parts, const struct zinf_layout_group *gro
  * that already passes the clip value, or is not finite, ends this step's speculation. */
 static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout_unit *unit = &t->layout.units[op->unit];
+    const struct zinf_layout_unit *unit = &t->setup.layout.units[op->unit];
     const float *grad = at(op, 0);
     const double *parts = at(op, 0);
     double sum = atomic_load(&t->partial);
     for (uint32_t g = unit->first_group; g < unit->first_group + unit->n_groups; g++) {
-        const struct zinf_layout_group *group = &t->layout.groups[g];
-        t->norm_parts[g] = op->arg ? sum_parts(parts, group)
-                                   : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
-                                                            group->n, t->device->n_threads);
-        sum += t->norm_parts[g];
+        const struct zinf_layout_group *group = &t->setup.layout.groups[g];
+        t->plan.norm_parts[g] = op->arg
+                                    ? sum_parts(parts, group)
+                                    : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
+                                                             group->n, t->setup.device->n_threads);
+        sum += t->plan.norm_parts[g];
     }
     atomic_store(&t->partial, sum);
     if (!(sum <= t->partial_limit))
@@ -192,8 +193,8 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    if (t->homes[op->unit].generations == 2)
-        *zinf_tiers_live(t->tiers, (uint32_t)op->unit) ^= 1;
+    if (t->plan.homes[op->unit].generations == 2)
+        *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = 0;
     return 0;
 }
@@ -210,7 +211,7 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
 
 static int run_copy(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_device_ops *ops = t->device->ops;
+    const struct zinf_device_ops *ops = t->setup.device->ops;
     if (op->kind == OP_COPY_IN)
         return ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), at(op, 1), op->bytes);
     return ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1), op->bytes);
@@ -220,15 +221,15 @@ static int run_copy(struct zinf_trainer *t, const struct zinf_op *op)
 static void disturb(struct zinf_trainer *t)
 {
     uint32_t counter[4] = {atomic_fetch_add(&t->n_disturbed, 1), 0, 0, 7}, bits[4];
-    zinf_philox(counter, t->options.seed, bits);
+    zinf_philox(counter, t->setup.options.seed, bits);
     if (bits[0] % 4 == 0)
-        usleep(bits[1] % t->options.delay_us);
+        usleep(bits[1] % t->setup.options.delay_us);
 }
 
 int trainer_run_op(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
-    if (t->options.delay_us)
+    if (t->setup.options.delay_us)
         disturb(t);
     switch ((enum op_kind)op->kind) {
     case OP_COPY_IN:
@@ -257,8 +258,8 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     case OP_GRAD_ADD:
         return run_add(t, op);
     case OP_SQUARES:
-        return t->device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
-                                           op->bytes / sizeof(float));
+        return t->setup.device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
+                                                 op->bytes / sizeof(float));
     case OP_NORM_PART:
         return run_norm(t, op);
     case OP_UPDATE:
@@ -309,12 +310,17 @@ const char *trainer_kind_name(enum op_kind kind)
     return names[kind];
 }
 
-const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {
-    const struct zinf_trainer *t = context;
-    const char *unit = op->unit >= 0           ? zinf_model_unit(t->model, op->unit)->name
+    const char *unit = op->unit >= 0           ? zinf_model_unit(setup->model, op->unit)->name
                        : op->kind == OP_COMMIT ? "step"
                                                : "activations";
     snprintf(buffer, 64, "%s %s", trainer_kind_name((enum op_kind)op->kind), unit);
     return buffer;
+}
+
+const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+{
+    const struct zinf_trainer *t = context;
+    return plan_op_name(&t->setup, op, buffer);
 }

@@ -11,23 +11,23 @@
 static void set_tokens(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
                        uint64_t n)
 {
-    uint64_t all = (uint64_t)t->n_micro * t->rows;
-    memcpy(t->h_ids, inputs, n * sizeof *inputs);
-    memcpy(t->h_targets, targets, n * sizeof *targets);
+    uint64_t all = (uint64_t)t->setup.n_micro * t->setup.rows;
+    memcpy(t->plan.h_ids, inputs, n * sizeof *inputs);
+    memcpy(t->plan.h_targets, targets, n * sizeof *targets);
     for (uint64_t i = n; i < all; i++) { /* rows that are not there: any id, ignored */
-        t->h_ids[i] = 0;
-        t->h_targets[i] = -1;
+        t->plan.h_ids[i] = 0;
+        t->plan.h_targets[i] = -1;
     }
 }
 
 static int check_tokens(const struct zinf_trainer *t, const int32_t *ids, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= t->spec->vocab)
+        if (ids[i] < 0 || ids[i] >= t->setup.spec->vocab)
             return zinf_fail(-EINVAL,
                              "token id %d is outside of the model's vocabulary of %lld "
                              "(vocab_size in config.json)",
-                             ids[i], (long long)t->spec->vocab);
+                             ids[i], (long long)t->setup.spec->vocab);
     return 0;
 }
 
@@ -43,7 +43,7 @@ static double sum_losses(const struct zinf_trainer *t, uint64_t n)
 {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += (double)t->h_losses[i];
+        sum += (double)t->plan.h_losses[i];
     return sum;
 }
 
@@ -51,13 +51,13 @@ static double sum_losses(const struct zinf_trainer *t, uint64_t n)
 static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
                       uint64_t *count)
 {
-    uint64_t n = (uint64_t)t->n_micro * t->rows;
+    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
     int code = check_tokens(t, inputs, n);
     if (code)
         return code;
     set_tokens(t, inputs, targets, n);
     *count = count_targets(targets, n);
-    t->heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    t->plan.heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
@@ -68,40 +68,40 @@ static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32
 static double grad_norm(const struct zinf_trainer *t)
 {
     double sum = 0;
-    for (uint32_t g = 0; g < t->layout.n_groups; g++)
-        sum += t->norm_parts[g];
+    for (uint32_t g = 0; g < t->setup.layout.n_groups; g++)
+        sum += t->plan.norm_parts[g];
     return sqrt(sum) / t->loss_scale.scale;
 }
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    return sum_losses(t, (uint64_t)t->n_micro * t->rows) / (double)(count ? count : 1);
+    return sum_losses(t, (uint64_t)t->setup.n_micro * t->setup.rows) / (double)(count ? count : 1);
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
 static struct update_scalars scalars_of(const struct zinf_trainer *t, double clip)
 {
-    const struct zinf_config *c = t->config;
+    const struct zinf_config *c = t->setup.config;
     struct zinf_lr now = zinf_lr_at(&c->scheduler, c->optimizer.lr, t->n_applied);
-    struct update_scalars s = {.hyper = t->hyper};
+    struct update_scalars s = {.hyper = t->setup.hyper};
     s.grad_scale = (float)(1 / (clip * t->loss_scale.scale));
     s.hyper.lr = (float)now.lr;
-    s.hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->hyper.beta1;
-    s.hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->hyper.beta2;
+    s.hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->setup.hyper.beta1;
+    s.hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->setup.hyper.beta2;
     s.hyper.step = t->n_applied + 1;
     return s;
 }
 
 static double clip_of(const struct zinf_trainer *t, double norm)
 {
-    double limit = t->config->gradient_clipping;
+    double limit = t->setup.config->gradient_clipping;
     return limit > 0 ? fmax(1, (norm + 1e-6) / limit) : 1;
 }
 
 static bool is_pending(const struct zinf_trainer *t, bool but_deferred)
 {
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (t->pending[u] && !(but_deferred && t->deferred[u]))
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (t->pending[u] && !(but_deferred && t->plan.deferred[u]))
             return true;
     return false;
 }
@@ -118,15 +118,17 @@ static void note_ran(struct zinf_trainer *t, const struct zinf_program *first,
 
 static bool all_pending(const struct zinf_trainer *t, bool but_eager)
 {
-    for (uint32_t u = 0; u < t->n_units; u++)
-        if (!t->pending[u] && !(but_eager && !t->deferred[u]))
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (!t->pending[u] && !(but_eager && !t->plan.deferred[u]))
             return false;
     return true;
 }
 
 int trainer_settle(struct zinf_trainer *t)
 {
-    int code = trains(t) && is_pending(t, false) ? zinf_executor_run(t->executor, &t->drain) : 0;
+    int code = trains(&t->setup) && is_pending(t, false)
+                   ? zinf_executor_run(t->executor, &t->plan.drain)
+                   : 0;
     return !code && t->durable.due ? durable_record(t) : code;
 }
 
@@ -134,7 +136,7 @@ int trainer_settle(struct zinf_trainer *t)
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
-    memset(t->pending, 1, t->n_units);
+    memset(t->pending, 1, t->setup.n_units);
 }
 
 /* Speculation rests while at least half of the last steps would have failed. */
@@ -143,13 +145,13 @@ static bool should_speculate(const struct zinf_trainer *t)
     int failed = 0, n = t->step < SPECULATION_MEMORY ? (int)t->step : SPECULATION_MEMORY;
     for (int i = 0; i < n; i++)
         failed += t->clipped[i];
-    return t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1);
+    return t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1);
 }
 
 /* The sum of squares from which the clip factor is more than 1, or overflow is certain. */
 static double speculation_limit(const struct zinf_trainer *t)
 {
-    double limit = t->config->gradient_clipping * t->loss_scale.scale;
+    double limit = t->setup.config->gradient_clipping * t->loss_scale.scale;
     return limit > 0 ? limit * limit : DBL_MAX;
 }
 
@@ -163,27 +165,27 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
-    code = zinf_executor_run(t->executor, &t->speculate);
+    code = zinf_executor_run(t->executor, &t->plan.speculate);
     if (code)
         return code;
     *norm = grad_norm(t);
     bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
     if (!failed) {
-        for (uint32_t u = 0; u < t->n_units; u++)
-            if (t->deferred[u])
+        for (uint32_t u = 0; u < t->setup.n_units; u++)
+            if (t->plan.deferred[u])
                 t->pending[u] = 1;
             else
-                *zinf_tiers_live(t->tiers, u) ^= 1;
+                *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
         if (steady)
-            note_ran(t, &t->speculate, NULL);
+            note_ran(t, &t->plan.speculate, NULL);
         return 0;
     }
     if (!isfinite(*norm))
         return 0;
     t->n_redone++;
     t->partial_limit = INFINITY;
-    code = zinf_executor_run(t->executor, &t->gradients);
+    code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (!code)
         leave_pending(t, scalars_of(t, clip_of(t, *norm)));
     return code;
@@ -191,10 +193,11 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 
 static int run_waiting(struct zinf_trainer *t, double *norm)
 {
-    bool apart = t->schedule < SCHEDULE_UPDATE_IN_FORWARD, steady = apart || all_pending(t, false);
+    bool apart = t->plan.schedule < SCHEDULE_UPDATE_IN_FORWARD,
+         steady = apart || all_pending(t, false);
     int code = apart ? trainer_settle(t) : 0; /* of another schedule */
     if (!code)
-        code = zinf_executor_run(t->executor, apart ? &t->gradients : &t->wait);
+        code = zinf_executor_run(t->executor, apart ? &t->plan.gradients : &t->plan.wait);
     if (code)
         return code;
     *norm = grad_norm(t);
@@ -202,7 +205,7 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
         return 0;
     leave_pending(t, scalars_of(t, clip_of(t, *norm)));
     if (steady)
-        note_ran(t, apart ? &t->gradients : &t->wait, apart ? &t->drain : NULL);
+        note_ran(t, apart ? &t->plan.gradients : &t->plan.wait, apart ? &t->plan.drain : NULL);
     return apart ? trainer_settle(t) : 0;
 }
 
@@ -224,12 +227,38 @@ static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_r
 /* Overflow in fp16 and bf16 is a skipped step; in fp32 it means the run has diverged. */
 static int judge_overflow(struct zinf_trainer *t, bool overflow)
 {
-    if (overflow && t->dtype == ZINF_DTYPE_F32)
+    if (overflow && t->setup.dtype == ZINF_DTYPE_F32)
         return zinf_fail(-ERANGE,
                          "step %llu: the gradient is not finite: the training has "
                          "diverged; lower lr, or set gradient_clipping",
                          (unsigned long long)t->step);
     return zinf_loss_scale_update(&t->loss_scale, overflow);
+}
+
+/* Whether all updates that a step's program has are to be made. */
+static bool is_steady(const struct zinf_trainer *t, bool rests)
+{
+    bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (!t->pending[u] && (all || t->plan.deferred[u]))
+            return false;
+    return true;
+}
+
+/* What the step that begins will take by what is pending; 0: not known. rests: speculation does. */
+static double expected_seconds(struct zinf_trainer *t, bool rests)
+{
+    const struct zinf_program *programs[2] = {&t->plan.wait};
+    int n = rests ? 1 : plan_step_programs(&t->plan, programs);
+    struct zinf_machine machine = plan_machine(&t->plan);
+    struct zinf_predict_options options = {
+        .machine = &machine, .skip = trainer_skip_op, .context = t};
+    struct zinf_prediction p;
+    if (!(t->plan.predicted_seconds > 0))
+        return 0;
+    if (n == 2 || is_steady(t, rests))
+        return rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
+    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
 }
 
 /* Operations are measured: in the first step they run one at a time. */
@@ -241,13 +270,14 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     zinf_executor_take_times(t->executor, times);
     if (code)
         return code;
-    if (t->options.changes_schedule)
-        t->wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
-    if (t->planned && !t->options.changes_schedule)
+    if (t->setup.options.changes_schedule)
+        t->setup.wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
+    if (t->planned && !t->setup.options.changes_schedule)
         return trainer_calibrate(t, times);
     trainer_measure_end(t);
     t->planned = true;
-    return trainer_replan(t);
+    t->planned_step = t->step;
+    return plan_schedules(&t->plan);
 }
 
 int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
@@ -256,16 +286,17 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
     uint64_t begin = zinf_now_ns(), count;
     struct zinf_lane_times times;
     double norm = 0, scale = t->loss_scale.scale;
-    double lr = zinf_lr_at(&t->config->scheduler, t->config->optimizer.lr, t->n_applied).lr;
+    double lr =
+        zinf_lr_at(&t->setup.config->scheduler, t->setup.config->optimizer.lr, t->n_applied).lr;
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
     int code = begin_step(t, inputs, targets, &count);
     if (code)
         return code;
     t->step++;
-    bool rests = t->schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
-    double expected = trainer_expected(t, rests);
-    const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->schedule);
+    bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
+    double expected = expected_seconds(t, rests);
+    const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
     code = run_step(t, &norm, &times);
     if (code)
         return code;
@@ -283,7 +314,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
-        .tokens = (uint64_t)t->n_micro * t->rows,
+        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
         .schedule = schedule,
@@ -302,7 +333,7 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const 
     if (!code)
         code = begin_step(t, inputs, targets, &count);
     if (!code)
-        code = zinf_executor_run(t->executor, &t->gradients);
+        code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (code)
         return code;
     *loss = mean_loss(t, count);
@@ -313,10 +344,10 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const 
 int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
                       int64_t n_windows, double *sum, uint64_t *count)
 {
-    uint64_t n = (uint64_t)(n_windows * t->seq);
-    if (n_windows < 1 || n_windows > t->batch)
+    uint64_t n = (uint64_t)(n_windows * t->setup.seq);
+    if (n_windows < 1 || n_windows > t->setup.batch)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
-                         (long long)n_windows, (long long)t->batch);
+                         (long long)n_windows, (long long)t->setup.batch);
     int code = check_tokens(t, inputs, n);
     if (!code)
         code = trainer_settle(t);
@@ -324,7 +355,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32
         return code;
     set_tokens(t, inputs, targets, n);
     t->compute.train = false;
-    code = zinf_executor_run(t->executor, &t->forward);
+    code = zinf_executor_run(t->executor, &t->plan.forward);
     *sum = sum_losses(t, n);
     *count = count_targets(targets, n);
     return code;
@@ -332,22 +363,22 @@ int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32
 
 int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
 {
-    if (n < 1 || n > t->seq)
+    if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
-                         (long long)t->seq);
+                         (long long)t->setup.seq);
     int code = check_tokens(t, ids, (uint64_t)n);
     if (!code)
         code = trainer_settle(t);
     if (code)
         return code;
     set_tokens(t, ids, ids, (uint64_t)n);
-    struct zinf_compute whole = t->compute;
+    struct zinf_gpt2_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
     t->compute.seq = n;
     t->logits_row = n - 1;
-    code = zinf_executor_run(t->executor, &t->logits);
+    code = zinf_executor_run(t->executor, &t->plan.logits);
     t->compute = whole;
-    memcpy(logits, t->h_logits, (uint64_t)t->spec->vocab * sizeof *logits);
+    memcpy(logits, t->plan.h_logits, (uint64_t)t->setup.spec->vocab * sizeof *logits);
     return code;
 }

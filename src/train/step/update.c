@@ -13,20 +13,20 @@ static void *at(const struct zinf_op *op, int operand)
 static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const struct zinf_op *op,
                                          uint64_t first, uint64_t n, float grad_scale)
 {
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
+    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
     char *state = at(op, 1), *param = at(op, 3);
-    int moments = zinf_optim_n_moments(t->hyper.kind);
-    char *codes = state + trainer_moments_offset(t, g->n);
+    int moments = zinf_optim_n_moments(t->setup.hyper.kind);
+    char *codes = state + setup_moments_offset(&t->setup, g->n);
     float *moment = (float *)(void *)codes;
     struct zinf_optim_array array = {
         .n = n,
         .grad = (const float *)at(op, 4) + first,
         .grad_dtype = ZINF_DTYPE_F32,
         .grad_scale = grad_scale,
-        .param_dtype = t->dtype,
+        .param_dtype = t->setup.dtype,
     };
-    if (t->moments == MOMENTS_8BIT) {
-        float *scales = (float *)(void *)(state + trainer_scales_offset(t, g->n));
+    if (t->setup.moments == MOMENTS_8BIT) {
+        float *scales = (float *)(void *)(state + setup_scales_offset(&t->setup, g->n));
         array.byte_moment1 = (int8_t *)codes + first;
         array.byte_moment2 = (uint8_t *)codes + g->n + first;
         array.scale1 = scales + first / ZINF_OPTIM_8BIT_BLOCK;
@@ -35,12 +35,12 @@ static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const str
         array.moment1 = moments > 0 ? moment + first : NULL;
         array.moment2 = moments > 1 ? moment + g->n + first : NULL;
     }
-    void *own = param + first * zinf_dtype_bytes(t->dtype);
-    if (t->form == ZINF_STATE_BARE) {
+    void *own = param + first * zinf_dtype_bytes(t->setup.dtype);
+    if (t->setup.form == ZINF_STATE_BARE) {
         array.master = own;
     } else {
         array.param = own;
-        if (t->form == ZINF_STATE_SPLIT)
+        if (t->setup.form == ZINF_STATE_SPLIT)
             array.remainder = (uint16_t *)(void *)state + first;
         else
             array.master = (float *)(void *)state + first;
@@ -73,16 +73,16 @@ static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper 
                              .weight_decay = f.weight_decay,
                              .lr_decay = f.lr_decay,
                              .step_size = f.step_size};
-    return t->device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
+    return t->setup.device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
 }
 
 /* A sub-group is at most two runs: with weight decay, then without. */
 static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
                            const struct update_scalars *scalars)
 {
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
-    uint64_t first = t->layout.units[g->unit].slice_first + g->first;
-    uint64_t decay_end = zinf_model_unit(t->model, (int)g->unit)->decay_elems;
+    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
+    uint64_t first = t->setup.layout.units[g->unit].slice_first + g->first;
+    uint64_t decay_end = zinf_model_unit(t->setup.model, (int)g->unit)->decay_elems;
     uint64_t split = decay_end > first ? decay_end - first : 0;
     if (split > g->n)
         split = g->n;
@@ -95,7 +95,7 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
         int code = !n ? 0
                    : op->kind == OP_FAR_UPDATE
                        ? step_on_device(t, &hyper, &array)
-                       : zinf_optim_step(&hyper, &array, t->device->n_threads);
+                       : zinf_optim_step(&hyper, &array, t->setup.device->n_threads);
         if (code)
             return code;
     }
@@ -107,12 +107,12 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
 static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
                                               const struct zinf_op *op, int number)
 {
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)g->unit);
-    struct factors f = trainer_factors(unit, number);
+    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)g->unit);
+    struct factors f = unit_factors(unit, number);
     uint64_t first = unit->tensors[number].offset;
     char *state = at(op, 1), *param = at(op, 3);
-    float *moments = (float *)(void *)(state + trainer_moments_offset(t, g->n));
+    float *moments = (float *)(void *)(state + setup_moments_offset(&t->setup, g->n));
     struct zinf_adafactor_tensor tensor = {
         .rows = f.rows,
         .cols = f.cols,
@@ -120,15 +120,15 @@ static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
         .col_moment = moments + f.col_offset,
         .grad = (const float *)at(op, 4) + first,
         .grad_dtype = ZINF_DTYPE_F32,
-        .param_dtype = t->dtype,
-        .workspace = host_at(t, t->at.h_update),
+        .param_dtype = t->setup.dtype,
+        .workspace = host_at(&t->plan, t->plan.at.h_update),
     };
-    void *own = param + first * zinf_dtype_bytes(t->dtype);
-    if (t->form == ZINF_STATE_BARE) {
+    void *own = param + first * zinf_dtype_bytes(t->setup.dtype);
+    if (t->setup.form == ZINF_STATE_BARE) {
         tensor.master = own;
     } else {
         tensor.param = own;
-        if (t->form == ZINF_STATE_SPLIT)
+        if (t->setup.form == ZINF_STATE_SPLIT)
             tensor.remainder = (uint16_t *)(void *)state + first;
         else
             tensor.master = (float *)(void *)state + first;
@@ -139,7 +139,7 @@ static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
 static struct zinf_adafactor_hyper factored_hyper(const struct zinf_trainer *t,
                                                   const struct zinf_optim_hyper *hyper)
 {
-    const struct zinf_config_optimizer *o = &t->config->optimizer;
+    const struct zinf_config_optimizer *o = &t->setup.config->optimizer;
     return (struct zinf_adafactor_hyper){
         .lr = hyper->lr,
         .beta2_decay = (float)o->beta2_decay,
@@ -158,18 +158,18 @@ static struct zinf_adafactor_hyper factored_hyper(const struct zinf_trainer *t,
 static int update_tensors(struct zinf_trainer *t, const struct zinf_op *op,
                           const struct update_scalars *scalars)
 {
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->model, (int)g->unit);
+    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
+    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)g->unit);
     int code = 0;
-    if (t->form == ZINF_STATE_WHOLE) /* the gaps between tensors too */
-        memset(at(op, 3), 0, g->n * zinf_dtype_bytes(t->dtype));
+    if (t->setup.form == ZINF_STATE_WHOLE) /* the gaps between tensors too */
+        memset(at(op, 3), 0, g->n * zinf_dtype_bytes(t->setup.dtype));
     for (int i = 0; !code && i < unit->n_tensors; i++) {
         struct zinf_adafactor_hyper hyper = factored_hyper(t, &scalars->hyper);
         struct zinf_adafactor_tensor tensor = tensor_of(t, op, i);
         tensor.grad_scale = scalars->grad_scale;
         if (!unit->tensors[i].decay)
             hyper.weight_decay = 0;
-        code = zinf_adafactor_step(&hyper, &tensor, t->device->n_threads);
+        code = zinf_adafactor_step(&hyper, &tensor, t->setup.device->n_threads);
     }
     if (code != -ERANGE || !(op->flags & OP_EAGER))
         return code;
@@ -185,14 +185,15 @@ static void copy_if_elsewhere(void *to, const void *from, uint64_t bytes)
 
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout_group *g = &t->layout.groups[op->arg];
+    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
     const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
-    copy_if_elsewhere(at(op, 1), at(op, 0), t->state_bytes[op->arg]);
-    if (t->form != ZINF_STATE_WHOLE)
-        copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->dtype));
-    int code = t->moments == MOMENTS_FACTORED ? update_tensors(t, op, scalars)
-                                              : update_elements(t, op, scalars);
+    copy_if_elsewhere(at(op, 1), at(op, 0), t->setup.state_bytes[op->arg]);
+    if (t->setup.form != ZINF_STATE_WHOLE)
+        copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->setup.dtype));
+    int code = t->setup.moments == MOMENTS_FACTORED ? update_tensors(t, op, scalars)
+                                                    : update_elements(t, op, scalars);
     if (!code)
-        memcpy((char *)at(op, 1) + t->state_bytes[op->arg], at(op, 3), durable_copy_bytes(t, g->n));
+        memcpy((char *)at(op, 1) + t->setup.state_bytes[op->arg], at(op, 3),
+               durable_copy_bytes(&t->setup, g->n));
     return code;
 }

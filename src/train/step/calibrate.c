@@ -25,7 +25,7 @@ void trainer_measure_begin(struct zinf_trainer *t)
 void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
-    int rate = trainer_rate(t, op);
+    int rate = plan_rate(&t->plan, op);
     t->measured_seconds[rate] += seconds;
     t->measured_work[rate] += op->flops > 0 ? op->flops : (double)op->bytes;
 }
@@ -44,8 +44,8 @@ void trainer_measure_end(struct zinf_trainer *t)
 {
     for (int kind = 0; kind < RATES; kind++)
         if (t->measured_work[kind] > LEAST_WORK)
-            t->rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
-    fill_head(&t->rates, t->measured_work);
+            t->plan.rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    fill_head(&t->plan.rates, t->measured_work);
 }
 
 /* The share of its own speed that a drive lane had while the other was busy too. */
@@ -57,7 +57,7 @@ static double beside(double bytes, double seconds_a_byte, double busy, double bo
 
 static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
-    struct zinf_rates *r = &t->rates;
+    struct zinf_rates *r = &t->plan.rates;
     double both = times->both_drive_seconds;
     r->read_beside_write = beside((double)times->bytes[ZINF_LANE_READ], r->seconds[OP_READ],
                                   times->busy_seconds[ZINF_LANE_READ], both, r->read_beside_write);
@@ -73,10 +73,10 @@ static int simulate(struct zinf_trainer *t, double seconds[RATES])
     memset(seconds, 0, RATES * sizeof *seconds);
     if (!op_seconds)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
-    int code = trainer_predict(t, t->ran, t->n_ran, op_seconds, &p);
+    int code = plan_predict(&t->plan, t->ran, t->n_ran, op_seconds, &p);
     for (int i = 0; !code && i < t->n_ran; i++) {
         for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
-            seconds[trainer_rate(t, &t->ran[i]->ops[k])] += of_program[k];
+            seconds[plan_rate(&t->plan, &t->ran[i]->ops[k])] += of_program[k];
         of_program += t->ran[i]->n_ops;
     }
     free(op_seconds);
@@ -94,24 +94,26 @@ static void correct_rates(struct zinf_trainer *t, const double simulated[RATES],
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
         ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;
-        t->rates.seconds[kind] *= pow(ratio, weight);
+        t->plan.rates.seconds[kind] *= pow(ratio, weight);
     }
 }
 
 static int recost(struct zinf_trainer *t)
 {
-    struct zinf_program *all[] = {&t->gradients, &t->drain, &t->wait, &t->speculate};
+    struct zinf_program *all[] = {&t->plan.gradients, &t->plan.drain, &t->plan.wait,
+                                  &t->plan.speculate};
     for (int i = 0; i < 4; i++)
-        trainer_cost_again(t, all[i]);
-    const struct zinf_program *programs[2], *waiting = &t->wait;
+        plan_cost_again(&t->plan, all[i]);
+    const struct zinf_program *programs[2], *waiting = &t->plan.wait;
     struct zinf_prediction step, rest;
-    int code = trainer_predict(t, programs, trainer_step_programs(t, programs), NULL, &step);
+    int code =
+        plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), NULL, &step);
     if (!code)
-        code = trainer_predict(t, &waiting, 1, NULL, &rest);
+        code = plan_predict(&t->plan, &waiting, 1, NULL, &rest);
     if (code)
         return code;
-    t->predicted_seconds = step.seconds;
-    t->predicted_rest = rest.seconds;
+    t->plan.predicted_seconds = step.seconds;
+    t->plan.predicted_rest = rest.seconds;
     return 0;
 }
 
@@ -128,7 +130,7 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     correct_rates(t, simulated, times);
     t->n_calibrated++;
     code = recost(t);
-    double drift = t->predicted_seconds / t->planned_seconds;
+    double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : trainer_replan(t);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : plan_schedules(&t->plan);
 }
