@@ -119,10 +119,9 @@ struct zinf_store {
     _Atomic uint32_t *sums; /* of each page: [2][bank_sums], then the extents with one generation */
     uint64_t bank_sums;     /* pages of a bank, rounded up so that its sums are whole pages too */
     uint64_t n_sums;
-    bool named;                  /* has a run */
-    bool outlives;               /* destroy leaves the files */
-    bool adopted;                /* the files are those of a dead process */
-    enum zinf_steps_state state; /* of them */
+    bool named;    /* has a run */
+    bool outlives; /* destroy leaves the files */
+    bool adopted;  /* the files are those of a dead process */
     uint8_t run[16], id[16];
     _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };
@@ -156,12 +155,16 @@ int zinf_store_failure(const struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);
+/* Zeros over all that an adopted store holds, as a new one has. */
+int zinf_store_zero(struct zinf_store *store);
 
 /* A checksum for every page of ZINF_AIO_ALIGN bytes: what every transfer is a multiple of, so none
  * ever covers a page in part. 0: not known, since a write of it is under way or failed, or because
  * it is what a dead process left; such a page is never believed. */
 uint32_t zinf_page_sum(const void *page);
 int zinf_store_sums_init(struct zinf_store *store);
+/* All pages hold zeros. */
+void zinf_store_sums_zero(struct zinf_store *store);
 void zinf_store_sums_forget(const struct zinf_aio_request *request);
 void zinf_store_sums_record(const struct zinf_aio_request *request);
 /* True if every page of the request's range agrees with its memory, else *bad is the offset in the

@@ -91,11 +91,16 @@ static int check_version(uint32_t version, const char *what)
         version > COMMIT_VERSION ? "a newer" : "an older", version, COMMIT_VERSION);
 }
 
+const void *commit_header(const void *blocks)
+{
+    uint64_t sum;
+    return commit_sealed(blocks, header_magic, &sum);
+}
+
 int commit_header_check(const void *blocks, const struct zinf_commit_options *options)
 {
     struct commit_header header;
-    uint64_t sum;
-    const void *block = commit_sealed(blocks, header_magic, &sum);
+    const void *block = commit_header(blocks);
     if (!block)
         return zinf_fail(-EBADMSG, "the header of the store's commit area is damaged");
     memcpy(&header, block, sizeof header);

@@ -53,6 +53,7 @@ bool commit_is_empty(const void *blocks, const struct zinf_commit_options *optio
 uint64_t commit_header_encode(void *blocks, const struct zinf_commit_options *options);
 uint64_t commit_record_encode(void *blocks, const struct commit_record *record);
 /* 0; -EBADMSG: damaged; -EINVAL: of another store; -ENOTSUP: of another version. */
+const void *commit_header(const void *blocks); /* NULL: none that is whole */
 int commit_header_check(const void *blocks, const struct zinf_commit_options *options);
 /* 0; -ENOENT: empty; -EBADMSG: it holds something else than a record of this store that belongs
  * there; -ENOTSUP: of another version. *sum is the block's checksum. */

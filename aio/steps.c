@@ -175,8 +175,6 @@ static int make_area(struct zinf_steps *s, const struct zinf_commit_options *opt
 
 static int recover(struct zinf_steps *s, const struct zinf_commit_options *options)
 {
-    if (s->store->state != ZINF_STEPS_KEPT) /* it died before it had an area */
-        return make_area(s, options);
     int code = open_area(s, false);
     if (!code && zinf_aio_file_bytes(s->area) != zinf_commit_area_bytes(options))
         code =
@@ -184,8 +182,10 @@ static int recover(struct zinf_steps *s, const struct zinf_commit_options *optio
                       s->area->path, zinf_aio_file_bytes(s->area), zinf_commit_area_bytes(options));
     if (!code)
         code = zinf_commit_recover(&s->commit, options);
-    if (code == -ENOENT && s->area) /* it died before its first step */
-        return zinf_commit_create(&s->commit, options);
+    if (code == -ENOENT && s->area) { /* it died before its first step: all is new */
+        code = zinf_store_zero(s->store);
+        return code ? code : zinf_commit_create(&s->commit, options);
+    }
     s->recovered = !code;
     return code == -ENOENT ? zinf_fail_in(-EBADMSG, "the steps of this run are damaged") : code;
 }

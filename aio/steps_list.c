@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -35,65 +36,102 @@ static bool is_this_boot(const uint8_t boot[16])
     return !memcmp(boot, now, sizeof now);
 }
 
-/* A record and its manifest, of what is in the file. */
-static int read_slot(struct zinf_steps_info *info, const char *area, size_t bytes, uint64_t slot,
-                     const struct zinf_commit_options *options)
-{
-    struct commit_record record;
-    uint64_t sum, whole = commit_manifest_bytes(options), head = commit_payload_bytes(options);
-    uint64_t at = commit_manifest_offset(slot, whole);
-    int code = commit_record_decode(area + commit_slot_offset(slot), slot, options, &record, &sum);
-    if (code)
-        return code;
-    if (info->committed && record.epoch + 1 < info->commits)
-        return 0;
-    const char *payload = area + at;
-    if (whole > bytes || at > bytes - whole ||
-        commit_manifest_sum(&record, payload, head,
-                            (const uint32_t *)(const void *)(payload + head),
-                            (whole - head) / sizeof(uint32_t)) != record.manifest_sum)
-        return -EBADMSG;
-    info->committed = true;
-    info->commits = record.epoch + 1;
-    info->flushed = record.flushed;
-    info->same_boot = is_this_boot(record.boot);
-    memcpy(&info->payload_bytes, payload, sizeof info->payload_bytes);
-    info->payload = payload + sizeof info->payload_bytes;
-    return 0;
-}
+/* A commit area as it is on the drive: its owner writes past the page cache. */
+struct area {
+    const char *path;
+    char *memory;
+    uint64_t bytes;
+};
 
-/* The newest record whose manifest is whole. */
-static int read_commits(struct zinf_steps_info *info, const char *path, const char *area,
-                        size_t bytes, const struct zinf_steps_plan *plan)
+static int read_area(struct area *area)
 {
-    struct commit_header header;
-    struct zinf_commit_options options = {.n_pieces = plan->bank_bytes / ZINF_AIO_ALIGN};
-    if (bytes < 3 * COMMIT_SPACING)
-        return zinf_fail(-EBADMSG, "%s is cut off: it is damaged", path);
-    /* Whose area it is, is in every record too; here it only gives the sizes. */
-    const void *first = area;
-    memcpy(&header, first, sizeof header);
-    memcpy(options.uuid, plan->store, sizeof options.uuid);
-    options.layout = header.layout;
-    options.payload_bytes = header.payload_bytes;
-    int code = commit_header_check(area, &options);
-    bool unwritten = commit_is_empty(area + commit_slot_offset(1), &options);
-    if (code == -EBADMSG && unwritten && commit_is_empty(area + commit_slot_offset(0), &options))
-        return 0;
-    for (uint64_t slot = 0; !code && slot < 2; slot++) {
-        int found = read_slot(info, area, bytes, slot, &options);
-        if (found == -ENOTSUP)
-            return found;
-        if (found == -EBADMSG && !unwritten)
-            code = zinf_fail(found, "a record of %s is damaged", path);
+    struct zinf_aio_file *file = NULL;
+    int code = zinf_aio_open(&file, area->path, ZINF_AIO_READ);
+    area->bytes = code ? 0 : zinf_align_up(zinf_aio_file_bytes(file), ZINF_AIO_ALIGN);
+    if (!code && (area->bytes < 3 * COMMIT_SPACING || area->bytes > MAX_AREA_BYTES))
+        code = zinf_fail(-EBADMSG, "%s has %" PRIu64 " bytes: it is damaged", area->path,
+                         zinf_aio_file_bytes(file));
+    if (!code && posix_memalign((void **)&area->memory, ZINF_AIO_ALIGN, area->bytes))
+        code = zinf_fail(-ENOMEM, "no memory to read %s", area->path);
+    for (uint64_t done = 0; !code && done < area->bytes;) {
+        ssize_t n = pread(file->fd, area->memory + done, area->bytes - done, (off_t)done);
+        if (n < 0 && errno != EINTR)
+            code = zinf_fail(-errno, "cannot read %s: %s", area->path, strerror(errno));
+        if (!n) /* of the last block */
+            memset(area->memory + done, 0, area->bytes - done);
+        done = n ? done + (uint64_t)(n > 0 ? n : 0) : area->bytes;
     }
+    zinf_aio_close(file);
     return code;
 }
 
-static int look_into(struct zinf_steps_info *info, const char *folder, char **area)
+/* Tells a record whose manifest is whole. */
+static bool see_record(struct zinf_steps_info *info, const struct area *area,
+                       const struct commit_record *record,
+                       const struct zinf_commit_options *options)
+{
+    uint64_t whole = commit_manifest_bytes(options), head = commit_payload_bytes(options);
+    uint64_t at = commit_manifest_offset(record->epoch, whole);
+    const char *payload = area->memory + at;
+    if (whole > area->bytes || at > area->bytes - whole ||
+        commit_manifest_sum(record, payload, head, (const uint32_t *)(const void *)(payload + head),
+                            (whole - head) / sizeof(uint32_t)) != record->manifest_sum)
+        return false;
+    info->committed = true;
+    info->commits = record->epoch + 1;
+    info->flushed = record->flushed;
+    info->same_boot = is_this_boot(record->boot);
+    memcpy(&info->payload_bytes, payload, sizeof info->payload_bytes);
+    info->payload = payload + sizeof info->payload_bytes;
+    return true;
+}
+
+/* The newest record whose manifest is whole; an older one's may be that of the step after next,
+ * which was never committed. */
+static int see_records(struct zinf_steps_info *info, const struct area *area,
+                       const struct zinf_commit_options *options)
+{
+    struct commit_record records[2];
+    uint64_t sum;
+    int codes[2];
+    for (uint64_t slot = 0; slot < 2; slot++)
+        codes[slot] = commit_record_decode(area->memory + commit_slot_offset(slot), slot, options,
+                                           &records[slot], &sum);
+    if (codes[0] == -ENOTSUP || codes[1] == -ENOTSUP)
+        return -ENOTSUP;
+    int newest = !codes[1] && (codes[0] || records[1].epoch > records[0].epoch);
+    bool whole = !codes[newest] && see_record(info, area, &records[newest], options);
+    if (!whole && !codes[!newest])
+        see_record(info, area, &records[!newest], options);
+    if (!whole && codes[1] == -ENOENT && codes[0]) /* not even the first was through */
+        return 0;
+    if (whole && codes[!newest] != -EBADMSG)
+        return 0;
+    return zinf_fail(-EBADMSG, "a record of %s is damaged", area->path);
+}
+
+static int see_area(struct zinf_steps_info *info, const struct area *area,
+                    const struct zinf_steps_plan *plan)
+{
+    struct commit_header header;
+    struct zinf_commit_options options = {.n_pieces = plan->bank_bytes / ZINF_AIO_ALIGN};
+    memcpy(options.uuid, plan->store, sizeof options.uuid);
+    const void *block = commit_header(area->memory);
+    if (block) { /* for its sizes; whose it is, is compared with the description */
+        memcpy(&header, block, sizeof header);
+        options.layout = header.layout;
+        options.payload_bytes = header.payload_bytes;
+    }
+    int code = commit_header_check(area->memory, &options);
+    if (code == -EBADMSG && commit_is_empty(area->memory + commit_slot_offset(0), &options) &&
+        commit_is_empty(area->memory + commit_slot_offset(1), &options))
+        return 0;
+    return code ? code : see_records(info, area, &options);
+}
+
+static int look_into(struct zinf_steps_info *info, const char *folder, char **memory)
 {
     struct zinf_steps_plan plan;
-    size_t bytes = 0;
     int code = zinf_check_owner(folder);
     if (!code)
         code = zinf_steps_plan_read(&plan, folder);
@@ -109,9 +147,11 @@ static int look_into(struct zinf_steps_info *info, const char *folder, char **ar
     if (plan.path || plan.state != ZINF_STEPS_KEPT) /* nobody goes on from it, or not from here */
         return 0;
     char *path = zinf_path_join(folder, ZINF_COMMIT_FILE);
-    code = path ? zinf_file_read(path, MAX_AREA_BYTES, area, &bytes) : -ENOMEM;
+    struct area area = {.path = path};
+    code = path ? read_area(&area) : -ENOMEM;
     if (!code)
-        code = read_commits(info, path, *area, bytes, &plan);
+        code = see_area(info, &area, &plan);
+    *memory = area.memory;
     free(path);
     return code;
 }
@@ -120,14 +160,14 @@ static void see_folder(const char *folder, void (*see)(void *, const struct zinf
                        void *arg)
 {
     struct zinf_steps_info info = {.folder = folder};
-    char *area = NULL, *problem = NULL;
-    int code = look_into(&info, folder, &area);
+    char *memory = NULL, *problem = NULL;
+    int code = look_into(&info, folder, &memory);
     if (code)
         info.problem = problem = strdup(zinf_error());
     if (code != -ENOENT || info.named) /* without a description: its space is being taken */
         see(arg, &info);
     free(problem);
-    free(area);
+    free(memory);
 }
 
 int zinf_steps_list(const char *path, void (*see)(void *arg, const struct zinf_steps_info *info),

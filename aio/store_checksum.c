@@ -46,17 +46,24 @@ static void place_sums(struct zinf_store *store)
 /* A new store holds zeros; of what a dead process left nothing is known yet. */
 int zinf_store_sums_init(struct zinf_store *store)
 {
-    static const char zeros[PAGE];
-    uint32_t first = store->adopted ? 0 : zinf_page_sum(zeros);
     place_sums(store);
     uint64_t bytes = zinf_align_up((store->n_sums + 1) * sizeof *store->sums, PAGE);
     if (posix_memalign((void **)&store->sums, PAGE, bytes)) {
         store->sums = NULL;
         return zinf_fail(-ENOMEM, "no memory for the checksums of a store");
     }
-    for (uint64_t i = 0; i < bytes / sizeof *store->sums; i++)
-        atomic_init(&store->sums[i], first);
+    memset((void *)store->sums, 0, bytes);
+    if (!store->adopted)
+        zinf_store_sums_zero(store);
     return 0;
+}
+
+void zinf_store_sums_zero(struct zinf_store *store)
+{
+    static const char zeros[PAGE];
+    uint32_t sum = zinf_page_sum(zeros);
+    for (uint64_t i = 0; i < store->n_sums; i++)
+        atomic_store_explicit(&store->sums[i], sum, memory_order_relaxed);
 }
 
 void zinf_store_sums_forget(const struct zinf_aio_request *request)

@@ -196,10 +196,8 @@ int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *
         taken += code;
         missing = code ? missing : i;
         store->outlives = taken > 0; /* whatever fails from here on leaves it as it was */
-        garbage = garbage || (i == 0 && code && !plan.path && plan.state == ZINF_STEPS_GOING);
-        if (i == 0 && code)
-            store->state = (enum zinf_steps_state)plan.state;
-        code = code && !garbage ? check_plan(store, &plan, i) : 0;
+        garbage = garbage || (i == 0 && code && !plan.path && plan.state != ZINF_STEPS_KEPT);
+        code = code ? check_plan(store, &plan, i) : 0;
         if (code)
             return code;
     }
