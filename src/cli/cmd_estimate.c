@@ -87,15 +87,10 @@ static int run(int argc, char **argv)
     struct options o = {.common = CLI_COMMON_DEFAULT, .tbw = DEFAULT_TBW};
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        CLI_DEVICE_OPTIONS(c),
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--micro-batch", CLI_INT, &c->micro_batch, 1, 1 << 20},
-        {"--accumulate", CLI_INT, &c->accumulation, 1, 1 << 14},
-        {"--measure", CLI_FLAG, &o.measure, 0, 0},
-        {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
-        {"--trace", CLI_STRING, &o.trace, 0, 0},
-        {"--json", CLI_FLAG, &o.json, 0, 0},
+        {"--model", CLI_STRING, &c->model, 0, 0},        CLI_DEVICE_OPTIONS(c),
+        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24}, CLI_STEP_OPTIONS(c),
+        {"--measure", CLI_FLAG, &o.measure, 0, 0},       {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
+        {"--trace", CLI_STRING, &o.trace, 0, 0},         {"--json", CLI_FLAG, &o.json, 0, 0},
     };
     int code =
         cli_parse(&cli_estimate, options, sizeof options / sizeof *options, NULL, argc, argv);
@@ -105,8 +100,7 @@ static int run(int argc, char **argv)
         code = cli_check_common(c);
     if (code)
         return cli_error(&cli_estimate, CLI_USAGE);
-    if (c->steps < 0)
-        c->steps = 1; /* for schedules that count steps; they change no time */
+    c->no_training = true; /* a learning rate changes no time */
     return estimate(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
 }
 

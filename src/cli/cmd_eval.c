@@ -40,6 +40,7 @@ static int run(int argc, char **argv)
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
     };
+    c.no_training = true;
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;

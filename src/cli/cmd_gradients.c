@@ -68,6 +68,7 @@ static int run(int argc, char **argv)
         {"--output", CLI_STRING, &output, 0, 0},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
     };
+    c.no_training = true;
     int code =
         cli_parse(&cli_gradients, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)

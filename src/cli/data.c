@@ -96,20 +96,31 @@ int cli_session_data(struct cli_session *s, const struct cli_strings *files,
     return zinf_dataset_open(out, &options);
 }
 
-int cli_session_config(struct cli_session *s, const struct cli_common *c)
+struct zinf_config_context cli_context(const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    context.hidden_size = zinf_model_spec(s->model)->hidden;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
+    context.optimizer = c->optimizer;
     context.lr = c->lr;
+    context.lr_scheduler = c->lr_scheduler;
+    context.warmup_steps = c->warmup_steps;
+    context.weight_decay = c->weight_decay;
     context.dropout = c->dropout;
-    context.steps = c->steps;
+    context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
-    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_spec(s->model)->file_dtype);
     context.lenient = c->lenient;
+    context.no_training = c->no_training;
+    return context;
+}
+
+int cli_session_config(struct cli_session *s, const struct cli_common *c)
+{
+    struct zinf_config_context context = cli_context(c);
+    context.hidden_size = zinf_model_spec(s->model)->hidden;
+    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_spec(s->model)->file_dtype);
     zinf_config_destroy(s->config);
     s->config = NULL;
     int code = zinf_config_load(&s->config, c->config, &context);

@@ -13,6 +13,18 @@
     "  --host-memory SIZE    most memory to take in the host's RAM\n"                              \
     "  --threads N           CPU threads (default: all that this process may use)\n"
 
+#define USAGE_STEP                                                                                 \
+    "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
+    "  --micro-batch N       sequences computed at once\n"                                         \
+    "  --accumulate N        micro-batches in a step\n"                                            \
+    "  --optimizer NAME      AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad or SGD\n"            \
+    "  --lr X                learning rate\n"                                                      \
+    "  --lr-scheduler NAME   linear, cosine, constant, constant_with_warmup, or one of\n"          \
+    "                        DeepSpeed's, such as WarmupLR\n"                                      \
+    "  --warmup-steps N      steps over which the learning rate rises\n"                           \
+    "  --weight-decay X      of matrices; norms and biases are spared\n"                           \
+    "  --dropout X           instead of the model's; 0 switches it off\n"
+
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
     "\n"
@@ -51,13 +63,7 @@ static const char USAGE_TRAIN[] =
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
-    "The step\n"
-    "  --steps N             optimizer steps\n"
-    "  --micro-batch N       sequences computed at once\n"
-    "  --accumulate N        micro-batches in a step\n"
-    "  --lr X                learning rate of the optimizer\n"
-    "  --dropout X           instead of the model's; 0 switches it off\n"
-    "Where and how\n" USAGE_DEVICE
+    "The step\n" USAGE_STEP "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_ESTIMATE[] =
@@ -70,14 +76,22 @@ static const char USAGE_ESTIMATE[] =
     "  --model DIR           Hugging Face model folder, or its config.json\n"
     "  --config FILE         of the training\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --micro-batch N       sequences computed at once\n"
-    "  --accumulate N        micro-batches in a step\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"
-    "  --json                print one JSON object\n" USAGE_DEVICE
+    "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
+
+static const char USAGE_CONFIG[] =
+    "usage: zinf config --config FILE [--model DIR] [options]\n"
+    "\n"
+    "Prints the resolved configuration, each value with where it came from. The\n"
+    "options of zinf train that change it may be given too.\n"
+    "\n"
+    "  --model DIR           whose config.json \"auto\" values are taken from\n"
+    "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
+        USAGE_DEVICE "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_EXPORT[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"
