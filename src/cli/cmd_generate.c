@@ -74,6 +74,8 @@ static int generate(struct generate_options *o)
     o->common.no_training = true;
     int code = cli_session_open(&s, &o->common);
     if (!code)
+        code = cli_session_need_tokenizer(&s, &o->common);
+    if (!code)
         code = encode_prompt(&s, o, &ids);
     if (!code)
         code = cli_session_config(&s, &o->common);

@@ -158,10 +158,9 @@ static int open_all(struct cli_session *s, struct train_options *o)
     if (code)
         zinf_fail_in(code, "--output");
     if (!code)
-        code = cli_session_data(s, &o->data, cache, !o->no_shuffle, (uint64_t)o->common.seed,
-                                &s->data);
+        code = cli_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
     if (!code && o->eval_data.n)
-        code = cli_session_data(s, &o->eval_data, cache, false, 0, &s->eval_data);
+        code = cli_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s, &o->common);
 out:
@@ -265,6 +264,7 @@ static int run(int argc, char **argv)
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
+        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},

@@ -3,7 +3,9 @@
 
 #include "formats/formats.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
@@ -78,20 +80,80 @@ int cli_session_open(struct cli_session *s, const struct cli_common *c)
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
-int cli_session_data(struct cli_session *s, const struct cli_strings *files,
-                     const char *cache_folder, bool shuffle, uint64_t seed,
+/* Bytes alone, or with the end-of-text token. */
+static bool has_bytes_vocabulary(const struct cli_session *s)
+{
+    int64_t vocab = zinf_model_spec(s->model)->vocab;
+    return vocab == 256 || vocab == 257;
+}
+
+static const char no_tokenizer[] =
+    "its folder has no tokenizer.json, and no vocab.json with merges.txt, and its vocabulary is "
+    "not the 257 of bytes: copy the tokenizer's files there";
+
+int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c)
+{
+    if (strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") || has_bytes_vocabulary(s))
+        return 0;
+    return zinf_fail(-EINVAL, "--model %s: %s", c->model, no_tokenizer);
+}
+
+/* The files that name means: itself if there is one of that name, or no wild card in it. */
+static int expand_name(glob_t *all, const char *name, int flags)
+{
+    static const char wild[] = "*?[\\";
+    struct stat info;
+    char literal[2 * PATH_MAX];
+    size_t used = 0;
+    bool exists = !stat(name, &info);
+    if (!exists && strpbrk(name, "*?["))
+        return glob(name, flags, NULL, all);
+    for (const char *at = name; *at && used + 2 < sizeof literal; at++) {
+        if (exists && strchr(wild, *at))
+            literal[used++] = '\\';
+        literal[used++] = *at;
+    }
+    literal[used] = 0;
+    return glob(literal, flags | GLOB_NOCHECK | (exists ? 0 : GLOB_NOESCAPE), NULL, all);
+}
+
+/* A quoted pattern is one that no shell has expanded. Its files come in the order of their names.
+ */
+static int expand(struct cli_session *s, const struct cli_strings *files, const glob_t **out)
+{
+    glob_t *all = &s->globs[s->n_globs++];
+    for (int i = 0; i < files->n; i++) {
+        int result = expand_name(all, files->items[i], i ? GLOB_APPEND : 0);
+        if (result == GLOB_NOMATCH)
+            return zinf_fail(-ENOENT, "no file matches %s", files->items[i]);
+        if (result)
+            return zinf_fail(-EIO, "cannot look for %s: %s", files->items[i], strerror(errno));
+    }
+    *out = all;
+    return 0;
+}
+
+int cli_session_data(struct cli_session *s, const struct cli_common *c,
+                     const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out)
 {
+    const glob_t *paths = NULL;
+    bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
+    int code = expand(s, files, &paths);
+    if (code)
+        return code;
     struct zinf_dataset_options options = {
-        .files = files->items,
-        .n_files = files->n,
-        .tokenizer = s->tokenizer,
+        .files = (const char *const *)paths->gl_pathv,
+        .n_files = (int)paths->gl_pathc,
+        .text_column = c->text_column,
+        .tokenizer = foreign ? NULL : s->tokenizer,
+        .why_no_tokenizer = no_tokenizer,
         .open_token_file = open_token_file,
         .cache_folder = cache_folder,
         .seq_len = (uint32_t)s->seq_len,
         .vocab = (uint32_t)zinf_model_spec(s->model)->vocab,
         .shuffle = shuffle,
-        .seed = seed,
+        .seed = (uint64_t)c->seed,
     };
     return zinf_dataset_open(out, &options);
 }
@@ -146,6 +208,8 @@ void cli_session_close(struct cli_session *s)
 {
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
+    for (int i = 0; i < s->n_globs; i++)
+        globfree(&s->globs[i]);
     zinf_config_destroy(s->config);
     zinf_tokenizer_close(s->tokenizer);
     zinf_model_close(s->model);

@@ -12,6 +12,8 @@
 #include "text/text.h"
 #include "train/train.h"
 
+#include <glob.h>
+
 /* Options of every command that runs a model. */
 struct cli_common {
     const char *model, *config, *device, *dtype, *optimizer, *lr_scheduler, *text_column;
@@ -57,6 +59,8 @@ struct cli_session {
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
+    glob_t globs[2]; /* of --data and --eval-data */
+    int n_globs;
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     char dtype[16];  /* of the model folder, where it has one */
@@ -65,9 +69,12 @@ struct cli_session {
 int cli_session_open(struct cli_session *s, const struct cli_common *c);
 /* The same without a tokenizer: --model may be a config.json. */
 int cli_session_shape(struct cli_session *s, const struct cli_common *c);
-/* cache_folder NULL: private. Checks ids against the model's vocabulary. */
-int cli_session_data(struct cli_session *s, const struct cli_strings *files,
-                     const char *cache_folder, bool shuffle, uint64_t seed,
+/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
+int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c);
+/* Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
+ * against the model's vocabulary. */
+int cli_session_data(struct cli_session *s, const struct cli_common *c,
+                     const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out);
 /* What the options say to a configuration. */
 struct zinf_config_context cli_context(const struct cli_common *c);

@@ -13,6 +13,11 @@
     "  --host-memory SIZE    most memory to take in the host's RAM\n"                              \
     "  --threads N           CPU threads (default: all that this process may use)\n"
 
+#define USAGE_DATA                                                                                 \
+    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst; tokens\n"       \
+    "                        (.bin, .npy); a quoted pattern; - for standard input\n"               \
+    "  --text-column NAME    the field or column that is the text (default: text)\n"
+
 #define USAGE_STEP                                                                                 \
     "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
     "  --micro-batch N       sequences computed at once\n"                                         \
@@ -49,9 +54,8 @@ static const char USAGE_TRAIN[] =
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
-    "  --init                start from fresh weights, not from the folder's\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
-    "  --eval-data FILE      the same, to measure the loss on\n"
+    "  --init                start from fresh weights, not from the folder's\n" USAGE_DATA
+    "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
@@ -116,8 +120,7 @@ static const char USAGE_EVAL[] =
     "\n"
     "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
 
@@ -143,8 +146,7 @@ static const char USAGE_GRADIENTS[] =
     "gradients under their Hugging Face names and prints {\"loss\", \"grad_norm\"}. For\n"
     "checks against PyTorch.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence\n"
     "  --micro-batch N       sequences in the batch\n"
     "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;

@@ -129,6 +129,14 @@ static int feed_writer(void *handle, const char *text, size_t begin, size_t end,
     return code;
 }
 
+/* What is tokenized. */
+struct origin {
+    int fd;
+    struct text_source *source;
+    const char *column;
+    bool is_file; /* and no pipe: it has a size and a time */
+};
+
 static int check_unchanged(int source, const char *path, const struct header *header)
 {
     struct stat info;
@@ -142,9 +150,10 @@ static int check_unchanged(int source, const char *path, const struct header *he
 }
 
 /* Tokenizes the open file source into the empty file fd. */
-static int write_cache(int fd, const char *fd_path, int source, const char *path,
+static int write_cache(int fd, const char *fd_path, const struct origin *from,
                        const struct zinf_tokenizer *tokenizer, struct header *header)
 {
+    const char *path = text_source_path(from->source);
     struct writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
@@ -157,9 +166,9 @@ static int write_cache(int fd, const char *fd_path, int source, const char *path
     struct text_sink sink = {feed_writer, writer};
     int code = text_encoder_init(&writer->encoder, tokenizer, &writer->tokens);
     if (!code)
-        code = text_documents_read(source, path, 0, &sink);
-    if (!code)
-        code = check_unchanged(source, path, header);
+        code = text_documents_read(from->source, from->column, 0, &sink);
+    if (!code && from->is_file)
+        code = check_unchanged(from->fd, path, header);
     if (!code && !writer->header.count)
         code = zinf_fail(-EINVAL, "%s has no text", path);
     writer->header.check = check_of(&writer->header);
@@ -237,7 +246,7 @@ static void try_existing(const char *path, struct header *header, int *out)
     *out = fd;
 }
 
-static int make_named(const char *final_path, int source, const char *path,
+static int make_named(const char *final_path, const struct origin *from,
                       const struct zinf_tokenizer *tokenizer, struct header *header, int *out)
 {
     size_t length = strlen(final_path) + 32;
@@ -252,7 +261,7 @@ static int make_named(const char *final_path, int source, const char *path,
         free(temporary);
         return code;
     }
-    code = write_cache(fd, temporary, source, path, tokenizer, header);
+    code = write_cache(fd, temporary, from, tokenizer, header);
     if (!code && fsync(fd))
         code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
     if (!code && rename(temporary, final_path))
@@ -268,14 +277,14 @@ static int make_named(const char *final_path, int source, const char *path,
     return code;
 }
 
-static int open_cache_file(struct text_token_cache *cache, int source, const char *path,
+static int open_cache_file(struct text_token_cache *cache, const struct origin *from,
                            const struct zinf_tokenizer *tokenizer, const char *folder,
                            struct header *header)
 {
-    if (!folder) {
+    const char *path = text_source_path(from->source);
+    if (!folder || !from->is_file) {
         int code = open_private(&cache->fd);
-        return code ? code
-                    : write_cache(cache->fd, "(a temporary file)", source, path, tokenizer, header);
+        return code ? code : write_cache(cache->fd, "(a temporary file)", from, tokenizer, header);
     }
     int code = zinf_make_dirs(folder);
     char *name = code ? NULL : cache_path(folder, path, header->key);
@@ -284,42 +293,62 @@ static int open_cache_file(struct text_token_cache *cache, int source, const cha
     try_existing(name, header, &cache->fd);
     cache->reused = cache->fd >= 0;
     if (!cache->reused)
-        code = make_named(name, source, path, tokenizer, header, &cache->fd);
+        code = make_named(name, from, tokenizer, header, &cache->fd);
     free(name);
     return code;
 }
 
-int text_token_cache_open(struct text_token_cache *cache, const char *path,
+/* Files have to be whole when the training goes on with them; pipes are read once. */
+static int open_origin(struct origin *from, const char *path, const char *name, struct stat *info)
+{
+    bool standard = !strcmp(path, "-");
+    from->fd =
+        standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_RDONLY | O_CLOEXEC);
+    if (from->fd < 0 || fstat(from->fd, info))
+        return zinf_fail(-errno, "cannot open the data file %s: %s", name, strerror(errno));
+    from->is_file = !standard && S_ISREG(info->st_mode);
+    if (standard && isatty(from->fd))
+        return zinf_fail(-EINVAL, "--data - reads standard input, which is a terminal: give a pipe "
+                                  "or a file");
+    if (S_ISDIR(info->st_mode))
+        return zinf_fail(-EINVAL,
+                         "the data file %s is a folder, not a regular file: --data '%s/*' "
+                         "takes its files",
+                         name, name);
+    if (!standard && !from->is_file && !S_ISFIFO(info->st_mode))
+        return zinf_fail(-EINVAL, "the data file %s is not a regular file", name);
+    if (S_ISREG(info->st_mode) && !info->st_size)
+        return zinf_fail(-EINVAL, "the data file %s is empty", name);
+    return text_source_open(&from->source, from->fd, name);
+}
+
+int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
                           const struct zinf_tokenizer *tokenizer, const char *cache_folder)
 {
+    const char *name = strcmp(path, "-") ? path : "standard input";
+    struct origin from = {.fd = -1, .column = column ? column : "text"};
     struct stat info;
     struct header header;
-    *cache = (struct text_token_cache){.fd = -1, .path = strdup(path)};
-    int code = 0, source = open(path, O_RDONLY | O_CLOEXEC);
-    if (source < 0 || !cache->path) {
-        code = zinf_fail(cache->path ? -errno : -ENOMEM, "cannot open the data file %s: %s", path,
-                         strerror(errno));
+    *cache = (struct text_token_cache){.fd = -1, .path = strdup(name)};
+    int code = cache->path ? open_origin(&from, path, name, &info)
+                           : zinf_fail(-ENOMEM, "no memory to open %s", name);
+    if (code)
         goto out;
-    }
-    if (fstat(source, &info) || !S_ISREG(info.st_mode)) {
-        code = zinf_fail(-EINVAL, "the data file %s is not a regular file", path);
-        goto out;
-    }
-    if (!info.st_size) {
-        code = zinf_fail(-EINVAL, "the data file %s is empty", path);
-        goto out;
-    }
-    uint64_t parts[3] = {zinf_tokenizer_fingerprint(tokenizer), text_is_json_name(path),
-                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer)};
+    enum text_kind kind = text_source_kind(from.source);
+    uint64_t column_hash = kind ? XXH3_64bits(from.column, strlen(from.column)) : 0;
+    uint64_t parts[4] = {zinf_tokenizer_fingerprint(tokenizer), kind,
+                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer), column_hash};
     describe(&header, &info, XXH3_64bits(parts, sizeof parts));
-    code = open_cache_file(cache, source, path, tokenizer, cache_folder, &header);
+    code = open_cache_file(cache, &from, tokenizer, cache_folder, &header);
     cache->count = header.count;
     cache->id_bytes = header.id_bytes;
     cache->largest = header.largest;
     cache->largest_at = header.largest_at;
+    cache->documents = kind != TEXT_PLAIN;
 out:
-    if (source >= 0)
-        close(source);
+    text_source_close(from.source);
+    if (from.fd >= 0)
+        close(from.fd);
     if (code)
         text_token_cache_close(cache);
     return code;
