@@ -140,7 +140,7 @@ printf '\001\000\002\000\377\377\003\000\001\000\002\000\001\000\002\000\001\000
 refuse_data "a token id is larger than the vocabulary" "ids.bin;65535;vocabulary;257" ids.bin \
     --no-shuffle --seq-len 4
 copy_model low && sed 's/"vocab_size":[^,}]*/"vocab_size": 90/' model/config.json >low/config.json
-refuse_train 1 "the tokenizer knows more than the model" "vocabulary;90" --model low --init
+refuse_train 1 "the tokenizer knows more than the model" "tokenizer;vocabulary" --model low --init
 printf '{"text": "good"}\n{"txt": "bad"}\n' >field.jsonl
 refuse_data "a JSON line without text" "field.jsonl;line 2;text" field.jsonl
 refuse_train 1 "the evaluation data is missing" "missing.txt" --eval-data missing.txt

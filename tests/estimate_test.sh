@@ -9,7 +9,7 @@ estimate() { # status, arguments...
     run "$status" "$zinf" estimate "$@"
 }
 
-"$zinf" init --arch gpt2 --size small --layers 3 --hidden 96 --heads 3 --vocab 300 --context 64 \
+"$zinf" init --arch gpt2 --size small --layers 3 --hidden 96 --heads 3 --tokenizer bytes --vocab 300 --context 64 \
     --output "$work/model" >/dev/null 2>&1 || exit 99
 cp "$work/model/config.json" "$work/shape/config.json"
 cat >"$work/nvme.json" <<END

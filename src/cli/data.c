@@ -88,8 +88,8 @@ static bool has_bytes_vocabulary(const struct cli_session *s)
 }
 
 static const char no_tokenizer[] =
-    "its folder has no tokenizer.json, and no vocab.json with merges.txt, and its vocabulary is "
-    "not the 257 of bytes: copy the tokenizer's files there";
+    "the model's folder has no tokenizer.json, and no vocab.json with merges.txt, and its "
+    "vocabulary is not the 257 of bytes: copy the tokenizer's files there";
 
 int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c)
 {
@@ -175,6 +175,7 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.host_memory = c->host_memory;
     context.lenient = c->lenient;
     context.no_training = c->no_training;
+    context.quiet = c->quiet;
     return context;
 }
 

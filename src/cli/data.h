@@ -22,6 +22,7 @@ struct cli_common {
     double lr, dropout, weight_decay;
     bool lenient;
     bool no_training; /* nobody is told of learning rates */
+    bool quiet;       /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
@@ -64,6 +65,7 @@ struct cli_session {
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     char dtype[16];  /* of the model folder, where it has one */
+    bool shuffled;   /* data is */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int cli_session_open(struct cli_session *s, const struct cli_common *c);

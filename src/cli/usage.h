@@ -42,7 +42,9 @@ static const char USAGE_INIT[] =
     "  --layers N            number of blocks, instead of the size's\n"
     "  --hidden N            width, instead of the size's; a multiple of the heads\n"
     "  --heads N             attention heads, instead of the size's\n"
-    "  --vocab N             vocabulary size (default: 50257)\n"
+    "  --tokenizer DIR       take the tokenizer of a model folder and its vocabulary;\n"
+    "                        the word bytes: bytes as tokens\n"
+    "  --vocab N             vocabulary size (default: 50257, or the tokenizer's)\n"
     "  --context N           longest sequence (default: 1024)\n"
     "  --seed N              of the random weights (default: 0)\n"
     "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
@@ -61,13 +63,18 @@ static const char USAGE_TRAIN[] =
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
+    "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
     "  --eval-every N        steps between evaluations\n"
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
+    "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
+    "  --overwrite           remove what an earlier run left in DIR, and say what\n"
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
-    "The step\n" USAGE_STEP "Where and how\n" USAGE_DEVICE
+    "The step\n"
+    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP
+    "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_ESTIMATE[] =

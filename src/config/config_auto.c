@@ -186,8 +186,9 @@ static int optimizer_defaults(struct config_loader *loader)
         code = inherit(loader, "optimizer.params.weight_decay", "PyTorch's AdamW, by torch_adam");
     }
     if (!strcmp(optimizer->type, "AdamW") && !optimizer->decoupled)
-        zinf_log(ZINF_LOG_WARN, "%s is false, but AdamW always decouples the decay; use Adam",
-                 zinf_config_where(loader->config, "optimizer.params.adam_w_mode"));
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s is false, but AdamW always decouples the decay; use Adam",
+                         zinf_config_where(loader->config, "optimizer.params.adam_w_mode"));
     if (strcmp(optimizer->type, "Adam"))
         optimizer->decoupled = strcmp(optimizer->type, "Adagrad") && strcmp(optimizer->type, "SGD");
     return code;

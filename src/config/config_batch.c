@@ -139,13 +139,13 @@ static int follow(struct config_loader *loader, struct triple *t, bool was_given
     if (!product(t->micro, t->accumulation, t->world, &whole))
         return fail_triple(loader, t);
     if (was_given && whole != loader->config->train_batch_size)
-        zinf_log(ZINF_LOG_WARN,
-                 "%s is %lld, but the command line's %lld * %lld * world size %lld "
-                 "makes %lld: %lld is used",
-                 zinf_config_where(loader->config, TRAIN),
-                 (long long)loader->config->train_batch_size, (long long)t->micro,
-                 (long long)t->accumulation, (long long)t->world, (long long)whole,
-                 (long long)whole);
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s is %lld, but the command line's %lld * %lld * world size %lld "
+                         "makes %lld: %lld is used",
+                         zinf_config_where(loader->config, TRAIN),
+                         (long long)loader->config->train_batch_size, (long long)t->micro,
+                         (long long)t->accumulation, (long long)t->world, (long long)whole,
+                         (long long)whole);
     t->train = whole;
     return mark(loader, TRAIN, MICRO " * " ACCUMULATION " * world size");
 }
@@ -155,11 +155,12 @@ static void say_large(const struct config_loader *loader, const struct triple *t
 {
     if (t->micro <= LARGE_MICRO)
         return;
-    zinf_log(ZINF_LOG_INFO,
-             "%s is %lld, and without " MICRO " that is one micro-batch of %lld, as in DeepSpeed: "
-             "--micro-batch %lld cuts it",
-             zinf_config_where(loader->config, TRAIN), (long long)t->train, (long long)t->micro,
-             (long long)even_micro(t->micro, 8));
+    zinf_config_note(loader, ZINF_LOG_INFO,
+                     "%s is %lld, and without " MICRO
+                     " that is one micro-batch of %lld, as in DeepSpeed: "
+                     "--micro-batch %lld cuts it",
+                     zinf_config_where(loader->config, TRAIN), (long long)t->train,
+                     (long long)t->micro, (long long)even_micro(t->micro, 8));
 }
 
 int zinf_config_resolve_batch(struct config_loader *loader)

@@ -133,9 +133,10 @@ static int check_scheduler(struct config_loader *loader)
                                 zinf_config_key_find("scheduler.params.total_num_steps")) &&
         !zinf_config_entry(loader->config, "scheduler.params.total_num_steps")->wanted &&
         scheduler->total_num_steps < scheduler->warmup_num_steps)
-        zinf_log(ZINF_LOG_WARN, "%s is %lld, less than the %lld steps of the warm-up",
-                 zinf_config_where(loader->config, "scheduler.params.total_num_steps"),
-                 (long long)scheduler->total_num_steps, (long long)scheduler->warmup_num_steps);
+        zinf_config_note(
+            loader, ZINF_LOG_WARN, "%s is %lld, less than the %lld steps of the warm-up",
+            zinf_config_where(loader->config, "scheduler.params.total_num_steps"),
+            (long long)scheduler->total_num_steps, (long long)scheduler->warmup_num_steps);
     return code;
 }
 
@@ -185,11 +186,12 @@ static int drop_offload_param(struct config_loader *loader)
     struct zinf_config *config = loader->config;
     if (config->offload_param.device == ZINF_PLACE_NONE || config->zero_stage == 3)
         return 0;
-    zinf_log(ZINF_LOG_WARN,
-             "%s is \"%s\", but is only read at zero_optimization.stage 3 (it is %lld): parameters "
-             "stay on the device",
-             zinf_config_where(config, PARAM "device"),
-             zinf_place_name(config->offload_param.device), (long long)config->zero_stage);
+    zinf_config_note(
+        loader, ZINF_LOG_WARN,
+        "%s is \"%s\", but is only read at zero_optimization.stage 3 (it is %lld): parameters "
+        "stay on the device",
+        zinf_config_where(config, PARAM "device"), zinf_place_name(config->offload_param.device),
+        (long long)config->zero_stage);
     config->offload_param.device = ZINF_PLACE_NONE;
     return zinf_config_entry_mark(zinf_config_entry(config, PARAM "device"), ENTRY_RESOLVED,
                                   "only read at stage 3");

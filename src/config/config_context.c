@@ -29,8 +29,8 @@ static int override_json(struct config_loader *loader, const char *path, cJSON *
         goto out;
     }
     if (entry->state == ENTRY_FILE && strcmp(before, after))
-        zinf_log(ZINF_LOG_WARN, "%s is %s, but %s says %s: %s is used",
-                 zinf_config_where(loader->config, path), before, option, after, after);
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s is %s, but %s says %s: %s is used",
+                         zinf_config_where(loader->config, path), before, option, after, after);
     code = zinf_config_entry_mark(entry, ENTRY_CONTEXT, "command line");
 out:
     free(before);
@@ -95,8 +95,9 @@ static int override_lr(struct config_loader *loader, double lr)
         return override(loader, "scheduler.params.warmup_max_lr", lr, "--lr");
     case ZINF_SCHEDULER_LR_RANGE_TEST:
     case ZINF_SCHEDULER_ONE_CYCLE:
-        zinf_log(ZINF_LOG_WARN, "%s: --lr changes nothing: this schedule gives the rates itself",
-                 zinf_config_where(loader->config, "scheduler.type"));
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s: --lr changes nothing: this schedule gives the rates itself",
+                         zinf_config_where(loader->config, "scheduler.type"));
         return 0;
     default:
         return 0;

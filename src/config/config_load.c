@@ -50,6 +50,19 @@ const char *zinf_config_where(const struct zinf_config *config, const char *path
     return where;
 }
 
+void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
+                      const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    if (loader->context->quiet)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    zinf_log(level, "%s", text);
+}
+
 int zinf_config_list_append(char **list, const char *separator, const char *item)
 {
     size_t used = *list ? strlen(*list) : 0;

@@ -178,6 +178,9 @@ int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, c
                            ...) ZINF_PRINTF(3, 4);
 /* "ds.json:12: zero_optimization.stage": opens messages. One static buffer per thread. */
 const char *zinf_config_where(const struct zinf_config *config, const char *path);
+/* zinf_log, but for a quiet load. */
+void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
+                      const char *format, ...) ZINF_PRINTF(3, 4);
 /* Appends to a heap string with separator; -ENOMEM. */
 int zinf_config_list_append(char **list, const char *separator, const char *item);
 /* Of its optimizer and scheduler, does this configuration have this parameter? */

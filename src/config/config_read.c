@@ -143,13 +143,14 @@ static int note_unknown(struct config_loader *loader, const char *path, const ch
     else
         known = zinf_config_key_suggest(path, hint, sizeof hint);
     if (!known && !strcmp(path, name)) {
-        zinf_log(ZINF_LOG_WARN, "%s: \"%.*s\" is no key of DeepSpeed or zinf: ignored", where,
-                 MAX_PATH_BYTES, path);
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s: \"%.*s\" is no key of DeepSpeed or zinf: ignored", where,
+                         MAX_PATH_BYTES, path);
         return 0;
     }
     if (loader->context->lenient) {
-        zinf_log(ZINF_LOG_WARN, "%s: unknown key \"%.*s\"%s (ignored)", where, MAX_PATH_BYTES, path,
-                 hint);
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s: unknown key \"%.*s\"%s (ignored)", where,
+                         MAX_PATH_BYTES, path, hint);
         return 0;
     }
     if (++loader->n_unknown > MAX_UNKNOWN)
@@ -227,7 +228,7 @@ static int report_reasons(struct config_loader *loader)
             code = zinf_config_list_append(&paths, ", ", key->path);
         }
         if (paths && !code && first == zinf_config_keys[i].path)
-            zinf_log(ZINF_LOG_INFO, "%s: %s: %s", loader->what, paths, why);
+            zinf_config_note(loader, ZINF_LOG_INFO, "%s: %s: %s", loader->what, paths, why);
         free(paths);
     }
     return code;
@@ -237,14 +238,14 @@ static int report_reasons(struct config_loader *loader)
 static int report_notes(struct config_loader *loader)
 {
     if (loader->renamed)
-        zinf_log(ZINF_LOG_INFO, "%s: old names and places read as the new ones: %s", loader->what,
-                 loader->renamed);
+        zinf_config_note(loader, ZINF_LOG_INFO, "%s: old names and places read as the new ones: %s",
+                         loader->what, loader->renamed);
     if (loader->comments)
-        zinf_log(ZINF_LOG_INFO, "%s: a name with _ in front is a comment: %s", loader->what,
-                 loader->comments);
+        zinf_config_note(loader, ZINF_LOG_INFO, "%s: a name with _ in front is a comment: %s",
+                         loader->what, loader->comments);
     if (loader->accepted && !loader->context->show)
-        zinf_log(ZINF_LOG_INFO, "%s: known keys that change nothing here: %s", loader->what,
-                 loader->accepted);
+        zinf_config_note(loader, ZINF_LOG_INFO, "%s: known keys that change nothing here: %s",
+                         loader->what, loader->accepted);
     return report_reasons(loader);
 }
 

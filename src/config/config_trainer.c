@@ -80,17 +80,19 @@ static void say(const struct config_loader *loader, bool lr, bool schedule)
     if (lr)
         snprintf(rate, sizeof rate, "lr %g", config->optimizer.lr);
     if (schedule && config->scheduler.kind == ZINF_SCHEDULER_LINEAR)
-        snprintf(decay, sizeof decay, "%slinear decay to 0 over %lld steps", lr ? ", " : "",
-                 (long long)config->scheduler.total_num_steps);
+        snprintf(decay, sizeof decay, "%slinear decay to 0 over %lld step%s", lr ? ", " : "",
+                 (long long)config->scheduler.total_num_steps,
+                 config->scheduler.total_num_steps == 1 ? "" : "s");
     else if (schedule)
         snprintf(decay, sizeof decay, "%sconstant", lr ? ", " : "lr is ");
-    zinf_log(ZINF_LOG_INFO, "%s leaves %s to Trainer, whose defaults are taken: %s, %s%s (%s)",
-             loader->text ? loader->what : "the command line",
-             has_section(loader, "optimizer.") ? "the learning rate" : "the optimizer",
-             config->optimizer.type, rate, decay,
-             lr && schedule ? "--lr, --lr-scheduler, --warmup-steps"
-             : lr           ? "--lr"
-                            : "--lr-scheduler, --warmup-steps");
+    zinf_config_note(loader, ZINF_LOG_INFO,
+                     "%s leaves %s to Trainer, whose defaults are taken: %s, %s%s (%s)",
+                     loader->text ? loader->what : "the command line",
+                     has_section(loader, "optimizer.") ? "the learning rate" : "the optimizer",
+                     config->optimizer.type, rate, decay,
+                     lr && schedule ? "--lr, --lr-scheduler, --warmup-steps"
+                     : lr           ? "--lr"
+                                    : "--lr-scheduler, --warmup-steps");
 }
 
 /* A warm-up needs a schedule that has one. */
@@ -111,8 +113,9 @@ static int take_micro_batch(struct config_loader *loader)
     if (loader->context->show)
         return zinf_config_leave_open(loader, micro, "--micro-batch", "Trainer's 8 without it");
     if (!loader->context->no_training)
-        zinf_log(ZINF_LOG_INFO, "%s is \"auto\": Trainer's default of %d is taken (--micro-batch)",
-                 zinf_config_where(config, MICRO), TRAINER_MICRO_BATCH);
+        zinf_config_note(loader, ZINF_LOG_INFO,
+                         "%s is \"auto\": Trainer's default of %d is taken (--micro-batch)",
+                         zinf_config_where(config, MICRO), TRAINER_MICRO_BATCH);
     return zinf_config_entry_mark(micro, ENTRY_RESOLVED, "auto: Trainer's default");
 }
 

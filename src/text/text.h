@@ -26,6 +26,8 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
 int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
                              const char *what);
 int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default */
+/* Writes FOLDER/tokenizer.json: ids 0..255 are the bytes, 256 is the end-of-text token. */
+int zinf_tokenizer_write_bytes(const char *folder);
 void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);    /* "bytes", "bpe" */
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */

@@ -11,7 +11,7 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src
 	src/train/checkpoint_save.c src/train/checkpoint_background.c \
 	src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \
 	src/train/output.h src/train/output.c src/train/run.h src/train/run.c \
-	src/train/run_checkpoint.c src/train/run_steps.c src/train/run_log.c src/train/run_log.h
+	src/train/run_checkpoint.c src/train/run_output.c src/train/run_steps.c src/train/run_log.c src/train/run_log.h
 INSTALLED_H += src/train/train.h
 
 
