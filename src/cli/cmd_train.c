@@ -49,7 +49,7 @@ static int resolve_steps(struct cli_session *s, struct cli_common *c, double epo
 struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
-    const char *output, *log, *progress, *resume;
+    const char *output, *log, *progress, *resume, *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
@@ -95,7 +95,8 @@ static int train(struct train_options *o)
                               .session = &session,
                               .common = &o->common,
                               .output = o->output,
-                              .chart = !o->progress};
+                              .chart = !o->progress,
+                              .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
@@ -181,6 +182,7 @@ static int run(int argc, char **argv)
         {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
         {"--log", CLI_STRING, &o.log, 0, 0},
+        {"--tensorboard", CLI_STRING, &o.tensorboard, 0, 0},
         {"--progress", CLI_STRING, &o.progress, 0, 0},
     };
     int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);

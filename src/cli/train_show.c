@@ -1,8 +1,48 @@
 /* train_show: the events of a run, as progress and as what the summaries need. */
 #include "cli/train_show.h"
+#include "cli/plot.h"
+#include "cli/tb_events.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+/* Event files are a copy for others: where they cannot be written, training goes on without. */
+static void lose_events(struct train_show *s)
+{
+    zinf_log(ZINF_LOG_WARN, "no more event files for TensorBoard: %s", zinf_error());
+    tb_writer_close(s->events);
+    s->events = NULL;
+}
+
+static void open_events(struct train_show *s)
+{
+    const struct zinf_config *c = s->session->config;
+    char *folder = s->tensorboard ? strdup(s->tensorboard) : NULL;
+    if (!folder && c->tensorboard_enabled)
+        folder = *c->tensorboard_output_path
+                     ? zinf_path_join(c->tensorboard_output_path, c->tensorboard_job_name)
+                     : strdup(c->tensorboard_job_name);
+    if (folder && tb_writer_open(&s->events, folder, tb_wall_seconds()))
+        lose_events(s);
+    free(folder);
+}
+
+/* Tags as Hugging Face's Trainer has them, against the step. */
+static void write_events(struct train_show *s, const struct zinf_step_result *r)
+{
+    const struct {
+        const char *tag;
+        double value;
+    } values[] = {{"train/loss", r->loss},
+                  {"train/grad_norm", r->grad_norm},
+                  {"train/learning_rate", r->lr},
+                  {"train/epoch", train_summary_epochs(s, r->step)},
+                  {"train/tokens_per_second", (double)r->tokens / r->seconds}};
+    double wall = tb_wall_seconds();
+    for (size_t i = 0; s->events && i < sizeof values / sizeof *values; i++)
+        if (tb_writer_scalar(s->events, wall, (int64_t)r->step, values[i].tag, values[i].value))
+            lose_events(s);
+}
 
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
@@ -11,6 +51,7 @@ static void on_planned(void *arg, const struct zinf_trainer *trainer)
         s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier);
     zinf_trainer_print_plan(trainer, stderr);
     train_summary_begin(s);
+    open_events(s);
     s->begin_ns = zinf_now_ns();
 }
 
@@ -63,6 +104,7 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
         s->progress.first = r->step; /* the clock of the ETA starts here */
     }
     count(s, r);
+    write_events(s, r);
     if (r->loss_scale != 1)
         snprintf(scale, sizeof scale, "  scale %g", r->loss_scale);
     snprintf(norm, sizeof norm, r->grad_norm < 1e5 ? "%.3f" : "%.3g", r->grad_norm);
@@ -81,6 +123,9 @@ static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
     struct train_show *s = arg;
     s->eval_loss = loss;
     s->eval_tokens = tokens;
+    if (s->events &&
+        tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, "eval/loss", loss))
+        lose_events(s);
     zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
              (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
 }
@@ -100,9 +145,35 @@ struct zinf_run_events train_show_events(struct train_show *show)
     return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, show};
 }
 
+/* Made of the log, which has the steps of earlier processes too. */
+static void write_trainer_state(const struct train_show *s)
+{
+    struct plot_run run;
+    char *log = s->run.log_path ? strdup(s->run.log_path) : zinf_path_join(s->output, "log.jsonl");
+    char *path = zinf_path_join(s->output, "trainer_state.json");
+    int code = log && path ? plot_run_read(&run, log) : -ENOMEM;
+    if (!code) {
+        const struct zinf_config *c = s->session->config;
+        run.batch = (double)(c->micro_batch * c->accumulation);
+        run.micro_batch = (double)c->micro_batch;
+        run.steps = (double)s->run.steps;
+        run.windows = (double)zinf_dataset_n_windows(s->session->data);
+        code = plot_trainer_state_write(&run, path);
+        plot_run_fini(&run);
+    }
+    if (code)
+        zinf_log(ZINF_LOG_WARN, "no trainer_state.json: %s", zinf_error());
+    free(path);
+    free(log);
+}
+
 void train_show_end(struct train_show *s, int code, bool stopped)
 {
     cli_progress_end(&s->progress);
+    tb_writer_close(s->events);
+    s->events = NULL;
+    if (!code && s->n_steps)
+        write_trainer_state(s);
     if (!code) {
         if (s->n_losses > 1 && s->chart)
             cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);

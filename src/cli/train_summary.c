@@ -32,7 +32,7 @@ static double windows_a_step(const struct train_show *s)
     return (double)s->session->config->micro_batch * (double)s->session->config->accumulation;
 }
 
-static double epochs_of(const struct train_show *s, uint64_t steps)
+double train_summary_epochs(const struct train_show *s, uint64_t steps)
 {
     return (double)steps * windows_a_step(s) / (double)zinf_dataset_n_windows(s->session->data);
 }
@@ -61,7 +61,7 @@ static void say_length(const struct train_show *s)
          (long long)(c->micro_batch * c->accumulation), (long long)c->micro_batch,
          (long long)c->accumulation, cli_count(each, batch));
     line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps),
-         epochs_of(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
+         train_summary_epochs(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
 }
 
 static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
@@ -188,7 +188,8 @@ void train_summary_end(const struct train_show *s)
     line("trained", "%s steps in %s: %s tokens, %s a second, %.3g epochs%s",
          cli_count(steps, s->n_steps), cli_duration(wall, seconds), cli_count(tokens, s->tokens),
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
-         epochs_of(s, s->last_step), s->n_skipped ? "; some steps were skipped for overflow" : "");
+         train_summary_epochs(s, s->last_step),
+         s->n_skipped ? "; some steps were skipped for overflow" : "");
     if (s->eval_tokens)
         snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
                  exp(s->eval_loss));
@@ -230,7 +231,7 @@ void train_summary_json(const struct train_show *s)
     char *model = zinf_path_join(s->output, "model");
     cJSON_AddNumberToObject(root, "steps", (double)s->n_steps);
     cJSON_AddNumberToObject(root, "last_step", (double)s->last_step);
-    cJSON_AddNumberToObject(root, "epochs", epochs_of(s, s->last_step));
+    cJSON_AddNumberToObject(root, "epochs", train_summary_epochs(s, s->last_step));
     cJSON_AddNumberToObject(root, "tokens", (double)s->tokens);
     cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
     cJSON_AddNumberToObject(root, "final_loss", s->last_loss);

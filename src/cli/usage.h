@@ -65,6 +65,7 @@ static const char USAGE_TRAIN[] =
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
     "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
+    "  --tensorboard DIR     event files for TensorBoard\n"
     "  --eval-every N        steps between evaluations\n"
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
@@ -103,6 +104,18 @@ static const char USAGE_CONFIG[] =
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
         USAGE_DEVICE "  --lenient             unknown keys of the configuration are warnings\n";
+
+static const char USAGE_PLOT[] =
+    "usage: zinf plot RUN... [options]\n"
+    "\n"
+    "Draws loss, evaluation, learning rate, gradient norm, step times beside predicted\n"
+    "ones, lanes, stalls, memory and the drive: as one HTML page that needs nothing\n"
+    "else, and in the terminal. RUN is the --output of a training, or a log.\n"
+    "\n"
+    "  --output FILE         the page (default: RUN/plot.html)\n"
+    "  --csv FILE            the log of one run as CSV; - for standard output\n"
+    "  --tensorboard DIR     event files for TensorBoard\n"
+    "  --no-charts           nothing in the terminal\n";
 
 static const char USAGE_EXPORT[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"

@@ -134,7 +134,7 @@ bench() {
 train() {
     local folder=$1 name=$2 config=$3 limit=$4
     shift 4
-    rm -rf "${folder:?}/$name"
+    rm -rf "${folder:?}/$name" "$folder/$name.jsonl"
     printf '%s\n' "$config" >"$folder/$name.json"
     limited "$limit" "$zinf" train --no-final-checkpoint --model "$folder/model" --data "$work/text.txt" \
         --config "$folder/$name.json" --log "$folder/$name.jsonl" --progress none --dropout 0 \
