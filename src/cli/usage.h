@@ -14,9 +14,10 @@
     "  --threads N           CPU threads (default: all that this process may use)\n"
 
 #define USAGE_DATA                                                                                 \
-    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst; tokens\n"       \
-    "                        (.bin, .npy); a quoted pattern; - for standard input\n"               \
-    "  --text-column NAME    the field or column that is the text (default: text)\n"
+    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also packed (.gz, .zst),\n"          \
+    "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
+    "                        input\n"                                                              \
+    "  --text-column NAME    field or column that is the text (default: text)\n"
 
 #define USAGE_STEP                                                                                 \
     "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
@@ -24,8 +25,8 @@
     "  --accumulate N        micro-batches in a step\n"                                            \
     "  --optimizer NAME      AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad or SGD\n"            \
     "  --lr X                learning rate\n"                                                      \
-    "  --lr-scheduler NAME   linear, cosine, constant, constant_with_warmup, or one of\n"          \
-    "                        DeepSpeed's, such as WarmupLR\n"                                      \
+    "  --lr-scheduler NAME   linear, cosine, constant, constant_with_warmup, or one\n"             \
+    "                        of DeepSpeed's, such as WarmupLR\n"                                   \
     "  --warmup-steps N      steps over which the learning rate rises\n"                           \
     "  --weight-decay X      of matrices; norms and biases are spared\n"                           \
     "  --dropout X           instead of the model's; 0 switches it off\n"
@@ -108,9 +109,9 @@ static const char USAGE_CONFIG[] =
 static const char USAGE_PLOT[] =
     "usage: zinf plot RUN... [options]\n"
     "\n"
-    "Draws loss, evaluation, learning rate, gradient norm, step times beside predicted\n"
-    "ones, lanes, stalls, memory and the drive: as one HTML page that needs nothing\n"
-    "else, and in the terminal. RUN is the --output of a training, or a log.\n"
+    "Draws loss, evaluation, learning rate, gradient norm, step times beside the\n"
+    "predicted ones, lanes, stalls, memory and the drive: as one HTML page that needs\n"
+    "nothing else, and in the terminal. RUN is the --output of a training, or a log.\n"
     "\n"
     "  --output FILE         the page (default: RUN/plot.html)\n"
     "  --csv FILE            the log of one run as CSV; - for standard output\n"
