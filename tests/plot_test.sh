@@ -49,7 +49,7 @@ check "event files of runs" run 0 "$zinf" plot one two --tensorboard tb --no-cha
 verdict $? "event files hold tags"
 grep -qa "eval/loss" events/events.out.tfevents.* && grep -qa "train/loss" events/events.*
 verdict $? "a training writes them itself"
-holds one/trainer_state.json '"log_history"' '"eval_loss"' '"global_step":	20' '"max_steps":	20'
+holds one/history/trainer_state.json '"log_history"' '"eval_loss"' '"global_step":	20' '"max_steps":	20'
 verdict $? "trainer_state.json"
 
 check "no run" run 2 "$zinf" plot

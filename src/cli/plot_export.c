@@ -5,7 +5,7 @@
 #include "cli/plot.h"
 #include "cli/tb_events.h"
 
-#include <cjson/cJSON.h>
+#include "base/json.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -145,13 +145,18 @@ struct zinf_run_events train_show_events(struct train_show *show)
     return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, show};
 }
 
-/* Made of the log, which has the steps of earlier processes too. */
+/* Made of the log, which has the steps of earlier processes too. In a folder of its own: beside
+ * checkpoints a file of that name would be taken for one's. */
 static void write_trainer_state(const struct train_show *s)
 {
     struct plot_run run;
     char *log = s->run.log_path ? strdup(s->run.log_path) : zinf_path_join(s->output, "log.jsonl");
-    char *path = zinf_path_join(s->output, "trainer_state.json");
-    int code = log && path ? plot_run_read(&run, log) : -ENOMEM;
+    char *folder = zinf_path_join(s->output, "history"), *path = NULL;
+    int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
+    if (!code)
+        path = zinf_path_join(folder, "trainer_state.json");
+    if (!code)
+        code = log && path ? plot_run_read(&run, log) : -ENOMEM;
     if (!code) {
         const struct zinf_config *c = s->session->config;
         run.batch = (double)(c->micro_batch * c->accumulation);
@@ -163,6 +168,7 @@ static void write_trainer_state(const struct train_show *s)
     }
     if (code)
         zinf_log(ZINF_LOG_WARN, "no trainer_state.json: %s", zinf_error());
+    free(folder);
     free(path);
     free(log);
 }

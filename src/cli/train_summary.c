@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "cli/train_show.h"
 
-#include <cjson/cJSON.h>
+#include "base/json.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
     "  --threads N           CPU threads (default: all that this process may use)\n"
 
 #define USAGE_DATA                                                                                 \
-    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also packed (.gz, .zst),\n"          \
+    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \
     "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
     "                        input\n"                                                              \
     "  --text-column NAME    field or column that is the text (default: text)\n"
