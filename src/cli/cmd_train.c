@@ -98,11 +98,13 @@ static int train(struct train_options *o)
                               .chart = !o->progress,
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
+    char source[ESTIMATE_SOURCE_BYTES];
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
     if (code)
         goto out;
-    estimate_cached_speeds(&speeds, session.config, &show.speeds_source);
+    estimate_cached_speeds(&speeds, session.config, session.device, source);
+    show.speeds_source = source;
     show.every = plain_every(session.config, o->common.steps);
     show.run = (struct zinf_run_options){
         .trainer =

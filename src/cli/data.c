@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
@@ -56,10 +57,53 @@ int cli_check_common(const struct cli_common *c)
     return code ? code : data_parse_device(c->device, &device);
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    bool yes = path && !access(path, F_OK);
+    free(path);
+    return yes;
+}
+
+/* What is often named instead of a model's folder, and what to name. 0: nothing of that. */
+static int check_model_path(const char *path)
+{
+    struct stat info;
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int folder = slash ? (int)(slash - path) : 1;
+    if (stat(path, &info)) {
+        if (errno == ENOENT && slash && slash == strchr(path, '/') && slash != path && slash[1] &&
+            path[0] != '.')
+            return zinf_fail(
+                -ENOENT,
+                "--model %s: no such folder; if it is a model of the Hugging Face hub, "
+                "fetch it first: huggingface-cli download %s --local-dir %s",
+                path, path, slash + 1);
+        return 0;
+    }
+    if (!S_ISDIR(info.st_mode) && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin")))
+        return zinf_fail(-ENOTDIR, "--model %s is a file of weights: name its folder, --model %.*s",
+                         path, folder, slash ? path : ".");
+    if (!S_ISDIR(info.st_mode) || has_file(path, "config.json"))
+        return 0;
+    if (has_file(path, "model/config.json"))
+        return zinf_fail(-ENOENT,
+                         "--model %s is the output of a training: its model is --model %s/model",
+                         path, path);
+    if (has_file(path, "adapter_config.json"))
+        return zinf_fail(-ENOTSUP,
+                         "--model %s holds an adapter, not a model: merge it into its base first "
+                         "(PEFT: merge_and_unload, then save_pretrained)",
+                         path);
+    return 0;
+}
+
 int cli_session_shape(struct cli_session *s, const struct cli_common *c)
 {
     memset(s, 0, sizeof *s);
     int code = data_parse_device(c->device, &s->device);
+    if (!code)
+        code = check_model_path(c->model);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)

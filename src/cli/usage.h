@@ -92,6 +92,7 @@ static const char USAGE_ESTIMATE[] =
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
+    "  --tokens X            days and terabytes written for a training of X tokens\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"
     "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
