@@ -18,6 +18,13 @@ __attribute__((constructor)) static void start(void)
     struct standin_options options = {
         .seed = number("ZINF_STANDIN_SEED", 0),
         .memory_bytes = (size_t)number("ZINF_STANDIN_MEMORY", 1u << 30),
+        .context_bytes = (size_t)number("ZINF_STANDIN_CONTEXT", 0),
+        .capability = (int)number("ZINF_STANDIN_CAPABILITY", 0),
+        .gpus = (int)number("ZINF_STANDIN_GPUS", 1),
+        .old_driver = number("ZINF_STANDIN_OLD_DRIVER", 0),
+        .no_pinning = number("ZINF_STANDIN_NO_PINNING", 0),
+        .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),
+        .no_algorithms = number("ZINF_STANDIN_NO_ALGORITHMS", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
     };
     standin_start(&options);
