@@ -43,7 +43,7 @@ if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
 # What runs the work is not instrumented for the thread sanitizer, and in what runs on a kernel's
 # threads calls and returns are not: it knows nothing of their stacks (tests/cuda_standin/order.h).
-check_LTLIBRARIES = libcuda_standin_hidden.la libcuda_standin.la
+check_LTLIBRARIES += libcuda_standin_hidden.la libcuda_standin.la
 libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 	tests/cuda_standin/standin.h tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
 	tests/cuda_standin/queue.c \

@@ -294,6 +294,18 @@ static float value_at(const void *data, cudaDataType type, int64_t i)
     return value;
 }
 
+/* Whether somebody has written all of a matrix that is read. */
+static void check_known(const char *what, const void *data, const struct standin_layout *l)
+{
+    size_t width = zinf_dtype_bytes(dtype_of(l->type));
+    for (int64_t j = 0; standin_watch && j < l->cols; j++)
+        if (!standin_watch->known((const char *)data + (size_t)(j * l->ld) * width,
+                                  (size_t)l->rows * width)) {
+            standin_break("a product reads of %s what nobody has written", what);
+            return;
+        }
+}
+
 /* A matrix as fp32 [rows of op][cols of op], row-major. */
 static float *unpack(const char *data, const struct standin_layout *l, bool transposed)
 {
@@ -309,6 +321,10 @@ static void run_product(void *payload)
 {
     struct product *p = payload;
     const int64_t m = p->shape.m, n = p->shape.n, k = p->shape.k;
+    check_known("A", p->a_data, &p->a);
+    check_known("B", p->b_data, &p->b);
+    if (p->beta != 0.0f)
+        check_known("C", p->c_data, &p->c);
     float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
     float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
     if (p->workspace_bytes) /* what it was lent is its own */
@@ -327,6 +343,10 @@ static void run_product(void *payload)
                 sum += value_at(p->op.bias, p->c.type, i);
             zinf_convert(to, dtype_of(p->c.type), &sum, ZINF_DTYPE_F32, 1);
         }
+    for (int64_t j = 0; standin_watch && j < n; j++)
+        standin_watch->written(p->c_data +
+                                   (size_t)(j * p->c.ld) * zinf_dtype_bytes(dtype_of(p->c.type)),
+                               (size_t)m * zinf_dtype_bytes(dtype_of(p->c.type)));
     free(a);
     free(b);
 }

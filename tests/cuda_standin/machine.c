@@ -80,6 +80,11 @@ bool standin_wait_fails(void)
     return fails(&waits_left);
 }
 
+bool standin_is_broken(void)
+{
+    return broken;
+}
+
 void standin_forgive(void)
 {
     STANDIN_CALL;

@@ -43,6 +43,8 @@ bool standin_registered(const void *base, size_t bytes)
     return inside(registered, 0, base, bytes);
 }
 
+const struct standin_watch *standin_watch;
+
 static void protect_all(int protection)
 {
     for (int i = 0; i < MAX_RANGES; i++)
@@ -71,8 +73,11 @@ static struct range *find(struct range *ranges, const void *base)
 void standin_memory_reset(const struct standin_options *options)
 {
     for (int i = 0; i < MAX_RANGES; i++)
-        if (allocations[i].base)
+        if (allocations[i].base) {
+            if (standin_watch)
+                standin_watch->freed(allocations[i].base);
             munmap(allocations[i].base, allocations[i].bytes);
+        }
     memset(allocations, 0, sizeof allocations);
     memset(registered, 0, sizeof registered);
     cap = options->memory_bytes ? options->memory_bytes : (size_t)256 << 20;
@@ -99,6 +104,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *slot = (struct range){base, bytes, standin_gpu()};
     taken[standin_gpu()] += bytes;
     standin_count_live(1);
+    if (standin_watch)
+        standin_watch->allocated(base, bytes);
     *out = base;
     return cudaSuccess;
 }
@@ -115,6 +122,8 @@ cudaError_t cudaFree(void *memory)
         return standin_fault(cudaErrorInvalidValue, "cudaFree of %p, which is no allocation",
                              memory);
     standin_run_all();
+    if (standin_watch)
+        standin_watch->freed(slot->base);
     munmap(slot->base, slot->bytes);
     taken[slot->gpu] -= slot->bytes;
     *slot = (struct range){NULL, 0, 0};

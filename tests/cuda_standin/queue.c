@@ -243,7 +243,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     stream = stream ? stream : &legacy;
     run_until(stream, NULL, 0);
     host_follows(stream);
-    return cudaSuccess;
+    return standin_is_broken() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
 /* ---- events ---- */

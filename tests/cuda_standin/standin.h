@@ -79,6 +79,15 @@ size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Whether all of it is device memory, or registered host memory. */
 bool standin_on_device(const void *base, size_t bytes);
 bool standin_registered(const void *base, size_t bytes);
+/* What happens to device memory, for who keeps a record of it (tests/ptx). */
+struct standin_watch {
+    void (*allocated)(void *base, size_t bytes);
+    void (*freed)(void *base);
+    void (*written)(const void *base, size_t bytes);
+    void (*copied)(const void *to, const void *from, size_t bytes);
+    bool (*known)(const void *base, size_t bytes); /* whether all of it was written */
+};
+extern const struct standin_watch *standin_watch; /* NULL: nobody */
 /* Device memory can be touched only between these. */
 void standin_memory_open(void);
 void standin_memory_close(void);
@@ -87,6 +96,7 @@ void standin_memory_reset(const struct standin_options *options);
 void standin_blocks_ran(uint64_t kernels);
 bool standin_launch_fails(void);
 bool standin_wait_fails(void);
+bool standin_is_broken(void); /* nothing runs any more */
 
 #ifdef __cplusplus
 }

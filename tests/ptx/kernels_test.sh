@@ -1,0 +1,6 @@
+#!/bin/sh
+# Every kernel of the compiled module against the host device.
+. "$SRCDIR/tests/ptx/suite.sh"
+suite 80 cuda_elementwise_test cuda_rows_test cuda_update_test cuda_matmul_test \
+    cuda_attention_test cuda_queues_test cuda_model_test
+finish
