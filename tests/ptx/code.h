@@ -89,6 +89,7 @@ struct ptx_kernel {
     unsigned *param_offsets, *param_sizes;
     char **param_names;
     struct ptx_counts counts;
+    ptx_exec *mutant; /* what a planted fault runs */
 };
 
 struct ptx_module {

@@ -43,7 +43,8 @@ check_DATA = tests/ptx/lib/libcublasLt.so.$(CUDA_MAJOR)
 tests/ptx/lib/libcublasLt.so.$(CUDA_MAJOR): tests/ptx/libcudart.la
 	$(AM_V_GEN)$(MKDIR_P) tests/ptx/lib && rm -f tests/ptx/lib/* && \
 	  ln -s ../.libs/libcudart.so.$(CUDA_MAJOR) tests/ptx/lib/libcudart.so.$(CUDA_MAJOR) && \
-	  ln -s libcudart.so.$(CUDA_MAJOR) $@
+	  echo "$(CUDA_GENCODE)" | tr ' ' '\n' | sed -n 's/.*code=compute_//p' \
+	    >tests/ptx/lib/generations && ln -s libcudart.so.$(CUDA_MAJOR) $@
 CLEANFILES += tests/ptx/exports.ver tests/ptx/lib/*
 
 TESTS += tests/ptx/kernels_test.sh tests/ptx/training_test.sh tests/ptx/mutations_test

@@ -1,12 +1,12 @@
 /* mutate: faults planted into translated kernels, to see that tests catch them; and the counters.
  */
-#include "code.h"
+#include "block.h"
 
 #include <string.h>
 
 static char word[128];
 static enum ptx_mutation wanted;
-static int wanted_nth, generation, planted;
+static int wanted_nth, generation, reached, places;
 
 void ptx_mutate(const char *in, enum ptx_mutation mutation, int nth)
 {
@@ -14,13 +14,18 @@ void ptx_mutate(const char *in, enum ptx_mutation mutation, int nth)
     strncat(word, in, sizeof word - 1);
     wanted = mutation;
     wanted_nth = nth;
-    planted = 0;
+    reached = places = 0;
     generation++;
 }
 
 int ptx_mutated(void)
 {
-    return planted;
+    return reached;
+}
+
+int ptx_mutation_places(void)
+{
+    return places;
 }
 
 int ptx_mutation_generation(void)
@@ -36,11 +41,6 @@ static bool begins(const struct ptx_instr *i, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
-static bool has(const struct ptx_instr *i, const char *what)
-{
-    return memmem(i->text, strcspn(i->text, ";"), what, strlen(what)) != NULL;
-}
-
 static bool fits(const struct ptx_instr *i)
 {
     switch (wanted) {
@@ -54,9 +54,6 @@ static bool fits(const struct ptx_instr *i)
         return begins(i, "mma");
     case PTX_SHIFT_SHUFFLE:
         return begins(i, "shfl");
-    case PTX_LOOSEN_BOUND:
-        return begins(i, "setp") &&
-               (has(i, ".lt.s64") || has(i, ".ge.s64") || has(i, ".ge.u64") || has(i, ".gt.s64"));
     case PTX_SHIFT_STORE:
         return begins(i, "st.global");
     default:
@@ -71,12 +68,10 @@ static void do_nothing(struct ptx_warp *w, const struct ptx_instr *i, uint32_t m
     (void)mask;
 }
 
-static ptx_exec *operation(const char *name)
+static void run_mutant(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
-    const struct ptx_lane_op *op = ptx_lane_ops();
-    while (op->name && strcmp(op->name, name))
-        op++;
-    return op->run;
+    reached++;
+    w->block->kernel->mutant(w, i, mask);
 }
 
 static void change(struct ptx_instr *i)
@@ -96,14 +91,8 @@ static void change(struct ptx_instr *i)
         i->a[0] = i->a[1];
         i->a[1] = row;
         break;
-    case PTX_SHIFT_SHUFFLE: /* the clamp's row as the lane or mask: 31 */
-        i->b[0] = i->c[0];
-        break;
-    case PTX_LOOSEN_BOUND:
-        i->run = has(i, ".lt.s64")   ? operation("setp.le.s64")
-                 : has(i, ".gt.s64") ? operation("setp.ge.s64")
-                 : has(i, ".ge.s64") ? operation("setp.gt.s64")
-                                     : operation("setp.gt.u64");
+    case PTX_SHIFT_SHUFFLE: /* lane 0, or its own value: threadIdx.z is 0 here */
+        i->b[0] = (PTX_TID + 2) * PTX_ROW;
         break;
     case PTX_SHIFT_STORE:
         i->imm += i->a_bytes * i->n;
@@ -121,6 +110,8 @@ void ptx_plant(struct ptx_kernel *kernel)
     for (int k = 0; k < kernel->n_code; k++)
         if (fits(&kernel->code[k]) && n++ == wanted_nth) {
             change(&kernel->code[k]);
-            planted++;
+            kernel->mutant = kernel->code[k].run;
+            kernel->code[k].run = run_mutant;
         }
+    places = n > places ? n : places;
 }

@@ -65,13 +65,14 @@ enum ptx_mutation {
     PTX_DROP_WAIT,      /* a wait for asynchronous copies */
     PTX_DROP_TRANSPOSE, /* ldmatrix without .trans */
     PTX_SWAP_WORDS,     /* the first two words of A in an mma */
-    PTX_SHIFT_SHUFFLE,  /* a shuffle from the lane beside the right one */
-    PTX_LOOSEN_BOUND,   /* a comparison < or >= of integers becomes <= or > */
+    PTX_SHIFT_SHUFFLE,  /* a shuffle from lane 0, or from itself */
     PTX_SHIFT_STORE,    /* a store to global memory goes one element further */
     PTX_MUTATIONS,
 };
 void ptx_mutate(const char *word, enum ptx_mutation mutation, int nth);
-/* How often the mutation was planted since. */
+/* How often a warp has run into the planted fault since. */
 int ptx_mutated(void);
+/* Places where it would fit in the last kernel that was translated with it. */
+int ptx_mutation_places(void);
 
 #endif

@@ -15,6 +15,13 @@ case_line() { # ok or not ok, name
     echo "$1 $count - $2"
 }
 
+# Generations that the module was built for, which PTX is there for.
+generations=$(cat "$BUILDDIR/tests/ptx/lib/generations")
+first_with_bf16=$(echo "$generations" | sed 's/[a-z]//' | awk '$1 >= 80' | sort -n | head -n 1)
+has_generation() {
+    echo "$generations" | grep -qx "$1"
+}
+
 # A program on a GPU of a capability. Whatever it skips is a failure: nothing may be missing here.
 suite() { # capability, program...
     ZINF_STANDIN_CAPABILITY=$1
