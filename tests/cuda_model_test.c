@@ -287,7 +287,10 @@ static struct zinf_model *open_model(void)
     cJSON *config = NULL;
     struct zinf_model *model = NULL;
     snprintf(path, sizeof path, "%s/tests/fixtures/gpt2_a/config.json", getenv("SRCDIR"));
-    CHECK(!zinf_json_read_file(path, 1 << 20, ZINF_JSON_STRICT, &config));
+    if (zinf_json_read_file(path, 1 << 20, ZINF_JSON_STRICT, &config)) {
+        printf("Bail out! %s\n", zinf_error());
+        exit(1);
+    }
     static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
     for (size_t i = 0; i < 3; i++)
         cJSON_ReplaceItemInObject(config, dropouts[i], cJSON_CreateNumber(0.1));
