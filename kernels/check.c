@@ -25,6 +25,9 @@ int check_norm(const struct zinf_norm *a, const char *operation)
     if (a->rows < 0 || a->cols < 1)
         return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows,
                          (ll)a->cols);
+    if (a->heads < 0 || a->ld < 0 || norm_ld(a) < norm_heads(a) * a->cols)
+        return zinf_fail(-EINVAL, "%s: %lld heads of %lld columns in rows %lld apart", operation,
+                         (ll)a->heads, (ll)a->cols, (ll)a->ld);
     if ((unsigned)a->kind > ZINF_NORM_RMS)
         return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
     if (a->beta_dx != 0.0f && a->beta_dx != 1.0f)
@@ -41,6 +44,9 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->n_heads % a->n_kv_heads)
         return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key heads evenly", operation,
                          (ll)a->n_heads, (ll)a->n_kv_heads);
+    if (a->window < 0 || (a->window && !a->causal))
+        return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
+                         operation, (ll)a->window, a->causal ? "" : " without a causal mask");
     return check_dropout(&a->dropout, operation);
 }
 
@@ -49,6 +55,28 @@ int check_activation(enum zinf_activation kind)
     if ((unsigned)kind <= ZINF_ACTIVATION_RELU)
         return 0;
     return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
+}
+
+int check_gated(const struct zinf_gated *a, const char *operation)
+{
+    if (a->rows < 0 || a->cols < 1)
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows,
+                         (ll)a->cols);
+    return check_activation(a->kind);
+}
+
+int check_rope(const struct zinf_rope *a)
+{
+    if (a->rows < 0 || a->n_heads < 1 || a->head_dim < 1 || a->ld < a->n_heads * a->head_dim)
+        return zinf_fail(-EINVAL, "rope: %lld rows %lld apart of %lld heads of size %lld",
+                         (ll)a->rows, (ll)a->ld, (ll)a->n_heads, (ll)a->head_dim);
+    if (a->rotary_dims < 2 || a->rotary_dims % 2 || a->rotary_dims > a->head_dim ||
+        a->rotary_dims / 2 > ZINF_ROPE_MAX_PAIRS)
+        return zinf_fail(-EINVAL,
+                         "rope: %lld rotary dimensions in heads of size %lld: give an even number "
+                         "from 2 to %d and not above the head's size",
+                         (ll)a->rotary_dims, (ll)a->head_dim, 2 * ZINF_ROPE_MAX_PAIRS);
+    return 0;
 }
 
 int check_embedding(const struct zinf_embedding *a, const char *operation)

@@ -5,10 +5,22 @@
 
 #include "kernels/kernels.h"
 
+/* A norm's heads in a row and elements from row to row, where 0 stands for the plain case. */
+static inline int64_t norm_heads(const struct zinf_norm *args)
+{
+    return args->heads ? args->heads : 1;
+}
+static inline int64_t norm_ld(const struct zinf_norm *args)
+{
+    return args->ld ? args->ld : norm_heads(args) * args->cols;
+}
+
 int check_matmul(const struct zinf_matmul *args);
 int check_norm(const struct zinf_norm *args, const char *operation);
 int check_attention(const struct zinf_attention *args, const char *operation);
 int check_activation(enum zinf_activation kind);
+int check_gated(const struct zinf_gated *args, const char *operation);
+int check_rope(const struct zinf_rope *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
 /* tile: logits are looked at, not only rows */
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);

@@ -110,6 +110,11 @@ int host_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enu
 int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
 
+int host_gated_forward(struct zinf_queue *q, const struct zinf_gated *args);
+int host_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
+
+int host_rope(struct zinf_queue *q, const struct zinf_rope *args);
+
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 

@@ -1,4 +1,5 @@
-/* host_activation: pointwise functions of the feed-forward part and their gradients. */
+/* host_activation: pointwise functions of the feed-forward part, plain and gated, and their
+ * gradients. */
 #include "kernels/host.h"
 
 static void forward_slice(const struct host_simd *simd, enum zinf_activation kind,
@@ -66,4 +67,72 @@ int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
     for (int slice = 0; slice < n_slices; slice++)
         backward_slice(q->device->simd, &gradient, host_slice(n, HOST_CHUNK, slice, n_slices));
     return 0;
+}
+
+/* ---- gated units ---- */
+
+typedef void gated_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
+                         int64_t column, size_t n);
+
+static void forward_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
+                          int64_t column, size_t n)
+{
+    float gate_buffer[HOST_CHUNK], up_buffer[HOST_CHUNK];
+    uint64_t at = (uint64_t)(row * 2 * a->cols + column), y_at = (uint64_t)(row * a->cols + column);
+    const float *gate = host_read(simd, gate_buffer, a->x, a->dtype, at, n);
+    const float *up = host_read(simd, up_buffer, a->x, a->dtype, at + (uint64_t)a->cols, n);
+    float *y = host_target(gate_buffer, a->y, a->dtype, y_at);
+    simd->gated(a->kind, y, gate, up, n);
+    host_write(simd, y, a->y, a->dtype, y_at, n);
+}
+
+static void backward_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
+                           int64_t column, size_t n)
+{
+    float gate_buffer[HOST_CHUNK], up_buffer[HOST_CHUNK], dy_buffer[HOST_CHUNK];
+    uint64_t at = (uint64_t)(row * 2 * a->cols + column), up_at = at + (uint64_t)a->cols;
+    uint64_t y_at = (uint64_t)(row * a->cols + column);
+    struct host_gated units = {
+        .gate = host_read(simd, gate_buffer, a->x, a->dtype, at, n),
+        .up = host_read(simd, up_buffer, a->x, a->dtype, up_at, n),
+        .dy = host_read(simd, dy_buffer, a->dy, a->dtype, y_at, n),
+        .d_gate = host_target(gate_buffer, a->dx, a->dtype, at),
+        .d_up = host_target(up_buffer, a->dx, a->dtype, up_at),
+        .y = a->y_out ? host_target(dy_buffer, a->y_out, a->dtype, y_at) : dy_buffer,
+    };
+    simd->gated_gradient(a->kind, &units, n);
+    host_write(simd, units.d_gate, a->dx, a->dtype, at, n);
+    host_write(simd, units.d_up, a->dx, a->dtype, up_at, n);
+    if (a->y_out)
+        host_write(simd, units.y, a->y_out, a->dtype, y_at, n);
+}
+
+static int run_gated(struct zinf_queue *q, const struct zinf_gated *args, gated_chunk *run,
+                     const char *operation)
+{
+    int code = check_gated(args, operation);
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            for (int64_t c = 0; c < args->cols; c += HOST_CHUNK) {
+                int64_t left = args->cols - c;
+                run(q->device->simd, args, (int64_t)i, c,
+                    left < HOST_CHUNK ? (size_t)left : (size_t)HOST_CHUNK);
+            }
+    }
+    return 0;
+}
+
+int host_gated_forward(struct zinf_queue *q, const struct zinf_gated *args)
+{
+    return run_gated(q, args, forward_chunk, "gated_forward");
+}
+
+int host_gated_backward(struct zinf_queue *q, const struct zinf_gated *args)
+{
+    return run_gated(q, args, backward_chunk, "gated_backward");
 }

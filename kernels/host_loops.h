@@ -131,6 +131,26 @@ static inline float relu_f32(float x, float *slope)
             y[i] = value;                                                                          \
             dx[i] = gradient;                                                                      \
         }                                                                                          \
+    }                                                                                              \
+    static void name##_gated_loop(float *y, const float *gate, const float *up, size_t n)          \
+    {                                                                                              \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
+        {                                                                                          \
+            float slope;                                                                           \
+            y[i] = name##_f32(gate[i], &slope) * up[i];                                            \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_gated_gradient_loop(const struct host_gated *g, size_t n)                   \
+    {                                                                                              \
+        const float *gate = g->gate, *up = g->up, *dy = g->dy;                                     \
+        float *d_gate = g->d_gate, *d_up = g->d_up, *y = g->y;                                     \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
+        {                                                                                          \
+            float slope, value = name##_f32(gate[i], &slope), above = up[i], gradient = dy[i];     \
+            d_gate[i] = gradient * above * slope;                                                  \
+            d_up[i] = gradient * value;                                                            \
+            y[i] = value * above;                                                                  \
+        }                                                                                          \
     }
 ACTIVATION_LOOPS(gelu_tanh)
 ACTIVATION_LOOPS(gelu_erf)
@@ -167,6 +187,75 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         both[kind](dx, y, dy, x, n);
     else
         loops[kind](dx, dy, x, n);
+}
+
+static void loop_gated(enum zinf_activation kind, float *y, const float *gate, const float *up,
+                       size_t n)
+{
+    static void (*const loops[])(float *, const float *, const float *, size_t) = {
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_gated_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gated_loop,
+        [ZINF_ACTIVATION_SILU] = silu_gated_loop,
+        [ZINF_ACTIVATION_RELU] = relu_gated_loop,
+    };
+    loops[kind](y, gate, up, n);
+}
+
+static void loop_gated_gradient(enum zinf_activation kind, const struct host_gated *g, size_t n)
+{
+    static void (*const loops[])(const struct host_gated *, size_t) = {
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_gated_gradient_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gated_gradient_loop,
+        [ZINF_ACTIVATION_SILU] = silu_gated_gradient_loop,
+        [ZINF_ACTIVATION_RELU] = relu_gated_gradient_loop,
+    };
+    loops[kind](g, n);
+}
+
+/* ---- rotary position embedding ---- */
+
+static inline void rotate_pairs(float *x, const float *cos, const float *sin, size_t n,
+                                bool interleaved)
+{
+    if (interleaved) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float a = x[2 * i], b = x[2 * i + 1];
+            x[2 * i] = a * cos[i] - b * sin[i];
+            x[2 * i + 1] = b * cos[i] + a * sin[i];
+        }
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float a = x[i], b = x[i + n];
+            x[i] = a * cos[i] - b * sin[i];
+            x[i + n] = b * cos[i] + a * sin[i];
+        }
+    }
+}
+
+/* The angles of a row are the same for all its heads. */
+static void loop_rope_row(const struct zinf_rope *a, int64_t row)
+{
+    float cos[ZINF_ROPE_MAX_PAIRS], sin[ZINF_ROPE_MAX_PAIRS], buffer[2 * ZINF_ROPE_MAX_PAIRS];
+    const size_t n_pairs = (size_t)a->rotary_dims / 2, width = zinf_dtype_bytes(a->dtype);
+    const float position = (float)a->positions[row], sin_scale = a->backward ? -a->scale : a->scale;
+#pragma omp simd
+    for (size_t i = 0; i < n_pairs; i++) {
+        sin_cos_f32(position * a->inv_freq[i], &sin[i], &cos[i]);
+        cos[i] *= a->scale;
+        sin[i] *= sin_scale;
+    }
+    char *head = (char *)a->x + (size_t)(row * a->ld) * width;
+    for (int64_t h = 0; h < a->n_heads; h++, head += (size_t)a->head_dim * width) {
+        if (a->dtype == ZINF_DTYPE_F32) {
+            rotate_pairs((float *)(void *)head, cos, sin, n_pairs, a->interleaved);
+            continue;
+        }
+        loop_to_f32(buffer, head, a->dtype, 2 * n_pairs);
+        rotate_pairs(buffer, cos, sin, n_pairs, a->interleaved);
+        loop_from_f32(head, a->dtype, buffer, 2 * n_pairs);
+    }
 }
 
 /* ---- rows: sums, norms, softmax ---- */

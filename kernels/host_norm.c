@@ -1,7 +1,8 @@
 /*
  * host_norm: LayerNorm and RMSNorm. Two passes for the variance (mean first, then centred
- * squares), as one pass loses it when the mean is large. Each slice of rows sums its own dw and
- * db in the workspace; slices are then added in order.
+ * squares), as one pass loses it when the mean is large. What is normalised by itself, a row or one
+ * head of it, is a unit here; each slice of units sums its own dw and db in the workspace; slices
+ * are then added in order.
  */
 #include "kernels/host.h"
 
@@ -12,12 +13,24 @@ static size_t chunk_at(int64_t column, int64_t cols)
     return cols - column < HOST_CHUNK ? (size_t)(cols - column) : HOST_CHUNK;
 }
 
+static uint64_t unit_count(const struct zinf_norm *a)
+{
+    return (uint64_t)a->rows * (uint64_t)norm_heads(a);
+}
+
+/* The first element of a unit. */
+static uint64_t unit_at(const struct zinf_norm *a, int64_t unit)
+{
+    int64_t heads = norm_heads(a);
+    return (uint64_t)(unit / heads * norm_ld(a) + unit % heads * a->cols);
+}
+
 /* ---- forward ---- */
 
-static void statistics(const struct host_simd *simd, const struct zinf_norm *a, int64_t row)
+static void statistics(const struct host_simd *simd, const struct zinf_norm *a, int64_t unit)
 {
     float buffer[HOST_CHUNK];
-    uint64_t start = (uint64_t)(row * a->cols);
+    uint64_t start = unit_at(a, unit);
     double sum = 0.0, squares = 0.0, mean = 0.0;
     if (a->kind == ZINF_NORM_LAYER) {
         for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
@@ -32,24 +45,25 @@ static void statistics(const struct host_simd *simd, const struct zinf_norm *a, 
         squares += simd->sum_squares(x, (float)mean, n);
     }
     if (a->kind == ZINF_NORM_LAYER)
-        a->mean[row] = (float)mean;
-    a->rstd[row] = (float)(1.0 / sqrt(squares / (double)a->cols + (double)a->eps));
+        a->mean[unit] = (float)mean;
+    a->rstd[unit] = (float)(1.0 / sqrt(squares / (double)a->cols + (double)a->eps));
 }
 
-static void forward_row(const struct host_simd *simd, const struct zinf_norm *a, int64_t row)
+static void forward_unit(const struct host_simd *simd, const struct zinf_norm *a, int64_t unit)
 {
     float x[HOST_CHUNK], w[HOST_CHUNK], b[HOST_CHUNK];
-    statistics(simd, a, row);
+    uint64_t start = unit_at(a, unit);
+    statistics(simd, a, unit);
     for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
         size_t n = chunk_at(c, a->cols);
-        uint64_t at = (uint64_t)(row * a->cols + c);
+        uint64_t at = start + (uint64_t)c;
         struct host_norm_row chunk = {
             .x = host_read(simd, x, a->x, a->dtype, at, n),
             .w = host_read(simd, w, a->w, a->dtype, (uint64_t)c, n),
             .b = a->b ? host_read(simd, b, a->b, a->dtype, (uint64_t)c, n) : NULL,
             .y = host_target(x, a->y, a->dtype, at),
-            .mean = a->kind == ZINF_NORM_LAYER ? a->mean[row] : 0.0f,
-            .rstd = a->rstd[row],
+            .mean = a->kind == ZINF_NORM_LAYER ? a->mean[unit] : 0.0f,
+            .rstd = a->rstd[unit],
         };
         simd->norm(&chunk, n);
         host_write(simd, chunk.y, a->y, a->dtype, at, n);
@@ -61,12 +75,13 @@ int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
     int code = check_norm(args, "norm_forward");
     if (code)
         return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
+    const uint64_t n_units = unit_count(args);
+    int n_slices = host_slices(q->device, n_units * (uint64_t)args->cols);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        struct host_range range = host_slice(n_units, 1, slice, n_slices);
         for (uint64_t i = 0; i < range.count; i++)
-            forward_row(q->device->simd, args, (int64_t)(range.first + i));
+            forward_unit(q->device->simd, args, (int64_t)(range.first + i));
     }
     return 0;
 }
@@ -78,36 +93,36 @@ uint64_t host_norm_workspace(struct zinf_device *device, const struct zinf_norm 
     return (uint64_t)device->n_threads * 2 * (uint64_t)args->cols * sizeof(float);
 }
 
-/* One chunk of a row's inputs, converted where they are not fp32. */
+/* One chunk of a unit's inputs, converted where they are not fp32. */
 static struct host_norm_row backward_chunk(const struct host_simd *simd, const struct zinf_norm *a,
-                                           int64_t row, int64_t c, float buffers[3][HOST_CHUNK])
+                                           int64_t unit, int64_t c, float buffers[3][HOST_CHUNK])
 {
     size_t n = chunk_at(c, a->cols);
-    uint64_t at = (uint64_t)(row * a->cols + c);
+    uint64_t at = unit_at(a, unit) + (uint64_t)c;
     return (struct host_norm_row){
         .x = host_read(simd, buffers[0], a->x, a->dtype, at, n),
         .w = host_read(simd, buffers[1], a->w, a->dtype, (uint64_t)c, n),
         .dy = host_read(simd, buffers[2], a->dy, a->dtype, at, n),
-        .mean = a->kind == ZINF_NORM_LAYER ? a->mean[row] : 0.0f,
-        .rstd = a->rstd[row],
+        .mean = a->kind == ZINF_NORM_LAYER ? a->mean[unit] : 0.0f,
+        .rstd = a->rstd[unit],
     };
 }
 
-static void backward_row(const struct host_simd *simd, const struct zinf_norm *a, int64_t row,
-                         float *dw, float *db)
+static void backward_unit(const struct host_simd *simd, const struct zinf_norm *a, int64_t unit,
+                          float *dw, float *db)
 {
     float buffers[3][HOST_CHUNK], dx_buffer[HOST_CHUNK], sum_g, sum_gx;
     double total_g = 0.0, total_gx = 0.0;
     for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
-        struct host_norm_row chunk = backward_chunk(simd, a, row, c, buffers);
+        struct host_norm_row chunk = backward_chunk(simd, a, unit, c, buffers);
         simd->norm_sums(&chunk, chunk_at(c, a->cols), &sum_g, &sum_gx);
         total_g += sum_g;
         total_gx += sum_gx;
     }
     for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
         size_t n = chunk_at(c, a->cols);
-        uint64_t at = (uint64_t)(row * a->cols + c);
-        struct host_norm_row chunk = backward_chunk(simd, a, row, c, buffers);
+        uint64_t at = unit_at(a, unit) + (uint64_t)c;
+        struct host_norm_row chunk = backward_chunk(simd, a, unit, c, buffers);
         chunk.mean_g = a->kind == ZINF_NORM_LAYER ? (float)(total_g / (double)a->cols) : 0.0f;
         chunk.mean_gx = (float)(total_gx / (double)a->cols);
         chunk.add_dx = a->beta_dx != 0.0f;
@@ -132,14 +147,15 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
                                "norm_backward");
     if (code)
         return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * cols);
+    const uint64_t n_units = unit_count(args);
+    int n_slices = host_slices(q->device, n_units * cols);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        struct host_range range = host_slice(n_units, 1, slice, n_slices);
         float *dw = partial + (size_t)slice * 2 * cols, *db = dw + cols;
         memset(dw, 0, 2 * cols * sizeof *dw);
         for (uint64_t i = 0; i < range.count; i++)
-            backward_row(simd, args, (int64_t)(range.first + i), dw, db);
+            backward_unit(simd, args, (int64_t)(range.first + i), dw, db);
     }
     memcpy(args->dw, partial, cols * sizeof *args->dw);
     if (args->db)

@@ -17,6 +17,12 @@ struct host_norm_row {
     bool add_dx;
 };
 
+/* Gated units and their gradients; y may be dy, d_gate gate and d_up up. */
+struct host_gated {
+    const float *gate, *up, *dy;
+    float *d_gate, *d_up, *y;
+};
+
 struct host_simd {
     enum zinf_isa isa;
     void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
@@ -30,6 +36,10 @@ struct host_simd {
     /* y may be NULL */
     void (*activation_gradient)(enum zinf_activation kind, float *dx, float *y, const float *dy,
                                 const float *x, size_t n);
+    void (*gated)(enum zinf_activation kind, float *y, const float *gate, const float *up,
+                  size_t n);
+    void (*gated_gradient)(enum zinf_activation kind, const struct host_gated *units, size_t n);
+    void (*rope_row)(const struct zinf_rope *args, int64_t row);
     float (*sum)(const float *x, size_t n);
     float (*sum_squares)(const float *x, float mean, size_t n); /* of x - mean */
     void (*norm)(const struct host_norm_row *row, size_t n);

@@ -156,6 +156,7 @@ struct tile {
     int64_t i, n_rows; /* query rows */
     int64_t j, n_keys; /* keys; those at or after n_keys are padding */
     bool causal;
+    int64_t window; /* as in zinf_attention */
 };
 
 static inline int64_t min_i64(int64_t a, int64_t b)
@@ -163,11 +164,34 @@ static inline int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Keys of the tile that row may see; the rest of its scores is masked. */
-static inline int64_t visible_keys(const struct tile *tile, int64_t row)
+/* Keys of the tile that a row may see, [first, end); the rest of its scores is masked. */
+struct visible {
+    int64_t first, end;
+};
+
+static inline struct visible visible_keys(const struct tile *tile, int64_t row)
 {
-    int64_t n = tile->causal ? min_i64(tile->n_keys, tile->i + row + 1 - tile->j) : tile->n_keys;
-    return n > 0 ? n : 0;
+    const int64_t up_to = tile->i + row + 1 - tile->j;
+    int64_t end = tile->causal ? min_i64(tile->n_keys, up_to) : tile->n_keys;
+    int64_t first = tile->window && up_to > tile->window ? up_to - tile->window : 0;
+    return first < end ? (struct visible){first, end} : (struct visible){0, 0};
+}
+
+/* The masked scores of a row become -infinity. */
+static inline void mask_row(float *scores, struct visible visible)
+{
+    for (int64_t j = 0; j < visible.first; j++)
+        scores[j] = -INFINITY;
+    for (int64_t j = visible.end; j < HOST_TILE_KEYS; j++)
+        scores[j] = -INFINITY;
+}
+
+/* The tile of keys that holds the first one that row i sees. */
+static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
+{
+    return args->window && i >= args->window
+               ? (i + 1 - args->window) / HOST_TILE_KEYS * HOST_TILE_KEYS
+               : 0;
 }
 
 /* Dropout factors of one tile row: element ((b n_heads + h) seq + i) seq + j. */
@@ -182,16 +206,15 @@ static void tile_factors(float *factors, const struct zinf_attention *args, int6
 }
 
 /* One row of scores becomes exp(score - max); out's row follows the running maximum. */
-static void softmax_row(float *scores, int64_t visible, float *max, float *sum, float *out,
+static void softmax_row(float *scores, struct visible visible, float *max, float *sum, float *out,
                         int64_t width)
 {
     float top = *max, total = 0.0f;
-    for (int64_t j = visible; j < HOST_TILE_KEYS; j++)
-        scores[j] = -INFINITY;
-    if (!visible) {
+    if (visible.first == visible.end) {
         memset(scores, 0, HOST_TILE_KEYS * sizeof *scores);
         return;
     }
+    mask_row(scores, visible);
 #pragma omp simd reduction(max : top)
     for (int j = 0; j < HOST_TILE_KEYS; j++)
         top = scores[j] > top ? scores[j] : top;
@@ -229,8 +252,9 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
         sum[r] = 0.0f;
     }
     memset(s->out, 0, (size_t)(HOST_TILE_ROWS * width) * sizeof *s->out);
-    for (int64_t j = 0; j < end; j += HOST_TILE_KEYS) {
-        struct tile tile = {i, n_rows, j, min_i64(HOST_TILE_KEYS, seq - j), args->causal};
+    for (int64_t j = first_tile(args, i); j < end; j += HOST_TILE_KEYS) {
+        struct tile tile = {i,           n_rows, j, min_i64(HOST_TILE_KEYS, seq - j), args->causal,
+                            args->window};
         struct product qk = {s->scores,      s->query,       s->keys + j * args->head_dim,
                              HOST_TILE_KEYS, width,          1,
                              HOST_TILE_KEYS, args->head_dim, false};
@@ -304,11 +328,10 @@ struct backward_scratch {
 };
 
 /* Scores and dP of a tile become P (with dropout) and dS in place. */
-static void gradient_row(float *p, float *dp, const float *factors, int64_t visible, float lse,
-                         float delta)
+static void gradient_row(float *p, float *dp, const float *factors, struct visible visible,
+                         float lse, float delta)
 {
-    for (int64_t j = visible; j < HOST_TILE_KEYS; j++)
-        p[j] = -INFINITY;
+    mask_row(p, visible);
     if (factors) {
 #pragma omp simd
         for (int j = 0; j < HOST_TILE_KEYS; j++) {
@@ -386,9 +409,14 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
         transpose_keys(s->value_t, s->key, args->head_dim, width);
         pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
         transpose_keys(s->key_t, s->key, args->head_dim, width);
-        /* rows above the diagonal see none of these keys; HOST_TILE_KEYS is a multiple of ROWS */
-        for (int64_t i = args->causal ? j : 0; i < seq; i += HOST_TILE_ROWS) {
-            struct tile tile = {i, min_i64(HOST_TILE_ROWS, seq - i), j, n_keys, args->causal};
+        /* rows above the diagonal see none of these keys; HOST_TILE_KEYS is a multiple of ROWS;
+         * nor do those that are a window behind the last one */
+        const int64_t end = args->window && args->window < seq - j - n_keys + 1
+                                ? j + n_keys - 1 + args->window
+                                : seq;
+        for (int64_t i = args->causal ? j : 0; i < end; i += HOST_TILE_ROWS) {
+            struct tile tile = {
+                i, min_i64(HOST_TILE_ROWS, seq - i), j, n_keys, args->causal, args->window};
             backward_tile(args, b, head, &tile, s);
         }
     }

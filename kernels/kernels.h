@@ -55,19 +55,25 @@ enum zinf_norm_kind {
     ZINF_NORM_LAYER, /* y = (x - mean) * rstd * w + b, biased variance; Ba et al., 1607.06450 */
     ZINF_NORM_RMS,   /* y = x * rstd * w; Zhang & Sennrich, 1910.07467 */
 };
+/* The formula is fp32 to its end and y is rounded once; Hugging Face's LLaMA rounds x * rstd to
+ * the activations' type before w. A row of x, y, dy and dx may hold several heads, each normalised
+ * by itself with the same w: the queries, or the keys, inside a row of qkv (Qwen3). What lies
+ * between the heads of two rows is neither read nor written. */
 struct zinf_norm {
     enum zinf_norm_kind kind;
     enum zinf_dtype dtype; /* of x, y, w, b, dy, dx */
     int64_t rows, cols;
+    int64_t heads; /* of cols elements at the head of a row; 0: 1 */
+    int64_t ld;    /* elements from row to row; 0: heads * cols */
     float eps;
-    const void *x, *w, *b; /* [rows][cols], [cols], [cols] or NULL */
-    void *y;               /* forward; backward ignores it */
-    float *mean, *rstd;    /* [rows]; written forward, read backward; mean unused for RMS */
+    const void *x, *w, *b; /* [rows][ld], [cols], [cols] or NULL */
+    void *y;               /* [rows][ld], may be x; forward; backward ignores it */
+    float *mean, *rstd;    /* [rows][heads]; written forward, read backward; mean unused for RMS */
     /* backward only */
-    const void *dy; /* [rows][cols] */
-    void *dx;       /* [rows][cols]; dx = beta_dx * dx + gradient */
+    const void *dy; /* [rows][ld] */
+    void *dx;       /* [rows][ld], may be dy; dx = beta_dx * dx + gradient */
     float beta_dx;  /* 0 or 1 */
-    float *dw, *db; /* [cols] fp32, overwritten; db NULL if no b */
+    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; db NULL if no b */
 };
 
 enum zinf_activation {
@@ -77,13 +83,50 @@ enum zinf_activation {
     ZINF_ACTIVATION_RELU,
 };
 
+/* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
+ * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). */
+struct zinf_gated {
+    enum zinf_activation kind; /* f */
+    enum zinf_dtype dtype;     /* of x, y, dy, dx, y_out */
+    int64_t rows, cols;
+    const void *x; /* [rows][2 cols]: a row's gate, then its up */
+    void *y;       /* [rows][cols], none of x's memory; forward; backward ignores it */
+    /* backward only */
+    const void *dy; /* [rows][cols] */
+    void *dx;       /* [rows][2 cols]: d_gate, d_up; overwritten; may be x */
+    void *y_out;    /* [rows][cols] or NULL: receives y again; may be dy */
+};
+
+/* Rotary position embedding in place (Su et al., arXiv 2104.09864). The first rotary_dims elements
+ * of a head are rotary_dims / 2 pairs; pair i of row r turns by positions[r] * inv_freq[i]:
+ *     (a, b) becomes scale * (a cos - b sin, b cos + a sin)
+ * in fp32, angle and all. The elements behind them stay as they are. Queries and keys, next to
+ * each other in a row of qkv, are turned by one call. Backward is the transpose: the same with
+ * -sin. */
+struct zinf_rope {
+    enum zinf_dtype dtype;
+    int64_t rows, n_heads, head_dim;
+    int64_t ld;          /* elements from row to row, at least n_heads * head_dim */
+    int64_t rotary_dims; /* even, at most head_dim and 2 ZINF_ROPE_MAX_PAIRS */
+    bool interleaved;    /* pairs are (2i, 2i + 1), else (i, i + rotary_dims / 2) */
+    bool backward;
+    const int32_t *positions; /* [rows] on the device */
+    const float *inv_freq;    /* [rotary_dims / 2] in the caller's memory on every device, read
+                               * before the call returns */
+    float scale;              /* 1, or what a scaled embedding (YaRN) asks for */
+    void *x;                  /* [rows][ld] */
+};
+#define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
+
 /* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
  * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. */
 struct zinf_attention {
     enum zinf_dtype dtype;
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
     bool causal;
-    float scale; /* scores are scale * q.k */
+    int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
+                     * 2310.06825); 0: all; causal only */
+    float scale;    /* scores are scale * q.k */
     struct zinf_dropout
         dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
     const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
@@ -197,6 +240,9 @@ struct zinf_device_ops {
     int (*activation_backward)(struct zinf_queue *q, enum zinf_activation kind,
                                enum zinf_dtype dtype, void *dx, const void *dy, const void *x,
                                void *y_out, uint64_t n);
+    int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
+    int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
+    int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
     /* y = dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);
@@ -250,6 +296,10 @@ int zinf_device_create(struct zinf_device **out, const struct zinf_device_option
 void zinf_device_destroy(struct zinf_device *device);
 /* Takes the arena: exactly bytes, once. */
 int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes);
+/* Host memory that a library takes by itself for this product, outside of every arena, and keeps.
+ */
+uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
+                                   const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
 

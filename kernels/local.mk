@@ -3,6 +3,7 @@ libcore_la_SOURCES += kernels/kernels.h kernels/check.h kernels/check.c kernels/
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_table.h kernels/host_queue.c \
 	kernels/host_gemm.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
+	kernels/host_rope.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h
 
@@ -27,7 +28,8 @@ libcore_la_LIBADD += libkernels_avx512.la
 endif
 
 KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test \
-	tests/kernels_elementwise_test tests/kernels_rows_test
+	tests/kernels_elementwise_test tests/kernels_norm_test \
+	tests/kernels_rows_test tests/kernels_rope_test
 check_PROGRAMS += $(KERNELS_TESTS)
 TESTS += $(KERNELS_TESTS)
 EXTRA_DIST += tests/kernels_testing.h
@@ -43,6 +45,12 @@ tests_kernels_elementwise_test_LDADD = $(TEST_LDADD)
 tests_kernels_rows_test_SOURCES = tests/kernels_rows_test.c
 tests_kernels_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_rows_test_LDADD = $(TEST_LDADD)
+tests_kernels_norm_test_SOURCES = tests/kernels_norm_test.c
+tests_kernels_norm_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_norm_test_LDADD = $(TEST_LDADD)
+tests_kernels_rope_test_SOURCES = tests/kernels_rope_test.c
+tests_kernels_rope_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_rope_test_LDADD = $(TEST_LDADD)
 
 noinst_PROGRAMS += tests/bench/matmul_bench tests/bench/kernels_bench
 tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c

@@ -17,7 +17,7 @@ static bool near(double a, double b)
 
 static void make_program(struct zinf_program *program)
 {
-    struct zinf_op product = {.lane = ZINF_LANE_DEVICE, .kind = OP_BLOCK, .flops = FLOPS};
+    struct zinf_op product = {.lane = ZINF_LANE_DEVICE, .kind = OP_STAGES, .flops = FLOPS};
     struct zinf_op update = {.lane = ZINF_LANE_HOST, .kind = OP_UPDATE, .bytes = BYTES};
     struct zinf_uses none = {0};
     CHECK(!zinf_program_init(program, "both"));
@@ -31,9 +31,9 @@ static void step(struct zinf_trainer *t, double product, double update)
 {
     struct zinf_lane_times times = {0};
     trainer_measure_begin(t);
-    trainer_measured(t, &t->gradients.ops[0], product);
-    trainer_measured(t, &t->gradients.ops[1], update);
-    t->ran[0] = &t->gradients;
+    trainer_measured(t, &t->plan.gradients.ops[0], product);
+    trainer_measured(t, &t->plan.gradients.ops[1], update);
+    t->ran[0] = &t->plan.gradients;
     t->n_ran = 1;
     t->step++;
     CHECKF(!trainer_calibrate(t, &times), "%s", zinf_error());
@@ -44,19 +44,20 @@ static void begin(struct zinf_trainer *t, struct zinf_device *device)
 {
     memset(t, 0, sizeof *t);
     *device = (struct zinf_device){.host_addressable = true, .n_threads = 2};
-    t->device = device;
-    t->schedule = SCHEDULE_PREFETCH;
+    t->plan.setup = &t->setup;
+    t->setup.device = device;
+    t->plan.schedule = SCHEDULE_PREFETCH;
     t->n_calibrated = 2;
-    make_program(&t->gradients);
-    t->rates.seconds[OP_BLOCK] = 1 / FLOPS;
-    t->rates.seconds[OP_UPDATE] = 1.0 / BYTES;
-    trainer_cost_again(t, &t->gradients);
+    make_program(&t->plan.gradients);
+    t->plan.rates.seconds[OP_STAGES] = 1 / FLOPS;
+    t->plan.rates.seconds[OP_UPDATE] = 1.0 / BYTES;
+    plan_cost_again(&t->plan, &t->plan.gradients);
 }
 
 static void check_rates(const struct zinf_trainer *t, double product, double update)
 {
-    const double *seconds = t->rates.seconds;
-    CHECKF(near(seconds[OP_BLOCK] * FLOPS, product), "product: %g", seconds[OP_BLOCK] * FLOPS);
+    const double *seconds = t->plan.rates.seconds;
+    CHECKF(near(seconds[OP_STAGES] * FLOPS, product), "product: %g", seconds[OP_STAGES] * FLOPS);
     CHECKF(near(seconds[OP_UPDATE] * BYTES, update), "update: %g", seconds[OP_UPDATE] * BYTES);
 }
 
@@ -67,8 +68,8 @@ static void test_a_step_as_simulated_changes_nothing(void)
     begin(&t, &device);
     step(&t, 2, 2);
     check_rates(&t, 1, 1);
-    CHECKF(near(t.predicted_seconds, 2), "predicted %g", t.predicted_seconds);
-    zinf_program_fini(&t.gradients);
+    CHECKF(near(t.plan.predicted_seconds, 2), "predicted %g", t.plan.predicted_seconds);
+    zinf_program_fini(&t.plan.gradients);
 }
 
 /* The first step counts whole; each of the later ones moves the logarithm by 0.4 of what it says,
@@ -86,7 +87,7 @@ static void test_what_a_step_weighs(void)
     check_rates(&t, 2 * pow(2, 0.4), 2 * pow(2, 0.4));
     step(&t, 1000, 1000);
     check_rates(&t, 2 * pow(8, 0.4), 2 * pow(8, 0.4));
-    zinf_program_fini(&t.gradients);
+    zinf_program_fini(&t.plan.gradients);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
  */
 #include "checkpoint_support.h"
 
-#include "train/output.h"
+#include "train/save/output.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  */
 #include "checkpoint_support.h"
 
-#include "train/output.h"
+#include "train/save/output.h"
 
 /* Of the 81 pairs each number type takes a third, and together they take all; with ZINF_TEST_ALL
  * each takes all. */

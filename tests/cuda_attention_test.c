@@ -1,11 +1,12 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
- * causal and not, dropout, lengths around the tiles. */
+ * causal and not, windows, dropout, lengths around the tiles. */
 #include "cuda_twin.h"
 
 struct shape {
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
     bool causal;
     float dropout;
+    int64_t window;
 };
 
 struct attention_pairs {
@@ -21,9 +22,11 @@ static void attention_side(struct zinf_attention *a, const struct attention_pair
     a->d_qkv = at(&p->d_qkv, side);
 }
 
-/* Runs it again: the same bits, whatever else the GPU does. */
+/* Runs it again, and without a window with one that hides nothing: the same bits. */
 static void check_repeats(struct twin *t, struct zinf_attention *a, struct attention_pairs *p)
 {
+    if (a->causal && !a->window)
+        a->window = a->seq;
     struct tensor out = pair_download(t, &p->out), d_qkv = pair_download(t, &p->d_qkv);
     attention_side(a, p, SIDE_CUDA);
     CHECK(!t->cuda->ops->attention_forward(t->q, a));
@@ -49,6 +52,7 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
         .n_kv_heads = s.n_kv_heads,
         .head_dim = s.head_dim,
         .causal = s.causal,
+        .window = s.window,
         .scale = 1.0f / sqrtf((float)s.head_dim),
         .dropout = {.p = s.dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321}};
     struct attention_pairs p = {
@@ -77,9 +81,11 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
 static void fp32(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 1, true, 0.0f},    {2, 5, 2, 1, 3, true, 0.0f},
-        {1, 33, 2, 2, 37, false, 0.2f}, {2, 40, 4, 2, 64, true, 0.1f},
-        {1, 35, 3, 1, 100, true, 0.0f}, {1, 19, 1, 1, 256, false, 0.0f},
+        {1, 1, 1, 1, 1, true, 0.0f, 0},    {2, 5, 2, 1, 3, true, 0.0f, 0},
+        {1, 33, 2, 2, 37, false, 0.2f, 0}, {2, 40, 4, 2, 64, true, 0.1f, 0},
+        {1, 35, 3, 1, 100, true, 0.0f, 0}, {1, 19, 1, 1, 256, false, 0.0f, 0},
+        {1, 79, 2, 1, 64, true, 0.1f, 20}, {1, 50, 2, 1, 96, true, 0.0f, 33},
+        {1, 12, 1, 1, 8, true, 0.0f, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         attention_case(t, ZINF_DTYPE_F32, shapes[i]);
@@ -88,10 +94,13 @@ static void fp32(struct twin *t)
 static void sixteen_bit(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 8, true, 0.0f},     {2, 70, 2, 2, 64, true, 0.0f},
-        {1, 130, 1, 1, 64, false, 0.1f}, {1, 67, 4, 2, 32, true, 0.2f},
-        {1, 97, 2, 1, 128, true, 0.0f},  {1, 65, 1, 1, 80, true, 0.1f},
-        {1, 81, 2, 1, 256, true, 0.0f},  {1, 20, 2, 2, 7, true, 0.0f},
+        {1, 1, 1, 1, 8, true, 0.0f, 0},     {2, 70, 2, 2, 64, true, 0.0f, 0},
+        {1, 130, 1, 1, 64, false, 0.1f, 0}, {1, 67, 4, 2, 32, true, 0.2f, 0},
+        {1, 97, 2, 1, 128, true, 0.0f, 0},  {1, 65, 1, 1, 80, true, 0.1f, 0},
+        {1, 81, 2, 1, 256, true, 0.0f, 0},  {1, 20, 2, 2, 7, true, 0.0f, 0},
+        {1, 150, 2, 1, 64, true, 0.1f, 30}, {1, 140, 2, 1, 128, true, 0.0f, 64},
+        {1, 70, 2, 2, 80, true, 0.0f, 1},   {1, 75, 2, 2, 96, true, 0.1f, 66},
+        {1, 70, 1, 1, 256, true, 0.0f, 20}, {1, 50, 2, 1, 7, true, 0.0f, 9},
     };
     for (int d = 1; d < 3; d++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

@@ -133,6 +133,48 @@ static void activations(struct twin *t)
                 activation_case(t, (enum zinf_activation)kind, all_dtypes[d], sizes[i], i % 4 == 2);
 }
 
+/* Beside x, then with dx in x and y again in dy; shift elements off alignment. */
+static void gated_case(struct twin *t, struct zinf_gated a, size_t shift)
+{
+    const size_t n = (size_t)(a.rows * a.cols);
+    struct pair x = pair_shifted(t, tensor_random(a.dtype, 2 * n, 1, 3.0f), shift);
+    struct pair dy = pair_of(t, tensor_random(a.dtype, n, 2, 1.0f));
+    struct pair y = pair_of(t, tensor_new(a.dtype, n));
+    struct pair dx = pair_shifted(t, tensor_new(a.dtype, 2 * n), shift);
+    const double ulp = 2.0 * dtype_epsilon(a.dtype) + 2e-6;
+    ON_BOTH(t, (a.x = at(&x, side), a.y = at(&y, side), ops->gated_forward(q, &a)));
+    ON_BOTH(t, (a.x = at(&x, side), a.dy = at(&dy, side), a.dx = at(&dx, side),
+                ops->gated_backward(q, &a)));
+    PAIR_CHECK(t, &y, 5e-6, ulp);
+    PAIR_CHECK(t, &dx, 1e-5, ulp);
+    struct tensor y_apart = pair_download(t, &y), dx_apart = pair_download(t, &dx);
+    a.dx = x.device;
+    a.y_out = dy.device;
+    CHECK(!t->cuda->ops->gated_backward(t->q, &a));
+    struct tensor y_again = pair_download(t, &dy), dx_again = pair_download(t, &x);
+    CHECK(tensor_same_bits(&y_apart, &y_again) && tensor_same_bits(&dx_apart, &dx_again));
+    struct tensor *copies_of[] = {&y_apart, &dx_apart, &y_again, &dx_again};
+    struct pair *all[] = {&x, &dy, &y, &dx};
+    for (size_t i = 0; i < 4; i++) {
+        tensor_free(copies_of[i]);
+        pair_free(all[i]);
+    }
+    twin_reset(t);
+}
+
+static void gated(struct twin *t)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 8}, {5, 37}, {4, 2048}, {3, 2056}, {2, 4100}};
+    for (int kind = ZINF_ACTIVATION_GELU_TANH; kind <= ZINF_ACTIVATION_RELU; kind++)
+        for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++)
+            gated_case(t,
+                       (struct zinf_gated){.kind = (enum zinf_activation)kind,
+                                           .dtype = all_dtypes[i % 3],
+                                           .rows = shapes[i / 3][0],
+                                           .cols = shapes[i / 3][1]},
+                       (size_t)kind % 2);
+}
+
 static void column_sums(struct twin *t)
 {
     static const int64_t shapes[][2] = {{1, 1}, {3, 8}, {64, 256}, {65, 257}, {700, 100}, {0, 16}};
@@ -164,6 +206,8 @@ static void copies(struct twin *t)
 static void empty_work(struct twin *t)
 {
     struct zinf_residual residual = {.n = 0};
+    struct zinf_gated no_rows = {.cols = 5};
+    ON_BOTH(t, ops->gated_forward(q, &no_rows) || ops->gated_backward(q, &no_rows));
     ON_BOTH(t,
             ops->convert(q, NULL, ZINF_DTYPE_F32, NULL, ZINF_DTYPE_BF16, 0) ||
                 ops->add(q, NULL, NULL, 0) || ops->fill_zero(q, NULL, 0) ||
@@ -183,6 +227,7 @@ CASE(special_values)
 CASE(additions)
 CASE(residuals)
 CASE(activations)
+CASE(gated)
 CASE(column_sums)
 CASE(copies)
 CASE(empty_work)
@@ -194,6 +239,7 @@ int main(void)
     TAP_RUN(test_additions);
     TAP_RUN(test_residuals);
     TAP_RUN(test_activations);
+    TAP_RUN(test_gated);
     TAP_RUN(test_column_sums);
     TAP_RUN(test_copies);
     TAP_RUN(test_empty_work);

@@ -17,7 +17,7 @@ struct machine {
     struct zinf_queue *in, *q, *out;
     struct zinf_event *filled[MAX_UNITS], *made[2 * MAX_UNITS];
     const struct zinf_model *model;
-    struct zinf_compute compute;
+    struct zinf_gpt2_compute compute;
     uint64_t arena_used, pinned_used;
     char *pinned;
     /* on the device */
@@ -63,7 +63,7 @@ static const struct zinf_unit_spec *unit_of(const struct machine *m, int u)
 /* Every place of the step; grads at MAX_UNITS + u are the embedding's of tile u. */
 static void lay_out(struct machine *m)
 {
-    const struct zinf_compute *c = &m->compute;
+    const struct zinf_gpt2_compute *c = &m->compute;
     uint64_t width = zinf_dtype_bytes(c->dtype), workspace = least_workspace(m);
     uint64_t x_bytes = (uint64_t)(ROWS * c->spec->hidden) * width;
     m->ops->queue_set_workspace(m->q, on_device(m, workspace), workspace);
@@ -130,15 +130,15 @@ static void machine_open(struct machine *m, struct zinf_device *device,
         CHECK(!m->ops->event_create(device, &m->made[u]));
     m->pinned = aligned_alloc(4096, PINNED_BYTES);
     CHECK(!m->ops->host_register(device, m->pinned, PINNED_BYTES));
-    m->compute = (struct zinf_compute){.device = device,
-                                       .queue = m->q,
-                                       .spec = zinf_model_spec(model),
-                                       .dtype = dtype,
-                                       .batch = BATCH,
-                                       .seq = SEQ,
-                                       .train = true,
-                                       .seed = 7,
-                                       .step = 3};
+    m->compute = (struct zinf_gpt2_compute){.device = device,
+                                            .queue = m->q,
+                                            .spec = zinf_model_spec(model),
+                                            .dtype = dtype,
+                                            .batch = BATCH,
+                                            .seq = SEQ,
+                                            .train = true,
+                                            .seed = 7,
+                                            .step = 3};
     lay_out(m);
     fill(m);
 }
@@ -189,7 +189,7 @@ static void give(struct machine *m, int u)
 
 static int forward(struct machine *m)
 {
-    const struct zinf_compute *c = &m->compute;
+    const struct zinf_gpt2_compute *c = &m->compute;
     int tiles = zinf_model_n_tiles(m->model), first = zinf_model_first_block(m->model), code = 0;
     for (int u = 0; !code && u < tiles; u++)
         code = zinf_embed_tile(c, unit_of(m, u), wait_for(m, u), m->ids, m->x[0]);
@@ -203,7 +203,7 @@ static int forward(struct machine *m)
 
 static int head(struct machine *m)
 {
-    const struct zinf_compute *c = &m->compute;
+    const struct zinf_gpt2_compute *c = &m->compute;
     int last = zinf_model_n_units(m->model) - 1;
     void *x = m->x[c->spec->n_layers];
     int code = zinf_head_norm(c, unit_of(m, last), wait_for(m, last), x, &m->head);
@@ -221,7 +221,7 @@ static int head(struct machine *m)
 
 static int backward(struct machine *m)
 {
-    const struct zinf_compute *c = &m->compute;
+    const struct zinf_gpt2_compute *c = &m->compute;
     int tiles = zinf_model_n_tiles(m->model), first = zinf_model_first_block(m->model), code = 0;
     for (int64_t l = c->spec->n_layers - 1; !code && l >= 0; l--) {
         int u = first + (int)l;

@@ -111,14 +111,14 @@ static void test_the_record_comes_between(void)
         struct zinf_step_result r;
         CHECK(!commit(t) && !next_step(t, &s, t->step, &r) && !commit(t));
         if (i == 0) {
-            walk(&t->wait, 3 * (int)t->n_units, 0);
+            walk(&t->plan.wait, 3 * (int)t->setup.n_units, 0);
         } else { /* some units late, as where the simulation finds that better */
-            walk(&t->speculate, 0, 2 * (int)t->n_units);
-            t->deferred[1] = t->deferred[t->n_units - 2] = 1;
-            struct zinf_machine machine = trainer_machine(t);
-            CHECK(!trainer_emit_speculate(t));
-            CHECK(!zinf_program_schedule(&t->speculate, ZINF_ORDER_DEADLINE, &machine));
-            walk(&t->speculate, 6, 2 * (int)t->n_units - 4);
+            walk(&t->plan.speculate, 0, 2 * (int)t->setup.n_units);
+            t->plan.deferred[1] = t->plan.deferred[t->setup.n_units - 2] = 1;
+            struct zinf_machine machine = plan_machine(&t->plan);
+            CHECK(!program_speculate(&t->plan));
+            CHECK(!zinf_program_schedule(&t->plan.speculate, ZINF_ORDER_DEADLINE, &machine));
+            walk(&t->plan.speculate, 6, 2 * (int)t->setup.n_units - 4);
         }
         durable_forget(t);
         zinf_trainer_destroy(t);

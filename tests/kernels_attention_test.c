@@ -1,5 +1,5 @@
 /* kernels_attention: forward against a plain softmax in double; backward against finite
- * differences of that; dropout by the counter; bits that repeat. */
+ * differences of that; windows; dropout by the counter; bits that repeat. */
 #include "kernels_testing.h"
 
 struct problem {
@@ -52,9 +52,10 @@ static double reference_row(const struct zinf_attention *a, const double *qkv, i
 {
     const int64_t d = a->head_dim, row = (a->n_heads + 2 * a->n_kv_heads) * d;
     const int64_t kv = h / (a->n_heads / a->n_kv_heads), n = a->causal ? i + 1 : a->seq;
+    const int64_t first = a->window && i >= a->window ? i + 1 - a->window : 0;
     const double *q = qkv + (b * a->seq + i) * row + h * d;
     double max = -INFINITY, sum = 0.0;
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = first; j < n; j++) {
         const double *k = qkv + (b * a->seq + j) * row + (a->n_heads + kv) * d;
         p[j] = 0.0;
         for (int64_t c = 0; c < d; c++)
@@ -62,10 +63,10 @@ static double reference_row(const struct zinf_attention *a, const double *qkv, i
         p[j] *= (double)a->scale;
         max = p[j] > max ? p[j] : max;
     }
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = first; j < n; j++)
         sum += p[j] = exp(p[j] - max);
     memset(out, 0, (size_t)d * sizeof *out);
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = first; j < n; j++) {
         const double *v = qkv + (b * a->seq + j) * row + (a->n_heads + a->n_kv_heads + kv) * d;
         uint64_t e = (uint64_t)(((b * a->n_heads + h) * a->seq + i) * a->seq + j);
         double weight = p[j] / sum * dropout_factor(&a->dropout, a->dropout.element_first + e);
@@ -123,6 +124,45 @@ static void check_gradient(struct fixture *f, struct problem *p, int n_probes, d
     free(d_out);
 }
 
+/* d_qkv of every element, for what a few probes would not meet. */
+static double *reference_gradient(const struct zinf_attention *a, const double *qkv,
+                                  const double *d_out)
+{
+    const int64_t d = a->head_dim, heads = a->n_heads + 2 * a->n_kv_heads, row = heads * d;
+    double *d_qkv = calloc((size_t)(a->batch * a->seq * row), sizeof *d_qkv);
+    double *out = malloc((size_t)d * sizeof *out), *p = malloc((size_t)a->seq * sizeof *p);
+    for (int64_t unit = 0; unit < a->batch * a->n_heads * a->seq; unit++) {
+        const int64_t i = unit % a->seq, h = unit / a->seq % a->n_heads;
+        const int64_t b = unit / a->seq / a->n_heads, kv = h / (a->n_heads / a->n_kv_heads);
+        const int64_t query = (b * a->seq + i) * row + h * d;
+        const double *dy = d_out + ((b * a->seq + i) * a->n_heads + h) * d;
+        double lse = reference_row(a, qkv, b, h, i, out, p), delta = 0.0;
+        for (int64_t c = 0; c < d; c++)
+            delta += out[c] * dy[c];
+        int64_t j = a->window && i >= a->window ? i + 1 - a->window : 0;
+        for (; j < (a->causal ? i + 1 : a->seq); j++) {
+            const int64_t key = (b * a->seq + j) * row + (a->n_heads + kv) * d;
+            const int64_t value = key + a->n_kv_heads * d;
+            double score = 0.0, dp = 0.0;
+            for (int64_t c = 0; c < d; c++) {
+                score += (double)a->scale * qkv[query + c] * qkv[key + c];
+                dp += dy[c] * qkv[value + c];
+            }
+            const uint64_t e = a->dropout.element_first + (uint64_t)(unit * a->seq + j);
+            double share = exp(score - lse), factor = dropout_factor(&a->dropout, e);
+            double ds = share * (dp * factor - delta) * (double)a->scale;
+            for (int64_t c = 0; c < d; c++) {
+                d_qkv[query + c] += ds * qkv[key + c];
+                d_qkv[key + c] += ds * qkv[query + c];
+                d_qkv[value + c] += share * factor * dy[c];
+            }
+        }
+    }
+    free(out);
+    free(p);
+    return d_qkv;
+}
+
 static void check_problem(struct fixture *f, struct problem *p, int n_probes)
 {
     const struct zinf_attention *a = &p->args;
@@ -137,10 +177,11 @@ static void check_problem(struct fixture *f, struct problem *p, int n_probes)
     CHECK_NEAR(f, &p->lse, lse, 3e-6, 1e-6);
     CHECK(!f->ops->attention_backward(f->q, a));
     check_gradient(f, p, n_probes, 2e-5 + 8.0 * epsilon, 2e-5 + 2.0 * epsilon);
-    free(qkv);
-    free(d_out);
-    free(out);
-    free(lse);
+    double *d_qkv = reference_gradient(a, qkv, d_out);
+    CHECK_NEAR(f, &p->d_qkv, d_qkv, 2e-5 + 8.0 * epsilon, 2e-5 + 2.0 * epsilon);
+    double *all[] = {qkv, d_out, out, lse, d_qkv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
 }
 
 static void small_shapes(struct fixture *f)
@@ -183,6 +224,53 @@ static void several_tiles(struct fixture *f)
 static void test_several_tiles_match_the_reference(void)
 {
     for_each_device(several_tiles);
+}
+
+/* Windows within a tile, of a tile and across several; one key head, some, and one a query head. */
+static void windows(struct fixture *f)
+{
+    static const int64_t cases[][4] = {
+        /* seq, window, key heads, head size */
+        {40, 1, 4, 8}, {70, 33, 2, 80}, {150, 64, 1, 64}, {300, 66, 2, 96}, {200, 199, 4, 128},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int64_t *n = cases[c];
+        struct problem p;
+        problem_open(&p, c % 2 ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32, 1, n[0], 4, n[2], n[3], true,
+                     c % 3 ? 0.0f : 0.2f);
+        p.args.window = n[1];
+        check_problem(f, &p, 3);
+        problem_close(&p);
+    }
+}
+
+static void test_windows_match_the_reference(void)
+{
+    for_each_device(windows);
+}
+
+static void whole_window(struct fixture *f)
+{
+    struct problem all, window;
+    problem_open(&all, ZINF_DTYPE_BF16, 1, 150, 4, 2, 40, true, 0.1f);
+    problem_open(&window, ZINF_DTYPE_BF16, 1, 150, 4, 2, 40, true, 0.1f);
+    static const int64_t wide[] = {150, 151, INT64_MAX};
+    CHECK(!f->ops->attention_forward(f->q, &all.args));
+    CHECK(!f->ops->attention_backward(f->q, &all.args));
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        window.args.window = wide[i];
+        CHECK(!f->ops->attention_forward(f->q, &window.args));
+        CHECK(!f->ops->attention_backward(f->q, &window.args));
+        CHECK(tensor_same_bits(&all.out, &window.out) && tensor_same_bits(&all.lse, &window.lse));
+        CHECK(tensor_same_bits(&all.d_qkv, &window.d_qkv));
+    }
+    problem_close(&all);
+    problem_close(&window);
+}
+
+static void test_a_window_over_everything_changes_no_bit(void)
+{
+    for_each_device(whole_window);
 }
 
 static void far_scores(struct fixture *f)
@@ -278,6 +366,13 @@ static void test_bad_arguments_are_refused(void)
     bad.head_dim = 0;
     CHECK(f.ops->attention_backward(f.q, &bad) == -EINVAL);
     bad = p.args;
+    bad.window = -1;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
+    bad.window = 4;
+    bad.causal = false;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
+    CHECK(strstr(zinf_error(), "causal") != NULL);
+    bad = p.args;
     bad.dropout.p = 1.0f;
     CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL);
     uint64_t bytes = f.ops->attention_workspace(f.device, &p.args);
@@ -294,6 +389,8 @@ int main(void)
 {
     TAP_RUN(test_small_shapes_match_the_reference);
     TAP_RUN(test_several_tiles_match_the_reference);
+    TAP_RUN(test_windows_match_the_reference);
+    TAP_RUN(test_a_window_over_everything_changes_no_bit);
     TAP_RUN(test_large_scores_are_safe_and_nan_is_kept);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
     TAP_RUN(test_one_key_head_per_query_head_equals_repeated_keys);

@@ -1,5 +1,5 @@
-/* kernels_elementwise: copies, conversion, dropout, column sums, activations, and the life of a
- * device with its queues and events. */
+/* kernels_elementwise: copies, conversion, dropout, column sums, activations, gated units, and the
+ * life of a device with its queues and events. */
 #include "kernels_testing.h"
 
 enum { LONG = 70001 }; /* odd, and enough for several slices */
@@ -264,6 +264,69 @@ static void test_activations_far_out_and_nan(void)
     for_each_device(extremes);
 }
 
+/* ---- gated units ---- */
+
+static double slope_of(enum zinf_activation kind, double x)
+{
+    const double step = 1e-5;
+    if (kind == ZINF_ACTIVATION_RELU)
+        return x > 0.0;
+    return (activation(kind, x + step) - activation(kind, x - step)) / (2.0 * step);
+}
+
+/* Forward; backward beside x; backward with dx in x and y again in dy. */
+static void gated_case(struct fixture *f, enum zinf_activation kind, enum zinf_dtype dtype,
+                       int64_t rows, int64_t cols)
+{
+    const size_t n = (size_t)(rows * cols);
+    struct tensor x = tensor_random(dtype, 2 * n, 9, 2.0f), dy = tensor_random(dtype, n, 10, 1.0f);
+    struct tensor y = tensor_new(dtype, n), dx = tensor_new(dtype, 2 * n);
+    double *want = malloc(n * sizeof *want), *d_want = malloc(2 * n * sizeof *d_want);
+    const double relative = 1.01 * dtype_epsilon(dtype);
+    for (size_t i = 0; i < n; i++) {
+        size_t gate = i / (size_t)cols * 2 * (size_t)cols + i % (size_t)cols;
+        size_t up = gate + (size_t)cols;
+        double value = activation(kind, get(&x, gate));
+        want[i] = value * get(&x, up);
+        d_want[gate] = get(&dy, i) * get(&x, up) * slope_of(kind, get(&x, gate));
+        d_want[up] = get(&dy, i) * value;
+    }
+    struct zinf_gated a = {kind, dtype, rows, cols, x.data, y.data, dy.data, dx.data, NULL};
+    CHECK(!f->ops->gated_forward(f->q, &a));
+    CHECK_NEAR(f, &y, want, 1e-6, relative + 2e-6);
+    CHECK(!f->ops->gated_backward(f->q, &a));
+    CHECK_NEAR(f, &dx, d_want, 2e-6, relative + 3e-6);
+    a.dx = x.data;
+    a.y_out = dy.data;
+    CHECK(!f->ops->gated_backward(f->q, &a));
+    CHECK(tensor_same_bits(&x, &dx) && tensor_same_bits(&dy, &y));
+    free(want);
+    free(d_want);
+    tensor_free(&x);
+    tensor_free(&dy);
+    tensor_free(&y);
+    tensor_free(&dx);
+}
+
+static void gated(struct fixture *f)
+{
+    for (int kind = ZINF_ACTIVATION_GELU_TANH; kind <= ZINF_ACTIVATION_RELU; kind++)
+        for (int d = 0; d < 3; d++) {
+            gated_case(f, (enum zinf_activation)kind, all_dtypes[d], 7, 37);
+            gated_case(f, (enum zinf_activation)kind, all_dtypes[d], 33, 1100);
+        }
+    struct zinf_gated bad = {.kind = (enum zinf_activation)9, .rows = 1, .cols = 1};
+    CHECK(f->ops->gated_forward(f->q, &bad) == -EINVAL);
+    bad = (struct zinf_gated){.rows = 1};
+    CHECK(f->ops->gated_backward(f->q, &bad) == -EINVAL);
+    CHECK(strstr(zinf_error(), "gated_backward") != NULL);
+}
+
+static void test_gated_units_and_their_gradients(void)
+{
+    for_each_device(gated);
+}
+
 /* ---- device ---- */
 
 static void test_device_takes_memory_once(void)
@@ -328,6 +391,7 @@ int main(void)
     TAP_RUN(test_gelu_golden_values);
     TAP_RUN(test_activations_and_their_gradients);
     TAP_RUN(test_activations_far_out_and_nan);
+    TAP_RUN(test_gated_units_and_their_gradients);
     TAP_RUN(test_device_takes_memory_once);
     TAP_RUN(test_queues_and_events_are_in_order_at_once);
     TAP_RUN(test_cuda_without_a_module_says_what_was_looked_for);

@@ -8,8 +8,8 @@
 #include "kernels/cuda/philox.cuh"
 
 struct attention_args {
-    struct zinf_attention z;
-    const float *delta; /* backward: [batch][n_heads][seq] */
+    struct zinf_attention z; /* with a window of seq for none: every key is nearer than that */
+    const float *delta;      /* backward: [batch][n_heads][seq] */
     dropout_rule rule;
     bool drops;
 };
@@ -17,6 +17,8 @@ struct attention_args {
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
 {
     attention_args args = {*z, delta, dropout_rule_of(z->dropout), z->dropout.p > 0.0f};
+    if (!z->window || z->window > z->seq)
+        args.z.window = z->seq;
     return args;
 }
 
@@ -52,7 +54,17 @@ DEVICE int64_t kv_head_of(const struct zinf_attention &z, int64_t head)
 
 DEVICE bool sees(const struct zinf_attention &z, int64_t query, int64_t key)
 {
-    return query < z.seq && key < z.seq && (!z.causal || key <= query);
+    return query < z.seq && key < z.seq && (!z.causal || key <= query) && query - key < z.window;
+}
+
+/* The first key that row i sees, and one past the last row that sees key j. */
+DEVICE int64_t first_key(const struct zinf_attention &z, int64_t i)
+{
+    return i < z.window ? 0 : i + 1 - z.window;
+}
+DEVICE int64_t end_of_rows(const struct zinf_attention &z, int64_t j)
+{
+    return z.seq - j < z.window ? z.seq : j + z.window;
 }
 
 /* The place of row i of head h in lse, delta and (times seq) in the dropout stream. */

@@ -99,9 +99,13 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     {
         const int64_t up_to = row + 8 * r - j + 1;
         const int seen = z.causal && up_to < keys ? (int)up_to : keys;
+        const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
         UNROLL for (int n = 0; n < N; n++)
             UNROLL for (int e = 0; e < 2; e++)
-                s[n][2 * r + e] = n * 8 + first + e < seen ? s[n][2 * r + e] : -INFINITY;
+            {
+                const int k = n * 8 + first + e;
+                s[n][2 * r + e] = k >= from && k < seen ? s[n][2 * r + e] : -INFINITY;
+            }
     }
 }
 

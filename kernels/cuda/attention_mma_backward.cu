@@ -35,7 +35,8 @@ DEVICE void gradient(float scale, float lse, float delta, float factor, float &s
 DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, int64_t j,
                        int64_t keys)
 {
-    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i);
+    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i) ||
+           i + rows - 1 - j >= z.window;
 }
 
 /* ---- dK and dV ---- */
@@ -66,16 +67,18 @@ DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t
 template <int N>
 DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t i, int64_t key)
 {
-    const int first = 2 * (lane_id() % 4), rows = z.seq - i < 8 * N ? (int)(z.seq - i) : 8 * N;
+    const int first = 2 * (lane_id() % 4);
     UNROLL for (int r = 0; r < 2; r++)
     {
         const int64_t k = key + 8 * r, since = z.causal && k > i ? k - i : 0;
+        const int64_t end = end_of_rows(z, k) - i;
         const int from = k < z.seq && since < 8 * N ? (int)since : 8 * N;
+        const int to = end < 8 * N ? (int)end : 8 * N;
         UNROLL for (int n = 0; n < N; n++)
             UNROLL for (int e = 0; e < 2; e++)
             {
                 const int row = n * 8 + first + e;
-                s[n][2 * r + e] = row >= from && row < rows ? s[n][2 * r + e] : -INFINITY;
+                s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
             }
     }
 }
@@ -112,7 +115,8 @@ attention_mma_dkv_kernel(attention_args a)
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
     const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
-    const int64_t per_head = (z.seq - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
+    const int64_t end = end_of_rows(z, j + DKV_KEYS - 1);
+    const int64_t per_head = (end - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
     left_rows<D, (D <= 64)> keys, values;
@@ -209,7 +213,7 @@ attention_mma_dq_kernel(attention_args a)
     const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + DQ_ROWS < z.seq ? i + DQ_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
     const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int mine = threadIdx.x / 32 * 16;
@@ -230,8 +234,8 @@ attention_mma_dq_kernel(attention_args a)
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
     if (PLACES == 2)
-        fetch(0);
-    for (int64_t n = 0; n < n_steps; n++) {
+        fetch(begin);
+    for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
         float s[N][4], dp[N][4];

@@ -89,7 +89,7 @@ attention_mma_forward_kernel(attention_args a)
     const int64_t i = block * FORWARD_ROWS, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS;
+    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
     const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
@@ -108,8 +108,8 @@ attention_mma_forward_kernel(attention_args a)
     sync_block();
     hold(left, query + mine * pitch, pitch);
     if (PLACES == 2)
-        fetch(0);
-    for (int64_t n = 0; n < n_steps; n++) {
+        fetch(begin);
+    for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
         float s[KEYS / 8][4];
@@ -120,7 +120,8 @@ attention_mma_forward_kernel(attention_args a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i))
+        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i) ||
+            i + FORWARD_ROWS - 1 - j >= z.window)
             mask_scores(z, s, i + row, j);
         softmax_tile(s, out, rows, z.scale * LOG2_E);
         if (a.drops)

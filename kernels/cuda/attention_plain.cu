@@ -151,7 +151,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(attenti
         max[t] = -INFINITY;
         sum[t] = 0.0f;
     }
-    for (int64_t j = 0; j < end; j += TILE) {
+    for (int64_t j = first_key(z, i) / TILE * TILE; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, key, z.qkv, qkv_place(z, b, z.n_heads + kv), j);
         load_tile<TILE>(z, value, z.qkv, qkv_place(z, b, z.n_heads + z.n_kv_heads + kv), j);
@@ -247,7 +247,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(attention_a
     SHARED_MEMORY(memory);
     const struct zinf_attention &z = a.z;
     const int64_t j = (int64_t)blockIdx.x * TILE, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads;
+    const int64_t group = z.n_heads / z.n_kv_heads, end = end_of_rows(z, j + TILE - 1);
     const head_place key_at = qkv_place(z, b, z.n_heads + kv);
     const head_place value_at = qkv_place(z, b, z.n_heads + z.n_kv_heads + kv);
     backward_tiles t = place_tiles<TILE>(memory, (int)z.head_dim + 1);
@@ -255,7 +255,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(attention_a
     load_tile<TILE>(z, t.key, z.qkv, key_at, j);
     load_tile<TILE>(z, t.value, z.qkv, value_at, j);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
-        for (int64_t i = z.causal ? j : 0; i < z.seq; i += TILE) {
+        for (int64_t i = z.causal ? j : 0; i < end; i += TILE) {
             sync_block();
             load_tile<TILE>(z, t.query, z.qkv, qkv_place(z, b, head), i);
             load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
@@ -279,7 +279,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(attention_ar
     float d_query[SUMS] = {};
     load_tile<TILE>(z, t.query, z.qkv, qkv_place(z, b, head), i);
     load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
-    for (int64_t j = 0; j < end; j += TILE) {
+    for (int64_t j = first_key(z, i) / TILE * TILE; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, t.key, z.qkv, qkv_place(z, b, z.n_heads + kv), j);
         load_tile<TILE>(z, t.value, z.qkv, qkv_place(z, b, z.n_heads + z.n_kv_heads + kv), j);

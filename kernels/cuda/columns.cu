@@ -3,7 +3,7 @@
  * Deterministic without atomics: rows are cut into slabs by the shape alone, a block sums 256
  * columns of a slab (8 threads down, added in order), and a second kernel adds the slabs in order.
  */
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/rows.cuh"
 
 enum { LANES = 32, DOWN = 8, FINISH_THREADS = 128 };
 static const int64_t SLAB_ROWS = 64, MAX_SLABS = 256;
@@ -15,9 +15,10 @@ static int64_t slabs_of(int64_t rows)
 }
 
 template <class T> struct columns_args {
-    const T *dy, *x;          /* [rows][cols]; x only for a norm */
+    const T *dy, *x;          /* [rows][cols] as split has them; x only for a norm */
     const float *mean, *rstd; /* [rows]; x NULL: none */
     float *sums;              /* [slabs][n_sums][cols] */
+    row_split split;
     int64_t rows, cols, slab_rows;
     int n_sums; /* 1 or 2 */
     bool vector, centred;
@@ -47,12 +48,13 @@ template <class T, bool NORM> KERNEL(LANES *DOWN) columns_kernel(columns_args<T>
     if (end > a.rows)
         end = a.rows;
     for (row += threadIdx.y; row < end && left > 0; row += DOWN) {
-        load_each(dy, a.dy + row * a.cols + col, left, a.vector);
+        const int64_t at = row_at(a.split, row) + col;
+        load_each(dy, a.dy + at, left, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
             sum[k] += dy[k];
         if (NORM) {
             float mean = a.centred ? a.mean[row] : 0.0f, rstd = a.rstd[row];
-            load_each(x, a.x + row * a.cols + col, left, a.vector);
+            load_each(x, a.x + at, left, a.vector);
             UNROLL for (int k = 0; k < EACH; k++)
                 scaled[k] += dy[k] * ((x[k] - mean) * rstd);
         }
@@ -98,7 +100,8 @@ static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, floa
 {
     int64_t slabs = slabs_of(args.rows);
     args.slab_rows = (args.rows + slabs - 1) / slabs;
-    args.vector = args.cols % EACH == 0 && aligned16(args.dy) && aligned16(args.x);
+    args.vector = args.cols % EACH == 0 && args.split.ld % EACH == 0 && aligned16(args.dy) &&
+                  aligned16(args.x);
     dim3 grid(blocks_for((uint64_t)args.cols, LANES * EACH), (unsigned)slabs);
     cudaError_t error = launch(columns_kernel<T, NORM>, grid, dim3(LANES, DOWN), 0, stream, args);
     if (error != cudaSuccess)
@@ -121,6 +124,7 @@ static cudaError_t column_sum_typed(cudaStream_t stream, void *workspace, float 
     columns_args<T> args = {};
     args.dy = (const T *)x;
     args.sums = (float *)workspace;
+    args.split = row_split{1, cols, cols};
     args.rows = rows;
     args.cols = cols;
     args.n_sums = 1;
@@ -135,7 +139,7 @@ cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, 
 
 uint64_t norm_columns_bytes(const struct zinf_norm *args)
 {
-    return 2 * column_sum_bytes(args->rows, args->cols);
+    return 2 * column_sum_bytes(args->rows * norm_heads(args), args->cols);
 }
 
 template <class T>
@@ -148,7 +152,8 @@ static cudaError_t norm_columns_typed(cudaStream_t stream, void *workspace,
     args.mean = z->mean;
     args.rstd = z->rstd;
     args.sums = (float *)workspace;
-    args.rows = z->rows;
+    args.split = row_split_of(z);
+    args.rows = z->rows * args.split.heads;
     args.cols = z->cols;
     args.n_sums = z->db ? 2 : 1;
     args.centred = z->kind == ZINF_NORM_LAYER;

@@ -98,6 +98,9 @@ int cuda_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enu
                             void *y, const void *x, uint64_t n);
 int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
+int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args);
+int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
+int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args);
 int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,

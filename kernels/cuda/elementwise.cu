@@ -3,6 +3,7 @@
  * with 16-byte accesses; where an address is not aligned, and at the end, it takes them one by
  * one. In-place use is safe: a thread reads all it needs before it writes.
  */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/philox.cuh"
 
 enum { THREADS = 256 };
@@ -134,36 +135,6 @@ cudaError_t launch_residual(cudaStream_t stream, const struct zinf_residual *arg
 }
 
 /* ---- activations ---- */
-
-/* f(x), and the slope f'(x). The exponent is capped so that e s stays finite. */
-DEVICE float sigmoid(float x, float &e)
-{
-    float minus = -x > 80.0f ? 80.0f : -x;
-    e = expf(minus);
-    return 1.0f / (1.0f + e);
-}
-
-template <int KIND> DEVICE float activate(float x, float &slope)
-{
-    if (KIND == ZINF_ACTIVATION_GELU_TANH) { /* 0.5 (1 + tanh u) = sigmoid(2u) */
-        const float c = 0.797884561f, k = 0.044715f;
-        float e, s = sigmoid(2.0f * c * (x + k * x * x * x), e);
-        slope = s + x * (s * s * e) * (2.0f * c) * (1.0f + 3.0f * k * x * x);
-        return x * s;
-    }
-    if (KIND == ZINF_ACTIVATION_GELU_ERF) {
-        float share = 0.5f * erfcf(x * -0.707106781f);
-        slope = share + x * (0.398942280f * expf(-0.5f * x * x));
-        return x * share;
-    }
-    if (KIND == ZINF_ACTIVATION_SILU) {
-        float e, s = sigmoid(x, e);
-        slope = s + x * (s * s * e);
-        return x * s;
-    }
-    slope = x > 0.0f ? 1.0f : 0.0f;
-    return x < 0.0f ? 0.0f : x; /* NaN stays */
-}
 
 /* Forward: y = f(x), dy NULL. Backward: dx = dy f'(x), y = f(x) where it is wanted. */
 template <class T> struct activation_args {

@@ -25,6 +25,10 @@ cudaError_t launch_activation(cudaStream_t stream, enum zinf_activation kind, en
 cudaError_t launch_activation_backward(cudaStream_t stream, enum zinf_activation kind,
                                        enum zinf_dtype dtype, void *dx, const void *dy,
                                        const void *x, void *y_out, uint64_t n);
+/* ---- gated.cu ---- */
+cudaError_t launch_gated(cudaStream_t stream, const struct zinf_gated *args, bool backward);
+/* ---- rope.cu ---- */
+cudaError_t launch_rope(cudaStream_t stream, const struct zinf_rope *args);
 /* ---- rectangle.cu: a matrix whose rows lie apart ---- */
 struct rectangle {
     void *base;

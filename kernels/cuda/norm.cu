@@ -1,9 +1,10 @@
 /*
- * norm: LayerNorm and RMSNorm, a warp a row. A row is read again from the first-level cache for
- * each pass: mean, centred squares, result; one pass for the variance would lose it when the mean
- * is large. dw and db are column sums (columns.cu), taken before dx may overwrite dy.
+ * norm: LayerNorm and RMSNorm, a warp a row; the heads of a wider row are rows here. A row is read
+ * again from the first-level cache for each pass: mean, centred squares, result; one pass for the
+ * variance would lose it when the mean is large. dw and db are column sums (columns.cu), taken
+ * before dx may overwrite dy.
  */
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/rows.cuh"
 
 enum { ROWS = 8 }; /* warps of a block */
 
@@ -11,6 +12,7 @@ template <class T> struct norm_args {
     const T *x, *w, *b, *dy;
     T *y, *dx;
     float *mean, *rstd;
+    row_split split;
     int64_t rows, cols;
     float eps;
     bool centred, add, vector;
@@ -43,7 +45,8 @@ template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
     int64_t row = norm_row();
     if (row >= a.rows) /* a whole warp at once */
         return;
-    const T *x = a.x + row * a.cols;
+    const int64_t at = row_at(a.split, row);
+    const T *x = a.x + at;
     float mean = a.centred ? row_sum(a, x, 0.0f, false) / (float)a.cols : 0.0f;
     if (a.centred) /* a second look takes the rounding of a long sum out */
         mean += row_sum(a, x, mean, false) / (float)a.cols;
@@ -61,18 +64,18 @@ template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
             load_each(b, a.b + c, a.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
             v[k] = (v[k] - mean) * rstd * w[k] + b[k];
-        store_each(a.y + row * a.cols + c, v, a.cols - c, a.vector);
+        store_each(a.y + at + c, v, a.cols - c, a.vector);
     }
 }
 
 /* normal = (x - mean) rstd and g = dy w of 8 columns; both 0 beyond the last. */
 template <class T>
-DEVICE void gradient_chunk(const norm_args<T> &a, int64_t row, int64_t c, float mean, float rstd,
+DEVICE void gradient_chunk(const norm_args<T> &a, int64_t at, int64_t c, float mean, float rstd,
                            float (&normal)[EACH], float (&g)[EACH])
 {
     float w[EACH];
-    load_each(normal, a.x + row * a.cols + c, a.cols - c, a.vector);
-    load_each(g, a.dy + row * a.cols + c, a.cols - c, a.vector);
+    load_each(normal, a.x + at + c, a.cols - c, a.vector);
+    load_each(g, a.dy + at + c, a.cols - c, a.vector);
     load_each(w, a.w + c, a.cols - c, a.vector);
     UNROLL for (int k = 0; k < EACH; k++)
     {
@@ -87,10 +90,11 @@ template <class T> KERNEL(32 * ROWS) norm_dx_kernel(norm_args<T> a)
     int64_t row = norm_row();
     if (row >= a.rows)
         return;
+    const int64_t at = row_at(a.split, row);
     float mean = a.centred ? a.mean[row] : 0.0f, rstd = a.rstd[row];
     float sum_g = 0.0f, sum_gx = 0.0f, normal[EACH], g[EACH];
     for (int64_t c = threadIdx.x * EACH; c < a.cols; c += 32 * EACH) {
-        gradient_chunk(a, row, c, mean, rstd, normal, g);
+        gradient_chunk(a, at, c, mean, rstd, normal, g);
         UNROLL for (int k = 0; k < EACH; k++)
         {
             sum_g += g[k];
@@ -100,9 +104,9 @@ template <class T> KERNEL(32 * ROWS) norm_dx_kernel(norm_args<T> a)
     float mean_g = a.centred ? warp_sum(sum_g) / (float)a.cols : 0.0f;
     float mean_gx = warp_sum(sum_gx) / (float)a.cols;
     for (int64_t c = threadIdx.x * EACH; c < a.cols; c += 32 * EACH) {
-        T *to = a.dx + row * a.cols + c;
+        T *to = a.dx + at + c;
         float dx[EACH] = {};
-        gradient_chunk(a, row, c, mean, rstd, normal, g);
+        gradient_chunk(a, at, c, mean, rstd, normal, g);
         if (a.add)
             load_each(dx, to, a.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
@@ -119,7 +123,8 @@ template <class T> static norm_args<T> norm_args_of(const struct zinf_norm *z, b
     a.b = (const T *)z->b;
     a.mean = z->mean;
     a.rstd = z->rstd;
-    a.rows = z->rows;
+    a.split = row_split_of(z);
+    a.rows = z->rows * a.split.heads;
     a.cols = z->cols;
     a.eps = z->eps;
     a.centred = z->kind == ZINF_NORM_LAYER;
@@ -127,14 +132,14 @@ template <class T> static norm_args<T> norm_args_of(const struct zinf_norm *z, b
     a.y = (T *)(backward ? NULL : z->y);
     a.dy = (const T *)(backward ? z->dy : NULL);
     a.dx = (T *)(backward ? z->dx : NULL);
-    a.vector = z->cols % EACH == 0 && aligned16(a.x) && aligned16(a.w) && aligned16(a.b) &&
-               aligned16(a.y) && aligned16(a.dy) && aligned16(a.dx);
+    a.vector = z->cols % EACH == 0 && a.split.ld % EACH == 0 && aligned16(a.x) && aligned16(a.w) &&
+               aligned16(a.b) && aligned16(a.y) && aligned16(a.dy) && aligned16(a.dx);
     return a;
 }
 
 static dim3 norm_grid(const struct zinf_norm *z)
 {
-    return dim3(blocks_for((uint64_t)z->rows, ROWS));
+    return dim3(blocks_for((uint64_t)(z->rows * norm_heads(z)), ROWS));
 }
 
 cudaError_t launch_norm_forward(cudaStream_t stream, const struct zinf_norm *z)

@@ -67,6 +67,33 @@ int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
 
 /* ---- rows and columns ---- */
 
+int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args)
+{
+    int code = check_gated(args, "gated_forward");
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "gated_forward");
+    return queue_leave(q, launch_gated(q->stream, args, false));
+}
+
+int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args)
+{
+    int code = check_gated(args, "gated_backward");
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "gated_backward");
+    return queue_leave(q, launch_gated(q->stream, args, true));
+}
+
+int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args)
+{
+    int code = check_rope(args);
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "rope");
+    return queue_leave(q, launch_rope(q->stream, args));
+}
+
 uint64_t cuda_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
 {
     (void)device;

@@ -23,7 +23,7 @@ static uint64_t attention_cols(const struct zinf_model_spec *s)
     return (uint64_t)(s->n_heads * s->head_dim);
 }
 
-uint64_t zinf_block_kept_layout(const struct zinf_compute *c, void *base,
+uint64_t zinf_block_kept_layout(const struct zinf_gpt2_compute *c, void *base,
                                 struct zinf_block_kept *kept)
 {
     const struct zinf_model_spec *s = c->spec;
@@ -39,7 +39,7 @@ uint64_t zinf_block_kept_layout(const struct zinf_compute *c, void *base,
     return size;
 }
 
-uint64_t zinf_block_scratch_layout(const struct zinf_compute *c, void *base,
+uint64_t zinf_block_scratch_layout(const struct zinf_gpt2_compute *c, void *base,
                                    struct zinf_block_scratch *scratch, bool backward)
 {
     const struct zinf_model_spec *s = c->spec;
@@ -58,7 +58,7 @@ uint64_t zinf_block_scratch_layout(const struct zinf_compute *c, void *base,
     return size;
 }
 
-double zinf_block_flops(const struct zinf_compute *c)
+double zinf_block_flops(const struct zinf_gpt2_compute *c)
 {
     const struct zinf_model_spec *s = c->spec;
     double weights = (double)s->hidden * (double)(qkv_cols(s) + attention_cols(s)) +
@@ -74,7 +74,7 @@ enum site {
     SITE_MLP_OUT,
 };
 
-static struct zinf_dropout block_dropout(const struct zinf_compute *c,
+static struct zinf_dropout block_dropout(const struct zinf_gpt2_compute *c,
                                          const struct zinf_unit_spec *unit, enum site site)
 {
     const struct zinf_model_spec *s = c->spec;
@@ -87,7 +87,7 @@ static struct zinf_dropout block_dropout(const struct zinf_compute *c,
     return dropout_at(c, p, 1 + 3 * (uint32_t)unit->index + (uint32_t)site, per_sample);
 }
 
-static struct zinf_attention attention_args(const struct zinf_compute *c,
+static struct zinf_attention attention_args(const struct zinf_gpt2_compute *c,
                                             const struct zinf_unit_spec *unit,
                                             const struct zinf_block_kept *kept)
 {
@@ -112,9 +112,9 @@ static struct zinf_attention attention_args(const struct zinf_compute *c,
 }
 
 /* norm 1 or 2 of the block: x to scratch, statistics to kept */
-static struct zinf_norm norm_args(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                  const void *weights, int which, const void *x, void *y,
-                                  const struct zinf_block_kept *kept)
+static struct zinf_norm norm_args(const struct zinf_gpt2_compute *c,
+                                  const struct zinf_unit_spec *unit, const void *weights, int which,
+                                  const void *x, void *y, const struct zinf_block_kept *kept)
 {
     bool first = which == 1;
     return (struct zinf_norm){
@@ -132,8 +132,8 @@ static struct zinf_norm norm_args(const struct zinf_compute *c, const struct zin
     };
 }
 
-static int residual(const struct zinf_compute *c, const struct zinf_unit_spec *unit, enum site site,
-                    const void *x, const void *branch, void *y)
+static int residual(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
+                    enum site site, const void *x, const void *branch, void *y)
 {
     struct zinf_residual args = {
         .dtype = c->dtype,
@@ -146,7 +146,7 @@ static int residual(const struct zinf_compute *c, const struct zinf_unit_spec *u
     return c->device->ops->residual_add(c->queue, &args);
 }
 
-static int forward_attention(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+static int forward_attention(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                              const void *weights, const void *x_in,
                              const struct zinf_block_kept *kept, const struct zinf_block_scratch *s)
 {
@@ -169,7 +169,7 @@ static int forward_attention(const struct zinf_compute *c, const struct zinf_uni
     return residual(c, unit, SITE_ATTENTION_OUT, x_in, s->branch, kept->x_mid);
 }
 
-static int forward_mlp(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+static int forward_mlp(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                        const void *weights, void *x_out, const struct zinf_block_kept *kept,
                        const struct zinf_block_scratch *s)
 {
@@ -193,7 +193,7 @@ static int forward_mlp(const struct zinf_compute *c, const struct zinf_unit_spec
     return residual(c, unit, SITE_MLP_OUT, kept->x_mid, s->branch, x_out);
 }
 
-int zinf_block_forward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_block_forward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                        const void *weights, const void *x_in, void *x_out,
                        const struct zinf_block_kept *kept, const struct zinf_block_scratch *s)
 {
@@ -204,7 +204,7 @@ int zinf_block_forward(const struct zinf_compute *c, const struct zinf_unit_spec
 }
 
 /* Where the gradient of a branch is: d_x itself without dropout, else masked into branch. */
-static int branch_gradient(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+static int branch_gradient(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                            enum site site, const void *d_x, void *branch, const void **out)
 {
     struct zinf_residual args = {
@@ -218,7 +218,7 @@ static int branch_gradient(const struct zinf_compute *c, const struct zinf_unit_
     return args.dropout.p > 0 ? c->device->ops->dropout(c->queue, &args) : 0;
 }
 
-static int norm_backward(const struct zinf_compute *c, struct zinf_norm norm,
+static int norm_backward(const struct zinf_gpt2_compute *c, struct zinf_norm norm,
                          const struct zinf_unit_spec *unit, float *grads, int which, const void *dy,
                          void *d_x)
 {
@@ -231,7 +231,7 @@ static int norm_backward(const struct zinf_compute *c, struct zinf_norm norm,
     return c->device->ops->norm_backward(c->queue, &norm);
 }
 
-static int backward_mlp(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+static int backward_mlp(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                         const void *weights, float *grads, void *d_x,
                         const struct zinf_block_kept *kept, const struct zinf_block_scratch *s)
 {
@@ -258,7 +258,7 @@ static int backward_mlp(const struct zinf_compute *c, const struct zinf_unit_spe
     return norm_backward(c, norm, unit, grads, 2, s->d_branch, d_x);
 }
 
-static int backward_attention(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+static int backward_attention(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                               const void *weights, float *grads, const void *x_in, void *d_x,
                               const struct zinf_block_kept *kept,
                               const struct zinf_block_scratch *s)
@@ -290,7 +290,7 @@ static int backward_attention(const struct zinf_compute *c, const struct zinf_un
     return norm_backward(c, norm, unit, grads, 1, s->branch, d_x);
 }
 
-int zinf_block_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_block_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                         const void *weights, float *grads, const void *x_in, void *d_x,
                         const struct zinf_block_kept *kept, const struct zinf_block_scratch *s)
 {

@@ -1,7 +1,7 @@
 /* compute: linear layers, dropout streams and gaps, for block, embedding and head. */
 #include "model/compute.h"
 
-struct zinf_matmul linear_forward_args(const struct zinf_compute *c, const struct linear *l)
+struct zinf_matmul linear_forward_args(const struct zinf_gpt2_compute *c, const struct linear *l)
 {
     return (struct zinf_matmul){
         .m = (int64_t)rows_of(c),
@@ -19,7 +19,7 @@ struct zinf_matmul linear_forward_args(const struct zinf_compute *c, const struc
     };
 }
 
-struct zinf_matmul linear_input_args(const struct zinf_compute *c, const struct linear *l)
+struct zinf_matmul linear_input_args(const struct zinf_gpt2_compute *c, const struct linear *l)
 {
     return (struct zinf_matmul){
         .m = (int64_t)rows_of(c),
@@ -35,7 +35,7 @@ struct zinf_matmul linear_input_args(const struct zinf_compute *c, const struct 
     };
 }
 
-struct zinf_matmul linear_weight_args(const struct zinf_compute *c, const struct linear *l)
+struct zinf_matmul linear_weight_args(const struct zinf_gpt2_compute *c, const struct linear *l)
 {
     return (struct zinf_matmul){
         .m = l->out,
@@ -51,7 +51,8 @@ struct zinf_matmul linear_weight_args(const struct zinf_compute *c, const struct
     };
 }
 
-int linear_forward(const struct zinf_compute *c, const struct linear *l, const void *x, void *y)
+int linear_forward(const struct zinf_gpt2_compute *c, const struct linear *l, const void *x,
+                   void *y)
 {
     struct zinf_matmul args = linear_forward_args(c, l);
     args.a = x;
@@ -59,7 +60,7 @@ int linear_forward(const struct zinf_compute *c, const struct linear *l, const v
     return c->device->ops->matmul(c->queue, &args);
 }
 
-int linear_backward_input(const struct zinf_compute *c, const struct linear *l, const void *dy,
+int linear_backward_input(const struct zinf_gpt2_compute *c, const struct linear *l, const void *dy,
                           void *dx)
 {
     struct zinf_matmul args = linear_input_args(c, l);
@@ -68,8 +69,8 @@ int linear_backward_input(const struct zinf_compute *c, const struct linear *l, 
     return c->device->ops->matmul(c->queue, &args);
 }
 
-int linear_backward_weight(const struct zinf_compute *c, const struct linear *l, const void *dy,
-                           const void *x, float *dw, float *db)
+int linear_backward_weight(const struct zinf_gpt2_compute *c, const struct linear *l,
+                           const void *dy, const void *x, float *dw, float *db)
 {
     struct zinf_matmul args = linear_weight_args(c, l);
     args.a = dy;
@@ -81,7 +82,7 @@ int linear_backward_weight(const struct zinf_compute *c, const struct linear *l,
     return code;
 }
 
-struct zinf_dropout dropout_at(const struct zinf_compute *c, float p, uint32_t site,
+struct zinf_dropout dropout_at(const struct zinf_gpt2_compute *c, float p, uint32_t site,
                                uint64_t elements_per_sample)
 {
     return (struct zinf_dropout){
@@ -103,7 +104,7 @@ static uint64_t start_after(const struct zinf_unit_spec *unit, uint64_t end)
     return next;
 }
 
-int zero_gaps(const struct zinf_compute *c, const struct zinf_unit_spec *unit, float *grads)
+int zero_gaps(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit, float *grads)
 {
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct zinf_tensor_spec *t = &unit->tensors[i];
@@ -124,7 +125,7 @@ static void widen(uint64_t *most, uint64_t bytes)
         *most = bytes;
 }
 
-static void widen_linear(const struct zinf_compute *c, int64_t out, int64_t in, bool backward,
+static void widen_linear(const struct zinf_gpt2_compute *c, int64_t out, int64_t in, bool backward,
                          uint64_t *most)
 {
     const struct zinf_device_ops *ops = c->device->ops;
@@ -142,7 +143,7 @@ static void widen_linear(const struct zinf_compute *c, int64_t out, int64_t in, 
 }
 
 /* The head's products have fp32 logits and an fp32 gradient of the norm's output. */
-static void widen_head(const struct zinf_compute *c, int64_t head_rows, bool backward,
+static void widen_head(const struct zinf_gpt2_compute *c, int64_t head_rows, bool backward,
                        uint64_t *most)
 {
     const struct zinf_device_ops *ops = c->device->ops;
@@ -191,7 +192,7 @@ static void widen_head(const struct zinf_compute *c, int64_t head_rows, bool bac
     widen(most, ops->matmul_workspace((struct zinf_device *)c->device, &d_table));
 }
 
-uint64_t zinf_model_workspace(const struct zinf_compute *c, const struct zinf_model *model,
+uint64_t zinf_model_workspace(const struct zinf_gpt2_compute *c, const struct zinf_model *model,
                               int64_t head_rows, bool backward)
 {
     const struct zinf_model_spec *s = zinf_model_spec(model);

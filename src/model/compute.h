@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-static inline uint64_t rows_of(const struct zinf_compute *c)
+static inline uint64_t rows_of(const struct zinf_gpt2_compute *c)
 {
     return (uint64_t)(c->batch * c->seq);
 }
@@ -21,8 +21,9 @@ static inline uint64_t take(uint64_t *at, uint64_t bytes)
 }
 
 /* NULL where the unit has no such tensor. */
-static inline const void *weight(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 const void *weights, enum zinf_role role)
+static inline const void *weight(const struct zinf_gpt2_compute *c,
+                                 const struct zinf_unit_spec *unit, const void *weights,
+                                 enum zinf_role role)
 {
     int64_t offset = unit->offset_of[role];
     if (offset < 0)
@@ -41,20 +42,21 @@ struct linear {
     const void *w, *b;
     int64_t out, in;
 };
-int linear_forward(const struct zinf_compute *c, const struct linear *l, const void *x, void *y);
-int linear_backward_input(const struct zinf_compute *c, const struct linear *l, const void *dy,
+int linear_forward(const struct zinf_gpt2_compute *c, const struct linear *l, const void *x,
+                   void *y);
+int linear_backward_input(const struct zinf_gpt2_compute *c, const struct linear *l, const void *dy,
                           void *dx);
 /* dw [out][in] and db [out] (NULL: no bias), fp32, overwritten */
-int linear_backward_weight(const struct zinf_compute *c, const struct linear *l, const void *dy,
-                           const void *x, float *dw, float *db);
+int linear_backward_weight(const struct zinf_gpt2_compute *c, const struct linear *l,
+                           const void *dy, const void *x, float *dw, float *db);
 /* The three products as arguments, so that workspaces can be asked for. */
-struct zinf_matmul linear_forward_args(const struct zinf_compute *c, const struct linear *l);
-struct zinf_matmul linear_input_args(const struct zinf_compute *c, const struct linear *l);
-struct zinf_matmul linear_weight_args(const struct zinf_compute *c, const struct linear *l);
+struct zinf_matmul linear_forward_args(const struct zinf_gpt2_compute *c, const struct linear *l);
+struct zinf_matmul linear_input_args(const struct zinf_gpt2_compute *c, const struct linear *l);
+struct zinf_matmul linear_weight_args(const struct zinf_gpt2_compute *c, const struct linear *l);
 
-struct zinf_dropout dropout_at(const struct zinf_compute *c, float p, uint32_t site,
+struct zinf_dropout dropout_at(const struct zinf_gpt2_compute *c, float p, uint32_t site,
                                uint64_t elements_per_sample);
 /* Zeroes the gaps between tensors, so that norms and updates over the flat buffer are clean. */
-int zero_gaps(const struct zinf_compute *c, const struct zinf_unit_spec *unit, float *grads);
+int zero_gaps(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit, float *grads);
 
 #endif

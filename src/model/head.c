@@ -15,7 +15,7 @@ int64_t zinf_head_rows(const struct zinf_model_spec *spec, int64_t rows)
     return rows < HEAD_ROWS ? rows : HEAD_ROWS;
 }
 
-uint64_t zinf_head_layout(const struct zinf_compute *c, void *base, struct zinf_head *head,
+uint64_t zinf_head_layout(const struct zinf_gpt2_compute *c, void *base, struct zinf_head *head,
                           int64_t logits_tiles, bool backward)
 {
     uint64_t size = 0, n = rows_of(c), h = (uint64_t)c->spec->hidden;
@@ -39,8 +39,9 @@ uint64_t zinf_head_layout(const struct zinf_compute *c, void *base, struct zinf_
     return size;
 }
 
-static struct zinf_norm norm_args(const struct zinf_compute *c, const struct zinf_unit_spec *final,
-                                  const void *weights, const void *x, const struct zinf_head *head)
+static struct zinf_norm norm_args(const struct zinf_gpt2_compute *c,
+                                  const struct zinf_unit_spec *final, const void *weights,
+                                  const void *x, const struct zinf_head *head)
 {
     return (struct zinf_norm){
         .kind = c->spec->norm,
@@ -57,14 +58,14 @@ static struct zinf_norm norm_args(const struct zinf_compute *c, const struct zin
     };
 }
 
-int zinf_head_norm(const struct zinf_compute *c, const struct zinf_unit_spec *final,
+int zinf_head_norm(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *final,
                    const void *weights, const void *x, const struct zinf_head *head)
 {
     struct zinf_norm args = norm_args(c, final, weights, x, head);
     return c->device->ops->norm_forward(c->queue, &args);
 }
 
-int zinf_head_norm_backward(const struct zinf_compute *c, const struct zinf_unit_spec *final,
+int zinf_head_norm_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *final,
                             const void *weights, float *grads, const void *x, void *d_x,
                             const struct zinf_head *head)
 {
@@ -90,7 +91,7 @@ struct chunk {
     float *logits; /* [count][tile_rows] */
 };
 
-static struct zinf_cross_entropy loss_args(const struct zinf_compute *c,
+static struct zinf_cross_entropy loss_args(const struct zinf_gpt2_compute *c,
                                            const struct zinf_head *head, const struct chunk *k)
 {
     return (struct zinf_cross_entropy){
@@ -108,13 +109,14 @@ static struct zinf_cross_entropy loss_args(const struct zinf_compute *c,
     };
 }
 
-static const void *norm_row(const struct zinf_compute *c, const struct zinf_head *head, int64_t row)
+static const void *norm_row(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
+                            int64_t row)
 {
     uint64_t elems = (uint64_t)(row * c->spec->hidden);
     return (const char *)head->norm + elems * zinf_dtype_bytes(c->dtype);
 }
 
-static int chunk_logits(const struct zinf_compute *c, const struct zinf_head *head,
+static int chunk_logits(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
                         const struct chunk *k)
 {
     int64_t h = c->spec->hidden;
@@ -136,7 +138,7 @@ static int chunk_logits(const struct zinf_compute *c, const struct zinf_head *he
     return c->device->ops->matmul(c->queue, &args);
 }
 
-static int chunk_statistics(const struct zinf_compute *c, const struct zinf_head *head,
+static int chunk_statistics(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
                             const struct chunk *k)
 {
     struct zinf_cross_entropy args = loss_args(c, head, k);
@@ -145,7 +147,7 @@ static int chunk_statistics(const struct zinf_compute *c, const struct zinf_head
 }
 
 /* logits to gradients in place; d_norm and the tile's gradient take their shares. */
-static int chunk_backward(const struct zinf_compute *c, const struct zinf_head *head,
+static int chunk_backward(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
                           const struct chunk *k, float *grads, bool first_tile, bool first_chunk)
 {
     int64_t h = c->spec->hidden, cols = (int64_t)k->tile->tensors[0].n_rows;
@@ -187,7 +189,7 @@ static int chunk_backward(const struct zinf_compute *c, const struct zinf_head *
     return code ? code : c->device->ops->matmul(c->queue, &d_table);
 }
 
-static struct chunk chunk_at(const struct zinf_compute *c, const struct zinf_head *head,
+static struct chunk chunk_at(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
                              int64_t first)
 {
     int64_t left = (int64_t)rows_of(c) - first;
@@ -198,7 +200,7 @@ static struct chunk chunk_at(const struct zinf_compute *c, const struct zinf_hea
     };
 }
 
-static int whole(const struct zinf_compute *c, const struct zinf_head *head,
+static int whole(const struct zinf_gpt2_compute *c, const struct zinf_head *head,
                  int (*op)(struct zinf_queue *, const struct zinf_cross_entropy *))
 {
     struct chunk all = {.first = 0, .count = (int64_t)rows_of(c)};
@@ -206,17 +208,17 @@ static int whole(const struct zinf_compute *c, const struct zinf_head *head,
     return op(c->queue, &args);
 }
 
-int zinf_head_start(const struct zinf_compute *c, const struct zinf_head *head)
+int zinf_head_start(const struct zinf_gpt2_compute *c, const struct zinf_head *head)
 {
     return whole(c, head, c->device->ops->cross_entropy_start);
 }
 
-int zinf_head_finish(const struct zinf_compute *c, const struct zinf_head *head)
+int zinf_head_finish(const struct zinf_gpt2_compute *c, const struct zinf_head *head)
 {
     return whole(c, head, c->device->ops->cross_entropy_finish);
 }
 
-int zinf_head_tile(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_tile(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                    const void *weights, const struct zinf_head *head)
 {
     int code = 0;
@@ -229,7 +231,7 @@ int zinf_head_tile(const struct zinf_compute *c, const struct zinf_unit_spec *ti
     return code;
 }
 
-int zinf_head_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_tile_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                             const void *weights, float *grads, const struct zinf_head *head,
                             bool first_tile)
 {
@@ -246,9 +248,9 @@ int zinf_head_tile_backward(const struct zinf_compute *c, const struct zinf_unit
 }
 
 /* Tile t of a chunk has its own logits buffer. */
-static struct chunk resident_chunk(const struct zinf_compute *c, const struct zinf_model *model,
-                                   const void *const *weights, const struct zinf_head *head,
-                                   int64_t first, int t)
+static struct chunk resident_chunk(const struct zinf_gpt2_compute *c,
+                                   const struct zinf_model *model, const void *const *weights,
+                                   const struct zinf_head *head, int64_t first, int t)
 {
     struct chunk k = chunk_at(c, head, first);
     k.tile = zinf_model_unit(model, t);
@@ -257,7 +259,7 @@ static struct chunk resident_chunk(const struct zinf_compute *c, const struct zi
     return k;
 }
 
-int zinf_head_all(const struct zinf_compute *c, const struct zinf_model *model,
+int zinf_head_all(const struct zinf_gpt2_compute *c, const struct zinf_model *model,
                   const void *const *weights, float *const *grads, const struct zinf_head *head)
 {
     int n_tiles = zinf_model_n_tiles(model);
@@ -277,7 +279,7 @@ int zinf_head_all(const struct zinf_compute *c, const struct zinf_model *model,
     return code ? code : zinf_head_finish(c, head);
 }
 
-int zinf_head_row_logits(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_row_logits(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                          const void *weights, int64_t row, const struct zinf_head *head)
 {
     struct chunk k = {

@@ -23,6 +23,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "kernels/kernels.h"
+#include "model/graph.h"
 
 struct zinf_model_spec {
     char family[24]; /* model_type */
@@ -60,11 +61,6 @@ enum zinf_role {
     ZINF_ROLE_FINAL_B,
     ZINF_ROLES,
 };
-enum zinf_init {
-    ZINF_INIT_NORMAL,
-    ZINF_INIT_ONE,
-    ZINF_INIT_ZERO,
-};
 struct zinf_tensor_spec {
     char name[80]; /* in the file, without the family's prefix */
     enum zinf_role role;
@@ -100,11 +96,37 @@ struct zinf_unit_spec {
     int64_t offset_of[ZINF_ROLES]; /* elements, or -1 */
 };
 
+/* What callers want to know of a model beside its graph. */
+struct zinf_model_facts {
+    char family[24]; /* model_type */
+    int64_t layers, hidden, heads, vocab, context;
+    int64_t end_of_text;        /* eos_token_id, -1: none */
+    enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
+};
+/* What a family builds from. */
+struct zinf_model_source {
+    const cJSON *config;
+    const char *what; /* names it in messages */
+    float dropout;    /* < 0: as the configuration says; else of every place */
+    bool join_tiles;
+};
+struct zinf_model_shape {
+    const char *arch, *size;
+    int64_t layers, hidden, heads, vocab, context; /* 0: of the size */
+};
+
 struct zinf_model;
 struct zinf_family {
     const char *model_type;
     const char *architecture; /* in "architectures" */
-    const char *prefix;       /* that transformers puts before names: "transformer." */
+    const char *prefix;       /* that transformers puts before names */
+    const char *layers_key;   /* of the configuration: the number of blocks */
+    /* Appends all of the model to the graph; fills facts but family and file_dtype. */
+    int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source);
+    /* Adds what config.json says of a new model beside model_type, architectures and dtype. */
+    int (*make_config)(cJSON *config, const struct zinf_model_shape *shape);
+    /* Until src/train reads graphs: */
     int (*read_config)(const cJSON *config, const char *what, struct zinf_model_spec *spec);
     /* Fills unit->tensors for kind and index: all but offsets. */
     void (*describe_unit)(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit);
@@ -113,7 +135,7 @@ struct zinf_family {
 };
 const struct zinf_family *zinf_family_find(const char *model_type); /* NULL: unknown */
 const char *zinf_family_names(void);                                /* "gpt2, ..." */
-extern const struct zinf_family zinf_family_gpt2;
+const struct zinf_family *zinf_family_default(void); /* of `zinf init` without --arch */
 
 /* ---- a model ---- */
 
@@ -126,7 +148,11 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
 int zinf_model_join_tiles(struct zinf_model *model);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
+/* Replaces every dropout rate; before the graph is looked at. */
+int zinf_model_set_dropout(struct zinf_model *model, float p);
 void zinf_model_close(struct zinf_model *model);
+const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
+const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_model_spec *zinf_model_spec(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);
@@ -135,22 +161,21 @@ const struct zinf_unit_spec *zinf_model_unit(const struct zinf_model *model, int
 int zinf_model_n_tiles(const struct zinf_model *model); /* units [0, n_tiles) are the tiles */
 int zinf_model_first_block(const struct zinf_model *model);
 uint64_t zinf_model_n_params(const struct zinf_model *model); /* without gaps; tied once */
-/* fp32 values of elements of a tensor by the family's initialisation; the same whatever the cut.
- * Elements are counted in the file's order of the whole tensor. */
+/* fp32 values of elements of a piece of the tensor by the family's initialisation; the same
+ * whatever the cut. Elements are counted in the order of the whole tensor in the file. */
+void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                           uint64_t seed, uint64_t first, uint64_t n, float *out);
+/* As above, of the old description. */
 void zinf_model_init_fill(const struct zinf_model *model, const struct zinf_tensor_spec *tensor,
                           uint64_t seed, uint64_t first, uint64_t n, float *out);
 /* A configuration for `zinf init`: caller frees with cJSON_Delete. */
-struct zinf_model_shape {
-    const char *arch, *size;
-    int64_t layers, hidden, heads, vocab, context; /* 0: of the size */
-};
 int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype dtype,
                            cJSON **out);
 
 /* ---- compute: N = batch * seq rows ---- */
 
 /* Who computes: one micro-batch on one queue. */
-struct zinf_compute {
+struct zinf_gpt2_compute {
     const struct zinf_device *device;
     struct zinf_queue *queue;
     const struct zinf_model_spec *spec;
@@ -181,37 +206,38 @@ struct zinf_block_scratch {
     void *d_branch; /* [N][hidden] */
 };
 /* Bytes, laid out from base (may be NULL to measure): sets the pointers, returns the size. */
-uint64_t zinf_block_kept_layout(const struct zinf_compute *c, void *base,
+uint64_t zinf_block_kept_layout(const struct zinf_gpt2_compute *c, void *base,
                                 struct zinf_block_kept *kept);
-uint64_t zinf_block_scratch_layout(const struct zinf_compute *c, void *base,
+uint64_t zinf_block_scratch_layout(const struct zinf_gpt2_compute *c, void *base,
                                    struct zinf_block_scratch *scratch, bool backward);
 /* Largest workspace that any operation of the model needs on this device. */
-uint64_t zinf_model_workspace(const struct zinf_compute *c, const struct zinf_model *model,
+uint64_t zinf_model_workspace(const struct zinf_gpt2_compute *c, const struct zinf_model *model,
                               int64_t head_rows, bool backward);
-double zinf_block_flops(const struct zinf_compute *c); /* forward; backward is twice this */
+double zinf_block_flops(const struct zinf_gpt2_compute *c); /* forward; backward is twice this */
 
 /* x_out = block(x_in); weights: the unit's flat buffer. x_out NULL: only recompute kept. */
-int zinf_block_forward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_block_forward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                        const void *weights, const void *x_in, void *x_out,
                        const struct zinf_block_kept *kept, const struct zinf_block_scratch *s);
 /* d_x [N][hidden] holds the gradient of x_out and receives that of x_in. grads: fp32 flat buffer,
  * overwritten, gaps zero. */
-int zinf_block_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_block_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                         const void *weights, float *grads, const void *x_in, void *d_x,
                         const struct zinf_block_kept *kept, const struct zinf_block_scratch *s);
 
 /* Embedding: x [N][hidden] from token tiles, in order of tiles, then positions, then dropout. */
-int zinf_embed_tile(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_embed_tile(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                     const void *weights, const int32_t *ids, void *x);
-int zinf_embed_position(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_embed_position(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                         const void *weights, const int32_t *positions, void *x);
 /* d_x is masked in place by the embedding's dropout; call once before the two below, which
  * overwrite grads, or with add, add the rows to them in order. */
-int zinf_embed_dropout_backward(const struct zinf_compute *c, void *d_x);
-int zinf_embed_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
+int zinf_embed_dropout_backward(const struct zinf_gpt2_compute *c, void *d_x);
+int zinf_embed_tile_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *unit,
                              float *grads, const int32_t *ids, const void *d_x, bool add);
-int zinf_embed_position_backward(const struct zinf_compute *c, const struct zinf_unit_spec *unit,
-                                 float *grads, const int32_t *positions, const void *d_x, bool add);
+int zinf_embed_position_backward(const struct zinf_gpt2_compute *c,
+                                 const struct zinf_unit_spec *unit, float *grads,
+                                 const int32_t *positions, const void *d_x, bool add);
 
 /* Final norm and head. Rows are worked in chunks of head_rows; tiles in order. */
 struct zinf_head {
@@ -225,27 +251,27 @@ struct zinf_head {
     float scale;                            /* of the gradient: loss scale / tokens of the step */
 };
 int64_t zinf_head_rows(const struct zinf_model_spec *spec, int64_t rows);
-uint64_t zinf_head_layout(const struct zinf_compute *c, void *base, struct zinf_head *head,
+uint64_t zinf_head_layout(const struct zinf_gpt2_compute *c, void *base, struct zinf_head *head,
                           int64_t logits_tiles, bool backward);
-int zinf_head_norm(const struct zinf_compute *c, const struct zinf_unit_spec *final,
+int zinf_head_norm(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *final,
                    const void *weights, const void *x, const struct zinf_head *head);
-int zinf_head_start(const struct zinf_compute *c, const struct zinf_head *head);
-int zinf_head_tile(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_start(const struct zinf_gpt2_compute *c, const struct zinf_head *head);
+int zinf_head_tile(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                    const void *weights, const struct zinf_head *head);
-int zinf_head_finish(const struct zinf_compute *c, const struct zinf_head *head);
-int zinf_head_tile_backward(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_finish(const struct zinf_gpt2_compute *c, const struct zinf_head *head);
+int zinf_head_tile_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                             const void *weights, float *grads, const struct zinf_head *head,
                             bool first_tile);
 /* All tiles at once, chunk by chunk, each logit computed once: the same bits as the calls above.
  * weights[t], grads[t] for every tile; grads NULL: loss only. */
-int zinf_head_all(const struct zinf_compute *c, const struct zinf_model *model,
+int zinf_head_all(const struct zinf_gpt2_compute *c, const struct zinf_model *model,
                   const void *const *weights, float *const *grads, const struct zinf_head *head);
 /* d_x [N][hidden] receives the gradient at the final norm's input; grads of the final unit. */
-int zinf_head_norm_backward(const struct zinf_compute *c, const struct zinf_unit_spec *final,
+int zinf_head_norm_backward(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *final,
                             const void *weights, float *grads, const void *x, void *d_x,
                             const struct zinf_head *head);
 /* Logits of one row for every id of a tile, into head->logits. */
-int zinf_head_row_logits(const struct zinf_compute *c, const struct zinf_unit_spec *tile,
+int zinf_head_row_logits(const struct zinf_gpt2_compute *c, const struct zinf_unit_spec *tile,
                          const void *weights, int64_t row, const struct zinf_head *head);
 
 #endif

@@ -1,17 +1,20 @@
-libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/emit.h src/train/lr.c \
-	src/train/loss_scale.c src/train/sample.c src/train/plan.c src/train/plan.h \
-	src/train/plan_places.c src/train/plan_lines.c src/train/search.c src/train/plan_choose.c src/train/plan_blas.c \
-	src/train/place.c src/train/emitter.c \
-	src/train/emit.c src/train/emit_grad.c src/train/emit_update.c src/train/ops.c \
-	src/train/optimizer.c src/train/update.c \
-	src/train/cost.c src/train/calibrate.c src/train/estimate.c src/train/durable.c \
-	src/train/schedules.c src/train/trainer.c src/train/step.c \
-	src/train/transfer.c src/train/transfer.h src/train/transfer_factors.c src/train/state_access.c \
-	src/train/checkpoint.h src/train/checkpoint_state.c src/train/checkpoint_files.c \
-	src/train/checkpoint_save.c src/train/checkpoint_background.c \
-	src/train/checkpoint_load.c src/train/checkpoint_export.c src/train/checkpoint_list.c \
-	src/train/output.h src/train/output.c src/train/run.h src/train/run.c \
-	src/train/run_checkpoint.c src/train/run_steps.c src/train/run_log.c src/train/run_log.h
+libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h src/train/setup.c \
+	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
+	src/train/plan/lines.h src/train/step/emit.h src/train/run/lr.c \
+	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
+	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
+	src/train/plan/walk.c src/train/plan/walk.h src/train/op.c src/train/step/run_stage.c \
+	src/train/step/emitter.c \
+	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
+	src/train/step/update.c \
+	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
+	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c \
+	src/train/save/transfer.c src/train/save/transfer.h src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
+	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
+	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
+	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
+	src/train/run/run_checkpoint.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
 INSTALLED_H += src/train/train.h
 
 

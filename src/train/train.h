@@ -74,7 +74,6 @@ struct zinf_trainer_options {
     /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
      */
     const struct zinf_speeds *speeds;
-    bool plan_only;   /* no memory, no files, no weights: see zinf_estimate */
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
@@ -111,15 +110,20 @@ struct zinf_step_result {
     double stall_seconds[8][8];
     const char *bottleneck;
 };
-/* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */
-int zinf_trainer_step(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
+ * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+struct zinf_batch {
+    const int32_t *inputs[ZINF_INPUTS];
+};
+/* A batch of accumulation * micro_batch samples. */
+int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
 /* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
-int zinf_trainer_loss(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
-int zinf_trainer_gradients(struct zinf_trainer *trainer, const int32_t *inputs,
-                           const int32_t *targets, double *loss, double *grad_norm);
+int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                           double *loss, double *grad_norm);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 
@@ -144,7 +148,7 @@ struct zinf_speeds {
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 32
+#define ZINF_RATE_KINDS 96
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
@@ -156,7 +160,7 @@ struct zinf_rates {
 int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options);
 
 struct zinf_estimate_options {
-    struct zinf_trainer_options trainer; /* of a training; plan_only and init are implied */
+    struct zinf_trainer_options trainer; /* of a training; mode and init are implied */
     const struct zinf_rates *rates;      /* NULL: from speeds */
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */

@@ -1,0 +1,69 @@
+/*
+ * gated: y = f(gate) up and its gradients. A block takes a part of one row, a thread 8 columns of
+ * it, of gate and up alike; it reads all it needs before it writes, so that dx may be x and y_out
+ * may be dy.
+ */
+#include "kernels/cuda/activation.cuh"
+
+enum { GATED_THREADS = 256 };
+
+/* Forward: dy NULL. Backward: y where it is wanted again. */
+template <class T> struct gated_args {
+    const T *x, *dy;
+    T *y, *dx;
+    int64_t cols;
+    bool vector;
+};
+
+template <class T, int KIND> KERNEL(GATED_THREADS) gated_kernel(gated_args<T> a)
+{
+    const int64_t row = blockIdx.x;
+    const int64_t col = ((int64_t)blockIdx.y * GATED_THREADS + threadIdx.x) * EACH;
+    const int64_t left = a.cols - col, gate_at = row * 2 * a.cols + col, at = row * a.cols + col;
+    float gate[EACH], up[EACH], dy[EACH] = {};
+    if (left <= 0)
+        return;
+    load_each(gate, a.x + gate_at, left, a.vector);
+    load_each(up, a.x + gate_at + a.cols, left, a.vector);
+    if (a.dy)
+        load_each(dy, a.dy + at, left, a.vector);
+    UNROLL for (int k = 0; k < EACH; k++)
+    {
+        float slope, value = activate<KIND>(gate[k], slope), above = up[k];
+        gate[k] = dy[k] * above * slope;
+        up[k] = dy[k] * value;
+        dy[k] = value * above;
+    }
+    if (a.dy) {
+        store_each(a.dx + gate_at, gate, left, a.vector);
+        store_each(a.dx + gate_at + a.cols, up, left, a.vector);
+    }
+    if (a.y)
+        store_each(a.y + at, dy, left, a.vector);
+}
+
+template <class T>
+static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, bool backward)
+{
+    static void (*const kernels[])(gated_args<T>) = {
+        gated_kernel<T, ZINF_ACTIVATION_GELU_TANH>,
+        gated_kernel<T, ZINF_ACTIVATION_GELU_ERF>,
+        gated_kernel<T, ZINF_ACTIVATION_SILU>,
+        gated_kernel<T, ZINF_ACTIVATION_RELU>,
+    };
+    gated_args<T> a = {};
+    a.x = (const T *)z->x;
+    a.y = (T *)(backward ? z->y_out : z->y);
+    a.dy = (const T *)(backward ? z->dy : NULL);
+    a.dx = (T *)(backward ? z->dx : NULL);
+    a.cols = z->cols;
+    a.vector = z->cols % EACH == 0 && aligned16(a.x) && aligned16(a.y) && aligned16(a.dy) &&
+               aligned16(a.dx);
+    dim3 grid((unsigned)z->rows, blocks_for((uint64_t)z->cols, GATED_THREADS * EACH));
+    return launch(kernels[z->kind], grid, dim3(GATED_THREADS), 0, stream, a);
+}
+
+cudaError_t launch_gated(cudaStream_t stream, const struct zinf_gated *z, bool backward)
+{
+    BY_DTYPE(z->dtype, return gated_typed<T>(stream, z, backward));
+}

@@ -1,0 +1,81 @@
+/*
+ * rope: rotary position embedding in place, a block a row. The row's cosines and sines are made
+ * once, in shared memory, for all its heads; then a thread takes 8 pairs at a time. The frequencies
+ * come with the arguments, so that the caller's memory is read before the launch returns.
+ */
+#include "kernels/cuda/kernel.cuh"
+
+enum { ROPE_THREADS = 128 }; /* at least ZINF_ROPE_MAX_PAIRS */
+
+template <class T> struct rope_args {
+    T *x;
+    const int32_t *positions;
+    int64_t head_dim, ld;
+    int n_heads, n_pairs;
+    float cos_scale, sin_scale;
+    bool vector;
+    float inv_freq[ZINF_ROPE_MAX_PAIRS];
+};
+
+/* Pairs i .. i + 7 of a head: their 16 elements are two runs of 8, or one of 16. */
+template <class T, bool INTERLEAVED>
+DEVICE void rotate_each(const rope_args<T> &a, T *head, int i, const float *cosine,
+                        const float *sine)
+{
+    const int left = a.n_pairs - i, step = INTERLEAVED ? 2 : 1;
+    T *low = head + step * i, *high = low + (INTERLEAVED ? EACH : a.n_pairs);
+    const int n_low = step * left, n_high = INTERLEAVED ? n_low - EACH : left;
+    float x[2][EACH];
+    load_each(x[0], low, n_low, a.vector);
+    load_each(x[1], high, n_high, a.vector);
+    UNROLL for (int k = 0; k < EACH; k++)
+    {
+        const float c = k < left ? cosine[i + k] : 0.0f, s = k < left ? sine[i + k] : 0.0f;
+        float &first = INTERLEAVED ? x[k / 4][k % 4 * 2] : x[0][k];
+        float &second = INTERLEAVED ? x[k / 4][k % 4 * 2 + 1] : x[1][k];
+        const float was = first;
+        first = was * c - second * s;
+        second = second * c + was * s;
+    }
+    store_each(low, x[0], n_low, a.vector);
+    store_each(high, x[1], n_high, a.vector);
+}
+
+template <class T, bool INTERLEAVED> KERNEL(ROPE_THREADS) rope_kernel(rope_args<T> a)
+{
+    __shared__ float cosine[ZINF_ROPE_MAX_PAIRS], sine[ZINF_ROPE_MAX_PAIRS];
+    const int64_t row = blockIdx.x;
+    const int t = threadIdx.x, groups = (a.n_pairs + EACH - 1) / EACH;
+    if (t < a.n_pairs) {
+        const float angle = (float)a.positions[row] * a.inv_freq[t];
+        cosine[t] = cosf(angle) * a.cos_scale;
+        sine[t] = sinf(angle) * a.sin_scale;
+    }
+    sync_block();
+    for (int unit = t; unit < a.n_heads * groups; unit += ROPE_THREADS)
+        rotate_each<T, INTERLEAVED>(a, a.x + row * a.ld + unit / groups * a.head_dim,
+                                    unit % groups * EACH, cosine, sine);
+}
+
+template <class T> static cudaError_t rope_typed(cudaStream_t stream, const struct zinf_rope *z)
+{
+    rope_args<T> a = {};
+    a.x = (T *)z->x;
+    a.positions = z->positions;
+    a.head_dim = z->head_dim;
+    a.ld = z->ld;
+    a.n_heads = (int)z->n_heads;
+    a.n_pairs = (int)(z->rotary_dims / 2);
+    a.cos_scale = z->scale;
+    a.sin_scale = z->backward ? -z->scale : z->scale;
+    a.vector = aligned16(z->x) && z->ld % EACH == 0 && z->head_dim % EACH == 0 &&
+               (z->interleaved || a.n_pairs % EACH == 0);
+    memcpy(a.inv_freq, z->inv_freq, (size_t)a.n_pairs * sizeof *a.inv_freq);
+    return launch(z->interleaved ? rope_kernel<T, true> : rope_kernel<T, false>,
+                  dim3((unsigned)z->rows), dim3(ROPE_THREADS), 0, stream, a);
+}
+
+cudaError_t launch_rope(cudaStream_t stream, const struct zinf_rope *z)
+{
+    BY_DTYPE(z->dtype, return rope_typed<T>(stream, z));
+}

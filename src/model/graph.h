@@ -1,0 +1,159 @@
+/*
+ * graph: a model as data: what `train` walks, and what a family fills. It knows no transformer.
+ *
+ *   value   passes between stages or comes with the batch: ids, targets, hidden rows, the loss
+ *   unit    tensors that move together: a block, a tile of the vocabulary, an adapter
+ *   stage   turns values into values with units *at hand*; it may *sweep* over further units that
+ *           are visited one at a time with carried state (tiles of the vocabulary)
+ *
+ * A model is the list of its stages in forward order; backward goes through it in reverse. Stages
+ * name values and units by their numbers. Units are numbered in the order in which the forward
+ * pass first needs them. A graph is built once and read-only afterwards; the model owns it.
+ */
+#ifndef ZINF_GRAPH_H
+#define ZINF_GRAPH_H
+
+#include "base/base.h"
+#include "kernels/kernels.h"
+
+/* ---- values ---- */
+
+enum zinf_value_kind {
+    ZINF_VALUE_INPUT,      /* comes with the batch */
+    ZINF_VALUE_ACTIVATION, /* a stage makes it */
+    ZINF_VALUE_LOSS,       /* a stage makes it; fp32, one a row; its sum is the step's loss */
+};
+/* What an input is, for whoever fills it. */
+enum zinf_input {
+    ZINF_INPUT_NONE,
+    ZINF_INPUT_IDS,       /* tokens */
+    ZINF_INPUT_TARGETS,   /* the token after each; < 0: ignored */
+    ZINF_INPUT_POSITIONS, /* of each token in its sequence */
+    ZINF_INPUTS,
+};
+/* Rows of a value: one a sample, or one a token of it. */
+enum zinf_axis {
+    ZINF_AXIS_SAMPLE, /* batch */
+    ZINF_AXIS_TARGET, /* batch * seq */
+    ZINF_AXIS_SOURCE, /* batch * source_seq */
+};
+/* Numbers of a value or of its gradient. */
+enum zinf_element {
+    ZINF_ELEMENT_NONE,  /* no gradient */
+    ZINF_ELEMENT_ID,    /* int32 */
+    ZINF_ELEMENT_PARAM, /* the number type of the parameters */
+    ZINF_ELEMENT_F32,
+};
+struct zinf_value {
+    char name[24];
+    enum zinf_value_kind kind;
+    enum zinf_input input; /* of an INPUT */
+    int64_t limit;         /* of an INPUT: ids are below it; 0: not checked */
+    enum zinf_axis axis;
+    int64_t cols;
+    enum zinf_element element;
+    enum zinf_element gradient; /* NONE: nothing flows back */
+    /* May live in host memory or on the drive between forward and backward. Others stay on the
+     * device while they are needed. */
+    bool leaves;
+};
+
+/* ---- units ---- */
+
+/* Which rows of a file's tensor, seen as [out][in], are which rows of ours: `count` runs of `rows`
+ * rows; run i begins at file_first + i * file_stride there and at flat_first + i * flat_stride
+ * here. One run is a plain range; BLOOM's and ChatGLM's fused rows by head are `n_heads` runs. */
+struct zinf_row_map {
+    uint64_t file_first, file_stride, flat_first, flat_stride, rows, count;
+};
+/* A part of a unit's tensor that is one tensor of the file, or rows of one. */
+struct zinf_piece {
+    char name[96]; /* in the file, without the family's prefix unless plain_name */
+    bool plain_name;
+    int rank;
+    uint64_t shape[2]; /* of the whole tensor in the file */
+    bool transposed;   /* the file has [in][out] */
+    struct zinf_row_map rows;
+};
+enum zinf_init {
+    ZINF_INIT_NORMAL,
+    ZINF_INIT_ONE,
+    ZINF_INIT_ZERO,
+};
+struct zinf_tensor {
+    struct zinf_piece *pieces;
+    uint32_t n_pieces;
+    int rank;            /* 2: [rows][cols]; 1: [rows], cols is 1 */
+    uint64_t rows, cols; /* of this unit's tensor */
+    bool decay;          /* weight decay applies */
+    enum zinf_init init;
+    float init_std;
+    uint64_t offset, elems; /* in the unit's flat buffer, in elements */
+};
+/* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
+ * without. Each tensor starts at a multiple of 64 elements, and decay_elems is one of 256; the gaps
+ * are zero and stay zero. */
+struct zinf_unit {
+    char name[32]; /* "table.0", "block.3", ... */
+    bool trained;  /* else no gradient, no state, one generation */
+    struct zinf_tensor *tensors;
+    uint32_t n_tensors;
+    uint64_t elems, decay_elems;
+};
+
+/* ---- stages ---- */
+
+struct zinf_ids {
+    uint32_t *at;
+    uint32_t n;
+};
+struct zinf_frame;
+/* What kind of call a frame is. */
+enum zinf_pass {
+    ZINF_PASS_FORWARD,  /* once, or once a visit */
+    ZINF_PASS_BACKWARD, /* once, or once a visit, in the order of the forward's visits */
+    ZINF_PASS_WHOLE,    /* forward and backward of a last stage whose sweep is all at hand */
+    ZINF_PASS_ROW,      /* the stage's result for one row alone: logits */
+    ZINF_PASSES,
+    ZINF_PASS_RECOMPUTE, /* what forward keeps, once more, and nothing else */
+};
+struct zinf_stage_ops {
+    const char *name; /* "block": of the kind, for traces and rates */
+    /* What forward keeps can be made again from the inputs by ZINF_PASS_RECOMPUTE. Such a stage has
+     * no sweep. What other stages keep always stays on the device. */
+    bool recomputes;
+    /* The gradient of in[0] may be in the place of that of out[0]. */
+    bool passes;
+    /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
+     * then runs last, for all micro-batches of the step one after the other into one place. */
+    bool adds;
+    /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
+    bool backward_without_weights;
+    int (*forward)(struct zinf_frame *f);
+    int (*backward)(struct zinf_frame *f);
+    int (*whole)(struct zinf_frame *f); /* NULL: none */
+    int (*row)(struct zinf_frame *f);   /* NULL: none */
+};
+struct zinf_stage {
+    char name[32];
+    const struct zinf_stage_ops *ops;
+    const void *spec;             /* of ops; the graph's memory */
+    struct zinf_ids in, out;      /* values */
+    struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
+};
+struct zinf_graph {
+    struct zinf_value *values;
+    struct zinf_unit *units;
+    struct zinf_stage *stages;
+    uint32_t n_values, n_units, n_stages;
+    uint32_t loss;           /* the value */
+    uint32_t targets;        /* the input whose rows with a value >= 0 count in the mean loss */
+    int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
+};
+
+static inline uint32_t zinf_stage_visits(const struct zinf_stage *stage)
+{
+    return stage->sweep.n ? stage->sweep.n : 1;
+}
+
+#endif

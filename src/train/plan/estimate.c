@@ -1,0 +1,204 @@
+/*
+ * estimate: a plan that nobody takes the memory of, and what its step will take. Rates come from
+ * the caller, or from a few steps of the same shape with two blocks.
+ */
+#include "base/random.h"
+#include "offload/trace.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MEASURED_LAYERS 2
+/* Two that run one operation at a time, the first of which writes its extents for the first time
+ * and warms the BLAS up; one that fills the pipeline; and those that correct the rates, after two
+ * of which the schedule is chosen for good. */
+#define MEASURED_STEPS 8
+#define FIRST_ALIKE 5 /* from 0 */
+
+static void scale(struct zinf_rates *rates, double device, double drive)
+{
+    for (int rate = 0; rate < ZINF_RATE_KINDS; rate++) {
+        bool moves = rate == OP_READ || rate == OP_WRITE;
+        bool copies = rate == OP_COPY_IN || rate == OP_COPY_OUT;
+        bool on_host = rate == OP_UPDATE || rate == OP_NORM_PART || rate == OP_GRAD_ADD;
+        double factor = moves ? drive : copies || on_host ? 1 : device;
+        if (factor > 0)
+            rates->seconds[rate] /= factor;
+    }
+}
+
+/* Forward is 1, backward 2: what is computed twice to spare memory is not counted. */
+static double model_flops(const struct plan *p)
+{
+    return 3 * (double)p->setup->n_micro * p->setup->walk.flops;
+}
+
+/* Of the stage that makes most products. */
+static double matrix_flops(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].size[ZINF_PASS_FORWARD].flops >
+            w->stages[most].size[ZINF_PASS_FORWARD].flops)
+            most = s;
+    return 1 / p->rates.seconds[stage_kind(w->stages[most].kind, ZINF_PASS_FORWARD)];
+}
+
+static int fill(struct zinf_estimate *out, const struct plan *p)
+{
+    const struct zinf_program *programs[2];
+    struct zinf_prediction step;
+    int code = plan_predict(p, programs, plan_step_programs(p, programs), NULL, &step);
+    if (code)
+        return code;
+    *out = (struct zinf_estimate){
+        .params = (uint64_t)zinf_model_n_params(p->setup->model),
+        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows,
+        .pinned = p->host_bytes - p->at.h_transfer,
+        .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
+        .step_seconds = step.seconds,
+        .drive_seconds = step.drive_seconds,
+        .model_flops = model_flops(p),
+        .matrix_flops = matrix_flops(p),
+        .bottleneck = ZINF_LANE_DEVICE,
+    };
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
+        out->bytes[tier] = zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
+        out->budget[tier] = p->setup->budget[tier];
+    }
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        out->lane_seconds[lane] = step.busy_seconds[lane];
+        out->lane_bytes[lane] = step.bytes[lane];
+        if (step.busy_seconds[lane] > step.busy_seconds[out->bottleneck])
+            out->bottleneck = lane;
+    }
+    snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(p->schedule));
+    snprintf(out->device, sizeof out->device, "%s", p->setup->device->name);
+    return 0;
+}
+
+/* The step that is predicted, as the executor would write the one that was run. */
+static int write_trace(const struct plan *p, const char *path)
+{
+    const struct zinf_program *programs[2];
+    int n = plan_step_programs(p, programs);
+    struct zinf_machine machine = plan_machine(p);
+    struct zinf_trace *trace = NULL;
+    uint64_t from = 0;
+    char buffer[64];
+    int code = zinf_trace_create(&trace, path);
+    for (int i = 0; !code && i < n; i++) {
+        uint64_t ops = programs[i]->n_ops;
+        double *times = calloc(2 * ops + 1, sizeof *times);
+        struct zinf_predict_options options = {
+            .machine = &machine, .op_begin = times, .op_seconds = times + ops};
+        struct zinf_prediction step;
+        code = times ? zinf_program_predict(programs[i], &options, &step) : -ENOMEM;
+        for (uint64_t k = 0; !code && k < ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            uint64_t begin = from + (uint64_t)(times[k] * 1e9);
+            zinf_trace_record(trace, plan_op_name(p->setup, op, buffer), op->lane, begin,
+                              begin + (uint64_t)(times[ops + k] * 1e9), op->bytes);
+        }
+        from += code ? 0 : (uint64_t)(step.seconds * 1e9);
+        free(times);
+    }
+    int closed = zinf_trace_close(trace);
+    return code ? code : closed;
+}
+
+int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
+{
+    struct zinf_trainer_options planned = options->trainer;
+    struct variant variant;
+    struct setup setup;
+    struct plan plan = {0};
+    planned.init = true;
+    planned.speeds = &options->speeds;
+    planned.mode = ZINF_TRAINER_TRAIN;
+    int code = setup_init(&setup, &planned, true);
+    if (!code) {
+        plan_search(&setup, &variant);
+        code = plan_make(&plan, &setup, &variant);
+    }
+    if (code)
+        goto out;
+    if (options->rates)
+        plan.rates = *options->rates;
+    else
+        plan_rates_of(&plan, &options->speeds, &plan.rates);
+    scale(&plan.rates, options->device_factor, options->drive_factor);
+    if (options->plan)
+        plan_print(&plan, options->plan);
+    code = plan_schedules(&plan);
+    if (!code)
+        code = fill(out, &plan);
+    if (!code && options->trace)
+        code = write_trace(&plan, options->trace);
+out:
+    plan_fini(&plan);
+    setup_fini(&setup);
+    return code;
+}
+
+/* The next step is again one that runs one operation at a time. */
+static int begin_anew(struct zinf_trainer *t)
+{
+    int code = trainer_settle(t);
+    t->planned = false;
+    t->plan.schedule = SCHEDULE_SERIAL;
+    return code ? code : plan_first_programs(&t->plan);
+}
+
+/* *apart: the slowest over the fastest of the steps that are all alike. */
+static int run_steps(struct zinf_trainer *t, double *apart)
+{
+    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
+    struct zinf_step_result result;
+    double least = 0, most = 0;
+    int32_t *ids = malloc(2 * n * sizeof *ids);
+    struct zinf_batch batch = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + n}};
+    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
+    for (int step = 0; !code && step < MEASURED_STEPS; step++) {
+        for (uint64_t i = 0; i < 2 * n; i++) {
+            uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
+            zinf_philox(counter, t->setup.options.seed, bits);
+            ids[i] = (int32_t)(bits[0] % (uint64_t)t->setup.graph->vocab);
+        }
+        if (step == 1)
+            code = begin_anew(t);
+        if (!code)
+            code = zinf_trainer_step(t, &batch, &result);
+        if (code || step < FIRST_ALIKE)
+            continue;
+        least = least > 0 && least < result.seconds ? least : result.seconds;
+        most = most > result.seconds ? most : result.seconds;
+    }
+    *apart = least > 0 ? most / least : 0;
+    free(ids);
+    return code;
+}
+
+int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options)
+{
+    struct zinf_trainer_options two = *options;
+    struct zinf_config config = *options->config;
+    struct zinf_trainer *t;
+    config.placement = (char *)"exact"; /* so that every tier that is named is used */
+    config.host_memory = 0;
+    config.gradient_clipping = 0; /* no step is redone */
+    config.trace = NULL;
+    two.config = &config;
+    two.mode = ZINF_TRAINER_TRAIN;
+    two.init = true;
+    two.n_layers = MEASURED_LAYERS;
+    int code = zinf_trainer_create(&t, &two);
+    if (code)
+        return zinf_fail_in(code, "--measure");
+    code = run_steps(t, &t->plan.rates.steps_apart);
+    *out = t->plan.rates;
+    zinf_trainer_destroy(t);
+    return code ? zinf_fail_in(code, "--measure") : 0;
+}

@@ -1,0 +1,49 @@
+/*
+ * lines: what the files that make a plan share. A *line* is an amount of memory of a tier with a
+ * name and a place; a plan's lines follow from its setup and a choice. Inside this folder only.
+ */
+#ifndef ZINF_TRAIN_LINES_H
+#define ZINF_TRAIN_LINES_H
+
+#include "train/plan/plan.h"
+
+struct plan_line {
+    enum zinf_memory_tier tier;
+    const char *name, *hint;
+    uint64_t bytes;
+    uint64_t *offset;
+};
+struct plan_lines {
+    struct plan_line *line; /* grown as lines come; free() ends it */
+    int n, capacity;
+};
+/* Appends a line. */
+int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
+              uint64_t bytes, uint64_t *offset);
+
+/* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
+void plan_measure(struct plan *p);
+/* Every unit's home by a choice, and what the homes take on each tier. */
+void plan_set_places(struct plan *p, const struct choice *c);
+void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
+bool plan_has_param(const struct plan *p, enum zinf_tier tier);
+bool plan_has_grad(const struct plan *p, enum zinf_tier tier);
+/* Whether a device that the CPU cannot read makes parts of norms. */
+bool plan_norms_there(const struct plan *p);
+/* Whether kept gradients come into the tiles of updates. */
+bool plan_tiles_have_grads(const struct plan *p);
+/* Whether any unit but those with the first n own slots is copied to the device before use. */
+bool plan_fetches_beyond(const struct plan *p, int n);
+bool plan_stages_grads(const struct plan *p);
+/* Sub-groups whose updates go through tiles of host memory, and whether any do. */
+int plan_n_tile_groups(const struct plan *p);
+bool plan_uses_tiles(const struct plan *p);
+
+/* plan_lines.c: sets the homes, and the lines of everything else. */
+int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
+bool plan_fits(struct plan *p, const struct choice *c);
+
+/* plan_choose.c: fills p->choice and the homes by the budgets. */
+void plan_choose(struct plan *p);
+
+#endif

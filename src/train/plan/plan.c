@@ -1,0 +1,243 @@
+/*
+ * plan: from a setup and a variant to a choice that fills the budgets, the ledger that says what it
+ * takes, and the place of everything.
+ */
+#include "formats/formats.h"
+#include "train/plan/lines.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Where the arenas are while nobody has taken them: beyond what a process is given. */
+#define NO_MEMORY ((char *)((uintptr_t)1 << (sizeof(uintptr_t) * 8 - 18)))
+
+/* ---- what a plan is made of ---- */
+
+bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
+{
+    bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR;
+    bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
+    bool better = moves && !variant->micro_major;
+    return possible && (s->order == ORDER_LAYER_MAJOR || (s->order == ORDER_AUTO && better));
+}
+
+static int take_arrays(struct plan *p)
+{
+    p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
+    p->homes = calloc(p->setup->n_units, sizeof *p->homes);
+    return p->deferred && p->homes ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
+}
+
+static int take_store(struct plan *p)
+{
+    struct zinf_store_options options = {.label = "plan", .plan_only = true};
+    int code = 0;
+    if (!p->setup->store && setup_uses_drive(p->setup))
+        code = zinf_store_create(&p->counted, &options);
+    p->store = p->setup->store ? p->setup->store : p->counted;
+    return code;
+}
+
+/* ---- lines ---- */
+
+static int add_lines(struct plan *p)
+{
+    struct plan_lines l = {0};
+    int code = plan_collect(p, &p->choice, &l);
+    for (int i = 0; !code && i < l.n; i++)
+        code = zinf_ledger_add(p->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
+                               l.line[i].bytes, l.line[i].offset);
+    free(l.line);
+    return code;
+}
+
+/* What the process holds already, and what is taken outside of the arenas later. */
+static int add_process(struct plan *p)
+{
+    int code =
+        zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "this program and its libraries", NULL,
+                                p->setup->resident_bytes);
+    if (!code)
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
+                                       "--threads", p->setup->walk.outside);
+    if (!code && has_backward(p->setup))
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
+                                       NULL, ZINF_TENSORS_WRITER_BYTES);
+    return code;
+}
+
+/* The host device's arena is the same RAM: both together must be there. */
+static int check_shared_ram(const struct plan *p)
+{
+    char need[16], have[16];
+    uint64_t total = zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_DEVICE) +
+                     zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_HOST);
+    if (p->setup->device->kind != ZINF_DEVICE_HOST || total <= p->setup->ram_bytes)
+        return 0;
+    char *table = NULL;
+    size_t table_bytes = 0;
+    FILE *out = open_memstream(&table, &table_bytes);
+    if (out) {
+        zinf_ledger_print(p->ledger, p->setup->budget, out);
+        fclose(out);
+    }
+    zinf_fail(-ENOMEM,
+              "the plan does not fit: the host device's memory and host memory together need %s of "
+              "%s available RAM; lower zinf.device_memory, or move more to nvme "
+              "(offload_param.device, offload_optimizer.device)\n%s",
+              zinf_size_format(need, sizeof need, total),
+              zinf_size_format(have, sizeof have, p->setup->ram_bytes), table ? table : "");
+    free(table);
+    return -ENOMEM;
+}
+
+/* ---- tiers ---- */
+
+/* Of values that live on the drive between forward and backward. */
+static int add_x_extents(struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    uint64_t n = (uint64_t)p->n_x_micros;
+    int code = 0;
+    p->x_extents = calloc(w->n_leaving * n + 1, sizeof *p->x_extents);
+    if (!p->x_extents)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint32_t v = 0; v < w->graph->n_values; v++)
+        for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
+            code = zinf_store_add_extent(p->store, w->values[v].bytes,
+                                         &p->x_extents[w->values[v].number * n + m]);
+    return code;
+}
+
+static int plan_tiers(struct plan *p)
+{
+    struct zinf_tiers_options tiers = {
+        .layout = &p->setup->layout,
+        .dtype = p->setup->dtype,
+        .form = p->setup->form,
+        .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
+        .state_bytes = p->setup->state_bytes,
+        .param_copies = p->setup->durable_copies,
+        .places = p->homes,
+        .store = p->store,
+    };
+    int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
+    return code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE ? code
+                                                                           : add_x_extents(p);
+}
+
+static int plan_memory(struct plan *p)
+{
+    int code = zinf_ledger_create(&p->ledger);
+    if (!code)
+        code = add_process(p);
+    if (code)
+        return code;
+    plan_measure(p);
+    plan_choose(p);
+    code = plan_tiers(p);
+    if (!code)
+        code = add_lines(p);
+    if (!code)
+        code = zinf_ledger_check(p->ledger, p->setup->budget);
+    return code ? code : check_shared_ram(p);
+}
+
+int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
+{
+    bool layer_major = plan_is_layer_major(setup, variant);
+    *p = (struct plan){
+        .setup = setup,
+        .variant = *variant,
+        .x_tier = setup->x_tier,
+        .layer_major = layer_major,
+        .n_x_micros = layer_major ? setup->n_micro : 1,
+        .schedule = SCHEDULE_SERIAL,
+    };
+    int code = take_arrays(p);
+    if (!code)
+        code = take_store(p);
+    if (!code)
+        code = plan_memory(p);
+    if (code) {
+        plan_fini(p);
+        return code;
+    }
+    p->host_bytes = zinf_ledger_arena_bytes(p->ledger, ZINF_MEMORY_HOST);
+    p->device_base = NO_MEMORY;
+    p->host_base = NO_MEMORY + zinf_ledger_arena_bytes(p->ledger, ZINF_MEMORY_DEVICE);
+    plan_place(p);
+    return 0;
+}
+
+void plan_place(struct plan *p)
+{
+    zinf_tiers_place(p->tiers, p->device_base, p->host_base);
+    p->norm_parts = (double *)(void *)host_at(p, p->at.h_scalars);
+}
+
+void plan_fini(struct plan *p)
+{
+    struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
+                                       &p->speculate, &p->forward, &p->logits};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        zinf_program_fini(programs[i]);
+    zinf_tiers_destroy(p->tiers);
+    zinf_store_destroy(p->counted);
+    zinf_ledger_destroy(p->ledger);
+    free(p->homes);
+    free(p->x_extents);
+    free(p->deferred);
+    *p = (struct plan){0};
+}
+
+/* ---- in words ---- */
+
+/* Of the first n units in the order of slots of their own. */
+static int n_fetched(const struct plan *p, int n)
+{
+    int fetched = 0;
+    for (int i = 0; i < n; i++)
+        fetched += unit_is_fetched(p, p->setup->walk.by_own_order[i]);
+    return fetched;
+}
+
+/* Units whose updates the device makes. */
+static uint32_t n_device_updates(const struct plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        n += unit_trains(p->setup, u) && p->homes[u].state == ZINF_TIER_DEVICE;
+    return n;
+}
+
+int plan_print(const struct plan *p, FILE *out)
+{
+    const struct choice *c = &p->choice;
+    const struct setup *s = p->setup;
+    fprintf(out, "plan: %s, %llu parameters in %s: parameters on %s", s->device->name,
+            (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype),
+            zinf_tier_name(s->param_tier));
+    if (trains(s))
+        fprintf(out, ", optimizer state on %s, gradients on %s", zinf_tier_name(s->state_tier),
+                zinf_tier_name(s->grad_tier));
+    fputc('\n', out);
+    if (s->param_tier != ZINF_TIER_DEVICE)
+        fprintf(out,
+                "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+                c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
+    if (n_device_updates(p) > 0)
+        fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
+                s->n_units);
+    if (s->n_micro > 1)
+        fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
+                p->layer_major ? "all through a layer before the next layer"
+                               : "one after the other through all layers");
+    if (has_backward(s))
+        fprintf(out,
+                "plan: %d of %u blocks keep their activations, the others recompute; "
+                "head %s\n",
+                c->n_kept, s->walk.n_recompute,
+                c->whole ? "in one pass" : "by tiles, logits computed twice");
+    return zinf_ledger_print(p->ledger, s->budget, out);
+}

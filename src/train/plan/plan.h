@@ -1,0 +1,165 @@
+/*
+ * plan: what is where, decided before anything is taken. A plan is a function of a setup and a
+ * variant and of nothing else: a training, an estimate and the search for the best variant all make
+ * theirs by plan_make, and from the same facts it makes the same bytes. It is a *choice* (how far
+ * to look ahead, which blocks keep their activations, ...), the *lines* of memory that follow from
+ * it, with their places in the device's and the host's arena, and the programs of a step
+ * (step/step.h builds them).
+ *
+ * A plan owns what it points to, but for its setup and the setup's store. Until a trainer has taken
+ * the arenas and says where they are (plan_place), addresses are numbers that nobody may follow.
+ * Made, changed and ended by one thread; others may read it meanwhile.
+ */
+#ifndef ZINF_TRAIN_PLAN_H
+#define ZINF_TRAIN_PLAN_H
+
+#include "train/op.h"
+#include "train/setup.h"
+
+#define MAX_LOOK_AHEAD 16
+#define MAX_STATE_SLOTS 16
+#define MAX_GRAD_SLOTS 16
+#define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4     /* values on the device that live elsewhere, at least */
+#define X_STAGES 3    /* and on their way between it and the drive */
+
+struct choice {
+    int look_ahead;    /* parameter slots on the device less one */
+    int grad_slots;    /* gradients on the device */
+    int state_slots;   /* sub-groups under way */
+    int n_kept;        /* recomputing stages, from the last, that keep their activations instead */
+    int n_own;         /* units that have a device slot of their own, in walk's own_order */
+    bool whole;        /* the last sweep's units all on the device: its visits are one call */
+    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states; /* units whose optimizer state it takes */
+    int n_host_grads;  /* layers whose kept gradients it takes */
+    int n_host_pairs;  /* layers whose state in RAM has two generations; */
+    bool all_pairs;    /* and all other units with state in RAM */
+    int n_device_states; /* units whose state the device takes, from unit 0 */
+    int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
+    bool host_tables;    /* gradients of units that are no layers are in RAM */
+};
+
+/* What a search varies; what a plan starts from. */
+struct variant {
+    bool micro_major;    /* where the order of micro-batches is free */
+    int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
+    int device_grads;    /* and the device budget so many quarters of their sums, */
+    int device_states;   /* and so many quarters of the units' optimizer state */
+};
+
+/* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
+struct places {
+    uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
+        d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
+        d_squares;
+    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
+        h_grad_stages, h_tiles, h_transfer, h_background, h_squares;
+};
+
+struct trainer_sizes {
+    uint64_t slot, grad_slot;       /* of the largest unit */
+    uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
+    uint64_t tile_state, tile_grad; /* offsets in it */
+    uint64_t transfer;              /* what loading and saving need on the host */
+};
+
+/* What is where, and the programs that follow from it. */
+struct plan {
+    const struct setup *setup; /* borrowed */
+    struct variant variant;
+    enum zinf_tier x_tier;
+    bool layer_major;
+    int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
+    zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
+    struct zinf_home *homes; /* [n_units] */
+    struct zinf_tiers *tiers;
+    struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
+    struct zinf_store *counted; /* extents alone */
+    struct zinf_ledger *ledger;
+    struct choice choice;
+    struct places at;
+    struct trainer_sizes sizes;
+    char *device_base, *host_base;
+    uint64_t host_bytes;
+
+    double *norm_parts; /* [n_groups] sums of squares, in the host's arena */
+
+    /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
+     * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
+     */
+    struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    enum schedule schedule; /* in use, from the second step on */
+    uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
+    struct zinf_rates rates;
+    double planned_seconds;   /* when the schedule was chosen, what it was to take */
+    double predicted_seconds; /* of a step; 0: not known */
+    double predicted_rest;    /* of one in which speculation rests */
+};
+
+/* search.c: the variant whose simulated step is shortest by the speeds that the options name. */
+void plan_search(const struct setup *setup, struct variant *best);
+/* plan.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
+ * -ENOMEM where it does not fit: the message is the table and names the keys to change. After a
+ * failure there is nothing to end. */
+int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
+void plan_fini(struct plan *p);
+/* Whether micro-batches go through the layers together. */
+bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* place.c: every pointer, from device_base and host_base. */
+void plan_place(struct plan *p);
+/* The ledger by tier with budgets, and one line on each choice. */
+int plan_print(const struct plan *p, FILE *out);
+
+/* Whether a unit's parameters are copied to the device before use. */
+bool unit_is_fetched(const struct plan *p, uint32_t unit);
+/* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */
+uint64_t plan_own_bytes(const struct plan *p, int n);
+bool unit_has_own(const struct plan *p, uint32_t unit);
+uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
+/* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
+uint64_t param_slots(const struct plan *p, const struct choice *c);
+uint64_t grad_slots(const struct plan *p, const struct choice *c);
+uint32_t x_slots(const struct plan *p);
+
+static inline char *device_at(const struct plan *p, uint64_t offset)
+{
+    return p->device_base + offset;
+}
+
+static inline char *host_at(const struct plan *p, uint64_t offset)
+{
+    return p->host_base + offset;
+}
+
+/* Whether a stage that recomputes keeps its activations instead. */
+static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->stages[stage].ordinal + (uint32_t)p->choice.n_kept >= w->n_recompute;
+}
+
+/* Of a unit's OP_SQUARES, among those of all units. */
+static inline uint64_t first_square(const struct plan *p, uint32_t unit)
+{
+    uint64_t elems = 0;
+    for (uint32_t u = 0; u < unit; u++)
+        elems += p->setup->layout.units[u].slice_elems;
+    return elems / ZINF_SUM_BLOCK;
+}
+
+/* Whether an update of the unit can be taken back. */
+static inline bool unit_speculates(const struct plan *p, uint32_t unit)
+{
+    return p->homes[unit].generations == 2 && p->homes[unit].param != ZINF_TIER_DEVICE;
+}
+
+/* cost.c: op->seconds and op->cpu */
+void plan_cost(const struct plan *p, struct zinf_op *op);
+/* The same for operations that are scheduled already. */
+void plan_cost_again(const struct plan *p, struct zinf_program *program);
+void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
+                   struct zinf_rates *rates);
+struct zinf_machine plan_machine(const struct plan *p);
+
+#endif

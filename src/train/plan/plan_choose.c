@@ -1,0 +1,159 @@
+/*
+ * plan_choose: what the budgets have room for. First what must be there; then, while the device
+ * budget lasts: activations of blocks (each spares a recompute), all table tiles at once (spares
+ * computing logits twice), units with slots of their own (each spares fetches), and, where the
+ * configuration asks for it, state that the device then updates itself. Arithmetic does not depend
+ * on any of these choices, so results do not either.
+ */
+#include "train/plan/lines.h"
+
+/* The largest value of *field in [0, most] that fits; fitting is monotone. */
+static void grow(struct plan *p, struct choice *c, int *field, int most)
+{
+    int low = *field, high = most;
+    while (low < high) {
+        *field = low + (high - low + 1) / 2;
+        if (plan_fits(p, c))
+            low = *field;
+        else
+            high = *field - 1;
+    }
+    *field = low;
+}
+
+static void choose_kept(struct plan *p, struct choice *c)
+{
+    int layers = (int)p->setup->walk.n_recompute;
+    if (!has_backward(p->setup) || p->setup->recompute == RECOMPUTE_ALWAYS)
+        return;
+    if (p->setup->recompute == RECOMPUTE_NEVER)
+        c->n_kept = layers; /* the ledger's check says so where this does not fit */
+    else
+        grow(p, c, &c->n_kept, layers);
+}
+
+/* Units that the forward needs before its first layer: tables. */
+static uint32_t first_layer(const struct walk *w)
+{
+    return w->n_layers ? w->layers[0] : w->graph->n_units;
+}
+
+/* What must be there, as small as the budgets ask for. */
+static void choose_least(struct plan *p, struct choice *c)
+{
+    int64_t wanted = p->setup->config->look_ahead;
+    c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
+    c->grad_slots = p->setup->grad_tier == ZINF_TIER_DEVICE && !p->layer_major ? 1 : 2;
+    c->state_slots = 3;
+    while (c->state_slots > 1 && !plan_fits(p, c))
+        c->state_slots--;
+    while (wanted < 0 && c->look_ahead > 0 && !plan_fits(p, c))
+        c->look_ahead--;
+    if (!plan_fits(p, c) && !p->layer_major)
+        c->grad_slots = 1;
+}
+
+/* Activations leave the device where nothing else makes the plan fit. */
+static void choose_activations(struct plan *p, struct choice *c)
+{
+    if (!p->setup->x_is_open || plan_fits(p, c))
+        return;
+    p->x_tier = ZINF_TIER_HOST;
+    if (plan_fits(p, c) || !p->store)
+        return;
+    p->x_tier = ZINF_TIER_DRIVE;
+    if (!plan_fits(p, c))
+        p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
+}
+
+/* State in RAM of layers, then of all other units too. */
+static void choose_pairs(struct plan *p, struct choice *c, int layers)
+{
+    grow(p, c, &c->n_host_pairs, layers);
+    struct choice all = *c;
+    all.all_pairs = true;
+    if (c->n_host_pairs == layers && plan_fits(p, &all))
+        *c = all;
+}
+
+/* A given host budget is filled with what spares the drive most; what is left becomes depth. */
+static void choose_host(struct plan *p, struct choice *c)
+{
+    int layers = (int)p->setup->walk.n_layers, units = (int)p->setup->n_units;
+    if (p->setup->grad_tier == ZINF_TIER_DRIVE && p->setup->fills) {
+        struct choice with_tables = *c;
+        with_tables.host_tables = true;
+        if (plan_fits(p, &with_tables))
+            *c = with_tables;
+    }
+    if (plan_uses_tiles(p))
+        grow(p, c, &c->state_slots, 6);
+    if (!p->setup->fills)
+        return;
+    if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
+        grow(p, c, &c->n_host_grads, layers / p->variant.host_grads_part);
+    /* The tables' gradients are complete last, and the next forward wants their update first: what
+     * that needs of the drive nothing can hide. */
+    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup) && c->host_tables)
+        grow(p, c, &c->n_host_states, (int)first_layer(&p->setup->walk));
+    if (p->setup->param_tier == ZINF_TIER_DRIVE)
+        grow(p, c, &c->n_host_params, units);
+    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup))
+        grow(p, c, &c->n_host_states, units);
+    if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
+        grow(p, c, &c->n_host_grads, layers);
+    if (trains(p->setup) && p->setup->generations == 2 &&
+        !p->setup->direct) /* else who computes is who updates */
+        choose_pairs(p, c, layers);
+    if (plan_uses_tiles(p)) {
+        plan_set_places(p, c);
+        int groups = plan_n_tile_groups(p);
+        grow(p, c, &c->state_slots, groups < MAX_STATE_SLOTS ? groups : MAX_STATE_SLOTS);
+    }
+}
+
+static void choose_device(struct plan *p, struct choice *c)
+{
+    const struct walk *w = &p->setup->walk;
+    bool fetches = plan_fetches_beyond(p, 0);
+    if (p->variant.device_states)
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units * p->variant.device_states / 4);
+    if (p->variant.device_grads && !p->layer_major)
+        grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
+    if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
+        grow(p, c, &c->grad_slots, 3);
+    choose_kept(p, c);
+    struct choice whole = *c;
+    whole.whole = w->whole != WALK_NONE;
+    if (fetches && whole.whole)
+        whole.n_own = (int)w->graph->stages[w->whole].sweep.n;
+    if (has_backward(p->setup) && whole.whole && plan_fits(p, &whole))
+        *c = whole;
+    if (fetches)
+        grow(p, c, &c->n_own, (int)p->setup->n_units);
+    if (p->setup->grad_tier == ZINF_TIER_DRIVE)
+        grow(p, c, &c->grad_slots, 6);
+    if (fetches && p->setup->config->look_ahead < 0)
+        grow(p, c, &c->look_ahead, 4);
+    if (setup_shares_updates(p->setup))
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units);
+}
+
+void plan_choose(struct plan *p)
+{
+    struct choice *c = &p->choice;
+    choose_least(p, c);
+    choose_activations(p, c);
+    choose_least(p, c);
+    if (p->layer_major && p->setup->order == ORDER_AUTO && !plan_fits(p, c)) {
+        p->layer_major = false;
+        p->n_x_micros = 1;
+        plan_measure(p);
+        choose_least(p, c);
+        choose_activations(p, c);
+        choose_least(p, c);
+    }
+    choose_host(p, c);
+    choose_device(p, c);
+    plan_set_places(p, c);
+}

@@ -1,0 +1,233 @@
+/* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
+#include "train/plan/lines.h"
+
+#include <stdlib.h>
+
+int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
+              uint64_t bytes, uint64_t *offset)
+{
+    if (l->n == l->capacity) {
+        int capacity = l->capacity ? 2 * l->capacity : 32;
+        struct plan_line *moved = realloc(l->line, (size_t)capacity * sizeof *moved);
+        if (!moved)
+            return zinf_fail(-ENOMEM, "no memory for the lines of a plan");
+        l->line = moved;
+        l->capacity = capacity;
+    }
+    l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
+    return 0;
+}
+
+/* Activations that the last n recomputing stages keep, of one micro-batch. */
+static uint64_t kept_bytes(const struct walk *w, int n)
+{
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].ordinal != WALK_NONE &&
+            w->stages[s].ordinal + (uint32_t)n >= w->n_recompute)
+            bytes += w->stages[s].kept;
+    return bytes;
+}
+
+/* Sums on the device take the first micro-batch's gradients themselves. */
+static uint64_t whole_grad_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
+    uint64_t elems = 0;
+    if (p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
+        return 0;
+    for (uint32_t i = 0; i < sweep->n; i++)
+        elems += p->setup->layout.units[sweep->at[i]].padded_elems;
+    return elems * sizeof(float);
+}
+
+static int param_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
+    if (!plan_fetches_beyond(p, 0))
+        return 0;
+    int code = plan_line(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead",
+                         n_slots * p->sizes.slot, &p->at.d_slots);
+    return code ? code
+                : plan_line(l, ZINF_MEMORY_DEVICE, "units with a slot of their own",
+                            "zinf.device_memory", plan_own_bytes(p, c->n_own), &p->at.d_own);
+}
+
+static uint64_t activation_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    if (!has_backward(p->setup))
+        return w->n_slots * w->slot_bytes;
+    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+                                         : x_slots(p) * w->leaving_bytes;
+}
+
+static uint64_t squares_bytes(const struct plan *p)
+{
+    return first_square(p, p->setup->n_units) * sizeof(double);
+}
+
+/* A line that is left out where it takes no bytes. */
+struct want {
+    const char *name, *hint;
+    uint64_t bytes;
+    uint64_t *offset;
+};
+
+static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const struct want *wants,
+                      size_t n)
+{
+    int code = 0;
+    for (size_t i = 0; !code && i < n; i++)
+        if (wants[i].bytes)
+            code =
+                plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
+    return code;
+}
+
+static int forward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    struct places *at = &p->at;
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro;
+    bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
+    const struct want wants[] = {
+        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
+         &at->d_inputs},
+        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
+        {"activations between stages", "zinf.activation_device", activation_bytes(p), &at->d_x},
+        {"activations of the working stage", "train_micro_batch_size_per_gpu",
+         backward ? w->working : w->working_of_any, &at->d_working},
+        {"scratch of a stage", "train_micro_batch_size_per_gpu",
+         whole ? w->scratch_whole : w->scratch, &at->d_scratch},
+        {"one row of logits", NULL, (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
+        {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
+    };
+    return want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants);
+}
+
+static int backward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    struct places *at = &p->at;
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->n_x_micros;
+    const struct want wants[] = {
+        {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
+        {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
+         &at->d_kept_always},
+        {"activations kept for backward", "zinf.activation_checkpointing",
+         at_once * kept_bytes(w, c->n_kept), &at->d_kept},
+        {"gradients of the activations", "train_micro_batch_size_per_gpu",
+         micros * w->end_bytes + at_once * w->turn_bytes, &at->d_gradients},
+        {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
+        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
+         &at->d_squares},
+        {"gradients of a whole sweep", "zinf.device_memory", c->whole ? whole_grad_bytes(p) : 0,
+         &at->d_whole_grads},
+    };
+    return has_backward(p->setup)
+               ? want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants)
+               : 0;
+}
+
+/* Staging comes last and is contiguous: loading and saving use it as one region. */
+static int staging_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    struct places *at = &p->at;
+    struct trainer_sizes *s = &p->sizes;
+    bool direct = p->setup->direct, backward = has_backward(p->setup);
+    bool params = plan_has_param(p, ZINF_TIER_DRIVE) && !direct;
+    s->tile = s->tile_grad +
+              (plan_tiles_have_grads(p) ? p->setup->layout.max_group_elems * sizeof(float) : 0);
+    const struct want wants[] = {
+        {"activations on their way", "zinf.activation_device",
+         backward && p->x_tier == ZINF_TIER_DRIVE && !direct
+             ? X_STAGES * p->setup->walk.leaving_bytes
+             : 0,
+         &at->h_x_stages},
+        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
+         &at->h_param_stages},
+        {"gradient staging", NULL, plan_stages_grads(p) ? GRAD_STAGES * s->grad_slot : 0,
+         &at->h_grad_stages},
+        {"sub-groups under way", "zero_optimization.sub_group_size",
+         plan_uses_tiles(p) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
+    };
+    uint64_t staged = 0;
+    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++)
+        staged += zinf_align_up(wants[i].bytes, ZINF_MEMORY_ALIGN);
+    int code = want_lines(l, ZINF_MEMORY_HOST, wants, sizeof wants / sizeof *wants);
+    if (!code && s->transfer > staged)
+        code = plan_line(l, ZINF_MEMORY_HOST, "loading and saving (beyond staging)", NULL,
+                         s->transfer - staged, NULL);
+    return code;
+}
+
+static int host_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    struct places *at = &p->at;
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro;
+    uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
+    bool backward = has_backward(p->setup);
+    const struct want wants[] = {
+        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
+         &at->h_inputs},
+        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
+        {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
+        {"logits", NULL, visits * (uint64_t)w->graph->row_cols * sizeof(float), &at->h_row},
+        {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
+        {"activations between stages", "zinf.activation_device",
+         backward && p->x_tier == ZINF_TIER_HOST ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+                                                 : 0,
+         &at->h_x},
+        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
+         &at->h_squares},
+        {"saving in the background", "zinf.async_save",
+         backward && p->setup->config->async_save ? p->sizes.transfer : 0, &at->h_background},
+    };
+    int code = want_lines(l, ZINF_MEMORY_HOST, wants, sizeof wants / sizeof *wants);
+    if (!code) /* an empty line marks where staging begins */
+        code = plan_line(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &at->h_transfer);
+    return code ? code : staging_lines(p, c, l);
+}
+
+static int drive_lines(struct plan *p, struct plan_lines *l)
+{
+    if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
+        return 0;
+    return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
+                     (uint64_t)p->n_x_micros * p->setup->walk.all_leaving_bytes, NULL);
+}
+
+int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    l->n = 0;
+    plan_set_places(p, c);
+    int code = param_lines(p, c, l);
+    if (!code)
+        code = forward_lines(p, c, l);
+    if (!code)
+        code = backward_lines(p, c, l);
+    if (!code)
+        code = host_lines(p, c, l);
+    return code ? code : drive_lines(p, l);
+}
+
+bool plan_fits(struct plan *p, const struct choice *c)
+{
+    struct plan_lines l = {0};
+    uint64_t placed[ZINF_MEMORY_TIERS] = {0};
+    bool fits = !plan_collect(p, c, &l);
+    plan_place_bytes(p, placed);
+    for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
+        uint64_t total =
+            placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
+        for (int i = 0; i < l.n; i++)
+            if ((int)l.line[i].tier == tier)
+                total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
+        fits = total <= p->setup->budget[tier];
+    }
+    free(l.line);
+    return fits;
+}

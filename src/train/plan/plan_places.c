@@ -1,0 +1,275 @@
+/*
+ * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
+ * beside them.
+ */
+#include "train/plan/lines.h"
+#include "train/save/save.h"
+
+/* Whether a unit's parameters are copied to the device before use. */
+bool unit_is_fetched(const struct plan *p, uint32_t unit)
+{
+    enum zinf_tier tier = p->homes[unit].param;
+    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !p->setup->direct);
+}
+
+/* Bytes of the first n of the units in the order in which they get slots of their own. */
+uint64_t plan_own_bytes(const struct plan *p, int n)
+{
+    uint64_t elems = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t unit = p->setup->walk.by_own_order[i];
+        if (unit_is_fetched(p, unit))
+            elems += p->setup->layout.units[unit].padded_elems;
+    }
+    return elems * zinf_dtype_bytes(p->setup->dtype);
+}
+
+bool unit_has_own(const struct plan *p, uint32_t unit)
+{
+    return p->setup->walk.units[unit].own_order < (uint32_t)p->choice.n_own;
+}
+
+uint64_t unit_own_offset(const struct plan *p, uint32_t unit)
+{
+    return plan_own_bytes(p, (int)p->setup->walk.units[unit].own_order);
+}
+
+/* Slots of parameters: at least what one stage has at hand. */
+uint64_t param_slots(const struct plan *p, const struct choice *c)
+{
+    uint64_t slots = (uint64_t)c->look_ahead + 1, least = p->setup->walk.most_units;
+    return slots > least ? slots : least;
+}
+
+/* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
+ * is added next. */
+uint64_t grad_slots(const struct plan *p, const struct choice *c)
+{
+    uint64_t units = p->setup->walk.most_units, least = p->layer_major ? 2 * units : units;
+    return (uint64_t)c->grad_slots > least ? (uint64_t)c->grad_slots : least;
+}
+
+/* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
+ * layer by layer, those of every micro-batch. */
+uint32_t x_slots(const struct plan *p)
+{
+    uint32_t leaving = p->setup->walk.most_leaving;
+    uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
+    uint32_t others = leaving > 1 ? leaving - 1 : 1;
+    return slots + (p->layer_major ? others * (uint32_t)p->setup->n_micro : 0);
+}
+
+/* Bytes of things whose size does not depend on the choice. */
+void plan_measure(struct plan *p)
+{
+    struct trainer_sizes *s = &p->sizes;
+    const struct zinf_layout *layout = &p->setup->layout;
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0;
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        uint64_t bytes =
+            p->setup->state_bytes[g] + durable_copy_bytes(p->setup, layout->groups[g].n);
+        state = bytes > state ? bytes : state;
+    }
+    s->slot = layout->max_unit_elems * width;
+    s->grad_slot = layout->max_unit_elems * sizeof(float);
+    s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
+    s->tile_grad = s->tile_state + state;
+    s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
+}
+
+static bool is_layer(const struct plan *p, uint32_t unit)
+{
+    return p->setup->walk.units[unit].layer != WALK_NONE;
+}
+
+/* Whether a layer is one of n that wait for the next forward. That leaves late layers more time;
+ * but were they simply the last ones, backward would have nothing to update while it goes through
+ * them. So they are spread over the last (n_layers + n) / 2. */
+static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t span = (w->n_layers + n) / 2, from_end = w->n_layers - w->units[unit].layer;
+    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+}
+
+static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choice *c)
+{
+    uint32_t n = (uint32_t)c->n_host_pairs;
+    if (p->homes[unit].state != ZINF_TIER_HOST)
+        return false;
+    return is_layer(p, unit) ? !is_to_wait(p, unit, p->setup->walk.n_layers - n) : c->all_pairs;
+}
+
+/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
+ * and the next forward needs these first: there the device, which has them at hand, spares most
+ * waiting. The tiles of a sweep stay together; where they are more than the ratio leaves, layers go
+ * without. A device that the CPU cannot read has the parameters too, which take little beside the
+ * state. */
+static void place_device_states(struct plan *p, const struct choice *c)
+{
+    uint32_t next;
+    double ratio = p->setup->config->offload_optimizer.ratio;
+    double room = (1 - ratio) * (double)p->setup->layout.total_elems;
+    for (uint32_t first = 0; first < p->setup->n_units; first = next) {
+        double elems = 0;
+        next = p->setup->walk.units[first].sweep_end;
+        for (uint32_t u = first; u < next; u++)
+            elems += (double)p->setup->layout.units[u].slice_elems;
+        bool shared = ratio < 1 && elems / 2 <= room;
+        room -= shared ? elems : 0;
+        for (uint32_t u = first; u < next && (shared || (int)first < c->n_device_states); u++) {
+            struct zinf_home *home = &p->homes[u];
+            home->state = home->grad = ZINF_TIER_DEVICE;
+        }
+    }
+}
+
+/* What can be taken back: updates of state on the drive, and of that in RAM which has a pair. */
+static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct choice *c)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    bool pair = home->state == ZINF_TIER_DRIVE || has_host_pair(p, unit, c);
+    bool possible = home->param != ZINF_TIER_DEVICE || p->setup->durable;
+    return unit_trains(p->setup, unit) && trains(p->setup) && pair && possible
+               ? p->setup->generations
+               : 1;
+}
+
+/* Units have their turn in the order of the forward: what the next step needs first is nearest. */
+void plan_set_places(struct plan *p, const struct choice *c)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        struct zinf_home *home = &p->homes[u];
+        bool grad_in_host =
+            is_layer(p, u) ? is_to_wait(p, u, (uint32_t)c->n_host_grads) : c->host_tables;
+        *home =
+            (struct zinf_home){.param = p->setup->param_tier,
+                               .state = p->setup->state_tier,
+                               .grad = p->setup->grad_tier,
+                               .keeps_grad = has_backward(p->setup) && unit_trains(p->setup, u)};
+        if (home->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
+            home->param = ZINF_TIER_HOST;
+        if (home->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
+            home->state = ZINF_TIER_HOST;
+        if (home->grad == ZINF_TIER_DRIVE && grad_in_host)
+            home->grad = ZINF_TIER_HOST;
+        if (is_layer(p, u) && p->setup->walk.units[u].layer < (uint32_t)c->n_device_grads)
+            home->grad = ZINF_TIER_DEVICE;
+    }
+    if (trains(p->setup))
+        place_device_states(p, c);
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        struct zinf_home *home = &p->homes[u];
+        if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
+            home->param = ZINF_TIER_DEVICE;
+        home->generations = generations_of(p, u, c);
+    }
+}
+
+void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const struct zinf_home *home = &p->homes[u];
+        uint64_t n = p->setup->layout.units[u].slice_elems;
+        bytes[home->param] += p->setup->layout.units[u].padded_elems *
+                              zinf_dtype_bytes(p->setup->dtype) *
+                              (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->state] +=
+            (setup_unit_state_bytes(p->setup, u) + durable_copy_bytes(p->setup, n)) *
+            (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        if (home->keeps_grad)
+            bytes[home->grad] += n * sizeof(float);
+    }
+}
+
+bool plan_has_param(const struct plan *p, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_has_grad(const struct plan *p, enum zinf_tier tier)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].keeps_grad && p->homes[u].grad == tier)
+            return true;
+    return false;
+}
+
+bool plan_norms_there(const struct plan *p)
+{
+    return device_is_far(p->setup) && plan_has_grad(p, ZINF_TIER_DEVICE);
+}
+
+/* A sum of gradients on a device that the CPU cannot reach, for an update by the CPU. */
+static bool grad_is_far(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    return home->keeps_grad && home->grad == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
+           !p->setup->direct;
+}
+
+static bool any_grad_is_far(const struct plan *p)
+{
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        if (grad_is_far(p, u))
+            return true;
+    return false;
+}
+
+bool plan_tiles_have_grads(const struct plan *p)
+{
+    return plan_has_grad(p, ZINF_TIER_DRIVE) || any_grad_is_far(p);
+}
+
+/* Whether any unit is copied to the device before use, of those without the first n own slots. */
+bool plan_fetches_beyond(const struct plan *p, int n)
+{
+    for (uint32_t i = (uint32_t)n; i < p->setup->n_units; i++)
+        if (unit_is_fetched(p, p->setup->walk.by_own_order[i]))
+            return true;
+    return false;
+}
+
+/* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
+ * drive cannot reach where it was computed. */
+bool plan_stages_grads(const struct plan *p)
+{
+    if (!has_backward(p->setup))
+        return false;
+    if (!p->setup->direct)
+        return plan_has_grad(p, ZINF_TIER_HOST) || plan_tiles_have_grads(p);
+    bool several = p->setup->n_micro > 1 && !p->layer_major;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].grad == ZINF_TIER_DRIVE && p->homes[u].keeps_grad &&
+            (several || p->setup->walk.units[u].uses > 1))
+            return true;
+    return false;
+}
+
+static bool unit_uses_tiles(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    if (!unit_trains(p->setup, unit))
+        return false;
+    return home->param == ZINF_TIER_DRIVE || home->state == ZINF_TIER_DRIVE ||
+           home->grad == ZINF_TIER_DRIVE || grad_is_far(p, unit) ||
+           (home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
+            !p->setup->direct);
+}
+
+int plan_n_tile_groups(const struct plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        if (unit_uses_tiles(p, u))
+            n += p->setup->layout.units[u].n_groups;
+    return (int)n;
+}
+
+bool plan_uses_tiles(const struct plan *p)
+{
+    return plan_n_tile_groups(p) > 0;
+}

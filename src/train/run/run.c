@@ -1,0 +1,236 @@
+/*
+ * run: the training loop. Data in, steps, one line of log a step, evaluations, and a model folder
+ * that appears whole: it is written under another name and exchanged for the old one.
+ */
+#include "train/save/output.h"
+#include "train/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- the model folder ---- */
+
+static int save_model(struct run *run, uint64_t step)
+{
+    char *folder = zinf_path_join(run->options->output, "model");
+    char *partial = zinf_path_join(run->options->output, "model.partial");
+    int code = folder && partial ? 0 : -ENOMEM;
+    if (!code) {
+        output_remove(partial);
+        run_choose_source(run);
+        code = zinf_trainer_save(run->trainer, partial);
+    }
+    if (!code)
+        code = output_publish(run->options->output, partial, folder);
+    if (code && partial)
+        output_remove(partial);
+    if (!code && run->options->events.saved)
+        run->options->events.saved(run->options->events.arg, step, folder);
+    free(folder);
+    free(partial);
+    return code;
+}
+
+/* ---- evaluation ---- */
+
+int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
+                      struct zinf_dataset *data, double *loss, uint64_t *tokens)
+{
+    int64_t seq = zinf_trainer_seq_len(trainer), batch = config->micro_batch;
+    uint64_t windows = zinf_dataset_n_windows(data);
+    int32_t *ids = malloc((size_t)(2 * batch * seq) * sizeof *ids);
+    double total = 0;
+    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
+    *tokens = 0;
+    for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
+        uint64_t left = windows - first;
+        int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
+        int32_t *targets = ids + batch * seq;
+        for (int64_t i = 0; !code && i < n; i++)
+            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq, targets + i * seq);
+        double sum;
+        uint64_t count;
+        struct zinf_batch given = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
+        if (!code)
+            code = zinf_trainer_loss(trainer, &given, n, &sum, &count);
+        if (!code) {
+            total += sum;
+            *tokens += count;
+        }
+    }
+    free(ids);
+    *loss = total / (double)(*tokens ? *tokens : 1);
+    return code;
+}
+
+static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
+{
+    const struct zinf_run_options *o = run->options;
+    int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
+    if (!code && o->events.evaluated)
+        o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
+    return code;
+}
+
+/* ---- steps ---- */
+
+static int next_batch(struct run *run)
+{
+    int64_t seq = zinf_trainer_seq_len(run->trainer);
+    int64_t windows = run->config->micro_batch * run->config->accumulation;
+    int code = 0;
+    for (int64_t i = 0; !code && i < windows; i++)
+        code = zinf_dataset_window(run->options->data, run->position++, run->inputs + i * seq,
+                                   run->targets + i * seq);
+    return code;
+}
+
+static bool due(uint64_t step, uint64_t every)
+{
+    return every && step % every == 0;
+}
+
+/* Between two steps: what is due, what was asked for, and the last state of a run that can go on.
+ * Only the last one may fail the run. */
+static int save_if_due(struct run *run, uint64_t step, bool last)
+{
+    const struct zinf_run_options *o = run->options;
+    bool stopped = o->stop && *o->stop, asked = o->save && *o->save;
+    int code = 0;
+    if (last)
+        run_end_saving(run, true);
+    if (asked)
+        *o->save = 0;
+    if (asked || stopped || due(step, o->save_every) || (last && o->save_every))
+        code = run_save_checkpoint(run, step, last);
+    return last ? code : 0;
+}
+
+static int one_step(struct run *run, uint64_t step, bool *last)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_step_result result;
+    struct zinf_batch batch = {
+        {[ZINF_INPUT_IDS] = run->inputs, [ZINF_INPUT_TARGETS] = run->targets}};
+    int code = next_batch(run);
+    run_end_saving(run, false);
+    if (!code)
+        code = zinf_trainer_step(run->trainer, &batch, &result);
+    if (code)
+        return code;
+    if (!result.skipped && !isfinite(result.loss))
+        return zinf_fail(-ERANGE,
+                         "step %llu: the loss is not finite: the training has diverged; "
+                         "lower lr, or set gradient_clipping",
+                         (unsigned long long)step);
+    if (o->events.stepped)
+        o->events.stepped(o->events.arg, &result, o->steps);
+    *last = step == o->steps || (o->stop && *o->stop);
+    struct run_evaluation evaluation = {0};
+    if (o->eval_data && (*last || due(step, o->eval_every)))
+        code = evaluate(run, step, &evaluation);
+    if (!code)
+        code = run_log_step(run->log, &result, &evaluation);
+    if (!code && !result.skipped)
+        code = run_commit_step(run);
+    int saved = code ? 0 : save_if_due(run, step, *last);
+    if (!code && *last)
+        code = save_model(run, step);
+    return code ? code : saved;
+}
+
+/* The plan as it was printed, to be read after the run. */
+static int write_ledger(struct run *run)
+{
+    char *path = zinf_path_join(run->options->output, "ledger.txt"), *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int code = path && out ? zinf_trainer_print_plan(run->trainer, out)
+                           : zinf_fail(-ENOMEM, "no memory for the ledger");
+    if (out)
+        fclose(out);
+    if (!code)
+        code = zinf_file_write_atomic(path, text, bytes);
+    free(text);
+    free(path);
+    return code;
+}
+
+static int take_batch(struct run *run)
+{
+    size_t ids = (size_t)(run->config->micro_batch * run->config->accumulation *
+                          zinf_trainer_seq_len(run->trainer));
+    run->inputs = malloc(ids * sizeof *run->inputs);
+    run->targets = malloc(ids * sizeof *run->targets);
+    return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
+}
+
+static int open_trainer(struct run *run)
+{
+    struct zinf_trainer_options trainer = run->options->trainer;
+    int code = run_open_checkpoint(run);
+    if (run->resumes) {
+        trainer.model_path = run->options->resume;
+        trainer.init = false;
+    }
+    trainer.run = run->named ? run->id : NULL;
+    trainer.anew = !run->recovers;
+    return code ? code : zinf_trainer_create(&run->trainer, &trainer);
+}
+
+static int prepare(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    char *resolved = zinf_path_join(o->output, "config.resolved.json");
+    int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
+    if (!code)
+        code = run_find_steps(run);
+    if (!code)
+        code = open_trainer(run);
+    if (code == -EBADMSG && !(code = run_fall_back(run, code)))
+        code = open_trainer(run);
+    if (!code && o->events.planned)
+        o->events.planned(o->events.arg, run->trainer);
+    if (!code)
+        code = zinf_config_write(run->config, resolved);
+    if (!code)
+        code = write_ledger(run);
+    if (!code)
+        code = take_batch(run);
+    if (!code)
+        code = run_resume(run);
+    if (!code)
+        code = run_log_open(&run->log, o, run->config, run->from.step);
+    if (!code && !run->recovers)
+        code = run_commit_step(run);
+    free(resolved);
+    return code;
+}
+
+int zinf_run_train(const struct zinf_run_options *options)
+{
+    struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
+    int code = prepare(&run);
+    bool last = options->steps <= run.from.step;
+    /* A step that was recovered may have been killed before what was due after it. */
+    if (!code && run.recovers && !run_has_checkpoint(&run))
+        code = save_if_due(&run, run.from.step, last);
+    if (!code && last)
+        code = save_model(&run, run.from.step);
+    for (uint64_t step = run.from.step + 1; !code && !last; step++)
+        code = one_step(&run, step, &last);
+    run_end_saving(&run, true);
+    int closed = run_log_close(run.log);
+    run_leave_steps(&run, code ? code : closed);
+    zinf_trainer_destroy(run.trainer);
+    run_close_checkpoint(&run);
+    run_close_steps(&run);
+    free(run.inputs);
+    free(run.targets);
+    if (run.lock_fd >= 0)
+        close(run.lock_fd);
+    return code ? code : closed;
+}

@@ -1,0 +1,66 @@
+/* run: what the training loop and its checkpoints share. Inside this folder only. */
+#ifndef ZINF_TRAIN_RUN_H
+#define ZINF_TRAIN_RUN_H
+
+#include "train/save/checkpoint.h"
+#include "train/run/run_log.h"
+
+/* Steps that an earlier process of the run left on the drives. */
+struct left_steps {
+    char *folder; /* NULL: there are none */
+    uint64_t step;
+    bool incomplete; /* the machine was restarted since, and nothing was flushed */
+};
+
+struct run {
+    const struct zinf_run_options *options;
+    const struct zinf_config *config;
+    struct zinf_trainer *trainer;
+    struct run_log *log;
+    int lock_fd;               /* of the output folder */
+    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
+    uint64_t position;         /* windows given out so far */
+    uint8_t id[16];
+    bool named; /* id is the run's: its steps may outlive it */
+    struct left_steps left;
+    bool recovers;                        /* goes on after the last of them */
+    bool resumes;                         /* goes on from a checkpoint */
+    struct checkpoint from;               /* either: where it goes on */
+    struct checkpoint_data data;          /* what is trained on; position is not kept here */
+    cJSON *resolved;                      /* the configuration, as checkpoints hold it */
+    struct checkpoint_background *saving; /* or NULL: none is being saved now */
+    char *last_folder;                    /* the checkpoint that was saved last, or NULL */
+};
+
+/* run_checkpoint.c */
+/* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder
+ * that holds another run. */
+int run_open_checkpoint(struct run *run);
+/* After it: configuration and data against the checkpoint, then its state into the trainer. */
+int run_resume(struct run *run);
+/* A failure is reported here; training may go on after it. last: nothing follows, so it is waited
+ * for. */
+int run_save_checkpoint(struct run *run, uint64_t step, bool last);
+/* Before a step: ends a save in the background that is done or stands in its way. now: waits. */
+void run_end_saving(struct run *run, bool now);
+/* What lies beside the weights is copied from --model, or, where that was a checkpoint that is gone
+ * by now, from the last one saved. */
+void run_choose_source(struct run *run);
+void run_close_checkpoint(struct run *run);
+
+/* run_steps.c */
+/* Before anything else: the run's name, and whether it goes on from steps on the drives. */
+int run_find_steps(struct run *run);
+/* What to do where those turn out to be damaged: 0: make the trainer again, from a checkpoint. */
+int run_fall_back(struct run *run, int code);
+/* Data, configuration and counters of the recovered step. */
+int run_recover(struct run *run);
+/* Whether the recovered step is also the checkpoint that --resume means. */
+bool run_has_checkpoint(const struct run *run);
+/* The step that was just done and logged, or the state before the first, survives the process. */
+int run_commit_step(struct run *run);
+/* Results are saved: the steps go. Otherwise they stay, if there are any. */
+void run_leave_steps(struct run *run, int code);
+void run_close_steps(struct run *run);
+
+#endif

@@ -1,0 +1,164 @@
+/*
+ * run_checkpoint: a run's side of checkpoints: what it goes on from, whether model, data and
+ * configuration are still those, and saving without ever ending the training for a full disk.
+ */
+#include "train/save/output.h"
+#include "train/run/run.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static int refuse_other_run(const char *output)
+{
+    uint64_t *steps;
+    uint32_t n;
+    int code = output_checkpoints(output, &steps, &n);
+    if (!code && n)
+        code = zinf_fail(-EEXIST,
+                         "--output %s holds checkpoints of an earlier run, up to checkpoint-%llu: "
+                         "go on from them with --resume, or choose another --output",
+                         output, (unsigned long long)steps[n - 1]);
+    free(steps);
+    return code;
+}
+
+int run_open_checkpoint(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    if (run->recovers)
+        return 0;
+    if (!o->resume)
+        return refuse_other_run(o->output);
+    int code = checkpoint_open(&run->from, o->resume);
+    run->resumes = !code;
+    return code ? code : checkpoint_check_model(o->resume, o->trainer.model_path);
+}
+
+/* Three windows of the first epoch tell other data, another order and another seed. */
+static int identify_data(struct run *run)
+{
+    struct zinf_dataset *data = run->options->data;
+    uint64_t windows = zinf_dataset_n_windows(data);
+    const uint64_t places[] = {0, windows / 2, windows - 1};
+    int64_t seq = zinf_trainer_seq_len(run->trainer);
+    uint64_t sums[3] = {0};
+    int code = 0;
+    for (int i = 0; !code && i < 3; i++) {
+        code = zinf_dataset_window(data, places[i], run->inputs, run->targets);
+        if (!code)
+            sums[i] = XXH3_64bits(run->inputs, (size_t)seq * sizeof *run->inputs);
+    }
+    run->data = (struct checkpoint_data){
+        .windows = windows,
+        .tokens = zinf_dataset_n_tokens(data),
+        .fingerprint = XXH3_64bits(sums, sizeof sums),
+        .seq_len = seq,
+    };
+    return code;
+}
+
+static int read_resolved(struct run *run)
+{
+    char *path = zinf_path_join(run->options->output, "config.resolved.json");
+    int code =
+        path ? zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &run->resolved) : -ENOMEM;
+    free(path);
+    return code;
+}
+
+static int load_checkpoint(struct run *run)
+{
+    const char *folder = run->options->resume;
+    int code = checkpoint_check_data(&run->from, folder, &run->data);
+    if (!code)
+        code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
+    return code ? code : checkpoint_load(&run->from, folder, run->trainer);
+}
+
+int run_resume(struct run *run)
+{
+    const char *folder = run->recovers ? run->left.folder : run->options->resume;
+    int code = identify_data(run);
+    if (!code)
+        code = read_resolved(run);
+    if (!code && !folder && run->options->resume_steps)
+        zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", run->options->output);
+    if (code || !folder)
+        return code;
+    code = run->recovers ? run_recover(run) : load_checkpoint(run);
+    if (code)
+        return code;
+    run->position = run->from.data.position;
+    if (run->options->trainer.seed != run->from.seed)
+        zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
+                 folder, (unsigned long long)run->from.seed);
+    zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
+             folder);
+    return 0;
+}
+
+void run_choose_source(struct run *run)
+{
+    struct zinf_trainer_options *options = &run->trainer->setup.options;
+    options->model_path = run->options->trainer.model_path;
+    if (access(options->model_path, F_OK) && run->last_folder)
+        options->model_path = run->last_folder;
+}
+
+/* What became of it is said; of the run's own it takes folder. */
+static int saved(struct run *run, uint64_t step, int code)
+{
+    const struct zinf_run_options *o = run->options;
+    char *folder = code ? NULL : output_checkpoint_path(o->output, "", step);
+    if (code) {
+        zinf_log(ZINF_LOG_ERROR, "step %llu: no checkpoint was saved: %s; earlier ones stay",
+                 (unsigned long long)step, zinf_error());
+        return code;
+    }
+    if (folder && o->events.saved)
+        o->events.saved(o->events.arg, step, folder);
+    free(run->last_folder);
+    run->last_folder = folder;
+    return 0;
+}
+
+void run_end_saving(struct run *run, bool now)
+{
+    struct checkpoint_background *b = run->saving;
+    if (!b)
+        return;
+    uint64_t step = checkpoint_background_step(b);
+    if (!now && run->trainer->step == step && !checkpoint_background_is_done(b))
+        return;
+    run->saving = NULL;
+    saved(run, step, checkpoint_background_end(b));
+}
+
+int run_save_checkpoint(struct run *run, uint64_t step, bool last)
+{
+    const struct zinf_run_options *o = run->options;
+    struct checkpoint c = {.seed = o->trainer.seed, .data = run->data};
+    bool wanted = run->config->async_save && !last;
+    bool background = wanted && checkpoint_background_possible(run->trainer);
+    run_end_saving(run, true);
+    if (wanted && !background)
+        zinf_log_once(ZINF_LOG_WARN, "async_save",
+                      "zinf.async_save: steps wait for checkpoints, since not all parameters and "
+                      "state have two generations on a drive");
+    c.data.position = run->position;
+    c.config = cJSON_Duplicate(run->resolved, true);
+    run_choose_source(run);
+    int code = background ? checkpoint_background_begin(&run->saving, run->trainer, &c, o->output,
+                                                        o->save_total_limit)
+                          : checkpoint_save(run->trainer, &c, o->output, o->save_total_limit);
+    checkpoint_fini(&c);
+    return background && !code ? 0 : saved(run, step, code);
+}
+
+void run_close_checkpoint(struct run *run)
+{
+    checkpoint_fini(&run->from);
+    cJSON_Delete(run->resolved);
+    free(run->last_folder);
+}

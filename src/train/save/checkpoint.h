@@ -1,0 +1,99 @@
+/*
+ * checkpoint: a folder from which a training goes on with the same bits, under any placement. It
+ * is a Hugging Face model folder, with the fp32 master weights and moments of every parameter
+ * beside it in optimizer/ (in fp32 the model itself is the master), and trainer_state.json, which
+ * holds the rest and the checksum of every file. Inside this folder only.
+ */
+#ifndef ZINF_TRAIN_CHECKPOINT_H
+#define ZINF_TRAIN_CHECKPOINT_H
+
+#include "base/json.h"
+#include "train/save/transfer.h"
+
+#define CHECKPOINT_FORMAT 1 /* of trainer_state.json; a newer one is refused */
+#define CHECKPOINT_STATE "trainer_state.json"
+#define CHECKPOINT_OPTIMIZER "optimizer"
+
+struct checkpoint_file {
+    char *name; /* within the checkpoint, "optimizer/master.safetensors" */
+    uint64_t bytes, xxh3;
+};
+
+/* Which data, in which order: a position means something only together with it. */
+struct checkpoint_data {
+    uint64_t position; /* windows given out */
+    uint64_t windows, tokens, fingerprint;
+    int64_t seq_len;
+};
+
+/* What trainer_state.json says. */
+struct checkpoint {
+    uint64_t step, n_applied, seed;
+    double lr; /* of the last update; for the reader */
+    enum zinf_dtype dtype;
+    char optimizer[16];
+    int n_moments;
+    struct zinf_loss_scale loss_scale;
+    struct checkpoint_data data;
+    cJSON *config; /* the resolved configuration */
+    struct checkpoint_file *files;
+    uint32_t n_files;
+};
+void checkpoint_fini(struct checkpoint *c);
+
+/* checkpoint_state.c: as text with its checksum, on the heap; the scalars of a committed step are
+ * the same without files. text ends with NUL, which bytes does not count. */
+char *checkpoint_text(const struct checkpoint *c);
+int checkpoint_parse(struct checkpoint *out, const char *what, const char *text, size_t bytes);
+int checkpoint_write_state(const struct checkpoint *c, const char *folder);
+int checkpoint_read_state(struct checkpoint *out, const char *folder);
+
+/* checkpoint_files.c */
+int checkpoint_add_file(struct checkpoint *c, const char *part, const char *name, uint64_t bytes,
+                        uint64_t xxh3);
+/* Adds the plain files of c's folder/part ("" or "optimizer") that are not listed yet, as they are
+ * on the drive. */
+int checkpoint_add_others(struct checkpoint *c, const char *folder, const char *part);
+/* Reads every listed file from the drive, past the page cache, and compares. -EBADMSG: the message
+ * names the file. */
+int checkpoint_verify(const struct checkpoint *c, const char *folder);
+bool checkpoint_lists(const struct checkpoint *c, const char *name);
+/* Name of the array's file in a checkpoint: part as in transfer.h, PART_MASTER or a moment. */
+void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
+
+/* checkpoint_save.c: c has what the trainer does not know: seed, data, config. Makes
+ * OUTPUT/checkpoint-STEP and "latest", and removes what limit (0: none) does not leave. On failure
+ * nothing of it is left, and what was there stays. */
+int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
+                    uint64_t limit);
+/* What the trainer does know. */
+void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c);
+
+/* checkpoint_background.c: the same by another thread; c is taken over, output is borrowed. The
+ * second step after that one may begin only when it has ended. */
+struct checkpoint_background;
+bool checkpoint_background_possible(const struct zinf_trainer *t);
+int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_trainer *t,
+                                struct checkpoint *c, const char *output, uint64_t limit);
+bool checkpoint_background_is_done(const struct checkpoint_background *b);
+uint64_t checkpoint_background_step(const struct checkpoint_background *b);
+/* Waits for it; what checkpoint_save would have returned. */
+int checkpoint_background_end(struct checkpoint_background *b);
+
+/* checkpoint_load.c */
+/* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */
+int checkpoint_open(struct checkpoint *out, const char *folder);
+/* The same without looking for another. */
+int checkpoint_open_one(struct checkpoint *out, const char *folder);
+/* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
+int checkpoint_check_config(const struct checkpoint *c, const char *folder,
+                            const struct zinf_config *config, const cJSON *resolved);
+int checkpoint_check_model(const char *folder, const char *model_path);
+int checkpoint_check_data(const struct checkpoint *c, const char *folder,
+                          const struct checkpoint_data *data);
+/* Master weights, moments and counters into a trainer whose model_path is the checkpoint. */
+int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t);
+/* Only the counters. */
+void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t);
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * checkpoint_export: a model folder from a checkpoint, in any number type, without a trainer. The
+ * tensors are streamed in the order of the file in blocks of a few MiB: memory does not depend on
+ * the model.
+ */
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BLOCK_ELEMS ((uint64_t)1 << 20)
+
+int zinf_checkpoint_find(const char *folder, char **path)
+{
+    char *state = zinf_path_join(folder, CHECKPOINT_STATE);
+    uint64_t step;
+    int code = state ? 0 : -ENOMEM;
+    *path = NULL;
+    if (!code && access(state, F_OK)) {
+        code = output_latest(folder, &step);
+        if (!code)
+            *path = output_checkpoint_path(folder, "", step);
+    } else if (!code) {
+        *path = strdup(folder);
+    }
+    free(state);
+    return code || *path ? code : zinf_fail(-ENOMEM, "no memory for a path in %s", folder);
+}
+
+struct export
+{
+    struct zinf_tensors *from;
+    struct zinf_tensors_writer *to;
+    enum zinf_dtype dtype;
+    float *block; /* [BLOCK_ELEMS] */
+    void *packed; /* [BLOCK_ELEMS] in dtype */
+    const char *folder;
+};
+
+static int declare(const struct export *e)
+{
+    int code = 0;
+    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->from); i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(e->from, i);
+        code = zinf_tensors_writer_declare(e->to, info->name, zinf_file_dtype_from_dtype(e->dtype),
+                                           info->rank, info->shape);
+    }
+    return code ? code : zinf_tensors_writer_begin(e->to);
+}
+
+static int copy_tensor(const struct export *e, const struct zinf_tensor_info *info)
+{
+    for (uint64_t at = 0; at < info->n_elems; at += BLOCK_ELEMS) {
+        uint64_t left = info->n_elems - at, n = left < BLOCK_ELEMS ? left : BLOCK_ELEMS;
+        int code = zinf_tensors_read_f32(e->from, info, at, n, e->block);
+        if (!code)
+            zinf_convert(e->packed, e->dtype, e->block, ZINF_DTYPE_F32, n);
+        if (!code)
+            code = zinf_tensors_writer_append(e->to, e->packed, n * zinf_dtype_bytes(e->dtype));
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+static int copy_all(const struct export *e)
+{
+    int code = declare(e);
+    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->from); i++)
+        code = copy_tensor(e, zinf_tensors_at(e->from, i));
+    return code ? code : zinf_tensors_writer_finish(e->to);
+}
+
+static int write_rest(const struct export *e, const char *output)
+{
+    struct zinf_model *model = NULL;
+    int code = zinf_model_open(&model, e->folder);
+    if (!code)
+        code = trainer_write_config(zinf_model_config(model), e->dtype, output);
+    zinf_model_close(model);
+    return code ? code : zinf_folder_copy_companions(e->folder, output);
+}
+
+static int export_from(const struct checkpoint *c, const char *folder,
+                       const struct zinf_export_options *options)
+{
+    char name[64];
+    struct export e = {.folder = folder, .dtype = options->as_saved ? c->dtype : options->dtype};
+    struct zinf_tensors_writer_options writer = {.path = options->output,
+                                                 .max_shard_bytes = options->max_shard_bytes};
+    checkpoint_part_name(c, PART_MASTER, name);
+    /* In fp32 the model is the master, and may lie in several files. */
+    char *path = c->dtype == ZINF_DTYPE_F32 ? strdup(folder) : zinf_path_join(folder, name);
+    e.block = malloc(BLOCK_ELEMS * sizeof *e.block);
+    e.packed = malloc(BLOCK_ELEMS * sizeof(float));
+    int code =
+        path && e.block && e.packed ? 0 : zinf_fail(-ENOMEM, "no memory to export %s", folder);
+    if (!code)
+        code = zinf_tensors_open(&e.from, path);
+    if (!code)
+        code = zinf_tensors_writer_create(&e.to, &writer);
+    if (!code)
+        code = copy_all(&e);
+    if (!code)
+        code = write_rest(&e, options->output);
+    zinf_tensors_writer_destroy(e.to);
+    zinf_tensors_close(e.from);
+    free(e.packed);
+    free(e.block);
+    free(path);
+    return code;
+}
+
+int zinf_checkpoint_export(const struct zinf_export_options *options)
+{
+    struct checkpoint c;
+    char *folder;
+    int code = zinf_checkpoint_find(options->checkpoint, &folder);
+    if (code)
+        return code;
+    code = checkpoint_open(&c, folder);
+    if (!code) {
+        code = export_from(&c, folder, options);
+        checkpoint_fini(&c);
+    }
+    free(folder);
+    return code;
+}

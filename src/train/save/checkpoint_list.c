@@ -1,0 +1,49 @@
+/* checkpoint_list: what a folder has to go on from, for those who only look. */
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+
+#include <stdlib.h>
+
+static int see_one(const char *output, uint64_t step, uint64_t latest,
+                   void (*see)(void *, const struct zinf_checkpoint_info *), void *arg)
+{
+    struct checkpoint c;
+    char *folder = output_checkpoint_path(output, "", step);
+    struct zinf_checkpoint_info info = {.folder = folder, .step = step, .latest = step == latest};
+    if (!folder)
+        return -ENOMEM;
+    if (checkpoint_open_one(&c, folder)) {
+        info.problem = zinf_error();
+    } else {
+        for (uint32_t i = 0; i < c.n_files; i++)
+            info.bytes += c.files[i].bytes;
+        checkpoint_fini(&c);
+    }
+    see(arg, &info);
+    free(folder);
+    return 0;
+}
+
+int zinf_checkpoint_list(const char *output,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info), void *arg)
+{
+    uint64_t *steps, latest = 0;
+    uint32_t n;
+    int code = output_checkpoints(output, &steps, &n);
+    if (!code && n && output_latest(output, &latest))
+        latest = UINT64_MAX; /* it names none; each is seen nevertheless */
+    for (uint32_t i = 0; !code && i < n; i++)
+        code = see_one(output, steps[i], latest, see, arg);
+    free(steps);
+    return code;
+}
+
+bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step)
+{
+    struct checkpoint c;
+    if (!bytes || checkpoint_parse(&c, "the step's scalars", scalars, bytes))
+        return false;
+    *step = c.step;
+    checkpoint_fini(&c);
+    return true;
+}

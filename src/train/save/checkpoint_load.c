@@ -1,0 +1,269 @@
+/*
+ * checkpoint_load: going on from a checkpoint. It is read twice: once to compare every byte with
+ * its checksum before anything is believed, once into the tiers. What would make the training
+ * another one is refused; what makes its numbers other ones is said.
+ */
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- opening ---- */
+
+static int require_parts(const struct checkpoint *c, const char *folder)
+{
+    char name[64];
+    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
+    for (int part = first; part <= c->n_moments; part++) {
+        checkpoint_part_name(c, part, name);
+        if (!checkpoint_lists(c, name))
+            return zinf_fail(-EINVAL, "%s/%s does not list %s", folder, CHECKPOINT_STATE, name);
+    }
+    return 0;
+}
+
+int checkpoint_open_one(struct checkpoint *out, const char *folder)
+{
+    int code = checkpoint_read_state(out, folder);
+    if (!code)
+        code = require_parts(out, folder);
+    if (!code)
+        code = checkpoint_verify(out, folder);
+    if (code)
+        checkpoint_fini(out);
+    return code;
+}
+
+/* The folder that path is in, and its step by its name; NULL: it is no checkpoint-N. */
+static char *output_of(const char *path, uint64_t *step)
+{
+    char *copy = strdup(path);
+    size_t n = copy ? strlen(copy) : 0;
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = 0;
+    char *slash = copy ? strrchr(copy, '/') : NULL;
+    const char *name = slash ? slash + 1 : copy;
+    if (!copy || sscanf(name, "checkpoint-%" SCNu64, step) != 1) {
+        free(copy);
+        return NULL;
+    }
+    if (slash)
+        slash[slash == copy] = 0;
+    else
+        strcpy(copy, "."); /* a name has at least one letter */
+    return copy;
+}
+
+/* The whole checkpoint with the largest step below that of folder, or NULL. */
+static char *one_before(const char *folder)
+{
+    uint64_t step, *steps = NULL;
+    uint32_t n = 0;
+    struct checkpoint c;
+    char *output = output_of(folder, &step), *found = NULL;
+    if (output && output_checkpoints(output, &steps, &n))
+        n = 0;
+    while (!found && n-- > 0) {
+        char *path = steps[n] < step ? output_checkpoint_path(output, "", steps[n]) : NULL;
+        if (path && !checkpoint_open_one(&c, path)) {
+            checkpoint_fini(&c);
+            found = path;
+        } else {
+            free(path);
+        }
+    }
+    free(steps);
+    free(output);
+    return found;
+}
+
+int checkpoint_open(struct checkpoint *out, const char *folder)
+{
+    char said[1024];
+    int code = checkpoint_open_one(out, folder);
+    if (!code || code == -ENOTSUP)
+        return code;
+    snprintf(said, sizeof said, "%s", zinf_error());
+    char *before = one_before(folder);
+    code = before
+               ? zinf_fail(code, "%s; the checkpoint before it is whole: --resume=%s", said, before)
+               : zinf_fail(code, "%s; there is no whole checkpoint before it", said);
+    free(before);
+    return code;
+}
+
+/* ---- is it this training? ---- */
+
+/* Keys that change the numbers; where things live does not. */
+static const char *const numeric_keys[] = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "optimizer",
+    "gradient_accumulation_steps",
+    "scheduler",
+    "gradient_clipping",
+    "fp16",
+    "bf16",
+};
+
+/* Appends the paths of leaves that differ to list. */
+static void list_changes(const cJSON *a, const cJSON *b, const char *path, char *list, size_t bytes)
+{
+    char below[256];
+    const cJSON *member;
+    size_t at = strlen(list);
+    if (cJSON_Compare(a, b, true))
+        return;
+    if (!cJSON_IsObject(a) || !cJSON_IsObject(b)) {
+        snprintf(list + at, bytes - at, "%s%s", at ? ", " : "", path);
+        return;
+    }
+    cJSON_ArrayForEach(member, b)
+    {
+        snprintf(below, sizeof below, "%s.%s", path, member->string);
+        list_changes(cJSON_GetObjectItemCaseSensitive(a, member->string), member, below, list,
+                     bytes);
+    }
+}
+
+static void warn_of_changes(const cJSON *saved, const cJSON *now, const char *folder)
+{
+    char list[1024] = "";
+    for (size_t i = 0; i < sizeof numeric_keys / sizeof *numeric_keys; i++)
+        list_changes(cJSON_GetObjectItemCaseSensitive(saved, numeric_keys[i]),
+                     cJSON_GetObjectItemCaseSensitive(now, numeric_keys[i]), numeric_keys[i], list,
+                     sizeof list);
+    if (*list)
+        zinf_log(ZINF_LOG_WARN,
+                 "%s was saved under other values of %s: the training goes on, but not to the "
+                 "same bits",
+                 folder, list);
+}
+
+int checkpoint_check_config(const struct checkpoint *c, const char *folder,
+                            const struct zinf_config *config, const cJSON *resolved)
+{
+    if (strcmp(c->optimizer, config->optimizer.type))
+        return zinf_fail(-EINVAL,
+                         "%s has the state of optimizer %s, but optimizer.type is %s: set it back, "
+                         "or start anew from its weights with --model %s",
+                         folder, c->optimizer, config->optimizer.type, folder);
+    if (c->config)
+        warn_of_changes(c->config, resolved, folder);
+    return 0;
+}
+
+int checkpoint_check_model(const char *folder, const char *model_path)
+{
+    struct zinf_model *saved = NULL, *asked = NULL;
+    int code = zinf_model_open(&saved, folder);
+    if (!code)
+        code = zinf_model_open(&asked, model_path);
+    if (!code) {
+        const struct zinf_model_spec *a = zinf_model_spec(saved), *b = zinf_model_spec(asked);
+        if (strcmp(a->family, b->family) || a->n_layers != b->n_layers || a->hidden != b->hidden ||
+            a->n_heads != b->n_heads || a->ffn != b->ffn || a->vocab != b->vocab ||
+            a->context != b->context || a->tied_head != b->tied_head)
+            code = zinf_fail(-EINVAL,
+                             "%s is of another model (%s, %" PRId64 " layers of %" PRId64
+                             ", vocabulary %" PRId64 ") than --model %s (%s, %" PRId64
+                             " layers of %" PRId64 ", vocabulary %" PRId64
+                             "): name the model it was trained from, or another --output",
+                             folder, a->family, a->n_layers, a->hidden, a->vocab, model_path,
+                             b->family, b->n_layers, b->hidden, b->vocab);
+    }
+    zinf_model_close(saved);
+    zinf_model_close(asked);
+    return code;
+}
+
+int checkpoint_check_data(const struct checkpoint *c, const char *folder,
+                          const struct checkpoint_data *data)
+{
+    const struct checkpoint_data *saved = &c->data;
+    if (saved->windows == data->windows && saved->tokens == data->tokens &&
+        saved->seq_len == data->seq_len && saved->fingerprint == data->fingerprint)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s was trained on %" PRIu64 " tokens in sequences of %" PRId64
+                     ", now there are %" PRIu64 " in sequences of %" PRId64
+                     "%s: give the same --data, --seq-len, --seed and --no-shuffle, or start anew "
+                     "from its weights with --model %s",
+                     folder, saved->tokens, saved->seq_len, data->tokens, data->seq_len,
+                     saved->tokens == data->tokens && saved->seq_len == data->seq_len
+                         ? ", but other ones or in another order"
+                         : "",
+                     folder);
+}
+
+/* ---- loading ---- */
+
+/* What was read will not be read again. */
+static void forget_cache(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+static int load_part(const struct checkpoint *c, const char *folder, struct zinf_trainer *t,
+                     int part)
+{
+    char name[64];
+    struct zinf_tensors *file = NULL;
+    struct region r = trainer_region(t);
+    checkpoint_part_name(c, part, name);
+    char *path = zinf_path_join(folder, name);
+    int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
+    bool factors = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED;
+    if (!code && factors)
+        code = trainer_load_factors(t, part, file);
+    for (uint32_t u = 0; !code && !factors && u < t->setup.n_units; u++) {
+        code = trainer_gather_unit(t, file, zinf_model_unit(t->setup.model, (int)u), &r);
+        if (!code)
+            code = trainer_state_write(t, u, part, r.unit + t->setup.layout.units[u].slice_first);
+        forget_cache(path);
+    }
+    zinf_tensors_close(file);
+    free(path);
+    return code;
+}
+
+static void forget_model(const struct checkpoint *c, const char *folder)
+{
+    for (uint32_t i = 0; i < c->n_files; i++) {
+        char *path = zinf_path_join(folder, c->files[i].name);
+        if (path)
+            forget_cache(path);
+        free(path);
+    }
+}
+
+int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
+{
+    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER, code = 0;
+    forget_model(c, folder);
+    for (int part = first; !code && part <= c->n_moments; part++)
+        code = load_part(c, folder, t, part);
+    if (!code)
+        checkpoint_count_on(c, t);
+    return code;
+}
+
+void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t)
+{
+    t->step = c->step;
+    t->n_applied = c->n_applied;
+    if (t->loss_scale.dynamic && c->loss_scale.dynamic) {
+        t->loss_scale.scale = c->loss_scale.scale;
+        t->loss_scale.hysteresis_left = c->loss_scale.hysteresis_left;
+        t->loss_scale.iteration = c->loss_scale.iteration;
+        t->loss_scale.last_overflow = c->loss_scale.last_overflow;
+    }
+}

@@ -1,0 +1,138 @@
+/*
+ * checkpoint_save: everything is written under a name that nobody resumes from, flushed, read back
+ * and compared; only then it is renamed, named in "latest", and an older one may go. State streams
+ * a unit at a time through the trainer's transfer region, the drive's writes past the page cache.
+ */
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Headers, configuration, tokenizer, factored moments: what is beside the numbers. */
+#define SLACK_BYTES (64u << 20)
+
+/* Room for the new one beside all that is there: the old one goes only after it. */
+static int check_room(const struct zinf_trainer *t, const struct checkpoint *c, const char *output)
+{
+    uint64_t moments = t->setup.moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
+    uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
+    uint64_t elems = zinf_model_n_params(t->setup.model);
+    uint64_t needed = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype)) + SLACK_BYTES;
+    struct statvfs room;
+    char needed_text[16], free_text[16];
+    if (access(output, W_OK) || statvfs(output, &room))
+        return zinf_fail(-errno, "cannot write to %s: %s", output, strerror(errno));
+    uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
+    if (needed <= free_bytes)
+        return 0;
+    return zinf_fail(-ENOSPC,
+                     "a checkpoint needs %s in %s, where %s is free: make room there, or keep "
+                     "fewer with --save-total-limit",
+                     zinf_size_format(needed_text, sizeof needed_text, needed), output,
+                     zinf_size_format(free_text, sizeof free_text, free_bytes));
+}
+
+static int list_written(struct checkpoint *c, const char *part,
+                        const struct zinf_tensors_writer *writer)
+{
+    struct zinf_written_file file;
+    int code = 0;
+    for (uint32_t i = 0; !code && zinf_tensors_writer_file(writer, i, &file); i++)
+        code = checkpoint_add_file(c, part, file.name, file.bytes, file.xxh3);
+    return code;
+}
+
+/* One array of all units: the model as a folder, another as one file in optimizer/. */
+static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *folder, int part)
+{
+    bool model = part == PART_PARAM;
+    char name[64] = "";
+    struct zinf_tensors_writer *writer = NULL;
+    if (!model)
+        checkpoint_part_name(c, part, name);
+    char *path = zinf_path_join(folder, name);
+    struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
+    int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
+    if (!code)
+        code = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED
+                   ? trainer_stream_factors(t, part, writer)
+                   : trainer_stream(t, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
+    if (!code)
+        code = list_written(c, model ? "" : CHECKPOINT_OPTIMIZER, writer);
+    zinf_tensors_writer_destroy(writer);
+    free(path);
+    return code;
+}
+
+static int write_optimizer(struct zinf_trainer *t, struct checkpoint *c, const char *folder)
+{
+    char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
+    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
+    int code = path ? zinf_make_dirs(path) : -ENOMEM;
+    for (int part = first; !code && part <= c->n_moments; part++)
+        code = write_part(t, c, folder, part);
+    if (!code)
+        code = zinf_folder_sync(path);
+    free(path);
+    return code;
+}
+
+static int write_all(struct zinf_trainer *t, struct checkpoint *c, const char *folder)
+{
+    int code = zinf_make_dirs(folder);
+    if (!code)
+        code = write_part(t, c, folder, PART_PARAM);
+    if (!code)
+        code = write_optimizer(t, c, folder);
+    if (!code)
+        code = trainer_write_config(zinf_model_config(t->setup.model), c->dtype, folder);
+    if (!code)
+        code = zinf_folder_copy_companions(t->setup.options.model_path, folder);
+    if (!code)
+        code = checkpoint_add_others(c, folder, "");
+    if (!code)
+        code = checkpoint_write_state(c, folder);
+    return code ? code : checkpoint_verify(c, folder);
+}
+
+void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c)
+{
+    c->step = t->step;
+    c->n_applied = t->n_applied;
+    c->lr = (double)t->setup.hyper.lr;
+    c->dtype = t->setup.dtype;
+    c->n_moments = setup_n_moments(&t->setup);
+    c->loss_scale = t->loss_scale;
+    snprintf(c->optimizer, sizeof c->optimizer, "%s", t->setup.config->optimizer.type);
+}
+
+int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
+                    uint64_t limit)
+{
+    int code = trainer_settle(t);
+    if (code)
+        return code;
+    checkpoint_take_counters(t, c);
+    char *folder = output_checkpoint_path(output, "", c->step);
+    char *partial = output_checkpoint_path(output, "tmp-", c->step);
+    code = folder && partial ? check_room(t, c, output) : -ENOMEM;
+    if (!code)
+        output_remove(partial);
+    if (!code)
+        code = write_all(t, c, partial);
+    if (!code)
+        code = output_publish(output, partial, folder);
+    if (code && partial)
+        output_remove(partial);
+    if (!code)
+        code = output_set_latest(output, c->step);
+    if (!code)
+        code = output_rotate(output, c->step, limit);
+    free(folder);
+    free(partial);
+    return code;
+}

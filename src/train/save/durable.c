@@ -1,0 +1,199 @@
+/*
+ * durable: steps that outlive the process. Every unit's state lies on the drive in two generations,
+ * and no update is made in place; a step becomes what a restart finds by one record of aio/steps.h.
+ * The record of a step is written when all its updates are, late ones in the next step's forward
+ * included, and before anything of the next step overwrites the generation that the record before
+ * it names.
+ *
+ * Parameters that are not on the drive lie there once more, behind the state, where an update
+ * writes them and only a restart reads them.
+ *
+ * A unit's generation turns once with every applied step, all units' with the same, so that the
+ * generation of every unit is that of the record. A skipped step turns none and has no record: a
+ * restart makes it again.
+ */
+#include "aio/steps.h"
+#include "train/save/transfer.h"
+
+#include <stdlib.h>
+#include <xxhash.h>
+
+int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options)
+{
+    options->run = t->setup.durable ? t->setup.options.run : NULL;
+    int code = zinf_store_create(&t->setup.store, options);
+    if (code || !options->run || !t->setup.options.anew)
+        return code;
+    zinf_steps_forget(t->setup.store);
+    zinf_store_destroy(t->setup.store);
+    t->setup.store = NULL;
+    return zinf_store_create(&t->setup.store, options);
+}
+
+/* Which tensors a unit is made of, and where they are in it. */
+static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
+{
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor *t = &unit->tensors[i];
+        const uint64_t numbers[] = {sum, t->rows, t->cols, t->offset, t->decay};
+        sum = XXH3_64bits(numbers, sizeof numbers);
+        for (uint32_t k = 0; k < t->n_pieces; k++)
+            sum = XXH3_64bits_withSeed(t->pieces[k].name, strlen(t->pieces[k].name), sum);
+    }
+    return sum;
+}
+
+/* What tells bytes of one meaning from the same bytes with another. */
+static uint64_t layout_number(const struct zinf_trainer *t)
+{
+    const struct zinf_layout *l = &t->setup.layout;
+    const char *family = zinf_model_facts(t->setup.model)->family;
+    const uint64_t kinds[] = {t->setup.dtype,   t->setup.form, t->setup.hyper.kind,
+                              t->setup.moments, l->rank,       l->world};
+    uint64_t sum = XXH3_64bits_withSeed(family, strlen(family), XXH3_64bits(kinds, sizeof kinds));
+    for (uint32_t u = 0; u < l->n_units; u++)
+        sum = unit_number(&t->setup.graph->units[u], sum);
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
+        sum = XXH3_64bits(group, sizeof group);
+    }
+    return sum;
+}
+
+/* Between parameters that are not on the drive and their copies behind the state. */
+static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
+{
+    void *memory = trainer_region(t).unit;
+    uint64_t bytes = durable_copy_bytes(&t->setup, t->setup.layout.groups[group].n);
+    struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
+    struct zinf_location state = zinf_tiers_group_state(t->plan.tiers, group, 0);
+    struct zinf_queue *in_queue = t->queues[ZINF_LANE_H2D], *out_queue = t->queues[ZINF_LANE_D2H];
+    uint64_t at = state.bytes - bytes;
+    int code = out ? zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &param, 0,
+                                        memory, bytes)
+                   : zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &state, at,
+                                        memory, bytes);
+    if (code)
+        return code;
+    return out ? zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &state, at, memory,
+                                     bytes)
+               : zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &param, 0, memory,
+                                     bytes);
+}
+
+static int move_copies(struct zinf_trainer *t, bool out)
+{
+    int code = 0;
+    for (uint32_t g = 0; !code && t->setup.durable_copies && g < t->setup.layout.n_groups; g++)
+        if (t->plan.homes[t->setup.layout.groups[g].unit].param != ZINF_TIER_DRIVE)
+            code = move_copy(t, g, out);
+    return code;
+}
+
+int durable_open(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    struct zinf_steps_options options = {
+        .layout = layout_number(t),
+        .payload_bytes = DURABLE_SCALARS_BYTES,
+        .flush = t->setup.config->durability_flush,
+    };
+    const void *scalars;
+    uint64_t bytes;
+    int generation = 0;
+    if (!t->setup.durable)
+        return 0;
+    d->scalars = malloc(DURABLE_SCALARS_BYTES);
+    int code = d->scalars ? zinf_steps_open(&d->steps, t->plan.store, &options)
+                          : zinf_fail(-ENOMEM, "no memory for the scalars of a step");
+    if (code)
+        return code;
+    d->recovered = zinf_steps_recovered(d->steps, &generation, &scalars, &bytes);
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
+    return d->recovered ? move_copies(t, false) : 0;
+}
+
+void durable_close(struct zinf_trainer *t)
+{
+    zinf_steps_close(t->durable.steps);
+    free(t->durable.scalars);
+    t->durable = (struct durable){0};
+}
+
+const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes)
+{
+    const void *scalars = NULL;
+    int generation;
+    if (t->durable.recovered)
+        zinf_steps_recovered(t->durable.steps, &generation, &scalars, bytes);
+    return scalars;
+}
+
+int durable_record(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    uint64_t begin = zinf_now_ns();
+    int generation;
+    int code = zinf_steps_begin(d->steps, &generation);
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
+        if (unit_trains(&t->setup, u) && *zinf_tiers_live(t->plan.tiers, u) != generation)
+            code = zinf_fail(-EINVAL, "step %llu cannot be committed: unit %u is in generation %d",
+                             (unsigned long long)t->step, u, !generation);
+    if (!code)
+        code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
+    d->due = false;
+    d->n++;
+    d->seconds += (double)(zinf_now_ns() - begin) * 1e-9;
+    return code;
+}
+
+/* What a record costs, and what one costs that survives a power cut: said after the first step. */
+static int report_cost(struct zinf_trainer *t)
+{
+    struct durable *d = &t->durable;
+    double record = d->seconds / (double)d->n;
+    uint64_t begin = zinf_now_ns();
+    d->reported = true;
+    if (t->setup.config->durability_flush) {
+        zinf_log(ZINF_LOG_INFO,
+                 "steps survive kill -9 and power cuts: a record with its flushes takes %.2f ms; "
+                 "without zinf.durability_flush they survive kill -9",
+                 record * 1e3);
+        return 0;
+    }
+    int code = zinf_store_flush(t->plan.store);
+    zinf_log(ZINF_LOG_INFO,
+             "steps survive kill -9: a record takes %.2f ms; with zinf.durability_flush they "
+             "survive power cuts too, for two flushes of about %.2f ms a step",
+             record * 1e3, (double)(zinf_now_ns() - begin) * 1e-6);
+    return code;
+}
+
+int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
+{
+    struct durable *d = &t->durable;
+    if (!d->steps)
+        return 0;
+    if (bytes > DURABLE_SCALARS_BYTES)
+        return zinf_fail(-EINVAL, "the scalars of a step take %llu bytes",
+                         (unsigned long long)bytes);
+    int code = d->n || d->recovered ? 0 : move_copies(t, true);
+    if (!code && !d->reported && d->n > !d->recovered)
+        code = report_cost(t);
+    if (code)
+        return code;
+    memcpy(d->scalars, scalars, bytes);
+    d->scalars_bytes = bytes;
+    d->due = true;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (t->pending[u])
+            return 0;
+    return durable_record(t);
+}
+
+void durable_forget(struct zinf_trainer *t)
+{
+    if (t->durable.steps)
+        zinf_steps_forget(t->plan.store);
+}

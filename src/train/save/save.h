@@ -1,0 +1,61 @@
+/*
+ * save: what becomes of a trainer's weights and state outside of a step. Weights come from model
+ * folders and go to them (transfer.c); checkpoints hold the state too (checkpoint.h); committed
+ * steps outlive the process in the store itself (durable.c); a run's output folder is locked and
+ * changed by renames (output.h).
+ *
+ * All work through one region of the host arena, places.h_transfer, between steps and in the
+ * trainer's thread. Only a background save has a thread, and a region, of its own.
+ */
+#ifndef ZINF_TRAIN_SAVE_H
+#define ZINF_TRAIN_SAVE_H
+
+#include "train/setup.h"
+
+struct zinf_trainer;
+
+/* ---- transfer.c ---- */
+
+int trainer_load(struct zinf_trainer *t);
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
+
+/* ---- state_access.c ---- */
+
+/* What checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
+ * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of
+ * MOMENTS_FACTORED. */
+int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
+/* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
+int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
+
+/* ---- durable.c ---- */
+
+#define DURABLE_SCALARS_BYTES (32u << 10) /* at most */
+
+/* Steps that outlive the process. */
+struct durable {
+    struct zinf_steps *steps; /* NULL: steps end with the process */
+    bool recovered;           /* the state is that of an earlier process */
+    bool due;                 /* a step awaits its record, with these scalars */
+    char *scalars;
+    uint64_t scalars_bytes;
+    bool reported; /* what they cost */
+    uint64_t n;    /* commits by this process */
+    double seconds;
+};
+/* Takes the setup's store; what an earlier process left of it too. */
+int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *options);
+/* With the store and all memory there: recovers the last step, or stands ready for the first. */
+int durable_open(struct zinf_trainer *t);
+void durable_close(struct zinf_trainer *t);
+/* Scalars of the step that an earlier process committed last; NULL: there is none. */
+const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes);
+/* The step that was just done, or the state before the first, outlives the process from now on, or
+ * from when its late updates are made. Not after a skipped step, which changed nothing. */
+int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes);
+/* Writes the record that is due. Nothing of the next step may have been written. */
+int durable_record(struct zinf_trainer *t);
+/* The results are saved: nothing stays. */
+void durable_forget(struct zinf_trainer *t);
+
+#endif

@@ -1,0 +1,305 @@
+/*
+ * setup: from options to facts. The order matters: the optimizer decides how the model is cut into
+ * units, the device what the CPU can do with its memory, both whether steps can outlive the
+ * process, and that what a plan may fill.
+ */
+#include "train/op.h"
+#include "train/setup.h"
+
+#include <stdlib.h>
+
+/* Sub-groups on a drive are tiles of tens of MiB, whatever sub_group_size says: 4 Mi elements are
+ * 48 MiB of AdamW state. */
+#define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
+
+/* ---- words of the configuration; it has checked them ---- */
+
+static int number_of(const char *word, const char *const words[])
+{
+    for (int i = 0; word && words[i]; i++)
+        if (!strcmp(word, words[i]))
+            return i;
+    return 0;
+}
+
+const char *schedule_name(enum schedule schedule)
+{
+    static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
+                                        "update-in-backward"};
+    return names[schedule];
+}
+
+static void read_words(struct setup *s)
+{
+    static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
+    static const char *const recomputes[] = {"auto", "always", "never", NULL};
+    static const char *const engines[] = {"auto", "uring", "threads", NULL};
+    static const char *const updaters[] = {"cpu", "auto", NULL};
+    const struct zinf_config *c = s->config;
+    s->order = (enum accumulation_order)number_of(c->accumulation_order, orders);
+    s->recompute = (enum recompute)number_of(c->activation_checkpointing, recomputes);
+    s->io_engine = (enum zinf_aio_engine)number_of(c->io_engine, engines);
+    s->offers_updates = number_of(c->optimizer_device, updaters);
+    for (int i = SCHEDULE_SERIAL; i < SCHEDULES; i++)
+        if (!strcmp(c->schedule, schedule_name((enum schedule)i)))
+            s->wanted = (enum schedule)i;
+}
+
+/* ---- where things live ---- */
+
+static enum zinf_tier tier_of(enum zinf_place place)
+{
+    static const enum zinf_tier tiers[] = {ZINF_TIER_DEVICE, ZINF_TIER_HOST, ZINF_TIER_DRIVE};
+    return tiers[place];
+}
+
+static void choose_tiers(struct setup *s)
+{
+    static const char *const placements[] = {"auto", "exact", "fill", NULL};
+    static const char *const devices[] = {"auto", "none", "cpu", "nvme", NULL};
+    static const enum zinf_tier x_tiers[] = {ZINF_TIER_DEVICE, ZINF_TIER_DEVICE, ZINF_TIER_HOST,
+                                             ZINF_TIER_DRIVE};
+    const struct zinf_config *c = s->config;
+    int placement = number_of(c->placement, placements);
+    int x_device = number_of(c->activation_device, devices);
+    s->param_tier = tier_of(c->offload_param.device);
+    s->state_tier = trains(s) ? tier_of(c->offload_optimizer.device) : ZINF_TIER_HOST;
+    s->grad_tier = trains(s) ? tier_of(c->grad_device) : ZINF_TIER_HOST;
+    s->x_tier = x_tiers[x_device];
+    if (c->cpu_checkpointing && s->x_tier != ZINF_TIER_DRIVE)
+        s->x_tier = ZINF_TIER_HOST;
+    s->x_is_open = !x_device && !c->cpu_checkpointing && has_backward(s);
+    s->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
+              : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
+                                            : ZINF_STATE_WHOLE;
+    s->fills = placement == 2 || (placement == 0 && c->host_memory);
+}
+
+static int check_tiers(const struct setup *s)
+{
+    if (trains(s) && s->grad_tier != s->state_tier &&
+        !(s->grad_tier == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE))
+        return zinf_fail(-EINVAL,
+                         "gradients on the %s tier with optimizer state on the %s tier: set "
+                         "zinf.grad_device to that of offload_optimizer, or to cpu beside nvme",
+                         zinf_tier_name(s->grad_tier), zinf_tier_name(s->state_tier));
+    bool there = s->state_tier == ZINF_TIER_DEVICE || s->config->offload_optimizer.ratio < 1;
+    if (trains(s) && there && device_is_far(s) && !setup_device_steps(s))
+        return zinf_fail(-ENOTSUP,
+                         "%s updates only Adam and AdamW with fp32 moments: set "
+                         "zero_optimization.offload_optimizer.device to cpu or nvme, and its "
+                         "ratio to 1",
+                         s->device->name);
+    return 0;
+}
+
+bool setup_uses_drive(const struct setup *s)
+{
+    return s->param_tier == ZINF_TIER_DRIVE || s->state_tier == ZINF_TIER_DRIVE ||
+           s->grad_tier == ZINF_TIER_DRIVE || s->x_tier == ZINF_TIER_DRIVE;
+}
+
+const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
+{
+    bool state = c->offload_optimizer.device == ZINF_PLACE_NVME;
+    return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
+}
+
+/* ---- model and device ---- */
+
+static int set_shape(struct setup *s)
+{
+    int64_t context = zinf_model_facts(s->model)->context;
+    s->dtype = s->config->dtype;
+    s->batch = s->config->micro_batch;
+    s->n_micro = trains(s) ? s->config->accumulation : 1;
+    s->seq = s->options.seq_len;
+    if (!s->seq)
+        s->seq = context < 1024 ? context : 1024;
+    if (s->seq < 1 || s->seq > context)
+        return zinf_fail(-EINVAL,
+                         "--seq-len %lld: the model's context is %lld (see its config.json)",
+                         (long long)s->seq, (long long)context);
+    s->rows = (uint64_t)(s->batch * s->seq);
+    return 0;
+}
+
+static int open_model(struct setup *s)
+{
+    int code = zinf_model_open(&s->model, s->options.model_path);
+    if (!code && s->options.n_layers)
+        code = zinf_model_set_layers(&s->model, s->options.n_layers);
+    if (!code && s->moments == MOMENTS_FACTORED)
+        code = zinf_model_join_tiles(s->model);
+    if (!code && s->config->dropout >= 0)
+        code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
+    if (code)
+        return code;
+    s->graph = zinf_model_graph(s->model);
+    s->n_units = s->graph->n_units;
+    code = set_shape(s);
+    s->compute = (struct zinf_compute){
+        .dtype = s->dtype,
+        .batch = s->batch,
+        .seq = s->seq,
+        .source_seq = s->seq,
+        .train = trains(s),
+        .seed = s->options.seed,
+    };
+    return code;
+}
+
+/* What the model's stages take, on this device. */
+static int walk_model(struct setup *s)
+{
+    int code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    if (!code && s->walk.n_kinds > MAX_STAGE_SORTS)
+        code = zinf_fail(-ENOTSUP, "%s has %u sorts of stages; at most %d are possible",
+                         s->options.model_path, s->walk.n_kinds, (int)MAX_STAGE_SORTS);
+    return code;
+}
+
+/* The host device in the place of a GPU: sizes and programs are what matters. */
+static int describe_gpu(struct setup *s)
+{
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST};
+    if (!s->config->device_memory)
+        return zinf_fail(-ENODEV, "no GPU is here to look at: say how large it is "
+                                  "(--device-memory 24GiB)");
+    int code = zinf_device_create(&s->device, &options);
+    if (code)
+        return code;
+    s->device->kind = ZINF_DEVICE_CUDA;
+    s->device->host_addressable = false;
+    s->device->name = "a GPU that is not here";
+    return 0;
+}
+
+static int open_device(struct setup *s, bool plan_only)
+{
+    int64_t threads = s->config->threads;
+    struct zinf_device_options options = {.kind = s->options.device,
+                                          .n_threads = threads > 0 ? (int)threads
+                                                                   : zinf_optim_thread_count(0)};
+    int code = zinf_device_create(&s->device, &options);
+    if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)
+        code = describe_gpu(s);
+    s->compute.device = s->device;
+    return code;
+}
+
+static int lay_out(struct setup *s)
+{
+    uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
+    if (!elems)
+        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        elems[u] = s->graph->units[u].elems;
+        most = elems[u] > most ? elems[u] : most;
+    }
+    uint64_t group = (uint64_t)s->config->sub_group_size;
+    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
+    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
+        group = most;
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, 0, 1);
+    free(elems);
+    return code ? code : setup_state_bytes(s);
+}
+
+/* ---- steps ---- */
+
+static void choose_step(struct setup *s)
+{
+    bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
+    s->direct = s->config->direct && s->device->host_addressable;
+    s->generations = speculates ? 2 : 1;
+}
+
+/* Why steps cannot outlive the process; NULL: they can. */
+static const char *hindrance(const struct setup *s, bool asked)
+{
+    if (s->state_tier != ZINF_TIER_DRIVE)
+        return "the optimizer state is not on a drive (offload_optimizer.device)";
+    if (s->config->offload_optimizer.ratio < 1)
+        return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
+    if (!s->config->checksums)
+        return "zinf.checksums is false";
+    if (!asked && s->param_tier != ZINF_TIER_DRIVE)
+        return "parameters would be written twice";
+    if (!asked && s->fills)
+        return "zinf.placement keeps a part of it in RAM";
+    if (!asked && s->generations != 2)
+        return "zinf.schedule keeps one generation";
+    return NULL;
+}
+
+static void choose_durability(struct setup *s, bool plan_only)
+{
+    enum { AUTO, NONE, STEP };
+    static const char *const durabilities[] = {"auto", "none", "step", NULL};
+    int wanted = number_of(s->config->durability, durabilities);
+    bool recovers = s->options.run && !s->options.anew, asked = wanted == STEP || recovers;
+    if (!trains(s) || !(s->options.run || plan_only) || wanted == NONE)
+        return;
+    const char *why_not = hindrance(s, asked);
+    s->durable = !why_not;
+    if (s->durable) {
+        s->durable_copies = s->param_tier != ZINF_TIER_DRIVE;
+        s->generations = 2;
+        s->fills = false; /* what is where must be the same after a restart */
+    } else if (asked) {
+        zinf_log(ZINF_LOG_WARN,
+                 "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
+                 "last checkpoint (--save-every)",
+                 why_not);
+    }
+}
+
+/* What there is now: plans that are made later compare, and are made, by the same figures. */
+static void set_budgets(struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    s->resident_bytes = zinf_memory_resident();
+    s->ram_bytes = zinf_memory_available() + s->resident_bytes;
+    s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
+    s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
+    if (!c->device_memory)
+        s->budget[ZINF_MEMORY_DEVICE] = s->device->kind == ZINF_DEVICE_HOST
+                                            ? s->ram_bytes / 10 * 7
+                                            : s->device->free_bytes / 20 * 19;
+    s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
+}
+
+int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
+{
+    *s = (struct setup){.options = *options, .config = options->config};
+    int code = setup_optimizer(s);
+    if (code)
+        return code;
+    read_words(s);
+    choose_tiers(s);
+    code = open_model(s);
+    if (!code)
+        code = open_device(s, plan_only);
+    if (!code)
+        code = walk_model(s);
+    if (code)
+        return code;
+    choose_step(s);
+    choose_durability(s, plan_only);
+    code = check_tiers(s);
+    if (!code)
+        code = lay_out(s);
+    set_budgets(s);
+    return code;
+}
+
+void setup_fini(struct setup *s)
+{
+    zinf_device_destroy(s->device);
+    zinf_layout_fini(&s->layout);
+    walk_fini(&s->walk);
+    zinf_model_close(s->model);
+    free(s->state_bytes);
+    *s = (struct setup){0};
+}

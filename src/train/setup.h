@@ -1,0 +1,157 @@
+/*
+ * setup: what was asked for and what there is. From the caller's options: where things shall live,
+ * the optimizer and the form of its state, the model, the device, the layout of units, the
+ * budgets. Words of the configuration become numbers here, once; nobody behind this header compares
+ * strings. A setup knows no plan: every plan of it (plan/plan.h) starts from the same facts, those
+ * of the machine included, which are looked at once.
+ *
+ * Owned by whoever initialised it, before all plans of it and longer than they; read-only from then
+ * on, by any thread, but for `wanted` (a test changes it between steps) and `store`.
+ */
+#ifndef ZINF_TRAIN_SETUP_H
+#define ZINF_TRAIN_SETUP_H
+
+#include "base/memory.h"
+#include "offload/offload.h"
+#include "train/plan/walk.h"
+#include "train/train.h"
+
+#define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
+
+enum schedule {
+    SCHEDULE_AUTO,
+    SCHEDULE_SERIAL,             /* one operation at a time */
+    SCHEDULE_PREFETCH,           /* lanes overlap; the update waits for the norm */
+    SCHEDULE_UPDATE_IN_FORWARD,  /* ... and runs in the next forward */
+    SCHEDULE_UPDATE_IN_BACKWARD, /* as soon as a gradient is complete, speculating */
+    SCHEDULES,
+};
+const char *schedule_name(enum schedule schedule);
+
+/* In which order micro-batches go through the layers. */
+enum accumulation_order {
+    ORDER_AUTO,
+    ORDER_MICRO_MAJOR, /* one after the other through all layers */
+    ORDER_LAYER_MAJOR, /* all through a layer before the next layer */
+};
+/* Which blocks compute their activations once more in the backward pass. */
+enum recompute {
+    RECOMPUTE_AUTO, /* those whose activations the device has no room for */
+    RECOMPUTE_ALWAYS,
+    RECOMPUTE_NEVER,
+};
+
+/* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
+ * these, to a multiple of ZINF_MEMORY_ALIGN. */
+enum moment_form {
+    MOMENTS_F32,      /* [n] of each moment */
+    MOMENTS_8BIT,     /* [n] codes of each, then [n / ZINF_OPTIM_8BIT_BLOCK] scales of each */
+    MOMENTS_FACTORED, /* of each tensor its rows' and columns', struct factors; a sub-group is a
+                       * whole unit */
+};
+
+struct setup {
+    struct zinf_trainer_options options;
+    const struct zinf_config *config; /* for numbers; its words are the fields below */
+
+    struct zinf_model *model;
+    const struct zinf_graph *graph; /* the model's */
+    struct walk walk;               /* and what follows from it */
+    struct zinf_device *device;
+    struct zinf_compute compute; /* of a training step, but for what changes with it */
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_micro; /* B, T, G */
+    uint64_t rows;               /* N = B * T */
+    uint32_t n_units;
+    struct zinf_layout layout;
+
+    /* where things live as configured; a unit's own place may be faster where a budget has room */
+    enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
+    bool x_is_open;      /* the plan may send the blocks' inputs further away than x_tier */
+    bool fills;          /* budgets are filled beyond what the configuration names */
+    bool direct;         /* drive and CPU use device memory themselves */
+    bool offers_updates; /* the device may update what it has room for */
+    enum accumulation_order order;
+    enum recompute recompute;
+    enum schedule wanted;
+    enum zinf_aio_engine io_engine;
+
+    enum zinf_state_form form;
+    enum moment_form moments;
+    struct zinf_optim_hyper hyper; /* without lr and step */
+    uint64_t *state_bytes;         /* [n_groups] */
+    uint64_t update_bytes;         /* workspace of the optimizer */
+    uint8_t generations;           /* of what can be taken back */
+    bool durable;                  /* all state will be on the drive, in two generations */
+    bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+
+    uint64_t budget[ZINF_MEMORY_TIERS];
+    uint64_t ram_bytes;      /* that this process may have in all */
+    uint64_t resident_bytes; /* that it has already */
+
+    /* The run's; borrowed. NULL: plans count their extents in stores of their own. */
+    struct zinf_store *store;
+};
+
+/* plan_only: for an estimate. No GPU needs to be there if the configuration says how large it is,
+ * and steps are counted as durable where a run's could be. After a failure too, setup_fini ends
+ * it. */
+int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
+void setup_fini(struct setup *s);
+
+static inline bool trains(const struct setup *s)
+{
+    return s->options.mode == ZINF_TRAINER_TRAIN;
+}
+
+static inline bool has_backward(const struct setup *s)
+{
+    return s->options.mode != ZINF_TRAINER_FORWARD;
+}
+
+/* What is on the device's tier the CPU cannot read: the device makes its updates and norms. */
+static inline bool device_is_far(const struct setup *s)
+{
+    return !s->device->host_addressable;
+}
+
+/* Whether the unit has a gradient and optimizer state. */
+static inline bool unit_trains(const struct setup *s, uint32_t unit)
+{
+    return s->graph->units[unit].trained;
+}
+
+static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
+{
+    return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;
+}
+
+/* Whether anything may have to be on a drive. */
+bool setup_uses_drive(const struct setup *s);
+/* The section whose nvme_path the store is in. */
+const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
+
+/* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
+
+/* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */
+int setup_optimizer(struct setup *s);
+int setup_state_bytes(struct setup *s);
+/* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
+ * of some units. */
+bool setup_device_steps(const struct setup *s);
+bool setup_shares_updates(const struct setup *s);
+int setup_n_moments(const struct setup *s);
+/* All of a unit's sub-groups. */
+uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
+/* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
+uint64_t setup_moments_offset(const struct setup *s, uint64_t n);
+uint64_t setup_scales_offset(const struct setup *s, uint64_t n);
+/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
+ * moments, in floats from the unit's first. */
+struct factors {
+    uint64_t rows, cols;
+    uint64_t row_offset, col_offset; /* a vector has columns alone */
+};
+struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * calibrate: rates from what operations took. A first step runs one operation at a time and gives
+ * them as they are. Later steps correct them: by how much operations of a kind took longer than
+ * the simulation of that very program says, and how reads and writes slow each other. The schedule
+ * is chosen again once lanes have overlapped, and when what a step should take has drifted from
+ * what it was chosen for.
+ */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
+#define WEIGHT 0.4         /* of a step's correction, after the second */
+#define SECOND_LOOK 2      /* corrections, after which the schedule is chosen again */
+#define DRIFT 1.2          /* change of the predicted time that asks for a new schedule */
+#define STEPS_BETWEEN 16   /* schedules, at least */
+
+void trainer_measure_begin(struct zinf_trainer *t)
+{
+    memset(t->measured_seconds, 0, sizeof t->measured_seconds);
+    memset(t->measured_work, 0, sizeof t->measured_work);
+}
+
+void trainer_measured(void *context, const struct zinf_op *op, double seconds)
+{
+    struct zinf_trainer *t = context;
+    t->measured_seconds[op->kind] += seconds;
+    t->measured_work[op->kind] += op->flops > 0 ? op->flops : (double)op->bytes;
+}
+
+/* Passes of a sort of stage that can run whole stand in for each other: which of them a plan has is
+ * its choice. */
+static void fill_whole(const struct walk *w, struct zinf_rates *rates, const double *work)
+{
+    static const enum zinf_pass passes[] = {ZINF_PASS_FORWARD, ZINF_PASS_BACKWARD, ZINF_PASS_WHOLE};
+    if (w->whole == WALK_NONE)
+        return;
+    uint32_t sort = w->stages[w->whole].kind;
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; !(work[stage_kind(sort, passes[i])] > 0) && k < 3; k++)
+            if (work[stage_kind(sort, passes[k])] > 0)
+                rates->seconds[stage_kind(sort, passes[i])] =
+                    rates->seconds[stage_kind(sort, passes[k])];
+}
+
+void trainer_measure_end(struct zinf_trainer *t)
+{
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++)
+        if (t->measured_work[kind] > LEAST_WORK)
+            t->plan.rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    fill_whole(&t->setup.walk, &t->plan.rates, t->measured_work);
+}
+
+/* The share of its own speed that a drive lane had while the other was busy too. */
+static double beside(double bytes, double seconds_a_byte, double busy, double both, double now)
+{
+    double share = (bytes * seconds_a_byte - (busy - both)) / both;
+    return both < 0.1 * busy ? now : share < 0.2 ? 0.2 : share > 1 ? 1 : share;
+}
+
+static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *times)
+{
+    struct zinf_rates *r = &t->plan.rates;
+    double both = times->both_drive_seconds;
+    r->read_beside_write = beside((double)times->bytes[ZINF_LANE_READ], r->seconds[OP_READ],
+                                  times->busy_seconds[ZINF_LANE_READ], both, r->read_beside_write);
+    r->write_beside_read = beside((double)times->bytes[ZINF_LANE_WRITE], r->seconds[OP_WRITE],
+                                  times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
+}
+
+static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS])
+{
+    struct zinf_prediction p;
+    uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
+    double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
+    memset(seconds, 0, ZINF_RATE_KINDS * sizeof *seconds);
+    if (!op_seconds)
+        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
+    int code = plan_predict(&t->plan, t->ran, t->n_ran, op_seconds, &p);
+    for (int i = 0; !code && i < t->n_ran; i++) {
+        for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
+            seconds[t->ran[i]->ops[k].kind] += of_program[k];
+        of_program += t->ran[i]->n_ops;
+    }
+    free(op_seconds);
+    return code;
+}
+
+static void correct_rates(struct zinf_trainer *t, const double simulated[ZINF_RATE_KINDS],
+                          const struct zinf_lane_times *times)
+{
+    double weight = t->n_calibrated < 2 ? 1.0 / (t->n_calibrated + 1) : WEIGHT;
+    t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
+    t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
+        if (!(t->measured_work[kind] > LEAST_WORK) || !(simulated[kind] > 0))
+            continue;
+        double ratio = t->measured_seconds[kind] / simulated[kind];
+        ratio = ratio < 0.25 ? 0.25 : ratio > 4 ? 4 : ratio;
+        t->plan.rates.seconds[kind] *= pow(ratio, weight);
+    }
+}
+
+static int recost(struct zinf_trainer *t)
+{
+    struct zinf_program *all[] = {&t->plan.gradients, &t->plan.drain, &t->plan.wait,
+                                  &t->plan.speculate};
+    for (int i = 0; i < 4; i++)
+        plan_cost_again(&t->plan, all[i]);
+    const struct zinf_program *programs[2], *waiting = &t->plan.wait;
+    struct zinf_prediction step, rest;
+    int code =
+        plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), NULL, &step);
+    if (!code)
+        code = plan_predict(&t->plan, &waiting, 1, NULL, &rest);
+    if (code)
+        return code;
+    t->plan.predicted_seconds = step.seconds;
+    t->plan.predicted_rest = rest.seconds;
+    return 0;
+}
+
+int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
+{
+    double simulated[ZINF_RATE_KINDS];
+    if (!t->n_ran)
+        return 0;
+    if (!t->n_calibrated && times->both_drive_seconds > 0)
+        correct_mix(t, times);
+    int code = simulate(t, simulated);
+    if (code)
+        return code;
+    correct_rates(t, simulated, times);
+    t->n_calibrated++;
+    code = recost(t);
+    double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
+    bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : plan_schedules(&t->plan);
+}

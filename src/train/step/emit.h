@@ -1,0 +1,124 @@
+/*
+ * emit: shared by the files that build programs. An emitter knows which unit's parameters and
+ * which activations are on the device at each point of the program (the order of computation is
+ * known, so this is decided while building), and what each thing's resource is; waits follow.
+ *
+ * Deadlines: computations count up from 0, whatever leads to one inherits its number. Updates
+ * that only the next step needs come after all of them, in the order of the next forward.
+ */
+#ifndef ZINF_TRAIN_EMIT_H
+#define ZINF_TRAIN_EMIT_H
+
+#include "train/trainer.h"
+
+#define INHERITED UINT32_MAX /* as urgent as what waits for it */
+#define NEXT_STEP (1u << 24) /* first deadline of the next step */
+
+/* The last buffers that were made in a pool and what they hold: what may be used again. */
+struct ring {
+    zinf_pool pool;
+    zinf_buffer *buffer; /* [n] each */
+    uint64_t *holds;
+    uint64_t *used; /* when last, for choosing the oldest */
+    uint32_t n;
+};
+
+/* What an operation reads and writes. Few lists are long: a stage's operation brings memory. */
+#define FEW_USES 8
+struct uses {
+    zinf_resource few_reads[FEW_USES], few_writes[FEW_USES];
+    zinf_resource *many; /* [2 capacity]: reads, then writes; NULL: the few */
+    uint32_t capacity, n_reads, n_writes;
+    bool overflow; /* more was added than there is room for: emit() fails */
+};
+void uses_read(struct uses *u, zinf_resource r);
+void uses_write(struct uses *u, zinf_resource r);
+
+/* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
+struct made_grad {
+    struct zinf_operand at;
+    zinf_resource resource;
+    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
+};
+/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
+struct contribution {
+    struct made_grad sum, part;
+    bool begun;
+};
+
+struct emitter {
+    struct plan *p;
+    const struct walk *walk;
+    struct zinf_program *program;
+    int code; /* first failure; later calls do nothing */
+    uint64_t clock;
+    int16_t micro;
+    uint32_t position; /* of the next computation */
+    uint32_t deadline; /* of what is emitted now */
+    uint16_t flags;    /* of what is emitted now */
+    bool speculates;   /* gradients are used for an update as soon as they are complete */
+
+    struct ring slots, xs;
+    zinf_pool stages, grads, host_grads, tiles, x_stages;
+    zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
+    uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
+    zinf_resource *own;                 /* [n_units]: device slot of its own */
+    bool *fetched;                      /* [n_units]: it holds the unit */
+    zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
+    uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
+    zinf_resource *x;                   /* [n_leaving n_x_micros]: values in their tier */
+    zinf_resource inputs, losses, logits, whole_grads;
+    zinf_resource sequence; /* of computations */
+    zinf_resource record;   /* of the step before */
+    uint64_t working;       /* whose activations the working buffer holds */
+
+    /* of the operation of a stage that is being made */
+    struct zinf_operand *operands;      /* [most_operands] */
+    zinf_resource *stage_uses;          /* [2 (most_operands + FEW_USES)] */
+    struct contribution *contributions; /* [most_units] */
+};
+
+/* emitter.c */
+int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name);
+/* Frees what building needed; returns the first failure. */
+int emitter_finish(struct emitter *e);
+void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
+zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
+/* Brings a unit's parameters to the device if they are not there; says where they are and adds
+ * the read to uses. */
+struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
+/* Where the CPU can still read what a fetch brought; false: nowhere. Whoever reads it there keeps
+ * the slot from others. */
+bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
+                  zinf_resource *resource);
+/* A value that a stage makes: its place while it is made; then to its tier. Or brought back. */
+struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
+                                   struct uses *uses);
+void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
+struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
+/* A transfer between a drive's extent and memory. */
+void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
+                const struct zinf_location *where, struct zinf_operand memory,
+                const struct uses *uses);
+void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
+               struct zinf_operand from, uint64_t bytes, const struct uses *uses);
+
+/* emit_grad.c */
+/* Where the operation that computes a contribution writes; adds to uses. */
+struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
+/* A second place to compute into, added to the first afterwards, on the device. */
+struct made_grad emit_grad_part(struct emitter *e, struct uses *uses);
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
+/* A contribution is there. */
+void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+
+/* emit_update.c */
+/* The update of a unit whose gradient is at grad (whole unit, host memory). */
+void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
+                       zinf_resource resource);
+/* The update of a unit by its kept gradient, if it is pending. */
+void emit_update_late(struct emitter *e, uint32_t unit);
+/* After all late updates and before the eager ones: the record of the step before. */
+void emit_commit(struct emitter *e);
+
+#endif

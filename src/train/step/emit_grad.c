@@ -1,0 +1,235 @@
+/*
+ * emit_grad: a unit's gradient from where it is computed to its sum, its norm and its update. A
+ * unit has one contribution a micro-batch, or fewer where micro-batches run together; they are
+ * added in fp32 in the same order wherever the sum lives. A sum of several is made in the unit's
+ * kept place; a single one is used from where it is.
+ */
+#include "train/step/emit.h"
+
+static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
+{
+    return e->p->setup->layout.units[unit].slice_elems * sizeof(float);
+}
+
+struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
+{
+    struct made_grad g = {.resource = emit_buffer(e, e->grads)};
+    g.at = zinf_in(g.resource, 0);
+    uses_write(uses, g.resource);
+    return g;
+}
+
+struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses)
+{
+    struct plan *p = e->p;
+    if (p->homes[unit].grad == ZINF_TIER_DEVICE && e->grads_seen[unit] == 0) {
+        struct zinf_location where = zinf_tiers_unit_grad(p->tiers, unit);
+        struct made_grad g = {.at = zinf_of(&where), .resource = e->grad[unit], .is_sum = true};
+        uses_write(uses, g.resource);
+        return g;
+    }
+    return emit_grad_part(e, uses);
+}
+
+static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane, struct zinf_operand sum,
+                     zinf_resource sum_resource, struct zinf_operand part,
+                     zinf_resource part_resource)
+{
+    bool far = lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup);
+    struct zinf_op op = {.lane = lane,
+                         .kind = far ? OP_DEVICE_ADD : OP_GRAD_ADD,
+                         .unit = (int32_t)unit,
+                         .at = (struct zinf_operand[]){sum, part},
+                         .n_at = 2,
+                         .bytes = grad_bytes(e, unit)};
+    struct uses uses = {0};
+    uses_read(&uses, part_resource);
+    uses_write(&uses, sum_resource);
+    emit(e, &op, &uses);
+}
+
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
+{
+    emit_add(e, unit, ZINF_LANE_DEVICE, sum.at, sum.resource, part.at, part.resource);
+}
+
+/* On a device that the CPU cannot read: parts of the sum there, the sum of parts on the CPU. */
+static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_operand grad,
+                               zinf_resource resource)
+{
+    struct plan *p = e->p;
+    uint64_t first = first_square(p, unit) * sizeof(double);
+    uint64_t bytes = p->setup->layout.units[unit].slice_elems / ZINF_SUM_BLOCK * sizeof(double);
+    struct zinf_operand parts = zinf_at(device_at(p, p->at.d_squares + first));
+    struct zinf_operand on_host = zinf_at(host_at(p, p->at.h_squares + first));
+    struct zinf_op squares = {.lane = ZINF_LANE_DEVICE,
+                              .kind = OP_SQUARES,
+                              .unit = (int32_t)unit,
+                              .at = (struct zinf_operand[]){parts, grad},
+                              .n_at = 2,
+                              .bytes = grad_bytes(e, unit)};
+    struct zinf_op fold = {.lane = ZINF_LANE_HOST,
+                           .kind = OP_NORM_PART,
+                           .unit = (int32_t)unit,
+                           .arg = 1,
+                           .at = &on_host,
+                           .n_at = 1,
+                           .bytes = bytes};
+    struct uses made = {0}, copied = {0}, folded = {0};
+    zinf_resource there = 0, here = 0;
+    if (!e->code)
+        e->code = zinf_program_resource(e->program, &there);
+    if (!e->code)
+        e->code = zinf_program_resource(e->program, &here);
+    uses_read(&made, resource);
+    uses_write(&made, there);
+    emit(e, &squares, &made);
+    uses_read(&copied, there);
+    uses_write(&copied, here);
+    emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, on_host, parts, bytes, &copied);
+    uses_read(&folded, here);
+    emit(e, &fold, &folded);
+}
+
+static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
+                      struct zinf_operand grad, zinf_resource resource)
+{
+    if (lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup)) {
+        emit_norm_of_parts(e, unit, grad, resource);
+        return;
+    }
+    struct zinf_op op = {.lane = lane,
+                         .kind = OP_NORM_PART,
+                         .unit = (int32_t)unit,
+                         .at = &grad,
+                         .n_at = 1,
+                         .bytes = grad_bytes(e, unit)};
+    struct uses uses = {0};
+    uses_read(&uses, resource);
+    emit(e, &op, &uses);
+}
+
+static void copy_out(struct emitter *e, uint32_t unit, struct zinf_operand to,
+                     zinf_resource to_resource, const struct made_grad *from)
+{
+    struct uses uses = {0};
+    uses_read(&uses, from->resource);
+    uses_write(&uses, to_resource);
+    emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, to, from->at, grad_bytes(e, unit), &uses);
+}
+
+static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *from)
+{
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
+    struct uses uses = {0};
+    uses_read(&uses, from->resource);
+    uses_write(&uses, e->grad[unit]);
+    emit_drive(e, ZINF_LANE_WRITE, (int32_t)unit, 0, &where, from->at, &uses);
+}
+
+static struct made_grad from_drive(struct emitter *e, uint32_t unit)
+{
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
+    struct made_grad sum = {.resource = emit_buffer(e, e->host_grads)};
+    struct uses uses = {0};
+    sum.at = zinf_in(sum.resource, 0);
+    uses_read(&uses, e->grad[unit]);
+    uses_write(&uses, sum.resource);
+    emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, sum.at, &uses);
+    return sum;
+}
+
+/* Where the CPU and the drive can read a gradient: itself, or a copy in host memory. */
+static struct made_grad on_host(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    if (e->p->setup->direct)
+        return g;
+    struct made_grad copy = {.resource = emit_buffer(e, e->host_grads)};
+    copy.at = zinf_in(copy.resource, 0);
+    copy_out(e, unit, copy.at, copy.resource, &g);
+    return copy;
+}
+
+static struct made_grad kept(const struct emitter *e, uint32_t unit)
+{
+    struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
+    return (struct made_grad){.at = zinf_of(&where), .resource = e->grad[unit], .is_sum = true};
+}
+
+/* The sum is complete: in its kept place if is_sum, else in a buffer that CPU and drive can read.
+ */
+static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    struct plan *p = e->p;
+    enum zinf_tier tier = p->homes[unit].grad;
+    bool eager = e->speculates && unit_speculates(p, unit) && !p->deferred[unit];
+    bool device = g.is_sum && tier == ZINF_TIER_DEVICE;
+    if (!g.is_sum && !eager && tier == ZINF_TIER_HOST) {
+        struct made_grad place = kept(e, unit);
+        copy_out(e, unit, place.at, place.resource, &g);
+        if (!p->setup->direct)
+            g = place;
+    } else if (!g.is_sum && !eager && tier == ZINF_TIER_DRIVE) {
+        to_drive(e, unit, &g);
+    }
+    emit_norm(e, unit, device ? ZINF_LANE_DEVICE : ZINF_LANE_HOST, g.at, g.resource);
+    if (!eager)
+        return;
+    if (device)
+        g = on_host(e, unit, g);
+    emit_update_eager(e, unit, g.at, g.resource);
+}
+
+static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
+{
+    struct made_grad sum = kept(e, unit);
+    if (first) {
+        copy_out(e, unit, sum.at, sum.resource, &g);
+        return;
+    }
+    g = on_host(e, unit, g);
+    emit_add(e, unit, ZINF_LANE_HOST, sum.at, sum.resource, g.at, g.resource);
+}
+
+/* On the drive a sum is read, added to and written back; the first is only written, the last only
+ * read. */
+static struct made_grad add_to_drive(struct emitter *e, uint32_t unit, struct made_grad g,
+                                     bool first, bool last)
+{
+    struct made_grad sum = first ? (struct made_grad){0} : from_drive(e, unit);
+    g = on_host(e, unit, g);
+    if (!first)
+        emit_add(e, unit, ZINF_LANE_HOST, sum.at, sum.resource, g.at, g.resource);
+    else
+        sum = g;
+    if (!last)
+        to_drive(e, unit, &sum);
+    return sum;
+}
+
+void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    struct plan *p = e->p;
+    enum zinf_tier tier = p->homes[unit].grad;
+    bool first = e->grads_seen[unit]++ == 0;
+    bool last = e->grads_seen[unit] == e->grads_total[unit];
+    uint32_t deadline = e->deadline;
+    e->deadline = e->position + 2;
+    if (first && last && !g.is_sum) {
+        bool copied = tier == ZINF_TIER_HOST && !p->setup->direct &&
+                      !(e->speculates && unit_speculates(p, unit) && !p->deferred[unit]);
+        complete(e, unit, copied ? g : on_host(e, unit, g));
+    } else if (tier == ZINF_TIER_DRIVE) {
+        struct made_grad sum = add_to_drive(e, unit, g, first, last);
+        if (last)
+            complete(e, unit, sum);
+    } else {
+        if (tier == ZINF_TIER_HOST)
+            add_to_host(e, unit, g, first);
+        else if (!g.is_sum)
+            emit_grad_join(e, unit, kept(e, unit), g);
+        if (last)
+            complete(e, unit, kept(e, unit));
+    }
+    e->deadline = deadline;
+}

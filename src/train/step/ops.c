@@ -1,0 +1,153 @@
+/* ops: what each operation of a program does when its lane reaches it, a row a kind. */
+#include "base/random.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static void *at(const struct zinf_op *op, int operand)
+{
+    return zinf_address(&op->at[operand]);
+}
+
+static int run_copy_in(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return t->setup.device->ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), at(op, 1),
+                                                op->bytes);
+}
+
+static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return t->setup.device->ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1),
+                                              op->bytes);
+}
+
+/* ---- gradients ---- */
+
+static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    uint64_t n = op->bytes / sizeof(float);
+    if (op->lane == ZINF_LANE_DEVICE)
+        return t->setup.device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
+    zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->setup.device->n_threads);
+    return 0;
+}
+
+static int run_squares(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return t->setup.device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),
+                                             op->bytes / sizeof(float));
+}
+
+/* In the order in which zinf_optim_sum_squares adds its blocks. */
+static double sum_parts(const double *parts, const struct zinf_layout_group *group)
+{
+    uint64_t first = group->first / ZINF_SUM_BLOCK, n = group->n / ZINF_SUM_BLOCK;
+    double sum = 0;
+    for (uint64_t i = first; i < first + n; i++)
+        sum += parts[i];
+    return sum;
+}
+
+/* Device memory that the CPU can read is summed in place: by the same code, to the same bits. A
+ * norm that already passes the clip value, or is not finite, ends this step's speculation. Two
+ * lanes may add to `partial` at once: each addition is atomic, their order does not matter, since
+ * the sum only decides whether to give up early and the norm itself is folded from the parts. */
+static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_layout_unit *unit = &t->setup.layout.units[op->unit];
+    const float *grad = at(op, 0);
+    const double *parts = at(op, 0);
+    double sum = 0;
+    for (uint32_t g = unit->first_group; g < unit->first_group + unit->n_groups; g++) {
+        const struct zinf_layout_group *group = &t->setup.layout.groups[g];
+        double part = op->arg ? sum_parts(parts, group)
+                              : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
+                                                       group->n, t->setup.device->n_threads);
+        t->plan.norm_parts[g] = part;
+        sum += part;
+    }
+    double before = atomic_load(&t->partial);
+    while (!atomic_compare_exchange_weak(&t->partial, &before, before + sum))
+        ;
+    if (!(before + sum <= t->partial_limit))
+        atomic_store(&t->give_up, true);
+    return 0;
+}
+
+/* ---- generations ---- */
+
+static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    if (t->plan.homes[op->unit].generations == 2)
+        *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
+    t->pending[op->unit] = 0;
+    return 0;
+}
+
+static int run_commit(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    (void)op;
+    return durable_record(t);
+}
+
+bool trainer_skip_op(void *context, const struct zinf_op *op)
+{
+    struct zinf_trainer *t = context;
+    if (op->kind == OP_COMMIT)
+        return !t->durable.due;
+    if (op->flags & OP_DEFERRED)
+        return !t->pending[op->unit];
+    return op->flags & OP_EAGER && atomic_load(&t->give_up);
+}
+
+/* ---- the table ---- */
+
+static int (*const run_by_kind[])(struct zinf_trainer *, const struct zinf_op *) = {
+#define OP_ROW(kind, name, run, cost) [kind] = run,
+    OP_ROWS(OP_ROW)
+#undef OP_ROW
+        [OP_STAGES] = trainer_run_stage,
+};
+
+/* A test's lanes stand still now and then. */
+static void disturb(struct zinf_trainer *t)
+{
+    uint32_t counter[4] = {atomic_fetch_add(&t->n_disturbed, 1), 0, 0, 7}, bits[4];
+    zinf_philox(counter, t->setup.options.seed, bits);
+    if (bits[0] % 4 == 0)
+        usleep(bits[1] % t->setup.options.delay_us);
+}
+
+int trainer_run_op(void *context, const struct zinf_op *op)
+{
+    struct zinf_trainer *t = context;
+    if (t->setup.options.delay_us)
+        disturb(t);
+    return run_by_kind[op->kind < OP_STAGES ? op->kind : OP_STAGES](t, op);
+}
+
+/* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
+const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
+{
+    static const char *const passes[] = {"forward", "backward", "forward+backward", "row"};
+    const struct zinf_graph *graph = setup->walk.graph;
+    bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    const char *what = op->unit >= 0           ? graph->units[op->unit].name
+                       : op->kind >= OP_STAGES ? graph->stages[op->stage].name
+                       : moves                 ? graph->values[op->arg].name
+                       : op->kind == OP_COMMIT ? "step"
+                                               : "activations";
+    if (op->kind >= OP_STAGES)
+        snprintf(buffer, 64, "%s %s %s", setup->walk.kinds[kind_sort(op->kind)]->name,
+                 passes[kind_pass(op->kind)], what);
+    else
+        snprintf(buffer, 64, "%s %s", op_kind_name(op->kind), what);
+    return buffer;
+}
+
+const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64])
+{
+    const struct zinf_trainer *t = context;
+    return plan_op_name(&t->setup, op, buffer);
+}

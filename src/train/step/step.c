@@ -1,0 +1,429 @@
+/*
+ * step: running a trainer's programs: one step of training, one loss, one row of logits. Clipping
+ * and overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or
+ * goes ahead into the other generation and counts only if the step neither clips nor overflows.
+ */
+#include "train/trainer.h"
+
+#include <float.h>
+#include <math.h>
+
+/* ---- the batch ---- */
+
+static const char *input_name(enum zinf_input input)
+{
+    static const char *const names[] = {"", "ids", "targets", "positions"};
+    return names[input];
+}
+
+/* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
+ * target. */
+static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
+                      uint64_t given, uint64_t all, int64_t seq)
+{
+    for (uint64_t i = 0; !from && i < given; i++) /* positions count from 0 in every sample */
+        to[i] = (int32_t)(i % (uint64_t)seq);
+    if (from)
+        memcpy(to, from, given * sizeof *to);
+    for (uint64_t i = given; i < all; i++)
+        to[i] = value->input == ZINF_INPUT_TARGETS ? -1 : 0;
+}
+
+static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
+{
+    for (uint64_t i = 0; value->limit && i < n; i++)
+        if (ids[i] >= value->limit || (ids[i] < 0 && value->input != ZINF_INPUT_TARGETS))
+            return zinf_fail(-EINVAL,
+                             "token id %d is outside of the model's vocabulary of %lld "
+                             "(vocab_size in config.json)",
+                             ids[i], (long long)value->limit);
+    return 0;
+}
+
+/* The model's list says which inputs there are; seq: of these samples. */
+static int set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                     int64_t seq)
+{
+    const struct walk *w = &t->setup.walk;
+    uint64_t micros = (uint64_t)t->setup.n_micro;
+    for (uint32_t v = 0; v < w->graph->n_values; v++) {
+        const struct zinf_value *value = &w->graph->values[v];
+        if (value->kind != ZINF_VALUE_INPUT)
+            continue;
+        const int32_t *from = batch->inputs[value->input];
+        uint64_t per_sample = value->axis == ZINF_AXIS_SAMPLE ? 1 : (uint64_t)seq;
+        uint64_t given = (uint64_t)samples * per_sample;
+        uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
+        void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
+        if (!from && value->input != ZINF_INPUT_POSITIONS)
+            return zinf_fail(-EINVAL,
+                             "the model asks for the input \"%s\" (%s), which the batch "
+                             "does not have",
+                             value->name, input_name(value->input));
+        int code = from ? check_ids(value, from, given) : 0;
+        if (code)
+            return code;
+        set_input(to, value, from, given, all, seq);
+    }
+    return 0;
+}
+
+/* Rows of the batch that count in the mean. */
+static uint64_t count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                              int64_t samples)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const int32_t *targets = batch->inputs[g->values[g->targets].input];
+    uint64_t count = 0, n = (uint64_t)(samples * t->setup.seq);
+    for (uint64_t i = 0; i < n; i++)
+        count += targets[i] >= 0;
+    return count;
+}
+
+static double sum_losses(const struct zinf_trainer *t, int64_t samples)
+{
+    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses);
+    uint64_t per_micro = t->setup.walk.loss_bytes / sizeof *losses;
+    uint64_t n = (uint64_t)samples * per_micro / (uint64_t)t->setup.batch;
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)losses[i];
+    return sum;
+}
+
+/* What the step's batch is, and what the gradient of its loss is scaled by. */
+static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
+{
+    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int code = set_batch(t, batch, samples, t->setup.seq);
+    if (code)
+        return code;
+    *count = count_targets(t, batch, samples);
+    t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    atomic_store(&t->partial, 0);
+    atomic_store(&t->give_up, false);
+    t->partial_limit = INFINITY;
+    return 0;
+}
+
+/* ---- the decision ---- */
+
+/* Of the true gradient, from the parts that the program left. */
+static double grad_norm(const struct zinf_trainer *t)
+{
+    double sum = 0;
+    for (uint32_t g = 0; g < t->setup.layout.n_groups; g++)
+        sum += t->plan.norm_parts[g];
+    return sqrt(sum) / t->loss_scale.scale;
+}
+
+static double mean_loss(const struct zinf_trainer *t, uint64_t count)
+{
+    return sum_losses(t, t->setup.n_micro * t->setup.batch) / (double)(count ? count : 1);
+}
+
+/* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
+static struct update_scalars scalars_of(const struct zinf_trainer *t, double clip)
+{
+    const struct zinf_config *c = t->setup.config;
+    struct zinf_lr now = zinf_lr_at(&c->scheduler, c->optimizer.lr, t->n_applied);
+    struct update_scalars s = {.hyper = t->setup.hyper};
+    s.grad_scale = (float)(1 / (clip * t->loss_scale.scale));
+    s.hyper.lr = (float)now.lr;
+    s.hyper.beta1 = now.beta1 >= 0 ? (float)now.beta1 : t->setup.hyper.beta1;
+    s.hyper.beta2 = now.beta2 >= 0 ? (float)now.beta2 : t->setup.hyper.beta2;
+    s.hyper.step = t->n_applied + 1;
+    return s;
+}
+
+static double clip_of(const struct zinf_trainer *t, double norm)
+{
+    double limit = t->setup.config->gradient_clipping;
+    return limit > 0 ? fmax(1, (norm + 1e-6) / limit) : 1;
+}
+
+static bool is_pending(const struct zinf_trainer *t, bool but_deferred)
+{
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (t->pending[u] && !(but_deferred && t->plan.deferred[u]))
+            return true;
+    return false;
+}
+
+/* Notes what a step runs if it is what every step runs: all that can be pending was. */
+static void note_ran(struct zinf_trainer *t, const struct zinf_program *first,
+                     const struct zinf_program *second)
+{
+    t->n_ran = 0;
+    t->ran[t->n_ran++] = first;
+    if (second)
+        t->ran[t->n_ran++] = second;
+}
+
+static bool all_pending(const struct zinf_trainer *t, bool but_eager)
+{
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (unit_trains(&t->setup, u) && !t->pending[u] && !(but_eager && !t->plan.deferred[u]))
+            return false;
+    return true;
+}
+
+int trainer_settle(struct zinf_trainer *t)
+{
+    int code = trains(&t->setup) && is_pending(t, false)
+                   ? zinf_executor_run(t->executor, &t->plan.drain)
+                   : 0;
+    return !code && t->durable.due ? durable_record(t) : code;
+}
+
+/* Every unit's kept gradient is to be applied with these scalars. */
+static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
+{
+    t->late = scalars;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        t->pending[u] = unit_trains(&t->setup, u);
+}
+
+/* Speculation rests while at least half of the last steps would have failed. */
+static bool should_speculate(const struct zinf_trainer *t)
+{
+    int failed = 0, n = t->step < SPECULATION_MEMORY ? (int)t->step : SPECULATION_MEMORY;
+    for (int i = 0; i < n; i++)
+        failed += t->clipped[i];
+    return t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1);
+}
+
+/* The sum of squares from which the clip factor is more than 1, or overflow is certain. */
+static double speculation_limit(const struct zinf_trainer *t)
+{
+    double limit = t->setup.config->gradient_clipping * t->loss_scale.scale;
+    return limit > 0 ? limit * limit : DBL_MAX;
+}
+
+/* One program: those updates that speculate, forward, backward. What it wrote counts if the step
+ * neither clips nor overflows; else the gradients are made once more and kept. */
+static int run_speculating(struct zinf_trainer *t, double *norm)
+{
+    bool settles = is_pending(t, true), steady = !settles && all_pending(t, true);
+    int code = settles ? trainer_settle(t) : 0;
+    if (code)
+        return code;
+    t->eager = scalars_of(t, 1);
+    t->partial_limit = speculation_limit(t);
+    code = zinf_executor_run(t->executor, &t->plan.speculate);
+    if (code)
+        return code;
+    *norm = grad_norm(t);
+    bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
+    if (!failed) {
+        for (uint32_t u = 0; u < t->setup.n_units; u++)
+            if (t->plan.deferred[u])
+                t->pending[u] = unit_trains(&t->setup, u);
+            else
+                *zinf_tiers_live(t->plan.tiers, u) ^= 1;
+        t->late = t->eager;
+        if (steady)
+            note_ran(t, &t->plan.speculate, NULL);
+        return 0;
+    }
+    if (!isfinite(*norm))
+        return 0;
+    t->n_redone++;
+    t->partial_limit = INFINITY;
+    code = zinf_executor_run(t->executor, &t->plan.gradients);
+    if (!code)
+        leave_pending(t, scalars_of(t, clip_of(t, *norm)));
+    return code;
+}
+
+static int run_waiting(struct zinf_trainer *t, double *norm)
+{
+    bool apart = t->plan.schedule < SCHEDULE_UPDATE_IN_FORWARD,
+         steady = apart || all_pending(t, false);
+    int code = apart ? trainer_settle(t) : 0; /* of another schedule */
+    if (!code)
+        code = zinf_executor_run(t->executor, apart ? &t->plan.gradients : &t->plan.wait);
+    if (code)
+        return code;
+    *norm = grad_norm(t);
+    if (!isfinite(*norm))
+        return 0;
+    leave_pending(t, scalars_of(t, clip_of(t, *norm)));
+    if (steady)
+        note_ran(t, apart ? &t->plan.gradients : &t->plan.wait, apart ? &t->plan.drain : NULL);
+    return apart ? trainer_settle(t) : 0;
+}
+
+static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_result *result)
+{
+    struct zinf_lane_times times = *taken;
+    int busiest = ZINF_LANE_DEVICE;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        result->lane_seconds[lane] = times.busy_seconds[lane];
+        result->lane_bytes[lane] = times.bytes[lane];
+        for (int other = 0; other < ZINF_LANES; other++)
+            result->stall_seconds[lane][other] = times.stall_seconds[lane][other];
+        if (times.busy_seconds[lane] > times.busy_seconds[busiest])
+            busiest = lane;
+    }
+    result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
+}
+
+/* Overflow in fp16 and bf16 is a skipped step; in fp32 it means the run has diverged. */
+static int judge_overflow(struct zinf_trainer *t, bool overflow)
+{
+    if (overflow && t->setup.dtype == ZINF_DTYPE_F32)
+        return zinf_fail(-ERANGE,
+                         "step %llu: the gradient is not finite: the training has "
+                         "diverged; lower lr, or set gradient_clipping",
+                         (unsigned long long)t->step);
+    return zinf_loss_scale_update(&t->loss_scale, overflow);
+}
+
+/* Whether all updates that a step's program has are to be made. */
+static bool is_steady(const struct zinf_trainer *t, bool rests)
+{
+    bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (unit_trains(&t->setup, u) && !t->pending[u] && (all || t->plan.deferred[u]))
+            return false;
+    return true;
+}
+
+/* What the step that begins will take by what is pending; 0: not known. rests: speculation does. */
+static double expected_seconds(struct zinf_trainer *t, bool rests)
+{
+    const struct zinf_program *programs[2] = {&t->plan.wait};
+    int n = rests ? 1 : plan_step_programs(&t->plan, programs);
+    struct zinf_machine machine = plan_machine(&t->plan);
+    struct zinf_predict_options options = {
+        .machine = &machine, .skip = trainer_skip_op, .context = t};
+    struct zinf_prediction p;
+    if (!(t->plan.predicted_seconds > 0))
+        return 0;
+    if (n == 2 || is_steady(t, rests))
+        return rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
+    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
+}
+
+/* Operations are measured: in the first step they run one at a time. */
+static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
+{
+    trainer_measure_begin(t);
+    t->n_ran = 0;
+    int code = should_speculate(t) ? run_speculating(t, norm) : run_waiting(t, norm);
+    zinf_executor_take_times(t->executor, times);
+    if (code)
+        return code;
+    if (t->setup.options.changes_schedule)
+        t->setup.wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
+    if (t->planned && !t->setup.options.changes_schedule)
+        return trainer_calibrate(t, times);
+    trainer_measure_end(t);
+    t->planned = true;
+    t->planned_step = t->step;
+    return plan_schedules(&t->plan);
+}
+
+int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
+                      struct zinf_step_result *result)
+{
+    uint64_t begin = zinf_now_ns(), count;
+    struct zinf_lane_times times;
+    double norm = 0, scale = t->loss_scale.scale;
+    double lr =
+        zinf_lr_at(&t->setup.config->scheduler, t->setup.config->optimizer.lr, t->n_applied).lr;
+    t->compute.train = true;
+    t->compute.step = (uint32_t)t->step;
+    int code = begin_step(t, batch, &count);
+    if (code)
+        return code;
+    t->step++;
+    bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
+    double expected = expected_seconds(t, rests);
+    const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
+    code = run_step(t, &norm, &times);
+    if (code)
+        return code;
+    bool overflow = !isfinite(norm);
+    t->clipped[t->step % SPECULATION_MEMORY] = overflow || clip_of(t, norm) != 1;
+    t->n_applied += !overflow;
+    code = judge_overflow(t, overflow);
+    if (code)
+        return code;
+    *result = (struct zinf_step_result){
+        .step = t->step,
+        .n_applied = t->n_applied,
+        .loss = mean_loss(t, count),
+        .grad_norm = norm,
+        .lr = lr,
+        .loss_scale = scale,
+        .skipped = overflow,
+        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows,
+        .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
+        .predicted_seconds = expected,
+        .schedule = schedule,
+        .n_redone = t->n_redone,
+    };
+    report_lanes(&times, result);
+    return 0;
+}
+
+int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batch, double *loss,
+                           double *norm)
+{
+    uint64_t count;
+    int code = trainer_settle(t);
+    t->compute.train = false;
+    if (!code)
+        code = begin_step(t, batch, &count);
+    if (!code)
+        code = zinf_executor_run(t->executor, &t->plan.gradients);
+    if (code)
+        return code;
+    *loss = mean_loss(t, count);
+    *norm = grad_norm(t);
+    return 0;
+}
+
+int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                      double *sum, uint64_t *count)
+{
+    if (n_windows < 1 || n_windows > t->setup.batch)
+        return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
+                         (long long)n_windows, (long long)t->setup.batch);
+    int code = trainer_settle(t);
+    if (!code)
+        code = set_batch(t, batch, n_windows, t->setup.seq);
+    if (code)
+        return code;
+    t->compute.train = false;
+    code = zinf_executor_run(t->executor, &t->plan.forward);
+    *sum = sum_losses(t, n_windows);
+    *count = count_targets(t, batch, n_windows);
+    return code;
+}
+
+int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_batch batch = {
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
+    if (n < 1 || n > t->setup.seq)
+        return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
+                         (long long)t->setup.seq);
+    int code = trainer_settle(t);
+    if (!code)
+        code = set_batch(t, &batch, 1, n);
+    if (code)
+        return code;
+    struct zinf_compute whole = t->compute;
+    t->compute.train = false;
+    t->compute.batch = 1;
+    t->compute.seq = n;
+    t->logits_row = n - 1;
+    code = zinf_executor_run(t->executor, &t->plan.logits);
+    t->compute = whole;
+    memcpy(logits, host_at(&t->plan, t->plan.at.h_row), (uint64_t)g->vocab * sizeof *logits);
+    return code;
+}

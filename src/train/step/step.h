@@ -1,0 +1,69 @@
+/*
+ * step: a plan's programs, and running them. Programs are built by walking the model once
+ * (emit*.c), costed and ordered by simulation (schedules.c); a lane that reaches an operation does
+ * what ops.c says. The first step runs one operation at a time and is measured; later ones correct
+ * the rates (calibrate.c), and the schedule is chosen again when they have drifted.
+ *
+ * Programs belong to their plan. What a trainer's lanes run is called in their threads; all else
+ * in the trainer's own.
+ */
+#ifndef ZINF_TRAIN_STEP_H
+#define ZINF_TRAIN_STEP_H
+
+#include "train/plan/plan.h"
+
+struct zinf_trainer;
+
+/* ---- programs of a plan ---- */
+
+/* emit.c, emit_grad.c, emit_update.c */
+int program_gradients(struct plan *p);
+int program_drain(struct plan *p);
+int program_wait(struct plan *p);
+int program_speculate(struct plan *p);
+int program_forward(struct plan *p);
+int program_logits(struct plan *p);
+
+/* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
+int plan_first_programs(struct plan *p);
+/* Chooses the schedule by the rates and builds its programs; the first step measures. */
+int plan_schedules(struct plan *p);
+/* The programs of a step of p->schedule in a steady state; returns how many. */
+int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
+/* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
+int plan_predict(const struct plan *p, const struct zinf_program *const *programs, int n,
+                 double *op_seconds, struct zinf_prediction *sum);
+
+/* ---- what a trainer runs ---- */
+
+/* Of an update: scalars that are the same for all its sub-groups. */
+struct update_scalars {
+    struct zinf_optim_hyper hyper;
+    float grad_scale;
+};
+
+/* step.c: makes the updates that a step left to be made later; before anything else looks at
+ * parameters or state. */
+int trainer_settle(struct zinf_trainer *t);
+/* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
+ * was run one operation at a time; corrects them by a step whose lanes overlapped. */
+void trainer_measure_begin(struct zinf_trainer *t);
+void trainer_measured(void *context, const struct zinf_op *op, double seconds);
+void trainer_measure_end(struct zinf_trainer *t);
+int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
+/* run_stage.c: the arrays of its frames, before the first; any stage's operation. */
+struct frame_arrays;
+int trainer_take_frame(struct zinf_trainer *t);
+void trainer_release_frame(struct zinf_trainer *t);
+int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
+/* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
+int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
+
+/* ops.c: one operation of any program */
+int trainer_run_op(void *context, const struct zinf_op *op);
+bool trainer_skip_op(void *context, const struct zinf_op *op);
+const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
+/* The same for a program that no trainer runs. */
+const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64]);
+
+#endif
