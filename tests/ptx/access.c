@@ -35,6 +35,13 @@ static struct place place_in(struct ptx_warp *w, const struct ptx_instr *i, int 
         if (!p.base)
             ptx_fault(w, i, l, "0x%llx, %u bytes outside of every allocation",
                       (unsigned long long)address, bytes);
+    } else if (space == PTX_LOCAL) {
+        const unsigned most = b->kernel->local_bytes;
+        if (address <= most && bytes <= most - address)
+            p.base = w->local + (size_t)l * most + address;
+        else
+            ptx_fault(w, i, l, "byte %llu of %u of a thread's own memory",
+                      (unsigned long long)address, most);
     } else if (address > b->shared_bytes || bytes > b->shared_bytes - address) {
         ptx_fault(w, i, l, "byte %llu of %u of shared memory", (unsigned long long)address,
                   b->shared_bytes);
@@ -88,7 +95,8 @@ static void load(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
         struct place p = place_in(w, i, l, i->space, address_of(w, i, i->a, l, i->flag), bytes);
         if (!p.base)
             return;
-        check(w, i, l, shadow_read(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
+        if (p.shadow)
+            check(w, i, l, shadow_read(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
         for (int k = 0; k < i->n; k++)
             if (i->d[k] >= 0)
                 put(ROW(w, i->d[k]), l, p.base + (unsigned)k * i->a_bytes, i);
@@ -122,7 +130,8 @@ static void store(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
         struct place p = place_in(w, i, l, i->space, address_of(w, i, i->a, l, i->flag), bytes);
         if (!p.base)
             return;
-        check(w, i, l, shadow_write(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
+        if (p.shadow)
+            check(w, i, l, shadow_write(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
         for (int k = 0; k < i->n; k++)
             memcpy(p.base + (unsigned)k * i->a_bytes,
                    (char *)ROW(w, i->b[k]) + (unsigned)l * i->d_bytes, i->a_bytes);
@@ -134,6 +143,7 @@ static uint8_t space_of(const struct ptx_statement *s)
     return ptx_has_word(s, "param")    ? PTX_PARAM
            : ptx_has_word(s, "shared") ? PTX_SHARED
            : ptx_has_word(s, "global") ? PTX_GLOBAL
+           : ptx_has_word(s, "local")  ? PTX_LOCAL
                                        : PTX_GENERIC;
 }
 
@@ -164,7 +174,7 @@ static bool set_registers(struct ptx_builder *b, const struct ptx_operand *o, in
 static void choose_memory(struct ptx_builder *b, const struct ptx_statement *s, struct ptx_instr *i)
 {
     bool loads = !strcmp(s->words[0], "ld");
-    static const char *const refused[] = {"local", "const", "relaxed", "acquire", "release"};
+    static const char *const refused[] = {"const", "relaxed", "acquire", "release"};
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
         if (ptx_has_word(s, refused[k]))
             return;

@@ -28,6 +28,7 @@ struct ptx_warp {
     struct ptx_group others[PTX_LANES];
     int n_others;
     bool waiting; /* at the block's barrier */
+    char *local;  /* [PTX_LANES][local_bytes of the kernel] */
     struct ptx_copy *copies;
     int n_copies;
     uint32_t committed[PTX_LANES];

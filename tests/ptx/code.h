@@ -28,7 +28,7 @@ enum ptx_type {
 enum ptx_type ptx_type_of(const char *word, size_t n);
 unsigned ptx_type_bytes(enum ptx_type type);
 
-enum ptx_space { PTX_GENERIC, PTX_PARAM, PTX_SHARED, PTX_GLOBAL };
+enum ptx_space { PTX_GENERIC, PTX_PARAM, PTX_SHARED, PTX_GLOBAL, PTX_LOCAL };
 
 /* How the scheduler takes an instruction. */
 enum ptx_kind {
@@ -84,7 +84,7 @@ struct ptx_kernel {
     int n_code;
     unsigned file_bytes, constant_bytes; /* of a warp; specials and constants come first */
     void *constants;                     /* the image of the file's start */
-    unsigned shared_bytes, most_threads, param_bytes;
+    unsigned shared_bytes, local_bytes, most_threads, param_bytes;
     int n_params;
     unsigned *param_offsets, *param_sizes;
     char **param_names;
@@ -97,7 +97,17 @@ struct ptx_module {
     size_t n;
     struct ptx_kernel *kernels;
     char *dynamic; /* the name of the dynamic shared memory; NULL: none */
+    struct ptx_constant_array *arrays;
 };
+
+/* An array of constants in global memory, by its name in a module's text. */
+struct ptx_constant_array {
+    struct ptx_constant_array *next;
+    char *name;
+    unsigned char bytes[];
+};
+/* The address of what ".global ... NAME[N] = {...}" declares; 0: there is none of that name. */
+uint64_t ptx_constant_address(struct ptx_module *module, const char *name, size_t n);
 
 /* Fills in code, file, shared memory; false with a fault reported. */
 bool ptx_translate(struct ptx_kernel *kernel);

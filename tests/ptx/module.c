@@ -1,5 +1,6 @@
 /* module: a module's text cut into entries, and their parameters; the rest waits for a launch. */
 #include "code.h"
+#include "shadow.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -158,6 +159,43 @@ void ptx_module_destroy(struct ptx_module *module)
     if (module)
         free(module->dynamic);
     free(module);
+}
+
+/* The numbers between braces, which nvcc writes as bytes. */
+static struct ptx_constant_array *read_array(const char *name, size_t length, const char *at)
+{
+    const size_t n = strtoul(at, NULL, 10);
+    const char *brace = strchr(at, '{');
+    struct ptx_constant_array *array = brace ? calloc(1, sizeof *array + n) : NULL;
+    char *end;
+    if (!array)
+        return NULL;
+    array->name = strndup(name, length);
+    at = brace;
+    for (size_t i = 0; i < n && (*at == '{' || *at == ','); i++, at = end)
+        array->bytes[i] = (unsigned char)strtoul(at + 1, &end, 10);
+    shadow_add(array->bytes, n);
+    return array;
+}
+
+uint64_t ptx_constant_address(struct ptx_module *module, const char *name, size_t n)
+{
+    const char *end = module->text + module->n;
+    struct ptx_constant_array *array = module->arrays;
+    while (array && (strlen(array->name) != n || memcmp(array->name, name, n)))
+        array = array->next;
+    for (const char *at = find_text(module->text, end, "\n.global "); at && !array;
+         at = find_text(at + 1, end, "\n.global ")) {
+        const char *bracket = at + strcspn(at, "[;");
+        if (*bracket == '[' && (size_t)(bracket - at) > n && !memcmp(bracket - n, name, n) &&
+            bracket[-(ptrdiff_t)n - 1] == ' ')
+            array = read_array(name, n, bracket + 1);
+        if (array) {
+            array->next = module->arrays;
+            module->arrays = array;
+        }
+    }
+    return array ? (uint64_t)(uintptr_t)array->bytes : 0;
 }
 
 struct ptx_kernel *ptx_find(struct ptx_module *module, const char *name)

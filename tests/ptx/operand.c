@@ -100,18 +100,19 @@ static void add_named(struct named **list, int *n, const char *name, size_t leng
     (*list)[(*n)++] = (struct named){strndup(name, length), value};
 }
 
-static void declare_shared(struct ptx_builder *b, const char *text)
+/* ".shared .align 4 .b8 NAME[32]", or .local; offsets in the block's or the thread's memory. */
+static void declare_array(struct ptx_builder *b, const char *text, unsigned *used)
 {
     unsigned align = 1, n = 0;
     char type[8], name[400];
-    if (sscanf(text, ".shared .align %u .%7[a-z0-9] %399[^[ ][%u]", &align, type, name, &n) != 4 ||
+    if (sscanf(text, "%*s .align %u .%7[a-z0-9] %399[^[ ][%u]", &align, type, name, &n) != 4 ||
         !align) {
-        builder_refuse(b, "shared memory of a form that is not known");
+        builder_refuse(b, "an array of a form that is not known");
         return;
     }
-    unsigned at = (b->kernel->shared_bytes + align - 1) / align * align;
+    unsigned at = (*used + align - 1) / align * align;
     add_named(&b->symbols, &b->n_symbols, name, strlen(name), at);
-    b->kernel->shared_bytes = at + n * ptx_type_bytes(ptx_type_of(type, strlen(type)));
+    *used = at + n * ptx_type_bytes(ptx_type_of(type, strlen(type)));
 }
 
 /* ---- operands ---- */
@@ -172,7 +173,8 @@ static bool find_symbol(struct ptx_builder *b, const char *name, size_t n, int64
         *value = (k->shared_bytes + 15) / 16 * 16;
         return true;
     }
-    return false;
+    *value = (int64_t)ptx_constant_address(k->module, name, n);
+    return *value != 0;
 }
 
 static bool read_number(const char *at, size_t n, int64_t *to)
@@ -309,7 +311,9 @@ void builder_declare(struct ptx_builder *b, char *text)
     if (!strncmp(text, ".reg", 4))
         declare_registers(b, text + 4);
     else if (!strncmp(text, ".shared", 7))
-        declare_shared(b, text);
+        declare_array(b, text, &b->kernel->shared_bytes);
+    else if (!strncmp(text, ".local", 6))
+        declare_array(b, text, &b->kernel->local_bytes);
     else if (strncmp(text, ".pragma", 7) && strncmp(text, ".loc", 4))
         builder_refuse(b, "a directive that is not known");
 }

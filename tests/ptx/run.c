@@ -218,6 +218,7 @@ static void begin_warp(struct ptx_block *b, int index)
     w->waiting = false;
     w->active = w->live = left >= PTX_LANES ? UINT32_MAX : (1u << left) - 1;
     memset(w->committed, 0, sizeof w->committed);
+    memset(w->local, 0xff, (size_t)PTX_LANES * b->kernel->local_bytes);
     for (unsigned l = 0; l < PTX_LANES; l++) {
         unsigned t = (unsigned)index * PTX_LANES + l;
         ids[0][l] = t % g->block[0];
@@ -332,7 +333,8 @@ static bool open_block(struct ptx_block *b, struct ptx_kernel *kernel, const str
         struct ptx_warp *w = &b->warps[k];
         w->file = aligned_alloc(64, (kernel->file_bytes + 63) / 64 * 64 + 64);
         w->copies = malloc(PTX_MOST_COPIES * sizeof *w->copies);
-        good = w->file && w->copies;
+        w->local = malloc((size_t)PTX_LANES * kernel->local_bytes + 1);
+        good = w->file && w->copies && w->local;
         if (good) {
             memset(w->file, 0xff, kernel->file_bytes); /* registers begin as NaN */
             memcpy(w->file, kernel->constants, kernel->constant_bytes);
@@ -346,6 +348,7 @@ static void close_block(struct ptx_block *b)
     for (unsigned k = 0; k < b->n_warps; k++) {
         free(b->warps[k].file);
         free(b->warps[k].copies);
+        free(b->warps[k].local);
     }
     free(b->shared);
     free(b->shared_shadow.writer);

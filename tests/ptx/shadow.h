@@ -52,6 +52,8 @@ void shadow_end_copy(struct shadow *s, size_t at, unsigned n, unsigned thread);
 
 /* The allocation that holds the bytes; NULL: none does. at gets the place in its shadow. */
 struct shadow *shadow_find(uint64_t address, size_t bytes, size_t *at);
+/* Memory that is no allocation of the user's, and has been written. */
+void shadow_add(void *base, size_t bytes);
 /* Tells the stand-in to keep the shadow: allocations, and what the host and cuBLASLt write. */
 void shadow_watch(void);
 

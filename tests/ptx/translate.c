@@ -176,7 +176,7 @@ bool ptx_translate(struct ptx_kernel *kernel)
     free(kernel->constants);
     kernel->code = NULL;
     kernel->n_code = 0;
-    kernel->shared_bytes = 0;
+    kernel->shared_bytes = kernel->local_bytes = 0;
     b->kernel = kernel;
     for (int i = 0; i < PTX_SPECIALS; i++)
         builder_row(b, 4, &at);
