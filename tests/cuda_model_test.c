@@ -287,7 +287,10 @@ static struct zinf_model *open_model(void)
     cJSON *config = NULL;
     struct zinf_model *model = NULL;
     snprintf(path, sizeof path, "%s/tests/fixtures/gpt2_a/config.json", getenv("SRCDIR"));
-    CHECK(!zinf_json_read_file(path, 1 << 20, ZINF_JSON_STRICT, &config));
+    if (zinf_json_read_file(path, 1 << 20, ZINF_JSON_STRICT, &config)) {
+        printf("Bail out! %s\n", zinf_error());
+        exit(1);
+    }
     static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
     for (size_t i = 0; i < 3; i++)
         cJSON_ReplaceItemInObject(config, dropouts[i], cJSON_CreateNumber(0.1));
@@ -303,6 +306,10 @@ static void step_case(enum zinf_dtype dtype, double bound, uint64_t seed)
     struct zinf_device *device = twin_open_cuda(80, seed);
     if (!device)
         SKIP("%s", twin_missing ? twin_missing : "no CUDA device");
+    if (dtype == ZINF_DTYPE_BF16 && strstr(device->name, "sm_75")) {
+        zinf_device_destroy(device);
+        SKIP("bf16 begins with sm_80");
+    }
     struct zinf_model *model = open_model();
     machine_open(&cuda, device, model, dtype);
     CHECK(!zinf_device_create(&device, &options));
