@@ -62,8 +62,8 @@ static int show(const char *config_path, const char *model_path, bool json)
     if (model_path) {
         if ((code = zinf_model_open(&model, model_path)))
             goto out;
-        context.hidden_size = zinf_model_spec(model)->hidden;
-        context.dtype = zinf_dtype_name(zinf_model_spec(model)->file_dtype);
+        context.hidden_size = zinf_model_facts(model)->hidden;
+        context.dtype = zinf_dtype_name(zinf_model_facts(model)->file_dtype);
     }
     if ((code = zinf_config_load(&config, config_path, &context)))
         goto out;

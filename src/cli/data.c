@@ -62,13 +62,11 @@ int cli_session_shape(struct cli_session *s, const struct cli_common *c)
         code = zinf_model_open(&s->model, c->model);
     if (code)
         return code;
-    const struct zinf_model_spec *spec = zinf_model_spec(s->model);
-    s->seq_len = c->seq_len ? c->seq_len : spec->context < 1024 ? spec->context : 1024;
-    if (s->seq_len > spec->context)
-        return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (n_positions in "
-                         "%s/config.json)",
-                         (long long)s->seq_len, (long long)spec->context, c->model);
+    const struct zinf_model_facts *facts = zinf_model_facts(s->model);
+    s->seq_len = c->seq_len ? c->seq_len : facts->context < 1024 ? facts->context : 1024;
+    if (s->seq_len > facts->context)
+        return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
+                         (long long)s->seq_len, (long long)facts->context, c->model);
     return 0;
 }
 
@@ -89,7 +87,7 @@ int cli_session_data(struct cli_session *s, const struct cli_strings *files,
         .open_token_file = open_token_file,
         .cache_folder = cache_folder,
         .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_spec(s->model)->vocab,
+        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
         .shuffle = shuffle,
         .seed = seed,
     };
@@ -99,7 +97,7 @@ int cli_session_data(struct cli_session *s, const struct cli_strings *files,
 int cli_session_config(struct cli_session *s, const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    context.hidden_size = zinf_model_spec(s->model)->hidden;
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
     context.lr = c->lr;
@@ -108,7 +106,7 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     context.threads = c->threads;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
-    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_spec(s->model)->file_dtype);
+    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     context.lenient = c->lenient;
     zinf_config_destroy(s->config);
     s->config = NULL;
