@@ -1,7 +1,7 @@
 /*
  * train: model layers + offload = a step program. The only place that knows both: it plans what
  * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
- * folders and tiers. Also the learning-rate schedules, loss scaling, evaluation and sampling.
+ * folders and tiers. Also evaluation and sampling.
  *
  * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
  * after the plan was checked against the budgets; nothing large is allocated afterwards.
@@ -26,29 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- learning rate: deepspeed-style schedules, stepped once per applied update ---- */
-
-/* lr (and, for OneCycle with cycle_momentum, beta1 and beta2) for the update after n_applied
- * updates; base_lr is the optimizer's lr. Formulas: DeepSpeed's lr_schedules. */
-struct zinf_lr {
-    double lr;
-    double beta1, beta2; /* < 0: the optimizer's own */
-};
-struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *scheduler, double base_lr,
-                          uint64_t n_applied);
-
-/* ---- loss scaling: DeepSpeed's dynamic algorithm, exactly ---- */
-
-struct zinf_loss_scale {
-    double scale;
-    bool dynamic, consecutive;
-    int64_t window, hysteresis, hysteresis_left, min_scale;
-    int64_t iteration, last_overflow;
-};
-void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);
-/* After each step attempt. -ERANGE: overflow at the smallest scale; the run should stop. */
-int zinf_loss_scale_update(struct zinf_loss_scale *s, bool overflow);
 
 /* ---- trainer ---- */
 
