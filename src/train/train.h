@@ -183,7 +183,13 @@ struct zinf_run_options {
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
-    const char *resume;        /* checkpoint to go on from, or NULL: from the beginning */
+    /* A checkpoint after the last step without save_every too, from which a longer run can go on.
+     * Where it cannot be saved, that is reported and the run is none the less done. */
+    bool save_last;
+    /* What another run left in output or log_path is removed once this one can begin, and said.
+     * Without it such a run is refused. */
+    bool overwrite;
+    const char *resume; /* checkpoint to go on from, or NULL: from the beginning */
     /* Go on after the last step that outlived its process, where there is one that is not before
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
