@@ -101,7 +101,7 @@ tests_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
 tests_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
@@ -142,7 +142,7 @@ tests_cuda_attention_test_LDADD = $(TEST_LDADD)
 tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_queues_test_LDADD = $(TEST_LDADD)
-tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_model_test_LDADD = $(TEST_LDADD)
 tests_cuda_update_test_SOURCES = tests/cuda_update_test.c

@@ -54,8 +54,8 @@ static int show(const struct cli_common *c, bool json)
     if (c->model) {
         if ((code = zinf_model_open(&model, c->model)))
             goto out;
-        context.hidden_size = zinf_model_spec(model)->hidden;
-        context.dtype = zinf_dtype_name(zinf_model_spec(model)->file_dtype);
+        context.hidden_size = zinf_model_facts(model)->hidden;
+        context.dtype = zinf_dtype_name(zinf_model_facts(model)->file_dtype);
     }
     if ((code = zinf_config_load(&config, c->config, &context)))
         goto out;

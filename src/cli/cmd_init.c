@@ -87,7 +87,7 @@ static int init(struct zinf_model_shape *shape, const char *dtype_name, const ch
         zinf_fail_in(code, "--output");
     if (!code) {
         uint64_t n = zinf_model_n_params(model);
-        printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_spec(model)->family,
+        printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_facts(model)->family,
                (unsigned long long)n,
                zinf_size_format(size, sizeof size, n * zinf_dtype_bytes(dtype)),
                zinf_dtype_name(dtype));

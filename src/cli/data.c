@@ -108,13 +108,11 @@ int cli_session_shape(struct cli_session *s, const struct cli_common *c)
         code = zinf_model_open(&s->model, c->model);
     if (code)
         return code;
-    const struct zinf_model_spec *spec = zinf_model_spec(s->model);
-    s->seq_len = c->seq_len ? c->seq_len : spec->context < 1024 ? spec->context : 1024;
-    if (s->seq_len > spec->context)
-        return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (n_positions in "
-                         "%s/config.json)",
-                         (long long)s->seq_len, (long long)spec->context, c->model);
+    const struct zinf_model_facts *facts = zinf_model_facts(s->model);
+    s->seq_len = c->seq_len ? c->seq_len : facts->context < 1024 ? facts->context : 1024;
+    if (s->seq_len > facts->context)
+        return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
+                         (long long)s->seq_len, (long long)facts->context, c->model);
     return 0;
 }
 
@@ -127,7 +125,7 @@ int cli_session_open(struct cli_session *s, const struct cli_common *c)
 /* Bytes alone, or with the end-of-text token. */
 static bool has_bytes_vocabulary(const struct cli_session *s)
 {
-    int64_t vocab = zinf_model_spec(s->model)->vocab;
+    int64_t vocab = zinf_model_facts(s->model)->vocab;
     return vocab == 256 || vocab == 257;
 }
 
@@ -195,7 +193,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
         .open_token_file = open_token_file,
         .cache_folder = cache_folder,
         .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_spec(s->model)->vocab,
+        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
         .shuffle = shuffle,
         .seed = (uint64_t)c->seed,
     };
@@ -226,8 +224,8 @@ struct zinf_config_context cli_context(const struct cli_common *c)
 int cli_session_config(struct cli_session *s, const struct cli_common *c)
 {
     struct zinf_config_context context = cli_context(c);
-    context.hidden_size = zinf_model_spec(s->model)->hidden;
-    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_spec(s->model)->file_dtype);
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
+    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
     s->config = NULL;
     int code = zinf_config_load(&s->config, c->config, &context);

@@ -151,7 +151,7 @@ static void say_prediction(const struct train_show *s)
 void train_summary_begin(const struct train_show *s)
 {
     char count[32];
-    line("model", "%s, %s parameters", zinf_model_spec(s->session->model)->family,
+    line("model", "%s, %s parameters", zinf_model_facts(s->session->model)->family,
          cli_count(count, zinf_model_n_params(s->session->model)));
     say_data(s);
     say_length(s);
