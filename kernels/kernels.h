@@ -304,6 +304,10 @@ int zinf_device_describe(struct zinf_device **out, const struct zinf_device_desc
 void zinf_device_destroy(struct zinf_device *device);
 /* Takes the arena: exactly bytes, once. */
 int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes);
+/* Host memory that a library takes by itself for this product, outside of every arena, and keeps.
+ */
+uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
+                                   const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
 

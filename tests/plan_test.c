@@ -38,8 +38,9 @@ static bool same_op(const struct plan *a, const struct zinf_op *x, const struct 
     bool same = x->lane == y->lane && x->kind == y->kind && x->flags == y->flags &&
                 x->unit == y->unit && x->micro == y->micro && x->arg == y->arg &&
                 x->bytes == y->bytes && x->deadline == y->deadline && x->n_waits == y->n_waits &&
-                x->where.extent == y->where.extent && x->where.offset == y->where.offset;
-    for (int i = 0; same && i < ZINF_OP_OPERANDS; i++)
+                x->where.extent == y->where.extent && x->where.offset == y->where.offset &&
+                x->stage == y->stage && x->visit == y->visit && x->n_at == y->n_at;
+    for (uint32_t i = 0; same && i < x->n_at; i++)
         same = offset_in(a, &x->at[i]) == offset_in(b, &y->at[i]) &&
                x->at[i].stride == y->at[i].stride && !x->at[i].live == !y->at[i].live;
     return same;

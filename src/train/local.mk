@@ -2,8 +2,9 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h sr
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
 	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
-	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c src/train/plan/plan_blas.c \
-	src/train/plan/place.c src/train/step/emitter.c \
+	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
+	src/train/plan/walk.c src/train/plan/walk.h src/train/op.c src/train/step/run_stage.c \
+	src/train/step/emitter.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \

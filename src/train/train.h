@@ -87,15 +87,20 @@ struct zinf_step_result {
     double stall_seconds[8][8];
     const char *bottleneck;
 };
-/* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */
-int zinf_trainer_step(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
+ * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+struct zinf_batch {
+    const int32_t *inputs[ZINF_INPUTS];
+};
+/* A batch of accumulation * micro_batch samples. */
+int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
 /* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
-int zinf_trainer_loss(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
-int zinf_trainer_gradients(struct zinf_trainer *trainer, const int32_t *inputs,
-                           const int32_t *targets, double *loss, double *grad_norm);
+int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                           double *loss, double *grad_norm);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 
@@ -120,7 +125,7 @@ struct zinf_speeds {
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 32
+#define ZINF_RATE_KINDS 96
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;

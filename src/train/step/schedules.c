@@ -105,9 +105,9 @@ static uint32_t defer(struct plan *p, uint32_t n)
     uint32_t deferred = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         p->deferred[u] = !unit_speculates(p, u);
-    for (uint32_t l = p->setup->n_layers; l-- > 0 && deferred < n;) {
-        uint32_t unit = first_block(p->setup) + l;
-        if (p->homes[unit].grad == ZINF_TIER_DRIVE)
+    for (uint32_t l = p->setup->walk.n_layers; l-- > 0 && deferred < n;) {
+        uint32_t unit = p->setup->walk.layers[l];
+        if (!unit_trains(p->setup, unit) || p->homes[unit].grad == ZINF_TIER_DRIVE)
             continue;
         p->deferred[unit] = 1;
         deferred++;
@@ -146,7 +146,7 @@ static void swap(struct zinf_program *a, struct zinf_program *b)
  * too much for one number of them it is for all larger ones. */
 static int order_speculation(struct plan *p, double *seconds)
 {
-    uint32_t best = 0, most = defer(p, p->setup->n_layers), n = 0;
+    uint32_t best = 0, most = defer(p, p->setup->walk.n_layers), n = 0;
     struct zinf_program kept = {0};
     int code = 0;
     *seconds = 0;

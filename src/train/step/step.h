@@ -54,14 +54,18 @@ void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
-/* update.c: OP_UPDATE, OP_FAR_UPDATE */
+/* run_stage.c: the arrays of its frames, before the first; any stage's operation. */
+struct frame_arrays;
+int trainer_take_frame(struct zinf_trainer *t);
+void trainer_release_frame(struct zinf_trainer *t);
+int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
+/* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
 bool trainer_skip_op(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
-const char *trainer_kind_name(enum op_kind kind);
 /* The same for a program that no trainer runs. */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64]);
 
