@@ -57,8 +57,8 @@ struct zinf_store_options {
      * only where there are several paths and at least a GiB. */
     const double *path_rates;
     bool measure_paths;
-    bool checksums;       /* keep XXH3-64 of every stripe of every extent in RAM, verify
-                           * those that a read covers whole; wrong twice: -EBADMSG */
+    bool checksums;       /* keep a checksum of every 4096 bytes in RAM, a thousandth of the
+                           * store, and compare it at every read; wrong twice: -EBADMSG */
     bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
     bool plan_only;       /* extents are counted; no path is touched, none need be given, and
                            * zinf_store_allocate refuses */

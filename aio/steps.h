@@ -29,11 +29,10 @@ struct zinf_steps_options {
     uint64_t layout; /* a number that changes whenever the extents' bytes mean another thing */
     uint64_t payload_bytes; /* most scalars that an end may be given */
     bool flush;             /* steps survive a power cut too, at two flushes each */
-    bool verify;            /* compare all pieces at open, not only after a power cut */
 };
 struct zinf_steps;
-/* The store, allocated, with checksums, stays the caller's and must live longer. -EBADMSG: a
- * committed step is damaged; -EINVAL: it is another model's or plan's. */
+/* The store, allocated, with checksums, stays the caller's and must live longer. Reads and compares
+ * all of a committed step. -EBADMSG: it is damaged; -EINVAL: it is another model's or plan's. */
 int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
                     const struct zinf_steps_options *options);
 void zinf_steps_close(struct zinf_steps *steps); /* NULL is allowed */
@@ -54,11 +53,14 @@ void zinf_steps_forget(struct zinf_store *store);
 /* ---- looking, without taking anything ---- */
 
 struct zinf_steps_info {
-    const char *folder; /* the run folder */
+    const char *folder;  /* the run folder */
+    const char *problem; /* NULL, or why not all of what follows is known: something is damaged, or
+                          * of another version, or could not be read */
+    bool named;          /* run is known */
     uint8_t run[16];
     int path, n_paths;
     bool alive;       /* its process lives */
-    bool committed;   /* path 0: a step is */
+    bool committed;   /* path 0: a step is; its pages were not looked at */
     bool flushed;     /* it was made to survive a power cut */
     bool same_boot;   /* there was none since */
     uint64_t commits; /* so far */

@@ -372,6 +372,48 @@ static void test_cache_reuse_and_invalidation(void)
     zinf_tokenizer_close(bpe);
 }
 
+/* Any byte of it: either it is made anew, or the window that has it is refused by name. */
+static void test_damaged_cache_is_not_read(void)
+{
+    struct zinf_tokenizer *tokenizer = byte_tokenizer();
+    struct text_token_cache cache;
+    enum { TOKENS = 20000 }; /* some blocks, the last one short */
+    static char text[TOKENS + 1];
+    static int32_t whole[TOKENS], ids[TOKENS];
+    char path[512], name[1024];
+    int refused = 0, anew = 0;
+    for (int i = 0; i < TOKENS; i++)
+        text[i] = (char)('a' + i * i % 23);
+    snprintf(path, sizeof path, "%s", write_text("damaged.txt", text));
+    CHECK(!text_token_cache_open(&cache, path, tokenizer, path_of("cache")));
+    CHECK(cache.count == TOKENS && !text_token_cache_read(&cache, 0, TOKENS, whole));
+    snprintf(name, sizeof name, "%s", cache.name);
+    text_token_cache_close(&cache);
+    for (off_t at = 3; at < 128 + 2 * TOKENS + 12; at += 211) {
+        int fd = open(name, O_RDWR);
+        char byte = 0;
+        CHECK(pread(fd, &byte, 1, at) == 1);
+        byte ^= 4;
+        CHECK(pwrite(fd, &byte, 1, at) == 1);
+        close(fd);
+        CHECK(!text_token_cache_open(&cache, path, tokenizer, path_of("cache")));
+        bool reused = cache.reused;
+        int code = text_token_cache_read(&cache, 0, TOKENS, ids);
+        CHECKF(code == -EBADMSG || (!code && !memcmp(ids, whole, sizeof ids)), "byte %ld",
+               (long)at);
+        CHECK(!code || strstr(zinf_error(), name));
+        CHECK(reused ? code != 0 : code == 0);
+        refused += code != 0;
+        anew += !reused;
+        text_token_cache_close(&cache);
+        if (code)
+            CHECK(!unlink(name));
+    }
+    CHECKF(refused > 0 && anew > 0, "%d refused, %d made anew", refused, anew);
+    zinf_tokenizer_close(tokenizer);
+    CHECK(!unlink(name));
+}
+
 static void test_without_cache_folder_nothing_is_left(void)
 {
     const char *file = write_text("p.txt", "private tokens");
@@ -475,6 +517,7 @@ int main(void)
     TAP_RUN(test_small_windows_give_the_same_ids);
     TAP_RUN(test_endless_pieces_are_refused);
     TAP_RUN(test_cache_reuse_and_invalidation);
+    TAP_RUN(test_damaged_cache_is_not_read);
     TAP_RUN(test_without_cache_folder_nothing_is_left);
     TAP_RUN(test_bad_input);
     TAP_RUN(test_bad_options);

@@ -218,9 +218,24 @@ int text_documents_read(int fd, const char *path, size_t first, const struct tex
 
 /* ---- token_cache.c ---- */
 
+/* Checksums of blocks of ids, in the making. */
+#define TOKEN_BLOCK 16384
+struct token_sums {
+    uint32_t *sums;
+    uint64_t n, capacity;
+    uint32_t filled;
+    char block[TOKEN_BLOCK];
+};
+int token_sums_add(struct token_sums *sums, const void *ids, size_t bytes);
+int token_sums_end(struct token_sums *sums); /* the last block may be short */
+bool token_sums_agree(const uint32_t *sums, uint64_t block, const void *ids, size_t bytes);
+uint64_t token_sums_of(const uint32_t *sums, uint64_t n); /* of the checksums themselves */
+
 struct text_token_cache {
     int fd;
-    char *path; /* of the text file, for messages */
+    char *path;     /* of the text file, for messages */
+    char *name;     /* of the cache itself */
+    uint32_t *sums; /* [blocks of TOKEN_BLOCK bytes] */
     uint64_t count;
     unsigned id_bytes; /* 2 or 4 */
     uint32_t largest;  /* id, first seen at largest_at */

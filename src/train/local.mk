@@ -3,7 +3,8 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h sr
 	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
-	src/train/plan/walk.c src/train/plan/walk.h src/train/op.c src/train/step/run_stage.c \
+	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
+	src/train/step/programs.c src/train/step/emit_values.c src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
@@ -14,7 +15,7 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h sr
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_checkpoint.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
+	src/train/run/run_checkpoint.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
 INSTALLED_H += src/train/train.h
 
 

@@ -176,7 +176,7 @@ static int open_trainer(struct run *run)
         trainer.model_path = run->options->resume;
         trainer.init = false;
     }
-    trainer.run = run->named ? run->id : NULL;
+    trainer.run = run->named ? run->name.id : NULL;
     trainer.anew = !run->recovers;
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
 }

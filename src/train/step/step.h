@@ -45,6 +45,12 @@ struct update_scalars {
     float grad_scale;
 };
 
+/* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
+ * many of its rows count in the mean loss. */
+int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                      int64_t seq);
+uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                               int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
