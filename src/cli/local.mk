@@ -3,7 +3,7 @@ cli_parts = src/cli/cli.h src/cli/options.c src/cli/progress.c src/cli/chart.c s
 bin_PROGRAMS += zinf
 zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cli/data.c \
 	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
-	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c \
+	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
