@@ -56,9 +56,14 @@ static void multiply_slice(const struct product *p, int slice, int n_slices)
                 p->c + i * p->ldc + j, (blasint)p->ldc);
 }
 
+static int slices_of(const struct zinf_device *device, int64_t m, int64_t n, int64_t k)
+{
+    return m * n < PARALLEL_MIN / k ? 1 : device->n_threads;
+}
+
 static void multiply(const struct host_device *device, const struct product *p)
 {
-    int n_slices = p->m * p->n < PARALLEL_MIN / p->k ? 1 : device->device.n_threads;
+    int n_slices = slices_of(&device->device, p->m, p->n, p->k);
     /* Outside of a team, an OpenBLAS built for OpenMP goes by this thread's own OpenMP setting,
      * whatever openblas_set_num_threads was told in another thread. */
     if (n_slices == 1)
@@ -69,6 +74,11 @@ static void multiply(const struct host_device *device, const struct product *p)
 }
 
 /* ---- panels ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* Length of equal pieces of n that are at most limit, in multiples of SLICE_ALIGN. */
 static int64_t piece_length(int64_t n, int64_t limit)
@@ -114,6 +124,25 @@ uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_mat
         return host_gemm_workspace(kernel, device->n_threads, args);
     struct plan plan = plan_panels(args);
     return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
+}
+
+/* A thread's product packs BLAS_PIECE of k at a time: as many columns of one operand, and of the
+ * other all rows of its slice of C. The pages stay, so a run ends with those of its largest
+ * product. (Goto and van de Geijn, TOMS 2008; the size is that of OpenBLAS's AVX-512 kernels.) */
+enum { BLAS_PIECE = 448 };
+
+uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device, const struct zinf_matmul *args)
+{
+    if (device->kind != ZINF_DEVICE_HOST || args->m < 1 || args->n < 1 || args->k < 1 ||
+        choose_kernel((const struct host_device *)device))
+        return 0;
+    struct plan plan = plan_panels(args);
+    int64_t m = least(plan.rows, args->m), n = least(plan.columns, args->n);
+    int64_t k = least(plan.depth, args->k);
+    int64_t n_slices = slices_of(device, m, n, k);
+    int64_t rows = m > n ? (m + n_slices - 1) / n_slices : m;
+    int64_t floats = (rows + least(n, BLAS_PIECE)) * least(k, BLAS_PIECE);
+    return (uint64_t)(n_slices * floats) * sizeof(float);
 }
 
 /* A block of a matrix in memory: rows x columns from (row, column) on, ld apart. */
@@ -175,11 +204,6 @@ static void fill_bias(const struct host_device *device, const struct zinf_matmul
         for (uint64_t i = range.first; i < range.first + range.count; i++)
             device->simd->to_f32(c + i * (uint64_t)ldc, bias, m->b_dtype, (size_t)block->columns);
     }
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* One panel of C over all of k. */

@@ -33,7 +33,7 @@ struct zinf_builder {
     uint32_t n_pools, pools_capacity;
     struct touch *touches; /* in order of op */
     uint32_t n_touches, touches_capacity;
-    uint32_t ops_capacity, waits_capacity;
+    uint32_t ops_capacity, waits_capacity, operands_capacity;
     uint32_t *found; /* waits of the operation being added */
     uint32_t n_found, found_capacity;
 };

@@ -199,7 +199,6 @@ static inline void *zinf_address(const struct zinf_operand *o)
 /* One operation. The builder of a program gives kinds and fields their meaning through the
  * executor's run callback; only READ and WRITE operations are understood here: at[0] is their
  * memory. */
-#define ZINF_OP_OPERANDS 6
 struct zinf_op {
     enum zinf_lane lane;
     uint16_t kind;
@@ -207,7 +206,11 @@ struct zinf_op {
     int16_t micro;  /* micro-batch */
     int32_t unit;   /* unit number */
     int32_t arg;
-    struct zinf_operand at[ZINF_OP_OPERANDS];
+    int32_t stage, visit; /* the builder's */
+    /* [n_at]; the caller's when it is added, then the program's */
+    const struct zinf_operand *at;
+    uint32_t n_at;
+    uint32_t first_at;            /* into program->operands, until it is scheduled */
     uint64_t bytes;               /* moved, for prediction and trace */
     double flops;                 /* for prediction */
     double seconds;               /* expected, alone on the machine */
@@ -222,6 +225,8 @@ struct zinf_program {
     uint32_t n_ops;
     uint32_t *waits;
     uint32_t n_waits;
+    struct zinf_operand *operands; /* of all operations */
+    uint32_t n_operands;
     struct zinf_builder *builder; /* until zinf_program_schedule */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
@@ -287,6 +292,16 @@ struct zinf_predict_options {
 };
 int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out);
+
+/* The work of programs, scheduled or not, and the seconds that no order of it is predicted to fall
+ * short of: by the lane that is busiest, the mix of READ and WRITE, and the CPUs. Tells at a
+ * hundredth of the price whether scheduling can be worth it. */
+struct zinf_work {
+    double lane_seconds[ZINF_LANES], most_cpu[ZINF_LANES], cpu_seconds;
+    uint64_t n_ops;
+};
+void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program);
+double zinf_work_least_seconds(const struct zinf_work *work, const struct zinf_machine *machine);
 
 /* ---- executor ---- */
 

@@ -54,6 +54,7 @@ void zinf_program_fini(struct zinf_program *program)
     zinf_builder_destroy(program->builder);
     free(program->ops);
     free(program->waits);
+    free(program->operands);
     memset(program, 0, sizeof *program);
 }
 
@@ -171,6 +172,9 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
     if (!code)
         code = zinf_builder_grow((void **)&program->waits, &b->waits_capacity,
                                  program->n_waits + b->n_found, sizeof *program->waits);
+    if (!code)
+        code = zinf_builder_grow((void **)&program->operands, &b->operands_capacity,
+                                 program->n_operands + op->n_at, sizeof *program->operands);
     if (code)
         return code;
     struct zinf_op *added = &program->ops[program->n_ops];
@@ -180,5 +184,10 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
     if (b->n_found)
         memcpy(program->waits + program->n_waits, b->found, b->n_found * sizeof *b->found);
     program->n_waits += b->n_found;
+    added->at = NULL; /* the operands may still move */
+    added->first_at = program->n_operands;
+    if (op->n_at)
+        memcpy(program->operands + program->n_operands, op->at, op->n_at * sizeof *op->at);
+    program->n_operands += op->n_at;
     return note_uses(b, program->n_ops++, uses);
 }

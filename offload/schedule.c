@@ -199,8 +199,9 @@ static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order
     op->n_waits = f->n_found;
     for (uint32_t i = 0; i < f->n_found; i++)
         f->waits[f->n_waits++] = f->found[i];
-    for (int i = 0; i < ZINF_OP_OPERANDS; i++)
-        resolve(f, &op->at[i]);
+    op->at = f->program->operands + op->first_at;
+    for (uint32_t i = 0; i < op->n_at; i++)
+        resolve(f, &f->program->operands[op->first_at + i]);
     return 0;
 }
 

@@ -17,7 +17,7 @@ static bool near(double a, double b)
 
 static void make_program(struct zinf_program *program)
 {
-    struct zinf_op product = {.lane = ZINF_LANE_DEVICE, .kind = OP_BLOCK, .flops = FLOPS};
+    struct zinf_op product = {.lane = ZINF_LANE_DEVICE, .kind = OP_STAGES, .flops = FLOPS};
     struct zinf_op update = {.lane = ZINF_LANE_HOST, .kind = OP_UPDATE, .bytes = BYTES};
     struct zinf_uses none = {0};
     CHECK(!zinf_program_init(program, "both"));
@@ -49,7 +49,7 @@ static void begin(struct zinf_trainer *t, struct zinf_device *device)
     t->plan.schedule = SCHEDULE_PREFETCH;
     t->n_calibrated = 2;
     make_program(&t->plan.gradients);
-    t->plan.rates.seconds[OP_BLOCK] = 1 / FLOPS;
+    t->plan.rates.seconds[OP_STAGES] = 1 / FLOPS;
     t->plan.rates.seconds[OP_UPDATE] = 1.0 / BYTES;
     plan_cost_again(&t->plan, &t->plan.gradients);
 }
@@ -57,7 +57,7 @@ static void begin(struct zinf_trainer *t, struct zinf_device *device)
 static void check_rates(const struct zinf_trainer *t, double product, double update)
 {
     const double *seconds = t->plan.rates.seconds;
-    CHECKF(near(seconds[OP_BLOCK] * FLOPS, product), "product: %g", seconds[OP_BLOCK] * FLOPS);
+    CHECKF(near(seconds[OP_STAGES] * FLOPS, product), "product: %g", seconds[OP_STAGES] * FLOPS);
     CHECKF(near(seconds[OP_UPDATE] * BYTES, update), "update: %g", seconds[OP_UPDATE] * BYTES);
 }
 

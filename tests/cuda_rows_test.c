@@ -231,7 +231,9 @@ static void refusals(struct twin *t)
     struct zinf_norm norm = {.rows = 3, .cols = 8, .heads = 100};
     CHECK(ops->norm_forward(t->q, &(struct zinf_norm){.cols = 8, .heads = 2, .ld = 15}) == -EINVAL);
     CHECK(ops->norm_forward(t->q, &(struct zinf_norm){.rows = 1}) == -EINVAL);
-    ops->queue_set_workspace(t->q, t->cuda->memory, ops->norm_workspace(t->cuda, &norm) - 1);
+    uint64_t bytes = ops->norm_workspace(t->cuda, &norm); /* for sums over every head */
+    CHECK(bytes == 2 * ops->column_sum_workspace(t->cuda, 300, 8));
+    ops->queue_set_workspace(t->q, t->cuda->memory, bytes - 1);
     CHECK(ops->norm_backward(t->q, &norm) == -EINVAL && strstr(zinf_error(), "workspace"));
     CHECK(ops->cross_entropy_update(t->q, &(struct zinf_cross_entropy){.cols = 8, .ld = 7}) ==
           -EINVAL);

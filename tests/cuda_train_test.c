@@ -380,7 +380,7 @@ static void look_forward(const struct setting *s, double *loss, float *logits)
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     if (!t)
         return;
-    CHECKF(!zinf_trainer_loss(t, ids, targets, BATCH, loss, &count), "%s", zinf_error());
+    CHECKF(!zinf_trainer_loss(t, TOKENS(ids, targets), BATCH, loss, &count), "%s", zinf_error());
     CHECKF(!zinf_trainer_logits(t, ids, SEQ - 2, logits), "%s", zinf_error());
     CHECK(count == BATCH * SEQ);
     zinf_trainer_destroy(t);

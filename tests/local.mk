@@ -8,6 +8,10 @@ TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
 EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
 
+# What the sources must look like as a whole.
+TESTS += tests/house_test.sh
+EXTRA_DIST += tests/house_test.sh
+
 # The whole command: bad input, its memory against the ledger, stopping and going on.
 TESTS += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
 EXTRA_DIST += tests/bad_input_test.sh tests/memory_test.sh tests/resume_test.sh
@@ -19,3 +23,11 @@ TESTS += tests/crash/kill_test
 tests_crash_kill_test_SOURCES = tests/crash/kill_test.c tests/train_support.h
 tests_crash_kill_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_crash_kill_test_LDADD = $(TEST_LDADD)
+
+# Random lists of stages and units.
+check_PROGRAMS += tests/train_graph_test
+TESTS += tests/train_graph_test
+tests_train_graph_test_SOURCES = tests/train_graph_test.c tests/graph_plain.h tests/graph_random.h \
+	tests/graph_stages.h
+tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_graph_test_LDADD = $(TEST_LDADD)

@@ -50,7 +50,9 @@ static struct zinf_store *make_store(zinf_extent extents[EXTENTS])
     return store;
 }
 
-static struct zinf_op op_of(const struct touch *t, int number, const zinf_extent *extents)
+/* at: its operands, which the operation points to. */
+static struct zinf_op op_of(const struct touch *t, int number, const zinf_extent *extents,
+                            struct zinf_operand at[2])
 {
     struct zinf_op op = {.unit = number, .arg = t->keeps, .bytes = BYTES};
     bool read = t->lane == ZINF_LANE_READ, write = t->lane == ZINF_LANE_WRITE;
@@ -58,9 +60,11 @@ static struct zinf_op op_of(const struct touch *t, int number, const zinf_extent
         op.where = (struct zinf_location){.tier = ZINF_TIER_DRIVE,
                                           .extent = extents[(read ? t->from : t->to) - BUFFERS],
                                           .bytes = BYTES};
-    op.at[0] = zinf_at(buffers[write ? t->from : t->to]);
+    at[0] = zinf_at(buffers[write ? t->from : t->to]);
+    op.at = at;
+    op.n_at = read || write ? 1 : 2;
     if (!read && !write)
-        op.at[1] = zinf_at(buffers[t->from]);
+        at[1] = zinf_at(buffers[t->from]);
     op.seconds = dice(10);
     op.deadline = dice(50);
     return op;
@@ -72,7 +76,8 @@ static void draw_program(struct zinf_program *p, bool drive, const zinf_extent *
     make_resources(p);
     for (int i = 0; i < OPS; i++) {
         struct touch t = draw_touch(drive);
-        struct zinf_op op = op_of(&t, i, extents);
+        struct zinf_operand at[2];
+        struct zinf_op op = op_of(&t, i, extents, at);
         add_touch(p, &op, &t);
         if (t.lane <= ZINF_LANE_WRITE)
             memcpy(expected[t.to], expected[t.from], BYTES);
@@ -138,7 +143,8 @@ static void test_a_failing_operation_stops_the_run(void)
     /* A chain through all lanes: what comes after the refusal must not run. */
     for (int i = 0; i < 20; i++) {
         struct touch t = {(enum zinf_lane)(ZINF_LANE_H2D + i % 4), 0, 0, true};
-        struct zinf_op op = op_of(&t, i, NULL);
+        struct zinf_operand at[2];
+        struct zinf_op op = op_of(&t, i, NULL, at);
         op.kind = i == 9;
         add_touch(&p, &op, &t);
     }
@@ -170,7 +176,8 @@ static void test_a_failing_drive_says_path_and_error(void)
                               {ZINF_LANE_READ, BUFFERS, 1, false},
                               {ZINF_LANE_HOST, 1, 1, true}};
     for (int i = 0; i < 3; i++) {
-        struct zinf_op op = op_of(&touches[i], i, extents);
+        struct zinf_operand at[2];
+        struct zinf_op op = op_of(&touches[i], i, extents, at);
         add_touch(&p, &op, &touches[i]);
     }
     CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));
@@ -212,8 +219,10 @@ static void draw_chains(struct zinf_program *p, bool in_order, zinf_resource sum
                                  .arg = !first,
                                  .seconds = dice(10),
                                  .deadline = dice(50)};
-            op.at[0] = last ? zinf_at(buffers[sum]) : zinf_in(buffer, 0);
-            op.at[1] = first ? zinf_at(buffers[sum]) : zinf_in(buffer, 0);
+            struct zinf_operand at[2] = {last ? zinf_at(buffers[sum]) : zinf_in(buffer, 0),
+                                         first ? zinf_at(buffers[sum]) : zinf_in(buffer, 0)};
+            op.at = at;
+            op.n_at = 2;
             zinf_resource reads[2] = {first ? sums[sum] : buffer, last ? sums[sum] : buffer};
             zinf_resource write = last ? sums[sum] : buffer;
             struct zinf_uses uses = {reads, &write, first ? 1 : 2, 1};

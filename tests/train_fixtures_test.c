@@ -119,7 +119,7 @@ static void check_gradients(const char *name, const char *dtype)
     if (!t)
         return;
     windows(&f, 0, f.batch, in, out);
-    CHECKF(!zinf_trainer_gradients(t, in, out, &loss, &norm), "%s", zinf_error());
+    CHECKF(!zinf_trainer_gradients(t, TOKENS(in, out), &loss, &norm), "%s", zinf_error());
     if (dtype) {
         CHECKF(near(loss, number(f.expected, "loss"), 0.01), "%s %s: loss %.9g", name, dtype, loss);
     } else {
@@ -192,7 +192,7 @@ static void check_ten_steps(const char *name, bool adafactor)
         struct zinf_step_result r = {0};
         windows(&f, position, n, in, out);
         position += (uint64_t)n;
-        CHECKF(!zinf_trainer_step(t, in, out, &r), "%s", zinf_error());
+        CHECKF(!zinf_trainer_step(t, TOKENS(in, out), &r), "%s", zinf_error());
         CHECKF(near(r.loss, nth(steps, "loss", step), 1e-4), "%s step %llu: loss %.9g", name,
                (unsigned long long)r.step, r.loss);
         CHECKF(near(r.grad_norm, nth(steps, "grad_norm", step), 1e-3), "%s: norm %.9g", name,

@@ -17,6 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A batch of ids and targets; positions count from 0. */
+#define TOKENS(ids_, targets_)                                                                     \
+    (&(struct zinf_batch){{[ZINF_INPUT_IDS] = (ids_), [ZINF_INPUT_TARGETS] = (targets_)}})
+
 static char work[512]; /* a folder of this test's own, under BUILDDIR */
 
 static inline void make_work(const char *name)

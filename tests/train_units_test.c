@@ -4,6 +4,7 @@
  * model, and dropout, whose masks may not depend on how a batch is cut.
  */
 #include "train_support.h"
+#include "train/step/scales.h"
 
 /* ---- learning rate ---- */
 
@@ -407,7 +408,7 @@ static void train_cut(int micro_batch, double dropout, double losses[2])
     }
     for (int step = 0; t && step < 2; step++) {
         struct zinf_step_result r = {0};
-        CHECKF(!zinf_trainer_step(t, ids, targets, &r), "%s", zinf_error());
+        CHECKF(!zinf_trainer_step(t, TOKENS(ids, targets), &r), "%s", zinf_error());
         losses[step] = r.loss;
     }
     zinf_trainer_destroy(t);

@@ -137,7 +137,7 @@ static inline int next_step(struct zinf_trainer *t, const struct setting *s, uin
 {
     static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
     draw_tokens(s, step, ids, targets);
-    return zinf_trainer_step(t, ids, targets, r);
+    return zinf_trainer_step(t, TOKENS(ids, targets), r);
 }
 
 static inline int rank_of(const char *schedule)

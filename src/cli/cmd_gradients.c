@@ -41,8 +41,10 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
         code = first_batch(&s, ids, windows);
     if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
+    struct zinf_batch batch = {
+        {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
     if (!code)
-        code = zinf_trainer_gradients(trainer, ids, ids + windows * s.seq_len, &loss, &norm);
+        code = zinf_trainer_gradients(trainer, &batch, &loss, &norm);
     if (!code)
         code = zinf_trainer_save_gradients(trainer, output);
     if (!code)

@@ -3,194 +3,134 @@
  * [in][out]; q, k and v are the three column blocks of c_attn; the head is the token table.
  * Residual projections start at std 0.02 / sqrt(2 n_layers).
  */
-#include "model/model.h"
+#include "model/decoder.h"
+#include "model/family.h"
 
 #include <math.h>
-#include <stdio.h>
 
-static int read_shape(const cJSON *config, const char *what, struct zinf_model_spec *spec)
+/* The context length that a configuration has when it does not say. */
+enum { USUAL_LAYERS = 12, USUAL_HIDDEN = 768, USUAL_VOCAB = 50257, USUAL_CONTEXT = 1024 };
+
+static int read_shape(const struct zinf_model_source *source, struct decoder *d)
 {
-    spec->n_layers = 12;
-    spec->hidden = 768;
-    spec->n_heads = 12;
-    spec->vocab = 50257;
-    spec->context = 1024;
     int64_t inner = 0;
-    int code = 0;
-    if ((code = zinf_json_int(config, what, "n_layer", &spec->n_layers)) ||
-        (code = zinf_json_int(config, what, "n_embd", &spec->hidden)) ||
-        (code = zinf_json_int(config, what, "n_head", &spec->n_heads)) ||
-        (code = zinf_json_int(config, what, "vocab_size", &spec->vocab)) ||
-        (code = zinf_json_int(config, what, "n_positions", &spec->context)) ||
-        (code = zinf_json_int(config, what, "n_inner", &inner)))
+    struct attention_spec *a = &d->attention;
+    const struct family_int list[] = {
+        {"n_layer", &d->n_layers},
+        {"n_embd", &d->hidden},
+        {"n_head", &a->n_heads},
+        {"vocab_size", &d->vocab},
+        {"n_positions", &d->context},
+        {"n_inner", &inner},
+        {NULL, NULL},
+    };
+    d->n_layers = a->n_heads = USUAL_LAYERS;
+    d->hidden = USUAL_HIDDEN;
+    d->vocab = USUAL_VOCAB;
+    d->context = USUAL_CONTEXT;
+    int code = family_read_ints(source, list);
+    if (code)
         return code;
-    spec->ffn = inner ? inner : 4 * spec->hidden;
+    if (a->n_heads < 1 || d->hidden < 1 || d->hidden % a->n_heads)
+        return zinf_fail(-EINVAL, "%s: n_embd %lld must be a multiple of n_head %lld", source->what,
+                         (long long)d->hidden, (long long)a->n_heads);
+    d->ffn = inner ? inner : 4 * d->hidden;
+    a->n_kv_heads = a->n_heads;
+    a->head_dim = d->hidden / a->n_heads;
     return 0;
 }
 
-static int read_activation(const cJSON *config, const char *what, struct zinf_model_spec *spec)
+static int read_switches(const struct zinf_model_source *source, struct decoder *d)
 {
-    static const struct {
-        const char *name;
-        enum zinf_activation kind;
-    } table[] = {
-        {"gelu_new", ZINF_ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ZINF_ACTIVATION_GELU_TANH},
-        {"gelu_fast", ZINF_ACTIVATION_GELU_TANH}, {"gelu", ZINF_ACTIVATION_GELU_ERF},
-        {"silu", ZINF_ACTIVATION_SILU},           {"swish", ZINF_ACTIVATION_SILU},
-        {"relu", ZINF_ACTIVATION_RELU},
-    };
-    const char *name = "gelu_new";
-    int code = zinf_json_string(config, what, "activation_function", &name);
-    if (code)
-        return code;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (!strcmp(name, table[i].name)) {
-            spec->activation = table[i].kind;
-            return 0;
-        }
-    return zinf_fail(-ENOTSUP,
-                     "%s: activation_function \"%s\" is not supported; use gelu_new, gelu, silu "
-                     "or relu",
-                     what, name);
-}
-
-static int read_numbers(const cJSON *config, const char *what, struct zinf_model_spec *spec)
-{
-    double eps = 1e-5, std = 0.02, embedding = 0.1, residual = 0.1, attention = 0.1;
-    bool scale = true, cross = false;
-    int code = 0;
-    spec->tied_head = true;
-    spec->end_of_text = 50256 < spec->vocab ? 50256 : -1;
-    if ((code = zinf_json_double(config, what, "layer_norm_epsilon", &eps)) ||
-        (code = zinf_json_double(config, what, "initializer_range", &std)) ||
-        (code = zinf_json_double(config, what, "embd_pdrop", &embedding)) ||
-        (code = zinf_json_double(config, what, "resid_pdrop", &residual)) ||
-        (code = zinf_json_double(config, what, "attn_pdrop", &attention)) ||
-        (code = zinf_json_bool(config, what, "scale_attn_weights", &scale)) ||
+    const cJSON *config = source->config;
+    const char *what = source->what;
+    bool scale = true, cross = false, tied = true;
+    int code;
+    if ((code = zinf_json_bool(config, what, "scale_attn_weights", &scale)) ||
         (code = zinf_json_bool(config, what, "scale_attn_by_inverse_layer_idx",
-                               &spec->scale_by_inverse_layer)) ||
+                               &d->scale_by_inverse_layer)) ||
         (code = zinf_json_bool(config, what, "add_cross_attention", &cross)) ||
-        (code = zinf_json_bool(config, what, "tie_word_embeddings", &spec->tied_head)))
+        (code = zinf_json_bool(config, what, "tie_word_embeddings", &tied)))
         return code;
-    const cJSON *eos = cJSON_GetObjectItemCaseSensitive(config, "eos_token_id");
-    if (cJSON_IsNumber(eos))
-        spec->end_of_text = (int64_t)eos->valuedouble;
-    if (!spec->tied_head)
+    if (!tied)
         return zinf_fail(-ENOTSUP, "%s: tie_word_embeddings false is not supported for gpt2", what);
     if (cross)
         return zinf_fail(-ENOTSUP, "%s: add_cross_attention is not supported", what);
-    if (eps <= 0 || std < 0)
-        return zinf_fail(-EINVAL,
-                         "%s: layer_norm_epsilon %g or initializer_range %g is out of "
-                         "range",
-                         what, eps, std);
-    spec->norm_eps = (float)eps;
-    spec->init_std = (float)std;
-    spec->embedding_dropout = (float)embedding;
-    spec->residual_dropout = (float)residual;
-    spec->attention_dropout = (float)attention;
-    spec->attention_scale = scale ? 1.0f / sqrtf((float)spec->head_dim) : 1.0f;
+    d->attention.scale = scale ? 1.0f / sqrtf((float)d->attention.head_dim) : 1.0f;
     return 0;
 }
 
-static int read_config(const cJSON *config, const char *what, struct zinf_model_spec *spec)
+static int read_numbers(const struct zinf_model_source *source, struct decoder *d)
 {
-    int code = read_shape(config, what, spec);
+    double eps = 1e-5, std = 0.02, embedding = 0.1, residual = 0.1, attention = 0.1;
+    const struct family_double list[] = {
+        {"layer_norm_epsilon", &eps}, {"initializer_range", &std}, {"embd_pdrop", &embedding},
+        {"resid_pdrop", &residual},   {"attn_pdrop", &attention},  {NULL, NULL},
+    };
+    int code = family_read_doubles(source, list);
     if (code)
         return code;
-    if (spec->n_heads < 1 || spec->hidden < 1 || spec->hidden % spec->n_heads)
-        return zinf_fail(-EINVAL, "%s: n_embd %lld must be a multiple of n_head %lld", what,
-                         (long long)spec->hidden, (long long)spec->n_heads);
-    spec->n_kv_heads = spec->n_heads;
-    spec->head_dim = spec->hidden / spec->n_heads;
-    spec->norm = ZINF_NORM_LAYER;
-    code = read_activation(config, what, spec);
-    return code ? code : read_numbers(config, what, spec);
+    if (eps <= 0 || std < 0)
+        return zinf_fail(-EINVAL,
+                         "%s: layer_norm_epsilon %g or initializer_range %g is out of range",
+                         source->what, eps, std);
+    if (source->dropout >= 0)
+        embedding = residual = attention = (double)source->dropout;
+    d->attention.norm.kind = d->mlp.norm.kind = ZINF_NORM_LAYER;
+    d->attention.norm.eps = d->mlp.norm.eps = (float)eps;
+    d->init_std = (float)std;
+    d->embedding_dropout = (float)embedding;
+    d->attention.residual_dropout = d->mlp.residual_dropout = (float)residual;
+    d->attention.dropout = (float)attention;
+    return 0;
 }
 
-struct row {
-    enum zinf_role role;
-    const char *name;
-    uint64_t rows, cols; /* cols 0: a vector; else our [rows][cols], stored transposed */
-    enum zinf_init init;
-    float std;
-};
-
-static void add_rows(struct zinf_unit_spec *unit, const char *prefix, const struct row *rows,
-                     size_t n_rows)
+static int append(struct zinf_graph *graph, struct decoder *d)
 {
-    for (size_t i = 0; i < n_rows; i++) {
-        struct zinf_tensor_spec *t = &unit->tensors[unit->n_tensors++];
-        snprintf(t->name, sizeof t->name, "%s%s", prefix, rows[i].name);
-        t->role = rows[i].role;
-        t->rank = rows[i].cols ? 2 : 1;
-        t->transposed = rows[i].cols != 0;
-        t->shape[0] = rows[i].cols ? rows[i].cols : rows[i].rows;
-        t->shape[1] = rows[i].cols ? rows[i].rows : 1;
-        t->decay = rows[i].cols != 0;
-        t->init = rows[i].init;
-        t->init_std = rows[i].std;
-    }
-}
-
-static void describe_block(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit)
-{
-    uint64_t h = (uint64_t)spec->hidden, f = (uint64_t)spec->ffn;
-    float std = spec->init_std, out_std = std / sqrtf(2.0f * (float)spec->n_layers);
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "h.%lld.", (long long)unit->index);
-    const struct row rows[] = {
-        {ZINF_ROLE_QKV_W, "attn.c_attn.weight", 3 * h, h, ZINF_INIT_NORMAL, std},
-        {ZINF_ROLE_PROJ_W, "attn.c_proj.weight", h, h, ZINF_INIT_NORMAL, out_std},
-        {ZINF_ROLE_UP_W, "mlp.c_fc.weight", f, h, ZINF_INIT_NORMAL, std},
-        {ZINF_ROLE_DOWN_W, "mlp.c_proj.weight", h, f, ZINF_INIT_NORMAL, out_std},
-        {ZINF_ROLE_NORM1_W, "ln_1.weight", h, 0, ZINF_INIT_ONE, 0},
-        {ZINF_ROLE_NORM1_B, "ln_1.bias", h, 0, ZINF_INIT_ZERO, 0},
-        {ZINF_ROLE_QKV_B, "attn.c_attn.bias", 3 * h, 0, ZINF_INIT_ZERO, 0},
-        {ZINF_ROLE_PROJ_B, "attn.c_proj.bias", h, 0, ZINF_INIT_ZERO, 0},
-        {ZINF_ROLE_NORM2_W, "ln_2.weight", h, 0, ZINF_INIT_ONE, 0},
-        {ZINF_ROLE_NORM2_B, "ln_2.bias", h, 0, ZINF_INIT_ZERO, 0},
-        {ZINF_ROLE_UP_B, "mlp.c_fc.bias", f, 0, ZINF_INIT_ZERO, 0},
-        {ZINF_ROLE_DOWN_B, "mlp.c_proj.bias", h, 0, ZINF_INIT_ZERO, 0},
+    uint64_t h = (uint64_t)d->hidden, f = (uint64_t)d->ffn;
+    float std = d->init_std, out_std = std / sqrtf(2.0f * (float)d->n_layers);
+    const struct decoder_tensor block[] = {
+        {DECODER_QKV_W, "attn.c_attn.weight", 3 * h, h, true, ZINF_INIT_NORMAL, std},
+        {DECODER_PROJ_W, "attn.c_proj.weight", h, h, true, ZINF_INIT_NORMAL, out_std},
+        {DECODER_UP_W, "mlp.c_fc.weight", f, h, true, ZINF_INIT_NORMAL, std},
+        {DECODER_DOWN_W, "mlp.c_proj.weight", h, f, true, ZINF_INIT_NORMAL, out_std},
+        {DECODER_NORM1_W, "ln_1.weight", h, 0, false, ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_B, "ln_1.bias", h, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_QKV_B, "attn.c_attn.bias", 3 * h, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_PROJ_B, "attn.c_proj.bias", h, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_NORM2_W, "ln_2.weight", h, 0, false, ZINF_INIT_ONE, 0},
+        {DECODER_NORM2_B, "ln_2.bias", h, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_UP_B, "mlp.c_fc.bias", f, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_DOWN_B, "mlp.c_proj.bias", h, 0, false, ZINF_INIT_ZERO, 0},
     };
-    add_rows(unit, prefix, rows, sizeof rows / sizeof *rows);
+    d->table = "wte.weight";
+    d->positions = "wpe.weight";
+    d->blocks = "h";
+    d->final_w = "ln_f.weight";
+    d->final_b = "ln_f.bias";
+    d->tensors = block;
+    d->n_tensors = sizeof block / sizeof *block;
+    return decoder_build(graph, d);
 }
 
-static void describe_table(const char *name, enum zinf_role role, uint64_t rows,
-                           const struct zinf_model_spec *spec, struct zinf_unit_spec *unit)
+static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source)
 {
-    struct zinf_tensor_spec *t = &unit->tensors[unit->n_tensors++];
-    snprintf(t->name, sizeof t->name, "%s", name);
-    t->role = role;
-    t->rank = 2;
-    t->shape[0] = rows;
-    t->shape[1] = (uint64_t)spec->hidden;
-    t->decay = true;
-    t->init = ZINF_INIT_NORMAL;
-    t->init_std = spec->init_std;
-}
-
-static void describe_unit(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit)
-{
-    uint64_t h = (uint64_t)spec->hidden;
-    const struct row final[] = {
-        {ZINF_ROLE_FINAL_W, "weight", h, 0, ZINF_INIT_ONE, 0},
-        {ZINF_ROLE_FINAL_B, "bias", h, 0, ZINF_INIT_ZERO, 0},
-    };
-    switch (unit->kind) {
-    case ZINF_UNIT_TABLE:
-        describe_table("wte.weight", ZINF_ROLE_TABLE, (uint64_t)spec->vocab, spec, unit);
-        break;
-    case ZINF_UNIT_POSITION:
-        describe_table("wpe.weight", ZINF_ROLE_POSITION, (uint64_t)spec->context, spec, unit);
-        break;
-    case ZINF_UNIT_BLOCK:
-        describe_block(spec, unit);
-        break;
-    case ZINF_UNIT_FINAL:
-        add_rows(unit, "ln_f.", final, sizeof final / sizeof *final);
-        break;
-    }
+    struct decoder d = {.what = source->what, .join_tiles = source->join_tiles};
+    int code;
+    d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
+    if ((code = read_shape(source, &d)) ||
+        (code = family_read_activation(source, "activation_function", &d.mlp.activation)) ||
+        (code = read_switches(source, &d)) || (code = read_numbers(source, &d)))
+        return code;
+    facts->layers = d.n_layers;
+    facts->hidden = d.hidden;
+    facts->heads = d.attention.n_heads;
+    facts->vocab = d.vocab;
+    facts->context = d.context;
+    facts->end_of_text = USUAL_VOCAB - 1 < d.vocab ? USUAL_VOCAB - 1 : -1;
+    family_read_end_of_text(source, &facts->end_of_text);
+    return append(graph, &d);
 }
 
 /* Causal-mask buffers of old files, and the tied head that some writers repeat. */
@@ -204,11 +144,49 @@ static int ignores(const char *name)
     return !strcmp(name, "lm_head.weight");
 }
 
+/* ---- new models ---- */
+
+static const char *const size_names[] = {"small", "medium", "large", "xl"};
+static const struct {
+    int64_t layers, hidden, heads;
+} sizes[] = {{12, 768, 12}, {24, 1024, 16}, {36, 1280, 20}, {48, 1600, 25}};
+
+static int make_config(cJSON *config, const struct zinf_model_shape *shape)
+{
+    size_t i;
+    int code =
+        family_find_size(shape, size_names, sizeof size_names / sizeof *size_names, "small", &i);
+    if (code)
+        return code;
+    int64_t vocab = shape->vocab ? shape->vocab : USUAL_VOCAB;
+    const struct family_number numbers[] = {
+        {"vocab_size", (double)vocab},
+        {"n_positions", (double)(shape->context ? shape->context : USUAL_CONTEXT)},
+        {"n_embd", (double)(shape->hidden ? shape->hidden : sizes[i].hidden)},
+        {"n_layer", (double)(shape->layers ? shape->layers : sizes[i].layers)},
+        {"n_head", (double)(shape->heads ? shape->heads : sizes[i].heads)},
+        {"embd_pdrop", 0.1},
+        {"resid_pdrop", 0.1},
+        {"attn_pdrop", 0.1},
+        {"layer_norm_epsilon", 1e-5},
+        {"initializer_range", 0.02},
+        {"bos_token_id", (double)(vocab - 1)},
+        {"eos_token_id", (double)(vocab - 1)},
+        {NULL, 0},
+    };
+    if (!cJSON_AddStringToObject(config, "activation_function", "gelu_new"))
+        return zinf_fail(-ENOMEM, "no memory for a configuration");
+    return family_add_numbers(config, numbers);
+}
+
 const struct zinf_family zinf_family_gpt2 = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .prefix = "transformer.",
-    .read_config = read_config,
-    .describe_unit = describe_unit,
+    .layers_key = "n_layer",
+    .build = build,
+    .make_config = make_config,
     .ignores = ignores,
+    .read_config = old_gpt2_read_config,
+    .describe_unit = old_gpt2_describe_unit,
 };

@@ -29,8 +29,9 @@ uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zi
 
 /* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
 struct zinf_cursor {
-    char *base; /* NULL: only counted */
-    uint64_t bytes;
+    char *base;     /* NULL: only counted */
+    uint64_t bytes; /* taken now */
+    uint64_t peak;  /* most at once: scratch is given back within a call */
 };
 
 struct zinf_frame {
@@ -64,19 +65,79 @@ struct zinf_stage_size {
     double flops; /* of matrix products and attention */
     double bytes; /* that the other operations read and write */
 };
-/* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. */
+/* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
+ * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
 int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass);
-/* Runs the stage's code for f->pass. */
+/* Of one visit alone. */
+int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
+                       const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
+                       uint32_t visit);
+/* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
 int zinf_stage_run(struct zinf_frame *f);
 
 /* ---- for the code of stages ---- */
 
 void *frame_keep(struct zinf_frame *f, uint64_t bytes);
 void *frame_scratch(struct zinf_frame *f, uint64_t bytes);
-/* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0. */
+/* Gives back what was taken since frame_mark; operations that are enqueued may still use it, since
+ * later ones of the same queue come after them. */
+uint64_t frame_mark(const struct zinf_frame *f);
+void frame_release(struct zinf_frame *f, uint64_t mark);
+/* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
+ * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor);
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
+int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
+uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
+/* Off where the frame does not train; elements_per_sample of the tensor that it masks. */
+struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
+                                     uint64_t elements_per_sample);
+
+/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit. Adapters, 4-bit weights and
+ * sums over a split tensor belong here and nowhere else. */
+struct frame_linear {
+    uint32_t unit;
+    int weight, bias; /* bias -1: none */
+};
+int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y);
+int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                                void *dx);
+/* Gradients of weight and bias, overwritten; nothing where the unit is frozen. */
+int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                                 const void *x);
+
+/* Operations of kernels.h. Norms of a frozen unit have dw NULL and take scratch for it. */
+int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
+int frame_norm(struct zinf_frame *f, const struct zinf_norm *args);
+int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
+int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,
+                     uint64_t n);
+int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, const void *dy,
+                              const void *x, void *dx, void *y_out, uint64_t n);
+int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
+int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
+int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);
+int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
+int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
+int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
+int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
+enum frame_loss {
+    FRAME_LOSS_START,
+    FRAME_LOSS_UPDATE,
+    FRAME_LOSS_FINISH,
+    FRAME_LOSS_BACKWARD,
+};
+int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
+int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);
+int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
+                  enum zinf_dtype src_dtype, uint64_t n);
+/* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are
+ * clean; or all of it. */
+int frame_zero_gaps(struct zinf_frame *f, uint32_t unit);
+int frame_zero_grads(struct zinf_frame *f, uint32_t unit);
 
 #endif

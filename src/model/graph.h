@@ -29,6 +29,7 @@ enum zinf_input {
     ZINF_INPUT_IDS,       /* tokens */
     ZINF_INPUT_TARGETS,   /* the token after each; < 0: ignored */
     ZINF_INPUT_POSITIONS, /* of each token in its sequence */
+    ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
 enum zinf_axis {

@@ -1,5 +1,7 @@
-/* model: config.json to spec to units. */
+/* model: config.json to family to graph. */
 #include "model/model.h"
+
+#include "model/build.h"
 
 #include "base/random.h"
 
@@ -16,6 +18,10 @@ struct zinf_model {
     struct zinf_model_spec spec;
     const struct zinf_family *family;
     cJSON *config;
+    struct zinf_graph *graph;
+    struct zinf_model_facts facts;
+    float dropout; /* < 0: as config says */
+    bool join_tiles;
     struct zinf_unit_spec *units;
     int n_units, n_tiles, first_block;
     uint64_t n_params;
@@ -132,6 +138,7 @@ static int read_family(struct zinf_model *m, const char *what)
         return zinf_fail(-ENOTSUP, "%s: model_type \"%s\" is not supported; supported: %s", what,
                          type, zinf_family_names());
     snprintf(m->spec.family, sizeof m->spec.family, "%s", type);
+    snprintf(m->facts.family, sizeof m->facts.family, "%s", type);
     return 0;
 }
 
@@ -143,7 +150,40 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
         code = zinf_json_string(m->config, what, "dtype", &name);
     if (!code && name && zinf_dtype_parse(name, &m->spec.file_dtype))
         code = zinf_fail_in(-EINVAL, "%s: \"dtype\"", what);
+    m->facts.file_dtype = m->spec.file_dtype;
     return code;
+}
+
+/* Replaces the graph by one of the present choices. */
+static int build_graph(struct zinf_model *m, const char *what)
+{
+    const struct zinf_model_source source = {m->config, what, m->dropout, m->join_tiles};
+    struct zinf_graph *graph = NULL;
+    int code = zinf_graph_create(&graph);
+    if (!code)
+        code = m->family->build(graph, &m->facts, &source);
+    if (!code)
+        code = zinf_graph_finish(graph);
+    if (code) {
+        zinf_graph_destroy(graph);
+        return code;
+    }
+    zinf_graph_destroy(m->graph);
+    m->graph = graph;
+    return 0;
+}
+
+/* The old description, for src/train. */
+static int build_old(struct zinf_model *m, const char *what)
+{
+    int code;
+    if (!m->family->read_config)
+        return 0;
+    if ((code = m->family->read_config(m->config, what, &m->spec)) ||
+        (code = check_spec(&m->spec, what)))
+        return code;
+    m->spec.tile_rows = choose_tile_rows(&m->spec);
+    return build_units(m);
 }
 
 int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what)
@@ -154,17 +194,16 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
     if (!m)
         return zinf_fail(-ENOMEM, "no memory for a model");
     int code = 0;
+    m->dropout = -1;
     m->config = cJSON_Duplicate(config, true);
     if (!m->config) {
         code = zinf_fail(-ENOMEM, "no memory for %s", what);
         goto out;
     }
     if ((code = read_family(m, what)) || (code = read_file_dtype(m, what)) ||
-        (code = m->family->read_config(m->config, what, &m->spec)) ||
-        (code = check_spec(&m->spec, what)))
+        (code = build_graph(m, what)))
         goto out;
-    m->spec.tile_rows = choose_tile_rows(&m->spec);
-    code = build_units(m);
+    code = build_old(m, what);
 out:
     if (code)
         zinf_model_close(m);
@@ -204,19 +243,27 @@ int zinf_model_join_tiles(struct zinf_model *m)
     free(m->units);
     m->n_params = 0;
     m->spec.tile_rows = (m->spec.vocab + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
-    return build_units(m);
+    m->join_tiles = true;
+    int code = build_graph(m, "config.json");
+    return code ? code : build_units(m);
+}
+
+int zinf_model_set_dropout(struct zinf_model *m, float p)
+{
+    m->dropout = p;
+    return build_graph(m, "config.json");
 }
 
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
-    static const char *const keys[] = {"n_layer", "num_hidden_layers"};
     struct zinf_model *other = NULL;
     cJSON *config = cJSON_Duplicate((*model)->config, true);
     int code = config ? 0 : zinf_fail(-ENOMEM, "no memory for a model's configuration");
-    for (int i = 0; !code && i < 2; i++) {
-        cJSON *number = cJSON_GetObjectItemCaseSensitive(config, keys[i]);
-        if (number)
-            cJSON_SetNumberValue(number, (double)n);
+    if (!code) {
+        const char *key = (*model)->family->layers_key;
+        cJSON_DeleteItemFromObjectCaseSensitive(config, key);
+        if (!cJSON_AddNumberToObject(config, key, (double)n))
+            code = zinf_fail(-ENOMEM, "no memory for a model's configuration");
     }
     if (!code)
         code = zinf_model_from_json(&other, config, "config.json");
@@ -233,8 +280,19 @@ void zinf_model_close(struct zinf_model *m)
     if (!m)
         return;
     cJSON_Delete(m->config);
+    zinf_graph_destroy(m->graph);
     free(m->units);
     free(m);
+}
+
+const struct zinf_graph *zinf_model_graph(const struct zinf_model *m)
+{
+    return m->graph;
+}
+
+const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *m)
+{
+    return &m->facts;
 }
 
 const struct zinf_model_spec *zinf_model_spec(const struct zinf_model *m)
@@ -286,71 +344,40 @@ static uint64_t stream_of(const char *name)
     return hash;
 }
 
-void zinf_model_init_fill(const struct zinf_model *m, const struct zinf_tensor_spec *tensor,
-                          uint64_t seed, uint64_t first, uint64_t n, float *out)
+static void fill(const char *name, enum zinf_init init, float std, uint64_t seed, uint64_t first,
+                 uint64_t n, float *out)
 {
-    (void)m;
-    if (tensor->init == ZINF_INIT_NORMAL) {
-        zinf_normal_fill(out, first, n, seed, stream_of(tensor->name), 0, tensor->init_std);
+    if (init == ZINF_INIT_NORMAL) {
+        zinf_normal_fill(out, first, n, seed, stream_of(name), 0, std);
         return;
     }
-    float value = tensor->init == ZINF_INIT_ONE ? 1.0f : 0.0f;
+    float value = init == ZINF_INIT_ONE ? 1.0f : 0.0f;
     for (uint64_t i = 0; i < n; i++)
         out[i] = value;
 }
 
-/* ---- configuration of a new model ---- */
-
-static const struct {
-    const char *size;
-    int64_t layers, hidden, heads;
-} gpt2_sizes[] = {
-    {"small", 12, 768, 12},
-    {"medium", 24, 1024, 16},
-    {"large", 36, 1280, 20},
-    {"xl", 48, 1600, 25},
-};
-
-static int add_gpt2(cJSON *config, const struct zinf_model_shape *shape)
+void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                           uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
-    size_t i = 0, n = sizeof gpt2_sizes / sizeof *gpt2_sizes;
-    const char *size = shape->size ? shape->size : "small";
-    while (i < n && strcmp(gpt2_sizes[i].size, size))
-        i++;
-    if (i == n)
-        return zinf_fail(-EINVAL, "--size %s is unknown; use small, medium, large or xl", size);
-    int64_t vocab = shape->vocab ? shape->vocab : 50257;
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"vocab_size", (double)vocab},
-        {"n_positions", (double)(shape->context ? shape->context : 1024)},
-        {"n_embd", (double)(shape->hidden ? shape->hidden : gpt2_sizes[i].hidden)},
-        {"n_layer", (double)(shape->layers ? shape->layers : gpt2_sizes[i].layers)},
-        {"n_head", (double)(shape->heads ? shape->heads : gpt2_sizes[i].heads)},
-        {"embd_pdrop", 0.1},
-        {"resid_pdrop", 0.1},
-        {"attn_pdrop", 0.1},
-        {"layer_norm_epsilon", 1e-5},
-        {"initializer_range", 0.02},
-        {"bos_token_id", (double)(vocab - 1)},
-        {"eos_token_id", (double)(vocab - 1)},
-    };
-    cJSON_AddStringToObject(config, "activation_function", "gelu_new");
-    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
-        if (!cJSON_AddNumberToObject(config, numbers[k].key, numbers[k].value))
-            return zinf_fail(-ENOMEM, "no memory for a configuration");
-    return 0;
+    fill(piece->name, tensor->init, tensor->init_std, seed, first, n, out);
 }
+
+void zinf_model_init_fill(const struct zinf_model *m, const struct zinf_tensor_spec *tensor,
+                          uint64_t seed, uint64_t first, uint64_t n, float *out)
+{
+    (void)m;
+    fill(tensor->name, tensor->init, tensor->init_std, seed, first, n, out);
+}
+
+/* ---- configuration of a new model ---- */
 
 int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype dtype, cJSON **out)
 {
     static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
-    const char *arch = shape->arch ? shape->arch : "gpt2";
-    const struct zinf_family *family = zinf_family_find(arch);
+    const struct zinf_family *family =
+        shape->arch ? zinf_family_find(shape->arch) : zinf_family_default();
     if (!family)
-        return zinf_fail(-ENOTSUP, "--arch %s is not supported; supported: %s", arch,
+        return zinf_fail(-ENOTSUP, "--arch %s is not supported; supported: %s", shape->arch,
                          zinf_family_names());
     cJSON *config = cJSON_CreateObject();
     cJSON *list = config ? cJSON_AddArrayToObject(config, "architectures") : NULL;
@@ -361,7 +388,7 @@ int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype
     cJSON_AddItemToArray(list, cJSON_CreateString(family->architecture));
     cJSON_AddStringToObject(config, "model_type", family->model_type);
     cJSON_AddStringToObject(config, "torch_dtype", dtypes[dtype]);
-    int code = add_gpt2(config, shape);
+    int code = family->make_config(config, shape);
     if (code)
         cJSON_Delete(config);
     else

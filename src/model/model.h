@@ -96,11 +96,37 @@ struct zinf_unit_spec {
     int64_t offset_of[ZINF_ROLES]; /* elements, or -1 */
 };
 
+/* What callers want to know of a model beside its graph. */
+struct zinf_model_facts {
+    char family[24]; /* model_type */
+    int64_t layers, hidden, heads, vocab, context;
+    int64_t end_of_text;        /* eos_token_id, -1: none */
+    enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
+};
+/* What a family builds from. */
+struct zinf_model_source {
+    const cJSON *config;
+    const char *what; /* names it in messages */
+    float dropout;    /* < 0: as the configuration says; else of every place */
+    bool join_tiles;
+};
+struct zinf_model_shape {
+    const char *arch, *size;
+    int64_t layers, hidden, heads, vocab, context; /* 0: of the size */
+};
+
 struct zinf_model;
 struct zinf_family {
     const char *model_type;
     const char *architecture; /* in "architectures" */
-    const char *prefix;       /* that transformers puts before names: "transformer." */
+    const char *prefix;       /* that transformers puts before names */
+    const char *layers_key;   /* of the configuration: the number of blocks */
+    /* Appends all of the model to the graph; fills facts but family and file_dtype. */
+    int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source);
+    /* Adds what config.json says of a new model beside model_type, architectures and dtype. */
+    int (*make_config)(cJSON *config, const struct zinf_model_shape *shape);
+    /* Until src/train reads graphs: */
     int (*read_config)(const cJSON *config, const char *what, struct zinf_model_spec *spec);
     /* Fills unit->tensors for kind and index: all but offsets. */
     void (*describe_unit)(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit);
@@ -109,7 +135,7 @@ struct zinf_family {
 };
 const struct zinf_family *zinf_family_find(const char *model_type); /* NULL: unknown */
 const char *zinf_family_names(void);                                /* "gpt2, ..." */
-extern const struct zinf_family zinf_family_gpt2;
+const struct zinf_family *zinf_family_default(void); /* of `zinf init` without --arch */
 
 /* ---- a model ---- */
 
@@ -122,7 +148,11 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
 int zinf_model_join_tiles(struct zinf_model *model);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
+/* Replaces every dropout rate; before the graph is looked at. */
+int zinf_model_set_dropout(struct zinf_model *model, float p);
 void zinf_model_close(struct zinf_model *model);
+const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
+const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_model_spec *zinf_model_spec(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);
@@ -131,15 +161,14 @@ const struct zinf_unit_spec *zinf_model_unit(const struct zinf_model *model, int
 int zinf_model_n_tiles(const struct zinf_model *model); /* units [0, n_tiles) are the tiles */
 int zinf_model_first_block(const struct zinf_model *model);
 uint64_t zinf_model_n_params(const struct zinf_model *model); /* without gaps; tied once */
-/* fp32 values of elements of a tensor by the family's initialisation; the same whatever the cut.
- * Elements are counted in the file's order of the whole tensor. */
+/* fp32 values of elements of a piece of the tensor by the family's initialisation; the same
+ * whatever the cut. Elements are counted in the order of the whole tensor in the file. */
+void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                           uint64_t seed, uint64_t first, uint64_t n, float *out);
+/* As above, of the old description. */
 void zinf_model_init_fill(const struct zinf_model *model, const struct zinf_tensor_spec *tensor,
                           uint64_t seed, uint64_t first, uint64_t n, float *out);
 /* A configuration for `zinf init`: caller frees with cJSON_Delete. */
-struct zinf_model_shape {
-    const char *arch, *size;
-    int64_t layers, hidden, heads, vocab, context; /* 0: of the size */
-};
 int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype dtype,
                            cJSON **out);
 

@@ -1,9 +1,11 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/step/emit.h src/train/run/lr.c \
+	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
-	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c src/train/plan/plan_blas.c \
-	src/train/plan/place.c src/train/step/emitter.c \
+	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
+	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
+	src/train/step/programs.c src/train/step/emit_values.c src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
+	src/train/step/emitter.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -39,6 +41,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 	tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/plan_test
+TESTS += tests/plan_test
+tests_plan_test_SOURCES = tests/plan_test.c tests/trainings.h tests/train_support.h
+tests_plan_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_plan_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/calibrate_test
 TESTS += tests/calibrate_test

@@ -1,50 +1,85 @@
-/* op: the kinds of operations that a step is made of, and how their rates are numbered. */
+/*
+ * op: the kinds of operations that a step is made of, a row each: name, what runs it, what its time
+ * is guessed by until it has been measured. Behind them come the kinds of the model's stages, one
+ * for each pass of each sort of stage. Rates are numbered by kind.
+ */
 #ifndef ZINF_TRAIN_OP_H
 #define ZINF_TRAIN_OP_H
 
+#include "model/graph.h"
+#include "offload/offload.h"
 #include "train/train.h"
 
-/* What an operation does; operands by number. */
-enum op_kind {
-    OP_COPY_IN,    /* H2D: at[0] <- at[1], bytes */
-    OP_COPY_OUT,   /* D2H: at[0] <- at[1], bytes */
-    OP_EMBED_TILE, /* at[0] weights, at[1] x */
-    OP_EMBED_POSITION,
-    OP_BLOCK,          /* at[0] weights, at[1] x in, at[2] x out; arg layer */
-    OP_BLOCK_BACKWARD, /* at[0] weights, at[1] x in, at[2] grads; arg 2 layer + recompute */
-    OP_HEAD_NORM,      /* at[0] weights, at[1] x */
-    OP_HEAD_TILE,      /* at[0] weights */
-    OP_HEAD_FINISH,
-    OP_HEAD_ALL,           /* arg: 1: gradients go to the sums */
-    OP_HEAD_TILE_BACKWARD, /* at[0] weights, at[2] grads */
-    OP_HEAD_NORM_BACKWARD, /* at[0] weights, at[1] x, at[2] grads */
-    OP_EMBED_DROPOUT_BACKWARD,
-    OP_EMBED_TILE_BACKWARD, /* at[2] grads; arg: 1: adds to them */
-    OP_EMBED_POSITION_BACKWARD,
-    OP_GRAD_ADD,   /* DEVICE or HOST: at[0] += at[1], bytes */
-    OP_SQUARES,    /* DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient */
-    OP_NORM_PART,  /* DEVICE or HOST: at[0] the unit's gradient; arg 1: its parts of OP_SQUARES */
-    OP_UPDATE,     /* at[0] state in, at[1] state out, at[2] param in, at[3] param out, at[4] grad;
-                    * arg group */
-    OP_FAR_UPDATE, /* the same by a device that the CPU cannot read */
-    OP_FLIP,       /* HOST: the unit's other generation is its truth; it is pending no more */
-    OP_COMMIT,     /* HOST: the step before this one outlives the process */
-    OP_ROW_LOGITS, /* at[0] weights */
-    OP_READ,
-    OP_WRITE,
-    OP_KINDS,
+/* Which of a machine's speeds tells what an operation takes. */
+enum op_cost {
+    COST_NONE,
+    COST_LINK,          /* between host and device */
+    COST_OPTIMIZER,     /* the host's memory */
+    COST_HOST_ADD,      /* two reads and a write of the named bytes in the host's memory */
+    COST_DEVICE_ADD,    /* or in the device's */
+    COST_DEVICE_MEMORY, /* the device's memory */
+    COST_RECORD,        /* two small writes, one after the other */
+    COST_DRIVE_READ,
+    COST_DRIVE_WRITE,
+    COST_STAGE, /* products where it has flops, else the device's memory */
 };
-/* Rates are numbered by kind; of kinds that HOST and DEVICE both run, a GPU's have their own. */
-enum {
-    RATE_GPU_ADD = OP_KINDS,
-    RATE_GPU_NORM,
-    RATES,
-};
-_Static_assert(RATES <= ZINF_RATE_KINDS, "rates have room for every kind");
 
-enum op_flags {
-    OP_DEFERRED = 1, /* left out unless the unit is pending */
-    OP_EAGER = 2,    /* left out once speculation has failed */
+/* Kind, name, function of step/ops.c, cost; operands at[] by number. READ and WRITE are the
+ * executor's own.
+ *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
+ *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
+ *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
+ *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
+ *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
+ *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
+ *   COMMIT                HOST: the step before this one outlives the process */
+#define OP_ROWS(ROW)                                                                               \
+    ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
+    ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
+    ROW(OP_GRAD_ADD, "add gradient", run_add, COST_HOST_ADD)                                       \
+    ROW(OP_DEVICE_ADD, "device add gradient", run_add, COST_DEVICE_ADD)                            \
+    ROW(OP_SQUARES, "squares", run_squares, COST_DEVICE_MEMORY)                                    \
+    ROW(OP_NORM_PART, "gradient norm", run_norm, COST_OPTIMIZER)                                   \
+    ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
+    ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
+    ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
+    ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
+    ROW(OP_READ, "read", NULL, COST_DRIVE_READ)                                                    \
+    ROW(OP_WRITE, "write", NULL, COST_DRIVE_WRITE)
+
+enum op_kind {
+#define OP_KIND(kind, name, run, cost) kind,
+    OP_ROWS(OP_KIND)
+#undef OP_KIND
+    /* A stage's operation: stage, visit; at: weights, values in, values out, gradients, in the
+     * order of a frame (model/frame.h). */
+    OP_STAGES,
 };
+enum op_flags {
+    OP_DEFERRED = 1,   /* left out unless the unit is pending */
+    OP_EAGER = 2,      /* left out once speculation has failed */
+    OP_RECOMPUTES = 4, /* a stage's backward makes again what forward did not keep */
+    OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
+};
+
+static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)
+{
+    return (uint16_t)(OP_STAGES + sort * ZINF_PASSES + pass);
+}
+/* Of a kind from OP_STAGES on. */
+static inline uint32_t kind_sort(int kind)
+{
+    return (uint32_t)(kind - OP_STAGES) / ZINF_PASSES;
+}
+static inline enum zinf_pass kind_pass(int kind)
+{
+    return (enum zinf_pass)((kind - OP_STAGES) % ZINF_PASSES);
+}
+#define MAX_STAGE_SORTS ((ZINF_RATE_KINDS - OP_STAGES) / ZINF_PASSES)
+
+/* op.c */
+const char *op_kind_name(int kind);
+enum op_cost op_kind_cost(int kind);
 
 #endif

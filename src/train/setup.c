@@ -3,6 +3,7 @@
  * units, the device what the CPU can do with its memory, both whether steps can outlive the
  * process, and that what a plan may fill.
  */
+#include "train/op.h"
 #include "train/setup.h"
 
 #include <stdlib.h>
@@ -106,31 +107,20 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 
 /* ---- model and device ---- */
 
-static void set_dropout(struct setup *s)
-{
-    float p = (float)s->config->dropout;
-    if (s->config->dropout < 0)
-        return;
-    s->spec_values.embedding_dropout = p;
-    s->spec_values.residual_dropout = p;
-    s->spec_values.attention_dropout = p;
-}
-
 static int set_shape(struct setup *s)
 {
+    int64_t context = zinf_model_facts(s->model)->context;
     s->dtype = s->config->dtype;
     s->batch = s->config->micro_batch;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->seq = s->options.seq_len;
     if (!s->seq)
-        s->seq = s->spec->context < 1024 ? s->spec->context : 1024;
-    if (s->seq < 1 || s->seq > s->spec->context)
+        s->seq = context < 1024 ? context : 1024;
+    if (s->seq < 1 || s->seq > context)
         return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (n_positions in "
-                         "config.json)",
-                         (long long)s->seq, (long long)s->spec->context);
+                         "--seq-len %lld: the model's context is %lld (see its config.json)",
+                         (long long)s->seq, (long long)context);
     s->rows = (uint64_t)(s->batch * s->seq);
-    s->head_rows = zinf_head_rows(s->spec, (int64_t)s->rows);
     return 0;
 }
 
@@ -141,39 +131,42 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->moments == MOMENTS_FACTORED)
         code = zinf_model_join_tiles(s->model);
+    if (!code && s->config->dropout >= 0)
+        code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
     if (code)
         return code;
-    s->spec_values = *zinf_model_spec(s->model);
-    set_dropout(s);
-    s->spec = &s->spec_values;
-    s->n_units = (uint32_t)zinf_model_n_units(s->model);
-    s->n_layers = (uint32_t)s->spec->n_layers;
+    s->graph = zinf_model_graph(s->model);
+    s->n_units = s->graph->n_units;
     code = set_shape(s);
-    s->compute = (struct zinf_gpt2_compute){
-        .spec = s->spec,
+    s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
         .seq = s->seq,
+        .source_seq = s->seq,
         .train = trains(s),
         .seed = s->options.seed,
     };
     return code;
 }
 
-/* The host device in the place of a GPU: sizes and programs are what matters. */
-static int describe_gpu(struct setup *s)
+/* What the model's stages take, on this device. */
+static int walk_model(struct setup *s)
 {
-    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST};
-    if (!s->config->device_memory)
+    int code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    if (!code && s->walk.n_kinds > MAX_STAGE_SORTS)
+        code = zinf_fail(-ENOTSUP, "%s has %u sorts of stages; at most %d are possible",
+                         s->options.model_path, s->walk.n_kinds, (int)MAX_STAGE_SORTS);
+    return code;
+}
+
+static int describe_gpu(struct setup *s, int n_threads)
+{
+    struct zinf_device_description gpu = {.memory_bytes = s->config->device_memory,
+                                          .n_threads = n_threads};
+    if (!gpu.memory_bytes)
         return zinf_fail(-ENODEV, "no GPU is here to look at: say how large it is "
                                   "(--device-memory 24GiB)");
-    int code = zinf_device_create(&s->device, &options);
-    if (code)
-        return code;
-    s->device->kind = ZINF_DEVICE_CUDA;
-    s->device->host_addressable = false;
-    s->device->name = "a GPU that is not here";
-    return 0;
+    return zinf_device_describe(&s->device, &gpu);
 }
 
 static int open_device(struct setup *s, bool plan_only)
@@ -184,7 +177,7 @@ static int open_device(struct setup *s, bool plan_only)
                                                                    : zinf_optim_thread_count(0)};
     int code = zinf_device_create(&s->device, &options);
     if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)
-        code = describe_gpu(s);
+        code = describe_gpu(s, options.n_threads);
     s->compute.device = s->device;
     return code;
 }
@@ -195,7 +188,7 @@ static int lay_out(struct setup *s)
     if (!elems)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     for (uint32_t u = 0; u < s->n_units; u++) {
-        elems[u] = zinf_model_unit(s->model, (int)u)->elems;
+        elems[u] = s->graph->units[u].elems;
         most = elems[u] > most ? elems[u] : most;
     }
     uint64_t group = (uint64_t)s->config->sub_group_size;
@@ -282,6 +275,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
+    if (!code)
+        code = walk_model(s);
     if (code)
         return code;
     choose_step(s);
@@ -297,6 +292,7 @@ void setup_fini(struct setup *s)
 {
     zinf_device_destroy(s->device);
     zinf_layout_fini(&s->layout);
+    walk_fini(&s->walk);
     zinf_model_close(s->model);
     free(s->state_bytes);
     *s = (struct setup){0};

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "offload/offload.h"
+#include "train/plan/walk.h"
 #include "train/train.h"
 
 #define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
@@ -54,15 +55,14 @@ struct setup {
     const struct zinf_config *config; /* for numbers; its words are the fields below */
 
     struct zinf_model *model;
-    struct zinf_model_spec spec_values; /* the model's, with the configuration's dropout */
-    const struct zinf_model_spec *spec;
+    const struct zinf_graph *graph; /* the model's */
+    struct walk walk;               /* and what follows from it */
     struct zinf_device *device;
-    struct zinf_gpt2_compute compute; /* of a training step, but for what changes with it */
+    struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
     int64_t batch, seq, n_micro; /* B, T, G */
     uint64_t rows;               /* N = B * T */
-    uint32_t n_units, n_layers;
-    int64_t head_rows;
+    uint32_t n_units;
     struct zinf_layout layout;
 
     /* where things live as configured; a unit's own place may be faster where a budget has room */
@@ -115,9 +115,10 @@ static inline bool device_is_far(const struct setup *s)
     return !s->device->host_addressable;
 }
 
-static inline uint32_t first_block(const struct setup *s)
+/* Whether the unit has a gradient and optimizer state. */
+static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
-    return (uint32_t)zinf_model_first_block(s->model);
+    return s->graph->units[unit].trained;
 }
 
 static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
@@ -151,6 +152,6 @@ struct factors {
     uint64_t rows, cols;
     uint64_t row_offset, col_offset; /* a vector has columns alone */
 };
-struct factors unit_factors(const struct zinf_unit_spec *unit, int tensor);
+struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
 
 #endif

@@ -81,15 +81,15 @@ static uint64_t factor_floats(const struct factors *f)
     return (f->rows > 1 ? padded(f->rows) : 0) + padded(f->cols);
 }
 
-struct factors unit_factors(const struct zinf_unit_spec *unit, int tensor)
+struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor)
 {
     struct factors f = {0};
     uint64_t at = 0;
-    for (int i = 0; i <= tensor; i++) {
-        const struct zinf_tensor_spec *spec = &unit->tensors[i];
+    for (uint32_t i = 0; i <= tensor; i++) {
+        const struct zinf_tensor *spec = &unit->tensors[i];
         bool matrix = spec->rank == 2;
         at += factor_floats(&f);
-        f.rows = !matrix ? 1 : spec->transposed ? spec->shape[1] : spec->n_rows;
+        f.rows = matrix ? spec->rows : 1;
         f.cols = spec->elems / f.rows;
         f.row_offset = at;
         f.col_offset = at + (f.rows > 1 ? padded(f.rows) : 0);
@@ -113,7 +113,7 @@ bool setup_shares_updates(const struct setup *s)
 
 static uint64_t state_bytes(const struct setup *s, const struct zinf_layout_group *g)
 {
-    const struct zinf_unit_spec *unit = zinf_model_unit(s->model, (int)g->unit);
+    const struct zinf_unit *unit = &s->graph->units[g->unit];
     uint64_t bytes = zinf_state_bytes(s->form, setup_n_moments(s), g->n);
     if (s->moments == MOMENTS_8BIT) {
         uint64_t scales = g->n / ZINF_OPTIM_8BIT_BLOCK * sizeof(float);
@@ -131,8 +131,8 @@ static uint64_t workspace_bytes(const struct setup *s)
 {
     uint64_t most = 0;
     for (uint32_t u = 0; u < s->n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(s->model, (int)u);
-        for (int i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_unit *unit = &s->graph->units[u];
+        for (uint32_t i = 0; i < unit->n_tensors; i++) {
             struct factors f = unit_factors(unit, i);
             uint64_t bytes = zinf_adafactor_workspace_bytes(f.rows, f.cols);
             most = bytes > most ? bytes : most;
@@ -147,7 +147,8 @@ int setup_state_bytes(struct setup *s)
     if (!s->state_bytes)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++)
-        s->state_bytes[g] = state_bytes(s, &s->layout.groups[g]);
+        if (unit_trains(s, s->layout.groups[g].unit))
+            s->state_bytes[g] = state_bytes(s, &s->layout.groups[g]);
     if (trains(s) && s->moments == MOMENTS_FACTORED)
         s->update_bytes = workspace_bytes(s);
     return 0;

@@ -1,7 +1,7 @@
 /*
  * train: model layers + offload = a step program. The only place that knows both: it plans what
  * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
- * folders and tiers. Also the learning-rate schedules, loss scaling, evaluation and sampling.
+ * folders and tiers. Also evaluation and sampling.
  *
  * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
  * after the plan was checked against the budgets; nothing large is allocated afterwards.
@@ -26,29 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- learning rate: deepspeed-style schedules, stepped once per applied update ---- */
-
-/* lr (and, for OneCycle with cycle_momentum, beta1 and beta2) for the update after n_applied
- * updates; base_lr is the optimizer's lr. Formulas: DeepSpeed's lr_schedules. */
-struct zinf_lr {
-    double lr;
-    double beta1, beta2; /* < 0: the optimizer's own */
-};
-struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *scheduler, double base_lr,
-                          uint64_t n_applied);
-
-/* ---- loss scaling: DeepSpeed's dynamic algorithm, exactly ---- */
-
-struct zinf_loss_scale {
-    double scale;
-    bool dynamic, consecutive;
-    int64_t window, hysteresis, hysteresis_left, min_scale;
-    int64_t iteration, last_overflow;
-};
-void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);
-/* After each step attempt. -ERANGE: overflow at the smallest scale; the run should stop. */
-int zinf_loss_scale_update(struct zinf_loss_scale *s, bool overflow);
 
 /* ---- trainer ---- */
 
@@ -110,15 +87,20 @@ struct zinf_step_result {
     double stall_seconds[8][8];
     const char *bottleneck;
 };
-/* inputs, targets: [accumulation * micro_batch][seq_len] ids; a target < 0 is ignored. */
-int zinf_trainer_step(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
+ * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+struct zinf_batch {
+    const int32_t *inputs[ZINF_INPUTS];
+};
+/* A batch of accumulation * micro_batch samples. */
+int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
 /* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
-int zinf_trainer_loss(struct zinf_trainer *trainer, const int32_t *inputs, const int32_t *targets,
+int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
-int zinf_trainer_gradients(struct zinf_trainer *trainer, const int32_t *inputs,
-                           const int32_t *targets, double *loss, double *grad_norm);
+int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                           double *loss, double *grad_norm);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 
@@ -143,7 +125,7 @@ struct zinf_speeds {
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 32
+#define ZINF_RATE_KINDS 96
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;

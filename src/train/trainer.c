@@ -41,7 +41,6 @@ static int open_queues(struct zinf_trainer *t)
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
     t->compute = t->setup.compute;
-    t->compute.queue = t->queues[ZINF_LANE_DEVICE];
     return code;
 }
 
@@ -123,9 +122,7 @@ static int take_memory(struct zinf_trainer *t)
     pin_host_memory(t);
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
-                                              t->plan.sizes.workspace);
-    for (uint64_t i = 0; i < t->setup.rows; i++)
-        t->plan.h_positions[i] = (int32_t)(i % (uint64_t)t->setup.seq);
+                                              t->setup.walk.workspace);
     return durable_open(t);
 }
 
@@ -178,6 +175,9 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     if (!t->pending)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->setup.n_units);
+    code = trainer_take_frame(t);
+    if (code)
+        return code;
     plan_search(&t->setup, &variant);
     code = open_store(t);
     if (!code)
@@ -221,6 +221,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->pending);
+    trainer_release_frame(t);
     free(t);
 }
 

@@ -24,14 +24,16 @@ struct zinf_trainer {
     struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */
     /* since trainer_measure_begin; drive lanes' operations overlap once lanes do */
-    double measured_seconds[RATES], measured_work[RATES];
+    double measured_seconds[ZINF_RATE_KINDS], measured_work[ZINF_RATE_KINDS];
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated; /* steps that corrected the rates */
     uint64_t planned_step; /* when the schedule was chosen */
 
     /* scalars of the running program */
-    struct zinf_gpt2_compute compute;
+    struct zinf_compute compute;
+    float gradient_scale; /* of the step's loss: loss scale / targets */
+    struct frame_arrays *frame;
     int64_t logits_row;
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */

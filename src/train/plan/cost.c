@@ -21,20 +21,11 @@ static double threads_of(const struct plan *p)
     return p->setup->device->n_threads > 0 ? (double)p->setup->device->n_threads : 1;
 }
 
-int plan_rate(const struct plan *p, const struct zinf_op *op)
-{
-    if (op->lane != ZINF_LANE_DEVICE || p->setup->device->host_addressable)
-        return op->kind;
-    return op->kind == OP_GRAD_ADD    ? RATE_GPU_ADD
-           : op->kind == OP_NORM_PART ? RATE_GPU_NORM
-                                      : op->kind;
-}
-
 void plan_cost(const struct plan *p, struct zinf_op *op)
 {
     bool host_device = p->setup->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = p->rates.seconds[plan_rate(p, op)] * work;
+    op->seconds = p->rates.seconds[op->kind] * work;
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)
@@ -62,10 +53,13 @@ static double a_second(double known, double guess)
     return 1 / (known > 0 ? known : guess);
 }
 
-static bool makes_products(int kind)
+/* Whether stages of this kind make products, as one of them at least does. */
+static bool makes_products(const struct walk *w, int kind)
 {
-    return kind == OP_BLOCK || kind == OP_BLOCK_BACKWARD || kind == OP_HEAD_TILE ||
-           kind == OP_HEAD_ALL || kind == OP_HEAD_TILE_BACKWARD || kind == OP_ROW_LOGITS;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].kind == kind_sort(kind) && w->stages[s].size[kind_pass(kind)].flops > 0)
+            return true;
+    return false;
 }
 
 /* Reads and writes at once get the half of a mix each. */
@@ -79,20 +73,26 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
 {
     bool host_device = p->setup->device->host_addressable;
     double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
-    double link = host_device ? MEMORY_BYTES : LINK_BYTES;
     double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
-    for (int i = 0; i < RATES; i++)
-        rates->seconds[i] = makes_products(i) ? a_second(s->device_flops, flops) : 1 / bytes;
-    rates->seconds[OP_UPDATE] = a_second(s->optimizer_bytes, MEMORY_BYTES);
-    rates->seconds[OP_NORM_PART] = rates->seconds[OP_UPDATE];
-    rates->seconds[OP_GRAD_ADD] = 3 * rates->seconds[OP_UPDATE]; /* of the bytes of one of three */
-    rates->seconds[OP_FAR_UPDATE] = 1 / CUDA_BYTES;
-    rates->seconds[RATE_GPU_ADD] = 3 / CUDA_BYTES;
-    rates->seconds[OP_COPY_IN] = rates->seconds[OP_COPY_OUT] = a_second(s->link_bytes, link);
-    rates->seconds[OP_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES);
-    rates->seconds[OP_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES);
-    rates->seconds[OP_FLIP] = 0;
-    rates->seconds[OP_COMMIT] = RECORD_SECONDS / DURABLE_SCALARS_BYTES;
+    double optimizer = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    const double by_cost[] = {
+        [COST_NONE] = 0,
+        [COST_LINK] = a_second(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
+        [COST_OPTIMIZER] = optimizer,
+        [COST_HOST_ADD] = 3 * optimizer, /* of the bytes of one of three */
+        [COST_DEVICE_ADD] = 3 / bytes,
+        [COST_DEVICE_MEMORY] = 1 / bytes,
+        [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
+        [COST_DRIVE_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES),
+        [COST_DRIVE_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES),
+        [COST_STAGE] = 1 / bytes,
+    };
+    memset(rates, 0, sizeof *rates);
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
+        bool products = kind >= OP_STAGES && makes_products(&p->setup->walk, kind);
+        rates->seconds[kind] =
+            products ? a_second(s->device_flops, flops) : by_cost[op_kind_cost(kind)];
+    }
     rates->read_beside_write = beside(s->drive_read_bytes, s->drive_mixed_bytes);
     rates->write_beside_read = beside(s->drive_write_bytes, s->drive_mixed_bytes);
 }

@@ -6,6 +6,7 @@
 #include "offload/trace.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +19,7 @@
 
 static void scale(struct zinf_rates *rates, double device, double drive)
 {
-    for (int rate = 0; rate < RATES; rate++) {
+    for (int rate = 0; rate < ZINF_RATE_KINDS; rate++) {
         bool moves = rate == OP_READ || rate == OP_WRITE;
         bool copies = rate == OP_COPY_IN || rate == OP_COPY_OUT;
         bool on_host = rate == OP_UPDATE || rate == OP_NORM_PART || rate == OP_GRAD_ADD;
@@ -31,10 +32,19 @@ static void scale(struct zinf_rates *rates, double device, double drive)
 /* Forward is 1, backward 2: what is computed twice to spare memory is not counted. */
 static double model_flops(const struct plan *p)
 {
-    double head = 2.0 * (double)p->setup->rows * (double)p->setup->spec->vocab *
-                  (double)p->setup->spec->hidden;
-    double blocks = (double)p->setup->n_layers * zinf_block_flops(&p->setup->compute);
-    return 3 * (double)p->setup->n_micro * (blocks + head);
+    return 3 * (double)p->setup->n_micro * p->setup->walk.flops;
+}
+
+/* Of the stage that makes most products. */
+static double matrix_flops(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].size[ZINF_PASS_FORWARD].flops >
+            w->stages[most].size[ZINF_PASS_FORWARD].flops)
+            most = s;
+    return 1 / p->rates.seconds[stage_kind(w->stages[most].kind, ZINF_PASS_FORWARD)];
 }
 
 static int fill(struct zinf_estimate *out, const struct plan *p)
@@ -52,7 +62,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         .step_seconds = step.seconds,
         .drive_seconds = step.drive_seconds,
         .model_flops = model_flops(p),
-        .matrix_flops = 1 / p->rates.seconds[OP_BLOCK],
+        .matrix_flops = matrix_flops(p),
         .bottleneck = ZINF_LANE_DEVICE,
     };
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
@@ -123,7 +133,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     scale(&plan.rates, options->device_factor, options->drive_factor);
     if (options->plan)
         plan_print(&plan, options->plan);
-    code = plan_schedules(&plan);
+    code = plan_schedules(&plan, INFINITY);
     if (!code)
         code = fill(out, &plan);
     if (!code && options->trace)
@@ -150,17 +160,18 @@ static int run_steps(struct zinf_trainer *t, double *apart)
     struct zinf_step_result result;
     double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);
+    struct zinf_batch batch = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + n}};
     int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
     for (int step = 0; !code && step < MEASURED_STEPS; step++) {
         for (uint64_t i = 0; i < 2 * n; i++) {
             uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
             zinf_philox(counter, t->setup.options.seed, bits);
-            ids[i] = (int32_t)(bits[0] % (uint64_t)t->setup.spec->vocab);
+            ids[i] = (int32_t)(bits[0] % (uint64_t)t->setup.graph->vocab);
         }
         if (step == 1)
             code = begin_anew(t);
         if (!code)
-            code = zinf_trainer_step(t, ids, ids + n, &result);
+            code = zinf_trainer_step(t, &batch, &result);
         if (code || step < FIRST_ALIKE)
             continue;
         least = least > 0 && least < result.seconds ? least : result.seconds;

@@ -13,11 +13,13 @@ struct plan_line {
     uint64_t bytes;
     uint64_t *offset;
 };
-#define PLAN_MAX_LINES 24
 struct plan_lines {
-    struct plan_line line[PLAN_MAX_LINES];
-    int n;
+    struct plan_line *line; /* grown as lines come; free() ends it */
+    int n, capacity;
 };
+/* Appends a line. */
+int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
+              uint64_t bytes, uint64_t *offset);
 
 /* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
 void plan_measure(struct plan *p);
@@ -30,19 +32,16 @@ bool plan_has_grad(const struct plan *p, enum zinf_tier tier);
 bool plan_norms_there(const struct plan *p);
 /* Whether kept gradients come into the tiles of updates. */
 bool plan_tiles_have_grads(const struct plan *p);
-/* Whether any unit from `from` on is copied to the device before use. */
-bool plan_fetches(const struct plan *p, uint32_t from);
+/* Whether any unit but those with the first n own slots is copied to the device before use. */
+bool plan_fetches_beyond(const struct plan *p, int n);
 bool plan_stages_grads(const struct plan *p);
 /* Sub-groups whose updates go through tiles of host memory, and whether any do. */
 int plan_n_tile_groups(const struct plan *p);
 bool plan_uses_tiles(const struct plan *p);
 
 /* plan_lines.c: sets the homes, and the lines of everything else. */
-void plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
+int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
 bool plan_fits(struct plan *p, const struct choice *c);
-
-/* plan_blas.c: what OpenBLAS takes outside of the arenas. */
-uint64_t plan_blas_bytes(const struct plan *p);
 
 /* plan_choose.c: fills p->choice and the homes by the budgets. */
 void plan_choose(struct plan *p);

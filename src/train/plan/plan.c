@@ -23,20 +23,9 @@ bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 
 static int take_arrays(struct plan *p)
 {
-    const struct setup *s = p->setup;
-    size_t tiles = (size_t)zinf_model_n_tiles(s->model);
-    p->kept = calloc((size_t)s->n_layers * (size_t)p->n_x_micros, sizeof *p->kept);
-    p->heads = calloc((size_t)p->n_x_micros, sizeof *p->heads);
-    p->tile_places = calloc(tiles, sizeof *p->tile_places);
-    p->tile_weights = calloc(tiles, sizeof *p->tile_weights);
-    p->tile_grads = calloc(tiles, sizeof *p->tile_grads);
-    p->tile_sums = calloc(tiles, sizeof *p->tile_sums);
-    p->deferred = calloc(s->n_units, sizeof *p->deferred);
-    p->homes = calloc(s->n_units, sizeof *p->homes);
-    if (!p->kept || !p->heads || !p->tile_places || !p->tile_weights || !p->tile_grads ||
-        !p->tile_sums || !p->deferred || !p->homes)
-        return zinf_fail(-ENOMEM, "no memory for a plan's tables");
-    return 0;
+    p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
+    p->homes = calloc(p->setup->n_units, sizeof *p->homes);
+    return p->deferred && p->homes ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
 static int take_store(struct plan *p)
@@ -53,12 +42,12 @@ static int take_store(struct plan *p)
 
 static int add_lines(struct plan *p)
 {
-    struct plan_lines l;
-    plan_collect(p, &p->choice, &l);
-    int code = 0;
+    struct plan_lines l = {0};
+    int code = plan_collect(p, &p->choice, &l);
     for (int i = 0; !code && i < l.n; i++)
         code = zinf_ledger_add(p->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
                                l.line[i].bytes, l.line[i].offset);
+    free(l.line);
     return code;
 }
 
@@ -70,7 +59,7 @@ static int add_process(struct plan *p)
                                 p->setup->resident_bytes);
     if (!code)
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
-                                       "--threads", plan_blas_bytes(p));
+                                       "--threads", p->setup->walk.outside);
     if (!code && has_backward(p->setup))
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
                                        NULL, ZINF_TENSORS_WRITER_BYTES);
@@ -104,6 +93,22 @@ static int check_shared_ram(const struct plan *p)
 
 /* ---- tiers ---- */
 
+/* Of values that live on the drive between forward and backward. */
+static int add_x_extents(struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    uint64_t n = (uint64_t)p->n_x_micros;
+    int code = 0;
+    p->x_extents = calloc(w->n_leaving * n + 1, sizeof *p->x_extents);
+    if (!p->x_extents)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint32_t v = 0; v < w->graph->n_values; v++)
+        for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
+            code = zinf_store_add_extent(p->store, w->values[v].bytes,
+                                         &p->x_extents[w->values[v].number * n + m]);
+    return code;
+}
+
 static int plan_tiers(struct plan *p)
 {
     struct zinf_tiers_options tiers = {
@@ -117,15 +122,8 @@ static int plan_tiers(struct plan *p)
         .store = p->store,
     };
     int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
-    uint64_t inputs = (p->setup->n_layers + 1) * (uint64_t)p->n_x_micros;
-    if (code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
-        return code;
-    p->x_extents = calloc(inputs, sizeof *p->x_extents);
-    if (!p->x_extents)
-        return zinf_fail(-ENOMEM, "no memory for a plan");
-    for (uint64_t i = 0; !code && i < inputs; i++)
-        code = zinf_store_add_extent(p->store, p->sizes.x, &p->x_extents[i]);
-    return code;
+    return code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE ? code
+                                                                           : add_x_extents(p);
 }
 
 static int plan_memory(struct plan *p)
@@ -172,6 +170,12 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
     return 0;
 }
 
+void plan_place(struct plan *p)
+{
+    zinf_tiers_place(p->tiers, p->device_base, p->host_base);
+    p->norm_parts = (double *)(void *)host_at(p, p->at.h_scalars);
+}
+
 void plan_fini(struct plan *p)
 {
     struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
@@ -184,23 +188,18 @@ void plan_fini(struct plan *p)
     free(p->homes);
     free(p->x_extents);
     free(p->deferred);
-    free(p->heads);
-    free(p->kept);
-    free(p->tile_places);
-    free(p->tile_weights);
-    free(p->tile_grads);
-    free(p->tile_sums);
     *p = (struct plan){0};
 }
 
 /* ---- in words ---- */
 
-static int n_fetched(const struct plan *p, uint32_t end)
+/* Of the first n units in the order of slots of their own. */
+static int n_fetched(const struct plan *p, int n)
 {
-    int n = 0;
-    for (uint32_t u = 0; u < end; u++)
-        n += unit_is_fetched(p, u);
-    return n;
+    int fetched = 0;
+    for (int i = 0; i < n; i++)
+        fetched += unit_is_fetched(p, p->setup->walk.by_own_order[i]);
+    return fetched;
 }
 
 /* Units whose updates the device makes. */
@@ -208,7 +207,7 @@ static uint32_t n_device_updates(const struct plan *p)
 {
     uint32_t n = 0;
     for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
-        n += p->homes[u].state == ZINF_TIER_DEVICE;
+        n += unit_trains(p->setup, u) && p->homes[u].state == ZINF_TIER_DEVICE;
     return n;
 }
 
@@ -226,7 +225,7 @@ int plan_print(const struct plan *p, FILE *out)
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
-                c->look_ahead, n_fetched(p, (uint32_t)c->n_own), n_fetched(p, s->n_units));
+                c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);
@@ -238,7 +237,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "
                 "head %s\n",
-                c->n_kept, s->n_layers,
-                c->head_all ? "in one pass" : "by tiles, logits computed twice");
+                c->n_kept, s->walk.n_recompute,
+                c->whole ? "in one pass" : "by tiles, logits computed twice");
     return zinf_ledger_print(p->ledger, s->budget, out);
 }

@@ -20,43 +20,45 @@
 #define MAX_STATE_SLOTS 16
 #define MAX_GRAD_SLOTS 16
 #define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
-#define X_SLOTS 4     /* block inputs on the device, where they live elsewhere, at least */
+#define X_SLOTS 4     /* values on the device that live elsewhere, at least */
 #define X_STAGES 3    /* and on their way between it and the drive */
 
 struct choice {
-    int look_ahead;     /* parameter slots on the device less one */
-    int grad_slots;     /* gradients on the device */
-    int state_slots;    /* sub-groups under way */
-    int n_kept;         /* blocks [n_layers - n_kept, n_layers) keep their activations */
-    int n_own;          /* units that have a device slot of their own, from unit 0 */
-    bool head_all;      /* all table tiles on the device at once: logits computed once */
-    int n_host_params;  /* units whose parameters the host budget takes, from unit 0 */
-    int n_host_states;  /* the same for optimizer state */
-    int n_host_grads;   /* blocks whose kept gradients it takes */
-    int n_host_pairs;   /* blocks whose state in RAM has two generations; n_layers + 1: all units */
-    int n_far_states;   /* units whose state the device takes, from unit 0 */
-    int n_device_grads; /* blocks whose sums of gradients are on the device, from the first */
-    bool host_tables;   /* the same for gradients of table, position and final norm */
+    int look_ahead;    /* parameter slots on the device less one */
+    int grad_slots;    /* gradients on the device */
+    int state_slots;   /* sub-groups under way */
+    int n_kept;        /* recomputing stages, from the last, that keep their activations instead */
+    int n_own;         /* units that have a device slot of their own, in walk's own_order */
+    bool whole;        /* the last sweep's units all on the device: its visits are one call */
+    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states; /* units whose optimizer state it takes */
+    int n_host_grads;  /* layers whose kept gradients it takes */
+    int n_host_pairs;  /* layers whose state in RAM has two generations; */
+    bool all_pairs;    /* and all other units with state in RAM */
+    int n_device_states; /* units whose state the device takes, from unit 0 */
+    int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
+    bool host_tables;    /* gradients of units that are no layers are in RAM */
 };
 
 /* What a search varies; what a plan starts from. */
 struct variant {
     bool micro_major;    /* where the order of micro-batches is free */
-    int host_grads_part; /* at first, the host budget takes one in so many blocks' gradients */
+    int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
 };
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
-    uint64_t d_slots, d_own, d_grad_slots, d_tokens, d_x, d_dx, d_kept, d_working, d_scratch,
-        d_head, d_logits, d_workspace, d_table_grads, d_squares;
-    uint64_t h_update, h_tokens, h_scalars, h_x, h_x_stages, h_param_stages, h_grad_stages, h_tiles,
-        h_transfer, h_background, h_squares;
+    uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
+        d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
+        d_squares;
+    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
+        h_grad_stages, h_tiles, h_transfer, h_background, h_squares;
 };
 
 struct trainer_sizes {
-    uint64_t slot, grad_slot, kept, scratch, head, logits, workspace, x;
+    uint64_t slot, grad_slot;       /* of the largest unit */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t transfer;              /* what loading and saving need on the host */
@@ -69,7 +71,7 @@ struct plan {
     enum zinf_tier x_tier;
     bool layer_major;
     int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
-    zinf_extent *x_extents;  /* [(n_layers + 1) n_x_micros], x_tier DRIVE */
+    zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
     struct zinf_home *homes; /* [n_units] */
     struct zinf_tiers *tiers;
     struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
@@ -81,19 +83,7 @@ struct plan {
     char *device_base, *host_base;
     uint64_t host_bytes;
 
-    /* pointers into the arenas */
-    int32_t *d_ids, *d_targets, *d_positions; /* [G][N], [G][N], [N] */
-    int32_t *h_ids, *h_targets, *h_positions;
-    float *d_losses, *h_losses;   /* [G][N] */
-    float *h_logits;              /* [tiles][tile_rows] */
-    double *norm_parts;           /* [n_groups] sums of squares */
-    struct zinf_block_kept *kept; /* [n_layers][n_x_micros]: kept ones; others point to working */
-    struct zinf_block_scratch scratch;
-    struct zinf_head *heads;          /* [n_x_micros]; logits are shared */
-    struct zinf_operand *tile_places; /* [n_tiles], head_all, as the next three */
-    const void **tile_weights;
-    float **tile_grads; /* an area of their own */
-    float **tile_sums;  /* the sums, where they are on the device */
+    double *norm_parts; /* [n_groups] sums of squares, in the host's arena */
 
     /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
      * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
@@ -123,8 +113,14 @@ int plan_print(const struct plan *p, FILE *out);
 
 /* Whether a unit's parameters are copied to the device before use. */
 bool unit_is_fetched(const struct plan *p, uint32_t unit);
-/* Device slots of their own, of the units before end; those that are not fetched need none. */
-uint64_t plan_own_bytes(const struct plan *p, uint32_t end);
+/* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */
+uint64_t plan_own_bytes(const struct plan *p, int n);
+bool unit_has_own(const struct plan *p, uint32_t unit);
+uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
+/* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
+uint64_t param_slots(const struct plan *p, const struct choice *c);
+uint64_t grad_slots(const struct plan *p, const struct choice *c);
+uint32_t x_slots(const struct plan *p);
 
 static inline char *device_at(const struct plan *p, uint64_t offset)
 {
@@ -136,19 +132,11 @@ static inline char *host_at(const struct plan *p, uint64_t offset)
     return p->host_base + offset;
 }
 
-static inline int x_slots(const struct plan *p)
+/* Whether a stage that recomputes keeps its activations instead. */
+static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 {
-    return X_SLOTS + (p->layer_major ? (int)p->setup->n_micro : 0);
-}
-
-static inline char *dx_at(const struct plan *p, int64_t micro)
-{
-    return device_at(p, p->at.d_dx + (uint64_t)micro * p->sizes.x);
-}
-
-static inline bool block_is_kept(const struct plan *p, uint32_t layer)
-{
-    return (int)(p->setup->n_layers - layer) <= p->choice.n_kept;
+    const struct walk *w = &p->setup->walk;
+    return w->stages[stage].ordinal + (uint32_t)p->choice.n_kept >= w->n_recompute;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */
@@ -167,7 +155,6 @@ static inline bool unit_speculates(const struct plan *p, uint32_t unit)
 }
 
 /* cost.c: op->seconds and op->cpu */
-int plan_rate(const struct plan *p, const struct zinf_op *op); /* its number */
 void plan_cost(const struct plan *p, struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);

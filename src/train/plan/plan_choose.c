@@ -23,13 +23,19 @@ static void grow(struct plan *p, struct choice *c, int *field, int most)
 
 static void choose_kept(struct plan *p, struct choice *c)
 {
-    int layers = (int)p->setup->n_layers;
+    int layers = (int)p->setup->walk.n_recompute;
     if (!has_backward(p->setup) || p->setup->recompute == RECOMPUTE_ALWAYS)
         return;
     if (p->setup->recompute == RECOMPUTE_NEVER)
         c->n_kept = layers; /* the ledger's check says so where this does not fit */
     else
         grow(p, c, &c->n_kept, layers);
+}
+
+/* Units that the forward needs before its first layer: tables. */
+static uint32_t first_layer(const struct walk *w)
+{
+    return w->n_layers ? w->layers[0] : w->graph->n_units;
 }
 
 /* What must be there, as small as the budgets ask for. */
@@ -60,10 +66,20 @@ static void choose_activations(struct plan *p, struct choice *c)
         p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
 }
 
+/* State in RAM of layers, then of all other units too. */
+static void choose_pairs(struct plan *p, struct choice *c, int layers)
+{
+    grow(p, c, &c->n_host_pairs, layers);
+    struct choice all = *c;
+    all.all_pairs = true;
+    if (c->n_host_pairs == layers && plan_fits(p, &all))
+        *c = all;
+}
+
 /* A given host budget is filled with what spares the drive most; what is left becomes depth. */
 static void choose_host(struct plan *p, struct choice *c)
 {
-    int layers = (int)p->setup->n_layers, units = (int)p->setup->n_units;
+    int layers = (int)p->setup->walk.n_layers, units = (int)p->setup->n_units;
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && p->setup->fills) {
         struct choice with_tables = *c;
         with_tables.host_tables = true;
@@ -79,7 +95,7 @@ static void choose_host(struct plan *p, struct choice *c)
     /* The tables' gradients are complete last, and the next forward wants their update first: what
      * that needs of the drive nothing can hide. */
     if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup) && c->host_tables)
-        grow(p, c, &c->n_host_states, (int)first_block(p->setup));
+        grow(p, c, &c->n_host_states, (int)first_layer(&p->setup->walk));
     if (p->setup->param_tier == ZINF_TIER_DRIVE)
         grow(p, c, &c->n_host_params, units);
     if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup))
@@ -88,7 +104,7 @@ static void choose_host(struct plan *p, struct choice *c)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
         !p->setup->direct) /* else who computes is who updates */
-        grow(p, c, &c->n_host_pairs, layers + 1);
+        choose_pairs(p, c, layers);
     if (plan_uses_tiles(p)) {
         plan_set_places(p, c);
         int groups = plan_n_tile_groups(p);
@@ -98,21 +114,21 @@ static void choose_host(struct plan *p, struct choice *c)
 
 static void choose_device(struct plan *p, struct choice *c)
 {
-    int tiles = zinf_model_n_tiles(p->setup->model);
-    bool fetches = plan_fetches(p, 0);
+    const struct walk *w = &p->setup->walk;
+    bool fetches = plan_fetches_beyond(p, 0);
     if (p->variant.device_states)
-        grow(p, c, &c->n_far_states, (int)p->setup->n_units * p->variant.device_states / 4);
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units * p->variant.device_states / 4);
     if (p->variant.device_grads && !p->layer_major)
-        grow(p, c, &c->n_device_grads, (int)p->setup->n_layers * p->variant.device_grads / 4);
+        grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
     if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
         grow(p, c, &c->grad_slots, 3);
     choose_kept(p, c);
-    struct choice with_head = *c;
-    with_head.head_all = true;
-    if (fetches)
-        with_head.n_own = tiles;
-    if (has_backward(p->setup) && plan_fits(p, &with_head))
-        *c = with_head;
+    struct choice whole = *c;
+    whole.whole = w->whole != WALK_NONE;
+    if (fetches && whole.whole)
+        whole.n_own = (int)w->graph->stages[w->whole].sweep.n;
+    if (has_backward(p->setup) && whole.whole && plan_fits(p, &whole))
+        *c = whole;
     if (fetches)
         grow(p, c, &c->n_own, (int)p->setup->n_units);
     if (p->setup->grad_tier == ZINF_TIER_DRIVE)
@@ -120,7 +136,7 @@ static void choose_device(struct plan *p, struct choice *c)
     if (fetches && p->setup->config->look_ahead < 0)
         grow(p, c, &c->look_ahead, 4);
     if (setup_shares_updates(p->setup))
-        grow(p, c, &c->n_far_states, (int)p->setup->n_units);
+        grow(p, c, &c->n_device_states, (int)p->setup->n_units);
 }
 
 void plan_choose(struct plan *p)

@@ -1,41 +1,66 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
-static void add(struct plan_lines *l, enum zinf_memory_tier tier, const char *name,
-                const char *hint, uint64_t bytes, uint64_t *offset)
+#include <stdlib.h>
+
+int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
+              uint64_t bytes, uint64_t *offset)
 {
+    if (l->n == l->capacity) {
+        int capacity = l->capacity ? 2 * l->capacity : 32;
+        struct plan_line *moved = realloc(l->line, (size_t)capacity * sizeof *moved);
+        if (!moved)
+            return zinf_fail(-ENOMEM, "no memory for the lines of a plan");
+        l->line = moved;
+        l->capacity = capacity;
+    }
     l->line[l->n++] = (struct plan_line){tier, name, hint, bytes, offset};
+    return 0;
+}
+
+/* Activations that the last n recomputing stages keep, of one micro-batch. */
+static uint64_t kept_bytes(const struct walk *w, int n)
+{
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].ordinal != WALK_NONE &&
+            w->stages[s].ordinal + (uint32_t)n >= w->n_recompute)
+            bytes += w->stages[s].kept;
+    return bytes;
 }
 
 /* Sums on the device take the first micro-batch's gradients themselves. */
-static uint64_t tile_grad_bytes(const struct plan *p)
+static uint64_t whole_grad_bytes(const struct plan *p)
 {
+    const struct walk *w = &p->setup->walk;
+    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
     uint64_t elems = 0;
     if (p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
         return 0;
-    for (int u = 0; u < zinf_model_n_tiles(p->setup->model); u++)
-        elems += p->setup->layout.units[u].padded_elems;
+    for (uint32_t i = 0; i < sweep->n; i++)
+        elems += p->setup->layout.units[sweep->at[i]].padded_elems;
     return elems * sizeof(float);
 }
 
-static void device_params(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int param_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
-    struct places *at = &p->at;
-    uint64_t n_slots = plan_fetches(p, (uint32_t)c->n_own) ? (uint64_t)c->look_ahead + 1 : 0;
-    if (!plan_fetches(p, 0))
-        return;
-    add(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead", n_slots * p->sizes.slot,
-        &at->d_slots);
-    add(l, ZINF_MEMORY_DEVICE, "units with a slot of their own", "zinf.device_memory",
-        plan_own_bytes(p, (uint32_t)c->n_own), &at->d_own);
+    uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
+    if (!plan_fetches_beyond(p, 0))
+        return 0;
+    int code = plan_line(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead",
+                         n_slots * p->sizes.slot, &p->at.d_slots);
+    return code ? code
+                : plan_line(l, ZINF_MEMORY_DEVICE, "units with a slot of their own",
+                            "zinf.device_memory", plan_own_bytes(p, c->n_own), &p->at.d_own);
 }
 
-static uint64_t n_block_inputs(const struct plan *p)
+static uint64_t activation_bytes(const struct plan *p)
 {
+    const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
-        return 2;
-    return p->x_tier == ZINF_TIER_DEVICE ? (p->setup->n_layers + 1) * (uint64_t)p->n_x_micros
-                                         : (uint64_t)x_slots(p);
+        return w->n_slots * w->slot_bytes;
+    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+                                         : x_slots(p) * w->leaving_bytes;
 }
 
 static uint64_t squares_bytes(const struct plan *p)
@@ -43,123 +68,166 @@ static uint64_t squares_bytes(const struct plan *p)
     return first_square(p, p->setup->n_units) * sizeof(double);
 }
 
-static void device_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+/* A line that is left out where it takes no bytes. */
+struct want {
+    const char *name, *hint;
+    uint64_t bytes;
+    uint64_t *offset;
+};
+
+static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const struct want *wants,
+                      size_t n)
+{
+    int code = 0;
+    for (size_t i = 0; !code && i < n; i++)
+        if (wants[i].bytes)
+            code =
+                plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
+    return code;
+}
+
+static int forward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
-    const struct trainer_sizes *s = &p->sizes;
-    uint64_t n = p->setup->rows, micros = (uint64_t)p->setup->n_micro,
-             at_once = (uint64_t)p->n_x_micros;
-    int tiles = zinf_model_n_tiles(p->setup->model);
-    device_params(p, c, l);
-    add(l, ZINF_MEMORY_DEVICE, "tokens, targets, losses", "gradient_accumulation_steps",
-        (3 * micros + 1) * n * 4, &at->d_tokens);
-    add(l, ZINF_MEMORY_DEVICE, "block inputs (checkpoints)", "zinf.activation_device",
-        n_block_inputs(p) * s->x, &at->d_x);
-    add(l, ZINF_MEMORY_DEVICE, "activations kept for backward", "zinf.activation_checkpointing",
-        (uint64_t)c->n_kept * at_once * s->kept, &at->d_kept);
-    add(l, ZINF_MEMORY_DEVICE, "activations of the working block", "train_micro_batch_size_per_gpu",
-        s->kept, &at->d_working);
-    add(l, ZINF_MEMORY_DEVICE, "scratch of a block", "train_micro_batch_size_per_gpu", s->scratch,
-        &at->d_scratch);
-    add(l, ZINF_MEMORY_DEVICE, "head: norms and statistics", "--seq-len", at_once * s->head,
-        &at->d_head);
-    add(l, ZINF_MEMORY_DEVICE, "head: chunk of logits", "--seq-len",
-        (c->head_all ? (uint64_t)tiles : 1) * s->logits, &at->d_logits);
-    add(l, ZINF_MEMORY_DEVICE, "workspace of the kernels", "--threads", s->workspace,
-        &at->d_workspace);
-    if (!has_backward(p->setup))
-        return;
-    if (plan_norms_there(p))
-        add(l, ZINF_MEMORY_DEVICE, "parts of the gradient norm", NULL, squares_bytes(p),
-            &at->d_squares);
-    add(l, ZINF_MEMORY_DEVICE, "gradients of the activations", "train_micro_batch_size_per_gpu",
-        micros * s->x, &at->d_dx);
-    add(l, ZINF_MEMORY_DEVICE, "gradient slots", NULL, (uint64_t)c->grad_slots * s->grad_slot,
-        &at->d_grad_slots);
-    if (c->head_all)
-        add(l, ZINF_MEMORY_DEVICE, "gradients of all table tiles", "zinf.device_memory",
-            tile_grad_bytes(p), &at->d_table_grads);
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro;
+    bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
+    const struct want wants[] = {
+        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
+         &at->d_inputs},
+        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
+        {"activations between stages", "zinf.activation_device", activation_bytes(p), &at->d_x},
+        {"activations of the working stage", "train_micro_batch_size_per_gpu",
+         backward ? w->working : w->working_of_any, &at->d_working},
+        {"scratch of a stage", "train_micro_batch_size_per_gpu",
+         whole ? w->scratch_whole : w->scratch, &at->d_scratch},
+        {"one row of logits", NULL, (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
+        {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
+    };
+    return want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants);
+}
+
+static int backward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+{
+    struct places *at = &p->at;
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->n_x_micros;
+    const struct want wants[] = {
+        {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
+        {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
+         &at->d_kept_always},
+        {"activations kept for backward", "zinf.activation_checkpointing",
+         at_once * kept_bytes(w, c->n_kept), &at->d_kept},
+        {"gradients of the activations", "train_micro_batch_size_per_gpu",
+         micros * w->end_bytes + at_once * w->turn_bytes, &at->d_gradients},
+        {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
+        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
+         &at->d_squares},
+        {"gradients of a whole sweep", "zinf.device_memory", c->whole ? whole_grad_bytes(p) : 0,
+         &at->d_whole_grads},
+    };
+    return has_backward(p->setup)
+               ? want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants)
+               : 0;
 }
 
 /* Staging comes last and is contiguous: loading and saving use it as one region. */
-static void host_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int staging_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
-    uint64_t staged = 0, tiles = (uint64_t)zinf_model_n_tiles(p->setup->model);
-    uint64_t inputs = (p->setup->n_layers + 1) * (uint64_t)p->n_x_micros;
-    add(l, ZINF_MEMORY_HOST, "tokens, targets, losses", "gradient_accumulation_steps",
-        (3 * (uint64_t)p->setup->n_micro + 1) * p->setup->rows * 4, &at->h_tokens);
-    add(l, ZINF_MEMORY_HOST, "norms and logits", NULL,
-        p->setup->layout.n_groups * sizeof(double) +
-            tiles * (uint64_t)p->setup->spec->tile_rows * 4,
-        &at->h_scalars);
-    if (p->setup->update_bytes)
-        add(l, ZINF_MEMORY_HOST, "workspace of the optimizer", "optimizer.type",
-            p->setup->update_bytes, &at->h_update);
-    if (has_backward(p->setup) && p->x_tier == ZINF_TIER_HOST)
-        add(l, ZINF_MEMORY_HOST, "block inputs (checkpoints)", "zinf.activation_device",
-            inputs * s->x, &at->h_x);
-    if (plan_norms_there(p))
-        add(l, ZINF_MEMORY_HOST, "parts of the gradient norm", NULL, squares_bytes(p),
-            &at->h_squares);
-    if (has_backward(p->setup) && p->setup->config->async_save)
-        add(l, ZINF_MEMORY_HOST, "saving in the background", "zinf.async_save", s->transfer,
-            &at->h_background);
-    /* An empty line marks where staging begins. */
-    add(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &at->h_transfer);
-    int first = l->n;
-    if (has_backward(p->setup) && p->x_tier == ZINF_TIER_DRIVE && !p->setup->direct)
-        add(l, ZINF_MEMORY_HOST, "block inputs on their way", "zinf.activation_device",
-            X_STAGES * s->x, &at->h_x_stages);
-    if (plan_has_param(p, ZINF_TIER_DRIVE) && !p->setup->direct)
-        add(l, ZINF_MEMORY_HOST, "parameter staging", "zinf.look_ahead",
-            ((uint64_t)c->look_ahead + 1) * s->slot, &at->h_param_stages);
-    if (plan_stages_grads(p))
-        add(l, ZINF_MEMORY_HOST, "gradient staging", NULL, GRAD_STAGES * s->grad_slot,
-            &at->h_grad_stages);
+    bool direct = p->setup->direct, backward = has_backward(p->setup);
+    bool params = plan_has_param(p, ZINF_TIER_DRIVE) && !direct;
     s->tile = s->tile_grad +
               (plan_tiles_have_grads(p) ? p->setup->layout.max_group_elems * sizeof(float) : 0);
-    if (plan_uses_tiles(p))
-        add(l, ZINF_MEMORY_HOST, "sub-groups under way", "zero_optimization.sub_group_size",
-            (uint64_t)c->state_slots * s->tile, &at->h_tiles);
-    for (int i = first; i < l->n; i++)
-        staged += zinf_align_up(l->line[i].bytes, ZINF_MEMORY_ALIGN);
-    if (s->transfer > staged)
-        add(l, ZINF_MEMORY_HOST, "loading and saving (beyond staging)", NULL, s->transfer - staged,
-            NULL);
+    const struct want wants[] = {
+        {"activations on their way", "zinf.activation_device",
+         backward && p->x_tier == ZINF_TIER_DRIVE && !direct
+             ? X_STAGES * p->setup->walk.leaving_bytes
+             : 0,
+         &at->h_x_stages},
+        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
+         &at->h_param_stages},
+        {"gradient staging", NULL, plan_stages_grads(p) ? GRAD_STAGES * s->grad_slot : 0,
+         &at->h_grad_stages},
+        {"sub-groups under way", "zero_optimization.sub_group_size",
+         plan_uses_tiles(p) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
+    };
+    uint64_t staged = 0;
+    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++)
+        staged += zinf_align_up(wants[i].bytes, ZINF_MEMORY_ALIGN);
+    int code = want_lines(l, ZINF_MEMORY_HOST, wants, sizeof wants / sizeof *wants);
+    if (!code && s->transfer > staged)
+        code = plan_line(l, ZINF_MEMORY_HOST, "loading and saving (beyond staging)", NULL,
+                         s->transfer - staged, NULL);
+    return code;
 }
 
-static void drive_lines(struct plan *p, struct plan_lines *l)
+static int host_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
-    if (has_backward(p->setup) && p->x_tier == ZINF_TIER_DRIVE)
-        add(l, ZINF_MEMORY_DRIVE, "block inputs (checkpoints)", "zinf.activation_device",
-            (p->setup->n_layers + 1) * (uint64_t)p->n_x_micros * p->sizes.x, NULL);
+    struct places *at = &p->at;
+    const struct walk *w = &p->setup->walk;
+    uint64_t micros = (uint64_t)p->setup->n_micro;
+    uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
+    bool backward = has_backward(p->setup);
+    const struct want wants[] = {
+        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
+         &at->h_inputs},
+        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
+        {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
+        {"logits", NULL, visits * (uint64_t)w->graph->row_cols * sizeof(float), &at->h_row},
+        {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
+        {"activations between stages", "zinf.activation_device",
+         backward && p->x_tier == ZINF_TIER_HOST ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+                                                 : 0,
+         &at->h_x},
+        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
+         &at->h_squares},
+        {"saving in the background", "zinf.async_save",
+         backward && p->setup->config->async_save ? p->sizes.transfer : 0, &at->h_background},
+    };
+    int code = want_lines(l, ZINF_MEMORY_HOST, wants, sizeof wants / sizeof *wants);
+    if (!code) /* an empty line marks where staging begins */
+        code = plan_line(l, ZINF_MEMORY_HOST, "staging", NULL, 0, &at->h_transfer);
+    return code ? code : staging_lines(p, c, l);
 }
 
-void plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int drive_lines(struct plan *p, struct plan_lines *l)
+{
+    if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
+        return 0;
+    return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
+                     (uint64_t)p->n_x_micros * p->setup->walk.all_leaving_bytes, NULL);
+}
+
+int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
     l->n = 0;
     plan_set_places(p, c);
-    device_lines(p, c, l);
-    host_lines(p, c, l);
-    drive_lines(p, l);
+    int code = param_lines(p, c, l);
+    if (!code)
+        code = forward_lines(p, c, l);
+    if (!code)
+        code = backward_lines(p, c, l);
+    if (!code)
+        code = host_lines(p, c, l);
+    return code ? code : drive_lines(p, l);
 }
 
 bool plan_fits(struct plan *p, const struct choice *c)
 {
-    struct plan_lines l;
+    struct plan_lines l = {0};
     uint64_t placed[ZINF_MEMORY_TIERS] = {0};
-    plan_collect(p, c, &l);
+    bool fits = !plan_collect(p, c, &l);
     plan_place_bytes(p, placed);
-    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
+    for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
         uint64_t total =
             placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         for (int i = 0; i < l.n; i++)
             if ((int)l.line[i].tier == tier)
                 total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
-        if (total > p->setup->budget[tier])
-            return false;
+        fits = total <= p->setup->budget[tier];
     }
-    return true;
+    free(l.line);
+    return fits;
 }

@@ -12,26 +12,59 @@ bool unit_is_fetched(const struct plan *p, uint32_t unit)
     return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !p->setup->direct);
 }
 
-uint64_t plan_own_bytes(const struct plan *p, uint32_t end)
+/* Bytes of the first n of the units in the order in which they get slots of their own. */
+uint64_t plan_own_bytes(const struct plan *p, int n)
 {
     uint64_t elems = 0;
-    for (uint32_t u = 0; u < end; u++)
-        if (unit_is_fetched(p, u))
-            elems += p->setup->layout.units[u].padded_elems;
+    for (int i = 0; i < n; i++) {
+        uint32_t unit = p->setup->walk.by_own_order[i];
+        if (unit_is_fetched(p, unit))
+            elems += p->setup->layout.units[unit].padded_elems;
+    }
     return elems * zinf_dtype_bytes(p->setup->dtype);
+}
+
+bool unit_has_own(const struct plan *p, uint32_t unit)
+{
+    return p->setup->walk.units[unit].own_order < (uint32_t)p->choice.n_own;
+}
+
+uint64_t unit_own_offset(const struct plan *p, uint32_t unit)
+{
+    return plan_own_bytes(p, (int)p->setup->walk.units[unit].own_order);
+}
+
+/* Slots of parameters: at least what one stage has at hand. */
+uint64_t param_slots(const struct plan *p, const struct choice *c)
+{
+    uint64_t slots = (uint64_t)c->look_ahead + 1, least = p->setup->walk.most_units;
+    return slots > least ? slots : least;
+}
+
+/* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
+ * is added next. */
+uint64_t grad_slots(const struct plan *p, const struct choice *c)
+{
+    uint64_t units = p->setup->walk.most_units, least = p->layer_major ? 2 * units : units;
+    return (uint64_t)c->grad_slots > least ? (uint64_t)c->grad_slots : least;
+}
+
+/* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
+ * layer by layer, those of every micro-batch. */
+uint32_t x_slots(const struct plan *p)
+{
+    uint32_t leaving = p->setup->walk.most_leaving;
+    uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
+    uint32_t others = leaving > 1 ? leaving - 1 : 1;
+    return slots + (p->layer_major ? others * (uint32_t)p->setup->n_micro : 0);
 }
 
 /* Bytes of things whose size does not depend on the choice. */
 void plan_measure(struct plan *p)
 {
     struct trainer_sizes *s = &p->sizes;
-    struct zinf_block_kept kept;
-    struct zinf_block_scratch scratch;
-    struct zinf_head head;
     const struct zinf_layout *layout = &p->setup->layout;
-    uint64_t width = zinf_dtype_bytes(p->setup->dtype), a = ZINF_MEMORY_ALIGN;
-    bool backward = has_backward(p->setup);
-    uint64_t state = 0;
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0;
     for (uint32_t g = 0; g < layout->n_groups; g++) {
         uint64_t bytes =
             p->setup->state_bytes[g] + durable_copy_bytes(p->setup, layout->groups[g].n);
@@ -39,30 +72,23 @@ void plan_measure(struct plan *p)
     }
     s->slot = layout->max_unit_elems * width;
     s->grad_slot = layout->max_unit_elems * sizeof(float);
-    s->x = zinf_align_up(p->setup->rows * (uint64_t)p->setup->spec->hidden * width, a);
-    s->kept = zinf_align_up(zinf_block_kept_layout(&p->setup->compute, NULL, &kept), a);
-    s->scratch = zinf_block_scratch_layout(&p->setup->compute, NULL, &scratch, backward);
-    s->head = zinf_align_up(zinf_head_layout(&p->setup->compute, NULL, &head, 0, backward), a);
-    s->logits = (uint64_t)(p->setup->head_rows * p->setup->spec->tile_rows) * sizeof(float);
-    s->workspace =
-        zinf_model_workspace(&p->setup->compute, p->setup->model, p->setup->head_rows, backward);
-    s->tile_state = zinf_align_up(layout->max_group_elems * width, a);
+    s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
     s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
 }
 
-static bool is_block(const struct plan *p, uint32_t unit)
+static bool is_layer(const struct plan *p, uint32_t unit)
 {
-    return unit >= first_block(p->setup) && unit < first_block(p->setup) + p->setup->n_layers;
+    return p->setup->walk.units[unit].layer != WALK_NONE;
 }
 
-/* Whether a block is one of n that wait for the next forward. That leaves late blocks more time;
+/* Whether a layer is one of n that wait for the next forward. That leaves late layers more time;
  * but were they simply the last ones, backward would have nothing to update while it goes through
  * them. So they are spread over the last (n_layers + n) / 2. */
 static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
-    uint32_t span = (p->setup->n_layers + n) / 2,
-             from_end = first_block(p->setup) + p->setup->n_layers - unit;
+    const struct walk *w = &p->setup->walk;
+    uint32_t span = (w->n_layers + n) / 2, from_end = w->n_layers - w->units[unit].layer;
     return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
 }
 
@@ -71,29 +97,27 @@ static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choi
     uint32_t n = (uint32_t)c->n_host_pairs;
     if (p->homes[unit].state != ZINF_TIER_HOST)
         return false;
-    return is_block(p, unit)
-               ? n > p->setup->n_layers || !is_to_wait(p, unit, p->setup->n_layers - n)
-               : n > p->setup->n_layers;
+    return is_layer(p, unit) ? !is_to_wait(p, unit, p->setup->walk.n_layers - n) : c->all_pairs;
 }
 
 /* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
  * and the next forward needs these first: there the device, which has them at hand, spares most
- * waiting. The table's tiles stay together; where they are more than the ratio leaves, blocks go
+ * waiting. The tiles of a sweep stay together; where they are more than the ratio leaves, layers go
  * without. A device that the CPU cannot read has the parameters too, which take little beside the
  * state. */
 static void place_device_states(struct plan *p, const struct choice *c)
 {
-    uint32_t tiles = (uint32_t)zinf_model_n_tiles(p->setup->model), next;
+    uint32_t next;
     double ratio = p->setup->config->offload_optimizer.ratio;
     double room = (1 - ratio) * (double)p->setup->layout.total_elems;
     for (uint32_t first = 0; first < p->setup->n_units; first = next) {
         double elems = 0;
-        next = first ? first + 1 : tiles;
+        next = p->setup->walk.units[first].sweep_end;
         for (uint32_t u = first; u < next; u++)
             elems += (double)p->setup->layout.units[u].slice_elems;
         bool shared = ratio < 1 && elems / 2 <= room;
         room -= shared ? elems : 0;
-        for (uint32_t u = first; u < next && (shared || (int)first < c->n_far_states); u++) {
+        for (uint32_t u = first; u < next && (shared || (int)first < c->n_device_states); u++) {
             struct zinf_home *home = &p->homes[u];
             home->state = home->grad = ZINF_TIER_DEVICE;
         }
@@ -106,7 +130,9 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
     const struct zinf_home *home = &p->homes[unit];
     bool pair = home->state == ZINF_TIER_DRIVE || has_host_pair(p, unit, c);
     bool possible = home->param != ZINF_TIER_DEVICE || p->setup->durable;
-    return trains(p->setup) && pair && possible ? p->setup->generations : 1;
+    return unit_trains(p->setup, unit) && trains(p->setup) && pair && possible
+               ? p->setup->generations
+               : 1;
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
@@ -115,18 +141,19 @@ void plan_set_places(struct plan *p, const struct choice *c)
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         struct zinf_home *home = &p->homes[u];
         bool grad_in_host =
-            is_block(p, u) ? is_to_wait(p, u, (uint32_t)c->n_host_grads) : c->host_tables;
-        *home = (struct zinf_home){.param = p->setup->param_tier,
-                                   .state = p->setup->state_tier,
-                                   .grad = p->setup->grad_tier,
-                                   .keeps_grad = has_backward(p->setup)};
+            is_layer(p, u) ? is_to_wait(p, u, (uint32_t)c->n_host_grads) : c->host_tables;
+        *home =
+            (struct zinf_home){.param = p->setup->param_tier,
+                               .state = p->setup->state_tier,
+                               .grad = p->setup->grad_tier,
+                               .keeps_grad = has_backward(p->setup) && unit_trains(p->setup, u)};
         if (home->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
             home->param = ZINF_TIER_HOST;
         if (home->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
             home->state = ZINF_TIER_HOST;
         if (home->grad == ZINF_TIER_DRIVE && grad_in_host)
             home->grad = ZINF_TIER_HOST;
-        if (is_block(p, u) && u - first_block(p->setup) < (uint32_t)c->n_device_grads)
+        if (is_layer(p, u) && p->setup->walk.units[u].layer < (uint32_t)c->n_device_grads)
             home->grad = ZINF_TIER_DEVICE;
     }
     if (trains(p->setup))
@@ -197,10 +224,11 @@ bool plan_tiles_have_grads(const struct plan *p)
     return plan_has_grad(p, ZINF_TIER_DRIVE) || any_grad_is_far(p);
 }
 
-bool plan_fetches(const struct plan *p, uint32_t from)
+/* Whether any unit is copied to the device before use, of those without the first n own slots. */
+bool plan_fetches_beyond(const struct plan *p, int n)
 {
-    for (uint32_t u = from; u < p->setup->n_units; u++)
-        if (unit_is_fetched(p, u))
+    for (uint32_t i = (uint32_t)n; i < p->setup->n_units; i++)
+        if (unit_is_fetched(p, p->setup->walk.by_own_order[i]))
             return true;
     return false;
 }
@@ -215,8 +243,8 @@ bool plan_stages_grads(const struct plan *p)
         return plan_has_grad(p, ZINF_TIER_HOST) || plan_tiles_have_grads(p);
     bool several = p->setup->n_micro > 1 && !p->layer_major;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].grad == ZINF_TIER_DRIVE &&
-            (several || (int)u < zinf_model_n_tiles(p->setup->model)))
+        if (p->homes[u].grad == ZINF_TIER_DRIVE && p->homes[u].keeps_grad &&
+            (several || p->setup->walk.units[u].uses > 1))
             return true;
     return false;
 }
@@ -224,6 +252,8 @@ bool plan_stages_grads(const struct plan *p)
 static bool unit_uses_tiles(const struct plan *p, uint32_t unit)
 {
     const struct zinf_home *home = &p->homes[unit];
+    if (!unit_trains(p->setup, unit))
+        return false;
     return home->param == ZINF_TIER_DRIVE || home->state == ZINF_TIER_DRIVE ||
            home->grad == ZINF_TIER_DRIVE || grad_is_far(p, unit) ||
            (home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&

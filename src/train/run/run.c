@@ -53,8 +53,9 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
             code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq, targets + i * seq);
         double sum;
         uint64_t count;
+        struct zinf_batch given = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
         if (!code)
-            code = zinf_trainer_loss(trainer, ids, targets, n, &sum, &count);
+            code = zinf_trainer_loss(trainer, &given, n, &sum, &count);
         if (!code) {
             total += sum;
             *tokens += count;
@@ -112,10 +113,12 @@ static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
+    struct zinf_batch batch = {
+        {[ZINF_INPUT_IDS] = run->inputs, [ZINF_INPUT_TARGETS] = run->targets}};
     int code = next_batch(run);
     run_end_saving(run, false);
     if (!code)
-        code = zinf_trainer_step(run->trainer, run->inputs, run->targets, &result);
+        code = zinf_trainer_step(run->trainer, &batch, &result);
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))

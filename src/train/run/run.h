@@ -1,4 +1,9 @@
-/* run: what the training loop and its checkpoints share. Inside this folder only. */
+/*
+ * run: a whole training, from options to a saved model: steps over the windows of a data set,
+ * evaluation, log, checkpoints, and going on after one or after the last step that outlived its
+ * process. A run owns its trainer, its log and its lock of the output folder, and works in its
+ * caller's thread. What its files share; inside this folder only.
+ */
 #ifndef ZINF_TRAIN_RUN_H
 #define ZINF_TRAIN_RUN_H
 

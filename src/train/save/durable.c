@@ -30,25 +30,29 @@ int durable_open_store(struct zinf_trainer *t, struct zinf_store_options *option
     return zinf_store_create(&t->setup.store, options);
 }
 
+/* Which tensors a unit is made of, and where they are in it. */
+static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
+{
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor *t = &unit->tensors[i];
+        const uint64_t numbers[] = {sum, t->rows, t->cols, t->offset, t->decay};
+        sum = XXH3_64bits(numbers, sizeof numbers);
+        for (uint32_t k = 0; k < t->n_pieces; k++)
+            sum = XXH3_64bits_withSeed(t->pieces[k].name, strlen(t->pieces[k].name), sum);
+    }
+    return sum;
+}
+
 /* What tells bytes of one meaning from the same bytes with another. */
 static uint64_t layout_number(const struct zinf_trainer *t)
 {
     const struct zinf_layout *l = &t->setup.layout;
-    const struct zinf_model_spec *s = t->setup.spec;
-    const uint64_t kinds[] = {t->setup.dtype,
-                              t->setup.form,
-                              t->setup.hyper.kind,
-                              t->setup.moments,
-                              l->rank,
-                              l->world,
-                              XXH3_64bits(s->family, strlen(s->family)),
-                              (uint64_t)s->hidden,
-                              (uint64_t)s->n_heads,
-                              (uint64_t)s->ffn,
-                              (uint64_t)s->vocab,
-                              (uint64_t)s->context,
-                              s->tied_head};
-    uint64_t sum = XXH3_64bits(kinds, sizeof kinds);
+    const char *family = zinf_model_facts(t->setup.model)->family;
+    const uint64_t kinds[] = {t->setup.dtype,   t->setup.form, t->setup.hyper.kind,
+                              t->setup.moments, l->rank,       l->world};
+    uint64_t sum = XXH3_64bits_withSeed(family, strlen(family), XXH3_64bits(kinds, sizeof kinds));
+    for (uint32_t u = 0; u < l->n_units; u++)
+        sum = unit_number(&t->setup.graph->units[u], sum);
     for (uint32_t g = 0; g < l->n_groups; g++) {
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
@@ -133,7 +137,7 @@ int durable_record(struct zinf_trainer *t)
     int generation;
     int code = zinf_steps_begin(d->steps, &generation);
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
-        if (*zinf_tiers_live(t->plan.tiers, u) != generation)
+        if (unit_trains(&t->setup, u) && *zinf_tiers_live(t->plan.tiers, u) != generation)
             code = zinf_fail(-EINVAL, "step %llu cannot be committed: unit %u is in generation %d",
                              (unsigned long long)t->step, u, !generation);
     if (!code)

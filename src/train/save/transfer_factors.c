@@ -12,10 +12,10 @@ struct vector {
     uint64_t offset, n; /* n 0: there is none */
 };
 
-static struct vector vector_of(const struct zinf_unit_spec *unit, int tensor, int which)
+static struct vector vector_of(const struct zinf_unit *unit, uint32_t tensor, int which)
 {
     struct factors f = unit_factors(unit, tensor);
-    bool of_rows = (which == 1) != unit->tensors[tensor].transposed;
+    bool of_rows = (which == 1) != unit->tensors[tensor].pieces[0].transposed;
     if (f.rows == 1)
         return (struct vector){f.col_offset, which == 1 ? f.cols : 0};
     return of_rows ? (struct vector){f.row_offset, f.rows} : (struct vector){f.col_offset, f.cols};
@@ -41,10 +41,10 @@ static int read_moments(struct zinf_trainer *t, const struct moments *m, float *
                               m->offset, memory, m->bytes);
 }
 
-static void name_of(const struct zinf_trainer *t, const struct zinf_unit_spec *unit, int tensor,
+static void name_of(const struct zinf_trainer *t, const struct zinf_unit *unit, uint32_t tensor,
                     char name[128])
 {
-    snprintf(name, 128, "%s%s", t->prefix, unit->tensors[tensor].name);
+    snprintf(name, 128, "%s%s", t->prefix, unit->tensors[tensor].pieces[0].name);
 }
 
 int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensors_writer *writer)
@@ -53,8 +53,8 @@ int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensor
     char name[128];
     int code = 0;
     for (uint32_t u = 0; u < t->setup.n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
-        for (int i = 0; !code && i < unit->n_tensors; i++) {
+        const struct zinf_unit *unit = &t->setup.graph->units[u];
+        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
             struct vector v = vector_of(unit, i, which);
             name_of(t, unit, i, name);
             if (v.n)
@@ -65,10 +65,10 @@ int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensor
     if (!code)
         code = zinf_tensors_writer_begin(writer);
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
+        const struct zinf_unit *unit = &t->setup.graph->units[u];
         struct moments m = moments_of(t, u);
         code = read_moments(t, &m, r.unit);
-        for (int i = 0; !code && i < unit->n_tensors; i++) {
+        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
             struct vector v = vector_of(unit, i, which);
             code = zinf_tensors_writer_append(writer, r.unit + v.offset, v.n * sizeof(float));
         }
@@ -94,10 +94,10 @@ int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_te
     char name[128];
     int code = 0;
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)u);
+        const struct zinf_unit *unit = &t->setup.graph->units[u];
         struct moments m = moments_of(t, u);
         code = read_moments(t, &m, r.unit);
-        for (int i = 0; !code && i < unit->n_tensors; i++) {
+        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
             struct vector v = vector_of(unit, i, which);
             name_of(t, unit, i, name);
             if (v.n)

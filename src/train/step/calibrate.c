@@ -25,27 +25,31 @@ void trainer_measure_begin(struct zinf_trainer *t)
 void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
-    int rate = plan_rate(&t->plan, op);
-    t->measured_seconds[rate] += seconds;
-    t->measured_work[rate] += op->flops > 0 ? op->flops : (double)op->bytes;
+    t->measured_seconds[op->kind] += seconds;
+    t->measured_work[op->kind] += op->flops > 0 ? op->flops : (double)op->bytes;
 }
 
-/* Kinds of head operations stand in for each other: which of them a plan has is its choice. */
-static void fill_head(struct zinf_rates *rates, const double *work)
+/* Passes of a sort of stage that can run whole stand in for each other: which of them a plan has is
+ * its choice. */
+static void fill_whole(const struct walk *w, struct zinf_rates *rates, const double *work)
 {
-    static const int kinds[] = {OP_HEAD_TILE, OP_HEAD_TILE_BACKWARD, OP_HEAD_ALL};
+    static const enum zinf_pass passes[] = {ZINF_PASS_FORWARD, ZINF_PASS_BACKWARD, ZINF_PASS_WHOLE};
+    if (w->whole == WALK_NONE)
+        return;
+    uint32_t sort = w->stages[w->whole].kind;
     for (int i = 0; i < 3; i++)
-        for (int k = 0; !(work[kinds[i]] > 0) && k < 3; k++)
-            if (work[kinds[k]] > 0)
-                rates->seconds[kinds[i]] = rates->seconds[kinds[k]];
+        for (int k = 0; !(work[stage_kind(sort, passes[i])] > 0) && k < 3; k++)
+            if (work[stage_kind(sort, passes[k])] > 0)
+                rates->seconds[stage_kind(sort, passes[i])] =
+                    rates->seconds[stage_kind(sort, passes[k])];
 }
 
 void trainer_measure_end(struct zinf_trainer *t)
 {
-    for (int kind = 0; kind < RATES; kind++)
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++)
         if (t->measured_work[kind] > LEAST_WORK)
             t->plan.rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
-    fill_head(&t->plan.rates, t->measured_work);
+    fill_whole(&t->setup.walk, &t->plan.rates, t->measured_work);
 }
 
 /* The share of its own speed that a drive lane had while the other was busy too. */
@@ -65,31 +69,31 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
                                   times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
 }
 
-static int simulate(struct zinf_trainer *t, double seconds[RATES])
+static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS])
 {
     struct zinf_prediction p;
     uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
     double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
-    memset(seconds, 0, RATES * sizeof *seconds);
+    memset(seconds, 0, ZINF_RATE_KINDS * sizeof *seconds);
     if (!op_seconds)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
     int code = plan_predict(&t->plan, t->ran, t->n_ran, op_seconds, &p);
     for (int i = 0; !code && i < t->n_ran; i++) {
         for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
-            seconds[plan_rate(&t->plan, &t->ran[i]->ops[k])] += of_program[k];
+            seconds[t->ran[i]->ops[k].kind] += of_program[k];
         of_program += t->ran[i]->n_ops;
     }
     free(op_seconds);
     return code;
 }
 
-static void correct_rates(struct zinf_trainer *t, const double simulated[RATES],
+static void correct_rates(struct zinf_trainer *t, const double simulated[ZINF_RATE_KINDS],
                           const struct zinf_lane_times *times)
 {
     double weight = t->n_calibrated < 2 ? 1.0 / (t->n_calibrated + 1) : WEIGHT;
     t->measured_seconds[OP_READ] = times->busy_seconds[ZINF_LANE_READ];
     t->measured_seconds[OP_WRITE] = times->busy_seconds[ZINF_LANE_WRITE];
-    for (int kind = 0; kind < RATES; kind++) {
+    for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
         if (!(t->measured_work[kind] > LEAST_WORK) || !(simulated[kind] > 0))
             continue;
         double ratio = t->measured_seconds[kind] / simulated[kind];
@@ -119,7 +123,7 @@ static int recost(struct zinf_trainer *t)
 
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
-    double simulated[RATES];
+    double simulated[ZINF_RATE_KINDS];
     if (!t->n_ran)
         return 0;
     if (!t->n_calibrated && times->both_drive_seconds > 0)
@@ -132,5 +136,6 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     code = recost(t);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : plan_schedules(&t->plan);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code
+                                                             : plan_schedules(&t->plan, INFINITY);
 }

@@ -1,29 +1,9 @@
 /*
- * emit: forward and backward as programs. Tokens; table tiles and positions; blocks; head and
- * loss; blocks backward; tables again. Each stage runs for a range of micro-batches: for one at a
- * time, or for all before the next stage (layer by layer), so that what was fetched serves all.
- * The gradient of the embedding comes last for all micro-batches, so that both orders add alike.
+ * emit: a stage's operations. Forward, backward visit by visit, both at once for a sweep that is at
+ * hand whole, one row of logits. Each for a range of micro-batches, so that what was fetched serves
+ * all of them.
  */
 #include "train/step/emit.h"
-
-struct range {
-    int64_t first, end; /* micro-batches */
-};
-
-static uint32_t tiles_of(const struct emitter *e)
-{
-    return (uint32_t)zinf_model_n_tiles(e->p->setup->model);
-}
-
-static uint32_t position_unit(const struct emitter *e)
-{
-    return tiles_of(e);
-}
-
-static uint32_t final_unit(const struct emitter *e)
-{
-    return e->p->setup->n_units - 1;
-}
 
 /* Computations share scratch and the activations at hand: each comes after the one before. */
 static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
@@ -35,403 +15,294 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
     e->deadline = INHERITED;
 }
 
-static double head_flops(const struct emitter *e)
+/* ---- one operation of a stage ---- */
+
+/* Operands in the order in which run_stage takes them: weights, values, gradients. */
+struct call {
+    const struct zinf_stage *stage;
+    const struct walk_stage *info;
+    struct zinf_op op;
+    struct uses uses;
+};
+
+static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, uint32_t visit,
+                           int64_t micro)
 {
-    return 2.0 * (double)e->p->setup->rows * (double)e->p->setup->spec->tile_rows *
-           (double)e->p->setup->spec->hidden;
+    const struct walk_stage *info = &e->walk->stages[s];
+    const struct zinf_stage_size *size = &info->size[pass];
+    const struct zinf_stage *stage = &e->walk->graph->stages[s];
+    int32_t unit = stage->units.n ? (int32_t)stage->units.at[0] : -1;
+    if (stage->sweep.n)
+        unit = (int32_t)stage->sweep.at[visit];
+    e->micro = (int16_t)micro;
+    return (struct call){
+        .stage = stage,
+        .info = info,
+        .op = {.kind = stage_kind(info->kind, pass),
+               .unit = unit,
+               .stage = (int32_t)s,
+               .visit = (int32_t)visit,
+               .at = e->operands,
+               .flops = size->flops,
+               .bytes = (uint64_t)size->bytes},
+        .uses = {.many = e->stage_uses, .capacity = e->walk->most_operands + FEW_USES},
+    };
 }
 
-static uint64_t row_bytes(const struct emitter *e)
+static void add_operand(struct emitter *e, struct call *c, struct zinf_operand operand)
 {
-    return e->p->sizes.x;
+    if (c->op.n_at < e->walk->most_operands)
+        e->operands[c->op.n_at++] = operand;
+    else
+        c->uses.overflow = true;
 }
 
-/* ---- tokens and losses ---- */
-
-static void emit_tokens(struct emitter *e)
+/* Weights; whole: of all visits. */
+static void add_units(struct emitter *e, struct call *c, bool whole)
 {
-    struct plan *p = e->p;
-    struct uses uses = {0};
-    uses_write(&uses, e->tokens);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(p->d_ids), zinf_at(p->h_ids),
-              2 * (uint64_t)p->setup->n_micro * p->setup->rows * sizeof(int32_t), &uses);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(p->d_positions), zinf_at(p->h_positions),
-              p->setup->rows * sizeof(int32_t), &uses);
+    const struct zinf_ids *sweep = &c->stage->sweep;
+    for (uint32_t i = 0; i < c->stage->units.n; i++)
+        add_operand(e, c, emit_fetch(e, c->stage->units.at[i], &c->uses));
+    for (uint32_t i = 0; whole && i < sweep->n; i++)
+        add_operand(e, c, emit_fetch(e, sweep->at[i], &c->uses));
+    if (!whole && sweep->n)
+        add_operand(e, c, emit_fetch(e, sweep->at[c->op.visit], &c->uses));
 }
 
-static void emit_losses(struct emitter *e)
+static struct zinf_operand input_at(const struct emitter *e, uint32_t value, int64_t micro)
 {
-    struct plan *p = e->p;
-    struct uses uses = {0};
-    uses_read(&uses, e->losses);
-    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(p->h_losses), zinf_at(p->d_losses),
-              (uint64_t)p->setup->n_micro * p->setup->rows * sizeof(float), &uses);
+    const struct plan *p = e->p;
+    const struct walk_value *v = &e->walk->values[value];
+    uint64_t n = (uint64_t)p->setup->n_micro;
+    uint64_t offset = n * v->bytes_before + (uint64_t)micro * v->bytes;
+    bool loss = e->walk->graph->values[value].kind == ZINF_VALUE_LOSS;
+    return zinf_at(device_at(p, (loss ? p->at.d_losses : p->at.d_inputs) + offset));
+}
+
+static void add_inputs(struct emitter *e, struct call *c)
+{
+    for (uint32_t i = 0; i < c->stage->in.n; i++) {
+        uint32_t v = c->stage->in.at[i];
+        bool input = e->walk->graph->values[v].kind == ZINF_VALUE_INPUT;
+        if (input)
+            uses_read(&c->uses, e->inputs);
+        add_operand(e, c, input ? input_at(e, v, e->micro) : emit_value(e, v, e->micro, &c->uses));
+    }
+}
+
+/* new: the stage begins to make them. Backward needs only those that never left the device. */
+static void add_outputs(struct emitter *e, struct call *c, bool new, bool backward)
+{
+    for (uint32_t i = 0; i < c->stage->out.n; i++) {
+        uint32_t v = c->stage->out.at[i];
+        const struct zinf_value *value = &e->walk->graph->values[v];
+        struct zinf_operand at = {0};
+        if (value->kind == ZINF_VALUE_LOSS) {
+            uses_write(&c->uses, e->losses);
+            at = input_at(e, v, e->micro);
+        } else if (!backward || !value->leaves) {
+            at = new ? emit_value_new(e, v, e->micro, &c->uses)
+                     : emit_value(e, v, e->micro, &c->uses);
+            if (!new &&at.tenant)
+                uses_write(&c->uses, at.tenant - 1);
+        }
+        add_operand(e, c, at);
+    }
+}
+
+static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    return (uint64_t)s * (uint64_t)e->p->setup->n_micro + (uint64_t)micro;
 }
 
 /* ---- forward ---- */
 
-static void emit_embedding(struct emitter *e, struct range micros)
+void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
-    for (uint32_t u = 0; u <= position_unit(e); u++)
+    uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    for (uint32_t v = 0; v < visits; v++)
         for (int64_t m = micros.first; m < micros.end; m++) {
-            struct uses uses = {0};
-            struct zinf_op op = {.kind = u < tiles_of(e) ? OP_EMBED_TILE : OP_EMBED_POSITION,
-                                 .unit = (int32_t)u,
-                                 .bytes = row_bytes(e)};
-            e->micro = (int16_t)m;
-            op.at[0] = emit_fetch(e, u, &uses);
-            op.at[1] = u ? emit_x(e, 0, m, &uses) : emit_x_new(e, 0, m, &uses);
-            uses_read(&uses, e->tokens);
-            if (op.at[1].tenant && u)
-                uses_write(&uses, op.at[1].tenant - 1);
-            compute(e, &op, &uses);
-            if (u == position_unit(e))
-                emit_x_made(e, 0, m, op.at[1]);
+            struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
+            add_units(e, &c, false);
+            add_inputs(e, &c);
+            add_outputs(e, &c, v == 0, false);
+            const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
+            compute(e, &c.op, &c.uses);
+            for (uint32_t i = 0; v + 1 == visits && i < c.stage->out.n; i++)
+                if (e->walk->graph->values[c.stage->out.at[i]].kind == ZINF_VALUE_ACTIVATION)
+                    emit_value_made(e, c.stage->out.at[i], m, out[i]);
+            if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
+                e->working = number_of(e, s, m);
         }
-}
-
-static void emit_blocks(struct emitter *e, struct range micros)
-{
-    for (uint32_t l = 0; l < e->p->setup->n_layers; l++)
-        for (int64_t m = micros.first; m < micros.end; m++) {
-            struct uses uses = {0};
-            uint32_t unit = first_block(e->p->setup) + l;
-            struct zinf_op op = {.kind = OP_BLOCK,
-                                 .unit = (int32_t)unit,
-                                 .arg = (int32_t)l,
-                                 .flops = zinf_block_flops(&e->p->setup->compute)};
-            e->micro = (int16_t)m;
-            op.at[0] = emit_fetch(e, unit, &uses);
-            op.at[1] = emit_x(e, l, m, &uses);
-            op.at[2] = emit_x_new(e, l + 1, m, &uses);
-            compute(e, &op, &uses);
-            emit_x_made(e, l + 1, m, op.at[2]);
-            if (!block_is_kept(e->p, l))
-                e->working = (uint64_t)l * (uint64_t)e->p->setup->n_micro + (uint64_t)m;
-        }
-}
-
-static void emit_head_norm(struct emitter *e, struct range micros)
-{
-    for (int64_t m = micros.first; m < micros.end; m++) {
-        struct uses uses = {0};
-        struct zinf_op op = {
-            .kind = OP_HEAD_NORM, .unit = (int32_t)final_unit(e), .bytes = row_bytes(e)};
-        e->micro = (int16_t)m;
-        op.at[0] = emit_fetch(e, final_unit(e), &uses);
-        op.at[1] = emit_x(e, e->p->setup->n_layers, m, &uses);
-        compute(e, &op, &uses);
-    }
-}
-
-static void emit_head_loss(struct emitter *e, struct range micros)
-{
-    for (uint32_t u = 0; u < tiles_of(e); u++)
-        for (int64_t m = micros.first; m < micros.end; m++) {
-            struct uses uses = {0};
-            struct zinf_op op = {.kind = OP_HEAD_TILE,
-                                 .unit = (int32_t)u,
-                                 .arg = (int32_t)u,
-                                 .flops = head_flops(e)};
-            e->micro = (int16_t)m;
-            op.at[0] = emit_fetch(e, u, &uses);
-            uses_read(&uses, e->tokens);
-            compute(e, &op, &uses);
-        }
-    for (int64_t m = micros.first; m < micros.end; m++) {
-        struct uses uses = {0};
-        struct zinf_op op = {.kind = OP_HEAD_FINISH, .unit = (int32_t)final_unit(e)};
-        e->micro = (int16_t)m;
-        uses_write(&uses, e->losses);
-        compute(e, &op, &uses);
-    }
 }
 
 /* ---- backward ---- */
 
-/* Gradients go to the sums themselves where they are the first, else to an area of their own. The
- * tiles are on the device, or the device reads them where they are. */
-static void emit_head_all(struct emitter *e, struct range micros)
+/* The unit of a call, in the order of its operands. */
+static uint32_t unit_of(const struct call *c, uint32_t i)
 {
-    struct plan *p = e->p;
-    for (int64_t m = micros.first; m < micros.end; m++) {
-        bool sums = p->homes[0].grad == ZINF_TIER_DEVICE && e->grads_seen[0] == 0;
-        struct uses uses = {0};
-        struct zinf_op op = {.kind = OP_HEAD_ALL,
-                             .unit = (int32_t)final_unit(e),
-                             .arg = sums,
-                             .flops = 3 * head_flops(e) * tiles_of(e)};
-        e->micro = (int16_t)m;
-        uses_read(&uses, e->tokens);
-        uses_write(&uses, e->losses);
-        if (!sums)
-            uses_write(&uses, e->tile_grads);
-        compute(e, &op, &uses);
-        for (uint32_t u = 0; u < tiles_of(e); u++) {
-            struct zinf_location where = zinf_tiers_unit_grad(p->tiers, u);
-            struct made_grad g = {.at = zinf_at(p->tile_grads[u]), .resource = e->tile_grads};
-            if (sums)
-                g = (struct made_grad){zinf_of(&where), e->grad[u], true};
-            emit_grad_made(e, u, g);
-        }
-    }
+    return i < c->stage->units.n ? c->stage->units.at[i] : c->stage->sweep.at[c->op.visit];
 }
 
-/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-struct contribution {
-    struct made_grad sum, part;
-    bool begun;
-};
-
-static struct zinf_operand contribute(struct emitter *e, struct contribution *c, uint32_t unit,
-                                      struct uses *uses)
+static uint32_t n_units_of(const struct call *c)
 {
-    if (!c->begun)
-        c->part = c->sum = emit_grad_target(e, unit, uses);
-    else
-        c->part = emit_grad_part(e, uses);
-    return c->part.at;
+    return c->stage->units.n + (c->stage->sweep.n > 0);
 }
 
-static void contributed(struct emitter *e, struct contribution *c, uint32_t unit)
+static bool is_trained(const struct emitter *e, uint32_t unit)
 {
-    if (c->begun) {
-        e->deadline = e->position + 1;
-        emit_grad_join(e, unit, c->sum, c->part);
-        e->deadline = INHERITED;
-    }
-    c->begun = true;
+    return e->walk->graph->units[unit].trained;
 }
 
-static void emit_head_tiles_backward(struct emitter *e, struct range micros)
+/* The weights of a stage whose backward does not read them are not fetched for it. */
+static void add_units_back(struct emitter *e, struct call *c)
 {
-    for (uint32_t u = 0; u < tiles_of(e); u++) {
-        struct contribution c = {0};
-        for (int64_t m = micros.first; m < micros.end; m++) {
-            struct uses uses = {0};
-            struct zinf_op op = {.kind = OP_HEAD_TILE_BACKWARD,
-                                 .unit = (int32_t)u,
-                                 .arg = (int32_t)u,
-                                 .flops = 3 * head_flops(e)};
-            e->micro = (int16_t)m;
-            op.at[0] = emit_fetch(e, u, &uses);
-            op.at[2] = contribute(e, &c, u, &uses);
-            uses_read(&uses, e->tokens);
-            compute(e, &op, &uses);
-            contributed(e, &c, u);
-        }
-        emit_grad_made(e, u, c.sum);
-    }
+    if (!c->stage->ops->backward_without_weights)
+        add_units(e, c, false);
+    for (uint32_t i = c->op.n_at; i < n_units_of(c); i++)
+        add_operand(e, c, (struct zinf_operand){0});
 }
 
-static void emit_head_norm_backward(struct emitter *e, struct range micros)
+static void add_contributions(struct emitter *e, struct call *c)
 {
-    struct contribution c = {0};
-    uint32_t unit = final_unit(e);
-    for (int64_t m = micros.first; m < micros.end; m++) {
-        struct uses uses = {0};
-        struct zinf_op op = {
-            .kind = OP_HEAD_NORM_BACKWARD, .unit = (int32_t)unit, .bytes = 3 * row_bytes(e)};
-        e->micro = (int16_t)m;
-        op.at[0] = emit_fetch(e, unit, &uses);
-        op.at[1] = emit_x(e, e->p->setup->n_layers, m, &uses);
-        op.at[2] = contribute(e, &c, unit, &uses);
-        compute(e, &op, &uses);
-        contributed(e, &c, unit);
-    }
-    emit_grad_made(e, unit, c.sum);
-}
-
-static void emit_block_backward(struct emitter *e, uint32_t l, struct range micros)
-{
-    double forward = zinf_block_flops(&e->p->setup->compute);
-    uint32_t unit = first_block(e->p->setup) + l;
-    struct contribution c = {0};
-    for (int64_t m = micros.first; m < micros.end; m++) {
-        struct uses uses = {0};
-        uint64_t number = (uint64_t)l * (uint64_t)e->p->setup->n_micro + (uint64_t)m;
-        bool recompute = !block_is_kept(e->p, l) && e->working != number;
-        struct zinf_op op = {.kind = OP_BLOCK_BACKWARD,
-                             .unit = (int32_t)unit,
-                             .arg = (int32_t)(2 * l) + recompute,
-                             .flops = (recompute ? 3 : 2) * forward};
-        e->micro = (int16_t)m;
-        op.at[0] = emit_fetch(e, unit, &uses);
-        op.at[1] = emit_x(e, l, m, &uses);
-        op.at[2] = contribute(e, &c, unit, &uses);
-        if (recompute)
-            e->working = number;
-        compute(e, &op, &uses);
-        contributed(e, &c, unit);
-    }
-    emit_grad_made(e, unit, c.sum);
-}
-
-/* All micro-batches add to one buffer, in their order: one contribution. */
-static void emit_embedding_backward(struct emitter *e)
-{
-    int64_t n_micro = e->p->setup->n_micro;
-    for (int64_t m = 0; m < n_micro; m++) {
-        struct uses none = {0};
-        struct zinf_op op = {.kind = OP_EMBED_DROPOUT_BACKWARD, .bytes = row_bytes(e)};
-        e->micro = (int16_t)m;
-        compute(e, &op, &none);
-    }
-    for (uint32_t u = 0; u <= position_unit(e); u++) {
-        struct made_grad g = {0};
-        for (int64_t m = 0; m < n_micro; m++) {
-            struct uses uses = {0};
-            struct zinf_op op = {
-                .kind = u < tiles_of(e) ? OP_EMBED_TILE_BACKWARD : OP_EMBED_POSITION_BACKWARD,
-                .unit = (int32_t)u,
-                .arg = m > 0,
-                .bytes = m ? row_bytes(e) : e->p->setup->layout.units[u].elems * 4};
-            e->micro = (int16_t)m;
-            if (m == 0)
-                g = emit_grad_target(e, u, &uses);
+    for (uint32_t i = 0; i < n_units_of(c); i++) {
+        struct contribution *of = &e->contributions[i];
+        uint32_t unit = unit_of(c, i);
+        if (is_trained(e, unit)) {
+            if (!of->begun)
+                of->part = of->sum = emit_grad_target(e, unit, &c->uses);
             else
-                uses_write(&uses, g.resource);
-            op.at[2] = g.at;
-            uses_read(&uses, e->tokens);
-            compute(e, &op, &uses);
+                of->part = emit_grad_part(e, &c->uses);
         }
-        emit_grad_made(e, u, g);
+        add_operand(e, c, is_trained(e, unit) ? of->part.at : (struct zinf_operand){0});
     }
 }
 
-/* ---- programs ---- */
-
-static void emit_stages(struct emitter *e, struct range micros)
+static void join_contributions(struct emitter *e, const struct call *c)
 {
-    emit_embedding(e, micros);
-    emit_blocks(e, micros);
-    emit_head_norm(e, micros);
-    if (e->p->choice.head_all) {
-        emit_head_all(e, micros);
-    } else {
-        emit_head_loss(e, micros);
-        emit_head_tiles_backward(e, micros);
+    for (uint32_t i = 0; i < n_units_of(c); i++) {
+        struct contribution *of = &e->contributions[i];
+        if (!is_trained(e, unit_of(c, i)))
+            continue;
+        if (of->begun) {
+            e->deadline = e->position + 1;
+            emit_grad_join(e, unit_of(c, i), of->sum, of->part);
+            e->deadline = INHERITED;
+        }
+        of->begun = true;
     }
-    emit_head_norm_backward(e, micros);
-    for (uint32_t l = e->p->setup->n_layers; l-- > 0;)
-        emit_block_backward(e, l, micros);
 }
 
-static void count_contributions(struct emitter *e)
+/* A visit's units have their contributions of this range. */
+static void end_contributions(struct emitter *e, const struct call *c)
+{
+    for (uint32_t i = 0; i < n_units_of(c); i++) {
+        if (is_trained(e, unit_of(c, i)))
+            emit_grad_made(e, unit_of(c, i), e->contributions[i].sum);
+        e->contributions[i] = (struct contribution){0};
+    }
+}
+
+void emit_backward(struct emitter *e, uint32_t s, struct range micros)
+{
+    uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    for (uint32_t v = 0; v < visits; v++) {
+        struct call c = {0};
+        for (int64_t m = micros.first; m < micros.end; m++) {
+            c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
+            bool recompute = c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
+                             e->working != number_of(e, s, m);
+            if (recompute) {
+                c.op.flags = OP_RECOMPUTES;
+                c.op.flops += c.info->size[ZINF_PASS_FORWARD].flops;
+                e->working = number_of(e, s, m);
+            }
+            add_units_back(e, &c);
+            add_inputs(e, &c);
+            add_outputs(e, &c, false, true);
+            add_contributions(e, &c);
+            compute(e, &c.op, &c.uses);
+            join_contributions(e, &c);
+        }
+        end_contributions(e, &c);
+    }
+}
+
+/* All micro-batches add to one place, in their order: one contribution. */
+void emit_backward_last(struct emitter *e, uint32_t s)
+{
+    uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    for (uint32_t v = 0; v < visits; v++) {
+        struct call c = {0};
+        for (int64_t m = 0; m < e->p->setup->n_micro; m++) {
+            c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
+            c.op.flags = m > 0 ? OP_ADDS : 0;
+            add_units_back(e, &c);
+            add_inputs(e, &c);
+            add_outputs(e, &c, false, true);
+            for (uint32_t i = 0; i < n_units_of(&c) && m > 0; i++) {
+                if (is_trained(e, unit_of(&c, i)))
+                    uses_write(&c.uses, e->contributions[i].sum.resource);
+                add_operand(e, &c, e->contributions[i].sum.at);
+            }
+            if (m == 0)
+                add_contributions(e, &c);
+            compute(e, &c.op, &c.uses);
+        }
+        end_contributions(e, &c);
+    }
+}
+
+/* Gradients go to the sums themselves where they are the first, else to an area of their own. */
+void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 {
     struct plan *p = e->p;
-    uint32_t ranges = p->layer_major ? 1 : (uint32_t)p->setup->n_micro;
-    for (uint32_t u = 0; u < p->setup->n_units; u++) {
-        bool table = u < tiles_of(e);
-        /* the head in one pass works on one micro-batch at a time */
-        uint32_t head = table && p->choice.head_all ? (uint32_t)p->setup->n_micro : ranges;
-        e->grads_total[u] = table ? head + 1 : u == position_unit(e) ? 1 : ranges;
+    for (int64_t m = micros.first; m < micros.end; m++) {
+        struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
+        const struct zinf_ids *sweep = &c.stage->sweep;
+        uint64_t offset = p->at.d_whole_grads;
+        bool sums =
+            p->homes[sweep->at[0]].grad == ZINF_TIER_DEVICE && e->grads_seen[sweep->at[0]] == 0;
+        if (!sums)
+            uses_write(&c.uses, e->whole_grads);
+        add_units(e, &c, true);
+        add_inputs(e, &c);
+        add_outputs(e, &c, false, true);
+        uint32_t first = c.op.n_at;
+        for (uint32_t i = 0; i < sweep->n; i++) {
+            struct zinf_location home = zinf_tiers_unit_grad(p->tiers, sweep->at[i]);
+            struct zinf_operand at = sums ? zinf_of(&home) : zinf_at(device_at(p, offset));
+            offset += p->setup->layout.units[sweep->at[i]].padded_elems * sizeof(float);
+            if (sums)
+                uses_write(&c.uses, e->grad[sweep->at[i]]);
+            add_operand(e, &c, is_trained(e, sweep->at[i]) ? at : (struct zinf_operand){0});
+        }
+        compute(e, &c.op, &c.uses);
+        for (uint32_t i = 0; i < sweep->n; i++) {
+            zinf_resource resource = sums ? e->grad[sweep->at[i]] : e->whole_grads;
+            if (is_trained(e, sweep->at[i]))
+                emit_grad_made(e, sweep->at[i],
+                               (struct made_grad){e->operands[first + i], resource, sums});
+        }
     }
 }
 
-static void emit_forward_and_backward(struct emitter *e)
-{
-    int64_t n_micro = e->p->setup->n_micro;
-    count_contributions(e);
-    emit_tokens(e);
-    if (e->p->layer_major) {
-        emit_stages(e, (struct range){0, n_micro});
-    } else {
-        for (int64_t m = 0; m < n_micro; m++)
-            emit_stages(e, (struct range){m, m + 1});
-    }
-    emit_embedding_backward(e);
-    emit_losses(e);
-}
+/* ---- one row ---- */
 
-int program_gradients(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->gradients, "gradients"))
-        emit_forward_and_backward(&e);
-    return emitter_finish(&e);
-}
-
-int program_drain(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->drain, "update"))
-        for (uint32_t u = 0; u < p->setup->n_units; u++)
-            emit_update_late(&e, u);
-    return emitter_finish(&e);
-}
-
-int program_wait(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->wait, "update in forward")) {
-        for (uint32_t u = 0; u < p->setup->n_units; u++)
-            emit_update_late(&e, u);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_speculate(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->speculate, "update in backward")) {
-        e.speculates = true;
-        for (uint32_t u = 0; u < p->setup->n_units; u++)
-            if (p->deferred[u] || !unit_speculates(p, u))
-                emit_update_late(&e, u);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_forward(struct plan *p)
-{
-    struct emitter e;
-    struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->forward, "forward")) {
-        emit_tokens(&e);
-        emit_embedding(&e, one);
-        emit_blocks(&e, one);
-        emit_head_norm(&e, one);
-        emit_head_loss(&e, one);
-        emit_losses(&e);
-    }
-    return emitter_finish(&e);
-}
-
-static void emit_row_logits(struct emitter *e)
+void emit_row(struct emitter *e, uint32_t s)
 {
     struct plan *p = e->p;
-    for (uint32_t u = 0; u < tiles_of(e); u++) {
-        struct uses uses = {0}, out = {0};
-        struct zinf_op op = {.kind = OP_ROW_LOGITS,
-                             .unit = (int32_t)u,
-                             .arg = (int32_t)u,
-                             .flops = head_flops(e) / (double)p->setup->rows};
-        op.at[0] = emit_fetch(e, u, &uses);
-        uses_write(&uses, e->logits);
-        compute(e, &op, &uses);
+    uint64_t bytes = (uint64_t)e->walk->graph->row_cols * sizeof(float);
+    for (uint32_t v = 0; v < zinf_stage_visits(&e->walk->graph->stages[s]); v++) {
+        struct call c = call_of(e, s, ZINF_PASS_ROW, v, 0);
+        struct uses out = {0};
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        add_operand(e, &c, zinf_at(device_at(p, p->at.d_row)));
+        uses_write(&c.uses, e->logits);
+        compute(e, &c.op, &c.uses);
         uses_read(&out, e->logits);
-        emit_copy(e, ZINF_LANE_D2H, (int32_t)u,
-                  zinf_at(p->h_logits + (int64_t)u * p->setup->spec->tile_rows),
-                  zinf_at(p->heads[0].logits), (uint64_t)p->setup->spec->tile_rows * sizeof(float),
-                  &out);
+        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, p->at.h_row + v * bytes)),
+                  zinf_at(device_at(p, p->at.d_row)), bytes, &out);
     }
-}
-
-int program_logits(struct plan *p)
-{
-    struct emitter e;
-    struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->logits, "logits")) {
-        emit_tokens(&e);
-        emit_embedding(&e, one);
-        emit_blocks(&e, one);
-        emit_head_norm(&e, one);
-        emit_row_logits(&e);
-    }
-    return emitter_finish(&e);
 }

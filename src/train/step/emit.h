@@ -11,45 +11,52 @@
 
 #include "train/trainer.h"
 
-#define NO_UNIT UINT32_MAX
 #define INHERITED UINT32_MAX /* as urgent as what waits for it */
 #define NEXT_STEP (1u << 24) /* first deadline of the next step */
 
 /* The last buffers that were made in a pool and what they hold: what may be used again. */
-#define MAX_RING (MAX_LAYER_MAJOR + X_SLOTS)
 struct ring {
     zinf_pool pool;
-    zinf_buffer buffer[MAX_RING];
-    uint64_t holds[MAX_RING];
-    uint64_t used[MAX_RING]; /* when last, for choosing the oldest */
+    zinf_buffer *buffer; /* [n] each */
+    uint64_t *holds;
+    uint64_t *used; /* when last, for choosing the oldest */
     uint32_t n;
 };
 
+/* What an operation reads and writes. Few lists are long: a stage's operation brings memory. */
+#define FEW_USES 8
 struct uses {
-    zinf_resource reads[8], writes[8];
-    uint32_t n_reads, n_writes;
+    zinf_resource few_reads[FEW_USES], few_writes[FEW_USES];
+    zinf_resource *many; /* [2 capacity]: reads, then writes; NULL: the few */
+    uint32_t capacity, n_reads, n_writes;
+    bool overflow; /* more was added than there is room for: emit() fails */
 };
-static inline void uses_read(struct uses *u, zinf_resource r)
-{
-    u->reads[u->n_reads++] = r;
-}
-static inline void uses_write(struct uses *u, zinf_resource r)
-{
-    u->writes[u->n_writes++] = r;
-}
+void uses_read(struct uses *u, zinf_resource r);
+void uses_write(struct uses *u, zinf_resource r);
+
+/* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
+struct made_grad {
+    struct zinf_operand at;
+    zinf_resource resource;
+    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
+};
+/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
+struct contribution {
+    struct made_grad sum, part;
+    bool begun;
+};
 
 struct emitter {
     struct plan *p;
+    const struct walk *walk;
     struct zinf_program *program;
     int code; /* first failure; later calls do nothing */
     uint64_t clock;
     int16_t micro;
     uint32_t position; /* of the next computation */
     uint32_t deadline; /* of what is emitted now */
-    uint16_t flags;    /* the same */
-
-    /* what becomes of a unit's gradient in this program */
-    bool keeps_all, speculates;
+    uint16_t flags;    /* of what is emitted now */
+    bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
     zinf_pool stages, grads, host_grads, tiles, x_stages;
@@ -59,19 +66,26 @@ struct emitter {
     bool *fetched;                      /* [n_units]: it holds the unit */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [(n_layers + 1) n_x_micros]: activations in their tier */
-    zinf_resource tokens, losses, logits, tile_grads;
+    zinf_resource *x;                   /* [n_leaving n_x_micros]: values in their tier */
+    zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
     uint64_t working;       /* whose activations the working buffer holds */
+
+    /* of the operation of a stage that is being made */
+    struct zinf_operand *operands;      /* [most_operands] */
+    zinf_resource *stage_uses;          /* [2 (most_operands + FEW_USES)] */
+    struct contribution *contributions; /* [most_units] */
 };
 
-/* emitter.c */
+/* emitter.c, emit_values.c */
 int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name);
 /* Frees what building needed; returns the first failure. */
 int emitter_finish(struct emitter *e);
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
+/* The place in the ring that holds a thing, or a new one in the oldest's stead. */
+uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit);
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -79,11 +93,11 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
  * the slot from others. */
 bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
                   zinf_resource *resource);
-/* Input of block l (l = n_layers: of the final norm) of a micro-batch: made here and taken to its
- * tier by emit_x_made, or brought back. */
-struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses);
-void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_operand x);
-struct zinf_operand emit_x(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses);
+/* A value that a stage makes: its place while it is made; then to its tier. Or brought back. */
+struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
+                                   struct uses *uses);
+void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
+struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
 /* A transfer between a drive's extent and memory. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
                 const struct zinf_location *where, struct zinf_operand memory,
@@ -91,12 +105,20 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
 void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
                struct zinf_operand from, uint64_t bytes, const struct uses *uses);
 
-/* emit_grad.c: a gradient from where it is computed to its sum, its norm and its update */
-struct made_grad {
-    struct zinf_operand at;
-    zinf_resource resource;
-    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
+/* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
+struct range {
+    int64_t first, end;
 };
+void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
+void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
+/* All micro-batches add to one place, in their order: one contribution. */
+void emit_backward_last(struct emitter *e, uint32_t stage);
+/* Forward and backward of a sweep that is at hand whole. */
+void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
+/* The stage's result for one row, visit by visit, to the host. */
+void emit_row(struct emitter *e, uint32_t stage);
+
+/* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
 /* A second place to compute into, added to the first afterwards, on the device. */

@@ -35,10 +35,12 @@ static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane, stru
                      zinf_resource sum_resource, struct zinf_operand part,
                      zinf_resource part_resource)
 {
+    bool far = lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup);
     struct zinf_op op = {.lane = lane,
-                         .kind = OP_GRAD_ADD,
+                         .kind = far ? OP_DEVICE_ADD : OP_GRAD_ADD,
                          .unit = (int32_t)unit,
-                         .at = {sum, part},
+                         .at = (struct zinf_operand[]){sum, part},
+                         .n_at = 2,
                          .bytes = grad_bytes(e, unit)};
     struct uses uses = {0};
     uses_read(&uses, part_resource);
@@ -63,13 +65,15 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
     struct zinf_op squares = {.lane = ZINF_LANE_DEVICE,
                               .kind = OP_SQUARES,
                               .unit = (int32_t)unit,
-                              .at = {parts, grad},
+                              .at = (struct zinf_operand[]){parts, grad},
+                              .n_at = 2,
                               .bytes = grad_bytes(e, unit)};
     struct zinf_op fold = {.lane = ZINF_LANE_HOST,
                            .kind = OP_NORM_PART,
                            .unit = (int32_t)unit,
                            .arg = 1,
-                           .at = {on_host},
+                           .at = &on_host,
+                           .n_at = 1,
                            .bytes = bytes};
     struct uses made = {0}, copied = {0}, folded = {0};
     zinf_resource there = 0, here = 0;
@@ -97,7 +101,8 @@ static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
     struct zinf_op op = {.lane = lane,
                          .kind = OP_NORM_PART,
                          .unit = (int32_t)unit,
-                         .at = {grad},
+                         .at = &grad,
+                         .n_at = 1,
                          .bytes = grad_bytes(e, unit)};
     struct uses uses = {0};
     uses_read(&uses, resource);

@@ -145,13 +145,14 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
     if (g->state[0].tier == ZINF_TIER_DRIVE)
         state[0] = state[1] = read_part(e, g, &g->state[0], p->sizes.tile_state, e->done[g->unit]);
     param_in(e, g, param);
-    struct zinf_op op = {.lane = there ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
-                         .kind = there && device_is_far(p->setup) ? OP_FAR_UPDATE : OP_UPDATE,
-                         .unit = (int32_t)g->unit,
-                         .arg = (int32_t)g->number,
-                         .at = {state[0], state[1], param[0], param[1], grad},
-                         .bytes =
-                             2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
+    struct zinf_op op = {
+        .lane = there ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
+        .kind = there && device_is_far(p->setup) ? OP_DEVICE_UPDATE : OP_UPDATE,
+        .unit = (int32_t)g->unit,
+        .arg = (int32_t)g->number,
+        .at = (struct zinf_operand[]){state[0], state[1], param[0], param[1], grad},
+        .n_at = 5,
+        .bytes = 2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
         uses_read(&uses, g->parts[i]);

@@ -1,4 +1,4 @@
-/* emitter: pools, resources, fetches and activations, for the files that build programs. */
+/* emitter: pools, resources and fetches, for the files that build programs. */
 #include "train/step/emit.h"
 
 #include <stdlib.h>
@@ -32,58 +32,92 @@ static void pool(struct emitter *e, const char *name, char *base, uint64_t strid
         e->code = zinf_program_pool(e->program, &options, out);
 }
 
-static void ring_init(struct ring *ring, uint32_t n)
+static void ring_init(struct emitter *e, struct ring *ring, uint32_t n)
 {
-    ring->n = n < MAX_RING ? n : MAX_RING;
-    for (uint32_t i = 0; i < ring->n; i++)
+    ring->n = n;
+    ring->buffer = array(e, n, sizeof *ring->buffer);
+    ring->holds = array(e, n, sizeof *ring->holds);
+    ring->used = array(e, n, sizeof *ring->used);
+    for (uint32_t i = 0; ring->buffer && i < n; i++)
         ring->buffer[i] = ZINF_NO_BUFFER;
+}
+
+static void ring_fini(struct ring *ring)
+{
+    free(ring->buffer);
+    free(ring->holds);
+    free(ring->used);
+}
+
+static void uses_add(struct uses *u, zinf_resource *list, uint32_t *n, zinf_resource r)
+{
+    if (*n < (u->many ? u->capacity : FEW_USES))
+        list[(*n)++] = r;
+    else
+        u->overflow = true;
+}
+
+void uses_read(struct uses *u, zinf_resource r)
+{
+    uses_add(u, u->many ? u->many : u->few_reads, &u->n_reads, r);
+}
+
+void uses_write(struct uses *u, zinf_resource r)
+{
+    uses_add(u, u->many ? u->many + u->capacity : u->few_writes, &u->n_writes, r);
 }
 
 static void make_pools(struct emitter *e)
 {
     struct plan *p = e->p;
-    int slots = p->choice.look_ahead + 1;
+    int slots = (int)param_slots(p, &p->choice);
     pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
          &e->slots.pool);
     pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.slot, slots, true,
          &e->stages);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
-         p->choice.grad_slots, true, &e->grads);
+         (int)grad_slots(p, &p->choice), true, &e->grads);
     pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_slot, GRAD_STAGES,
          true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->choice.state_slots,
          true, &e->tiles);
-    pool(e, "block inputs", device_at(p, p->at.d_x), p->sizes.x, x_slots(p), true, &e->xs.pool);
-    pool(e, "block inputs on their way", host_at(p, p->at.h_x_stages), p->sizes.x, X_STAGES, true,
-         &e->x_stages);
-    ring_init(&e->slots, (uint32_t)slots);
-    ring_init(&e->xs, (uint32_t)x_slots(p));
+    pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
+         (int)x_slots(p), true, &e->xs.pool);
+    pool(e, "activations on their way", host_at(p, p->at.h_x_stages), e->walk->leaving_bytes,
+         X_STAGES, true, &e->x_stages);
+    ring_init(e, &e->slots, (uint32_t)slots);
+    ring_init(e, &e->xs, x_slots(p));
 }
 
 int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name)
 {
     memset(e, 0, sizeof *e);
     e->p = p;
+    e->walk = &p->setup->walk;
     e->program = program;
     e->working = UINT64_MAX;
     e->deadline = INHERITED;
     zinf_program_fini(program);
     e->code = zinf_program_init(program, name);
     make_pools(e);
-    resources(e, &e->own, p->setup->n_units);
-    resources(e, &e->param, p->setup->n_units);
-    resources(e, &e->grad, p->setup->n_units);
-    resources(e, &e->done, p->setup->n_units);
-    resources(e, &e->x, (size_t)(p->setup->n_layers + 1) * (size_t)p->n_x_micros);
-    e->staged = array(e, p->setup->n_units, sizeof *e->staged);
-    e->staged_as = array(e, p->setup->n_units, sizeof *e->staged_as);
-    e->fetched = array(e, p->setup->n_units, sizeof *e->fetched);
-    e->grads_seen = array(e, p->setup->n_units, sizeof *e->grads_seen);
-    e->grads_total = array(e, p->setup->n_units, sizeof *e->grads_total);
-    resource(e, &e->tokens);
+    uint32_t n = p->setup->n_units;
+    resources(e, &e->own, n);
+    resources(e, &e->param, n);
+    resources(e, &e->grad, n);
+    resources(e, &e->done, n);
+    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->n_x_micros);
+    e->staged = array(e, n, sizeof *e->staged);
+    e->staged_as = array(e, n, sizeof *e->staged_as);
+    e->fetched = array(e, n, sizeof *e->fetched);
+    e->grads_seen = array(e, n, sizeof *e->grads_seen);
+    e->grads_total = array(e, n, sizeof *e->grads_total);
+    e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
+    e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
+    e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
+    resource(e, &e->inputs);
     resource(e, &e->losses);
     resource(e, &e->logits);
-    resource(e, &e->tile_grads);
+    resource(e, &e->whole_grads);
     resource(e, &e->sequence);
     resource(e, &e->record);
     return e->code;
@@ -91,6 +125,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
 
 int emitter_finish(struct emitter *e)
 {
+    ring_fini(&e->slots);
+    ring_fini(&e->xs);
     free(e->staged);
     free(e->staged_as);
     free(e->own);
@@ -101,18 +137,27 @@ int emitter_finish(struct emitter *e)
     free(e->fetched);
     free(e->grads_seen);
     free(e->grads_total);
+    free(e->operands);
+    free(e->stage_uses);
+    free(e->contributions);
     return e->code;
 }
 
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
 {
+    if (!e->code && uses->overflow)
+        e->code = zinf_fail(-EINVAL, "an operation uses more than %u things at once",
+                            uses->many ? uses->capacity : FEW_USES);
     if (e->code)
         return;
     op->micro = e->micro;
-    op->flags = e->flags;
+    op->flags |= e->flags;
     op->deadline = e->deadline;
     plan_cost(e->p, op);
-    struct zinf_uses u = {uses->reads, uses->writes, uses->n_reads, uses->n_writes};
+    struct zinf_uses u = {.reads = uses->many ? uses->many : uses->few_reads,
+                          .writes = uses->many ? uses->many + uses->capacity : uses->few_writes,
+                          .n_reads = uses->n_reads,
+                          .n_writes = uses->n_writes};
     e->code = zinf_program_add(e->program, op, &u);
 }
 
@@ -132,7 +177,8 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
                          .kind = lane == ZINF_LANE_READ ? OP_READ : OP_WRITE,
                          .unit = unit,
                          .arg = arg,
-                         .at = {memory},
+                         .at = &memory,
+                         .n_at = 1,
                          .where = *where,
                          .bytes = where->bytes};
     emit(e, &op, uses);
@@ -144,7 +190,8 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
     struct zinf_op op = {.lane = lane,
                          .kind = lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
                          .unit = unit,
-                         .at = {to, from},
+                         .at = (struct zinf_operand[]){to, from},
+                         .n_at = 2,
                          .bytes = bytes};
     emit(e, &op, uses);
 }
@@ -181,11 +228,10 @@ static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory
 
 static char *own_slot(const struct plan *p, uint32_t unit)
 {
-    return device_at(p, p->at.d_own + plan_own_bytes(p, unit));
+    return device_at(p, p->at.d_own + unit_own_offset(p, unit));
 }
 
-/* The place in the ring that holds a thing, or a new one in the oldest's stead. */
-static uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
 {
     uint32_t at = 0;
     *hit = false;
@@ -218,7 +264,7 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
     }
     e->deadline = INHERITED;
     struct zinf_operand memory;
-    if ((int)unit < p->choice.n_own) {
+    if (unit_has_own(p, unit)) {
         memory = zinf_at(own_slot(p, unit));
         if (!e->fetched[unit])
             copy_in(e, unit, memory, e->own[unit]);
@@ -264,112 +310,4 @@ bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
             return true;
         }
     return false;
-}
-
-/* ---- activations between blocks ---- */
-
-static uint64_t x_number(const struct emitter *e, uint32_t layer, int64_t micro)
-{
-    const struct plan *p = e->p;
-    return (uint64_t)layer * (uint64_t)p->n_x_micros + (uint64_t)(micro % p->n_x_micros);
-}
-
-static bool x_stays(const struct plan *p)
-{
-    return p->x_tier == ZINF_TIER_DEVICE || !has_backward(p->setup);
-}
-
-/* Forward alone needs two, in turn. */
-static struct zinf_operand x_fixed(const struct emitter *e, uint32_t layer, int64_t micro)
-{
-    const struct plan *p = e->p;
-    uint64_t number = has_backward(p->setup) ? x_number(e, layer, micro) : layer % 2;
-    return zinf_at(device_at(p, p->at.d_x + number * p->sizes.x));
-}
-
-struct zinf_operand emit_x_new(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
-{
-    bool hit;
-    if (x_stays(e->p))
-        return x_fixed(e, layer, micro);
-    uint32_t at = ring_find(e, &e->xs, x_number(e, layer, micro), &hit);
-    uses_write(uses, e->xs.buffer[at]);
-    return zinf_in(e->xs.buffer[at], 0);
-}
-
-static struct zinf_location x_location(const struct emitter *e, uint64_t number)
-{
-    const struct plan *p = e->p;
-    if (p->x_tier == ZINF_TIER_DRIVE)
-        return (struct zinf_location){
-            .tier = ZINF_TIER_DRIVE, .extent = p->x_extents[number], .bytes = p->sizes.x};
-    return (struct zinf_location){.tier = ZINF_TIER_HOST,
-                                  .memory = host_at(p, p->at.h_x + number * p->sizes.x),
-                                  .bytes = p->sizes.x};
-}
-
-void emit_x_made(struct emitter *e, uint32_t layer, int64_t micro, struct zinf_operand x)
-{
-    struct plan *p = e->p;
-    if (x_stays(p))
-        return;
-    uint64_t number = x_number(e, layer, micro);
-    struct zinf_location where = x_location(e, number);
-    struct uses out = {0}, written = {0};
-    uint32_t deadline = e->deadline;
-    e->deadline = e->position + 2;
-    uses_read(&out, x.tenant - 1);
-    if (where.tier == ZINF_TIER_HOST) {
-        uses_write(&out, e->x[number]);
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_of(&where), x, where.bytes, &out);
-    } else if (p->setup->direct) {
-        uses_write(&out, e->x[number]);
-        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)layer, &where, x, &out);
-    } else {
-        zinf_buffer stage = emit_buffer(e, e->x_stages);
-        uses_write(&out, stage);
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_in(stage, 0), x, where.bytes, &out);
-        uses_read(&written, stage);
-        uses_write(&written, e->x[number]);
-        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)layer, &where, zinf_in(stage, 0), &written);
-    }
-    e->deadline = deadline;
-}
-
-struct zinf_operand emit_x(struct emitter *e, uint32_t layer, int64_t micro, struct uses *uses)
-{
-    struct plan *p = e->p;
-    if (x_stays(p))
-        return x_fixed(e, layer, micro);
-    bool hit;
-    uint64_t number = x_number(e, layer, micro);
-    uint32_t at = ring_find(e, &e->xs, number, &hit), deadline = e->deadline;
-    struct zinf_operand x = zinf_in(e->xs.buffer[at], 0);
-    uses_read(uses, e->xs.buffer[at]);
-    if (hit)
-        return x;
-    struct zinf_location where = x_location(e, number);
-    struct uses in = {0}, read = {0};
-    e->deadline = INHERITED;
-    if (where.tier == ZINF_TIER_HOST || !p->setup->direct) {
-        struct zinf_operand from = zinf_of(&where);
-        if (where.tier == ZINF_TIER_DRIVE) {
-            zinf_buffer stage = emit_buffer(e, e->x_stages);
-            from = zinf_in(stage, 0);
-            uses_read(&read, e->x[number]);
-            uses_write(&read, stage);
-            emit_drive(e, ZINF_LANE_READ, -1, (int32_t)layer, &where, from, &read);
-            uses_read(&in, stage);
-        } else {
-            uses_read(&in, e->x[number]);
-        }
-        uses_write(&in, x.tenant - 1);
-        emit_copy(e, ZINF_LANE_H2D, -1, x, from, where.bytes, &in);
-    } else {
-        uses_read(&read, e->x[number]);
-        uses_write(&read, x.tenant - 1);
-        emit_drive(e, ZINF_LANE_READ, -1, (int32_t)layer, &where, x, &read);
-    }
-    e->deadline = deadline;
-    return x;
 }

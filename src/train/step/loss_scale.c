@@ -2,7 +2,7 @@
  * loss_scale: DeepSpeed's dynamic loss scale. Hysteresis is not refilled by a drop, only by growth
  * (or by every good step when consecutive); the first growth is after exactly window good steps.
  */
-#include "train/train.h"
+#include "train/step/scales.h"
 
 #include <math.h>
 

@@ -8,61 +8,33 @@
 #include <float.h>
 #include <math.h>
 
-static void set_tokens(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                       uint64_t n)
+static double sum_losses(const struct zinf_trainer *t, int64_t samples)
 {
-    uint64_t all = (uint64_t)t->setup.n_micro * t->setup.rows;
-    memcpy(t->plan.h_ids, inputs, n * sizeof *inputs);
-    memcpy(t->plan.h_targets, targets, n * sizeof *targets);
-    for (uint64_t i = n; i < all; i++) { /* rows that are not there: any id, ignored */
-        t->plan.h_ids[i] = 0;
-        t->plan.h_targets[i] = -1;
-    }
-}
-
-static int check_tokens(const struct zinf_trainer *t, const int32_t *ids, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= t->setup.spec->vocab)
-            return zinf_fail(-EINVAL,
-                             "token id %d is outside of the model's vocabulary of %lld "
-                             "(vocab_size in config.json)",
-                             ids[i], (long long)t->setup.spec->vocab);
-    return 0;
-}
-
-static uint64_t count_targets(const int32_t *targets, uint64_t n)
-{
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < n; i++)
-        count += targets[i] >= 0;
-    return count;
-}
-
-static double sum_losses(const struct zinf_trainer *t, uint64_t n)
-{
+    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses);
+    uint64_t per_micro = t->setup.walk.loss_bytes / sizeof *losses;
+    uint64_t n = (uint64_t)samples * per_micro / (uint64_t)t->setup.batch;
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += (double)t->plan.h_losses[i];
+        sum += (double)losses[i];
     return sum;
 }
 
-/* What the step's tokens are, and what the gradient of their loss is scaled by. */
-static int begin_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                      uint64_t *count)
+/* What the step's batch is, and what the gradient of its loss is scaled by. */
+static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
 {
-    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
-    int code = check_tokens(t, inputs, n);
+    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int code = trainer_set_batch(t, batch, samples, t->setup.seq);
     if (code)
         return code;
-    set_tokens(t, inputs, targets, n);
-    *count = count_targets(targets, n);
-    t->plan.heads[0].scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    *count = trainer_count_targets(t, batch, samples);
+    t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
     return 0;
 }
+
+/* ---- the decision ---- */
 
 /* Of the true gradient, from the parts that the program left. */
 static double grad_norm(const struct zinf_trainer *t)
@@ -75,7 +47,7 @@ static double grad_norm(const struct zinf_trainer *t)
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    return sum_losses(t, (uint64_t)t->setup.n_micro * t->setup.rows) / (double)(count ? count : 1);
+    return sum_losses(t, t->setup.n_micro * t->setup.batch) / (double)(count ? count : 1);
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -119,7 +91,7 @@ static void note_ran(struct zinf_trainer *t, const struct zinf_program *first,
 static bool all_pending(const struct zinf_trainer *t, bool but_eager)
 {
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        if (!t->pending[u] && !(but_eager && !t->plan.deferred[u]))
+        if (unit_trains(&t->setup, u) && !t->pending[u] && !(but_eager && !t->plan.deferred[u]))
             return false;
     return true;
 }
@@ -136,7 +108,8 @@ int trainer_settle(struct zinf_trainer *t)
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
-    memset(t->pending, 1, t->setup.n_units);
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        t->pending[u] = unit_trains(&t->setup, u);
 }
 
 /* Speculation rests while at least half of the last steps would have failed. */
@@ -173,7 +146,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
     if (!failed) {
         for (uint32_t u = 0; u < t->setup.n_units; u++)
             if (t->plan.deferred[u])
-                t->pending[u] = 1;
+                t->pending[u] = unit_trains(&t->setup, u);
             else
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
@@ -240,7 +213,7 @@ static bool is_steady(const struct zinf_trainer *t, bool rests)
 {
     bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        if (!t->pending[u] && (all || t->plan.deferred[u]))
+        if (unit_trains(&t->setup, u) && !t->pending[u] && (all || t->plan.deferred[u]))
             return false;
     return true;
 }
@@ -277,10 +250,10 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     trainer_measure_end(t);
     t->planned = true;
     t->planned_step = t->step;
-    return plan_schedules(&t->plan);
+    return plan_schedules(&t->plan, INFINITY);
 }
 
-int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
+int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
                       struct zinf_step_result *result)
 {
     uint64_t begin = zinf_now_ns(), count;
@@ -290,7 +263,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
         zinf_lr_at(&t->setup.config->scheduler, t->setup.config->optimizer.lr, t->n_applied).lr;
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
-    int code = begin_step(t, inputs, targets, &count);
+    int code = begin_step(t, batch, &count);
     if (code)
         return code;
     t->step++;
@@ -324,14 +297,14 @@ int zinf_trainer_step(struct zinf_trainer *t, const int32_t *inputs, const int32
     return 0;
 }
 
-int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                           double *loss, double *norm)
+int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batch, double *loss,
+                           double *norm)
 {
     uint64_t count;
     int code = trainer_settle(t);
     t->compute.train = false;
     if (!code)
-        code = begin_step(t, inputs, targets, &count);
+        code = begin_step(t, batch, &count);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (code)
@@ -341,44 +314,44 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const int32_t *inputs, const 
     return 0;
 }
 
-int zinf_trainer_loss(struct zinf_trainer *t, const int32_t *inputs, const int32_t *targets,
-                      int64_t n_windows, double *sum, uint64_t *count)
+int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                      double *sum, uint64_t *count)
 {
-    uint64_t n = (uint64_t)(n_windows * t->setup.seq);
     if (n_windows < 1 || n_windows > t->setup.batch)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
                          (long long)n_windows, (long long)t->setup.batch);
-    int code = check_tokens(t, inputs, n);
+    int code = trainer_settle(t);
     if (!code)
-        code = trainer_settle(t);
+        code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
     if (code)
         return code;
-    set_tokens(t, inputs, targets, n);
     t->compute.train = false;
     code = zinf_executor_run(t->executor, &t->plan.forward);
-    *sum = sum_losses(t, n);
-    *count = count_targets(targets, n);
+    *sum = sum_losses(t, n_windows);
+    *count = trainer_count_targets(t, batch, n_windows);
     return code;
 }
 
 int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
 {
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_batch batch = {
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    int code = check_tokens(t, ids, (uint64_t)n);
+    int code = trainer_settle(t);
     if (!code)
-        code = trainer_settle(t);
+        code = trainer_set_batch(t, &batch, 1, n);
     if (code)
         return code;
-    set_tokens(t, ids, ids, (uint64_t)n);
-    struct zinf_gpt2_compute whole = t->compute;
+    struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
     t->compute.seq = n;
     t->logits_row = n - 1;
     code = zinf_executor_run(t->executor, &t->plan.logits);
     t->compute = whole;
-    memcpy(logits, t->plan.h_logits, (uint64_t)t->setup.spec->vocab * sizeof *logits);
+    memcpy(logits, host_at(&t->plan, t->plan.at.h_row), (uint64_t)g->vocab * sizeof *logits);
     return code;
 }

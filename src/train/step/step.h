@@ -11,6 +11,7 @@
 #define ZINF_TRAIN_STEP_H
 
 #include "train/plan/plan.h"
+#include "train/step/scales.h"
 
 struct zinf_trainer;
 
@@ -26,8 +27,10 @@ int program_logits(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int plan_first_programs(struct plan *p);
-/* Chooses the schedule by the rates and builds its programs; the first step measures. */
-int plan_schedules(struct plan *p);
+/* Chooses the schedule by the rates and builds its programs; the first step measures. Where a step
+ * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
+ */
+int plan_schedules(struct plan *p, double limit);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
@@ -42,6 +45,12 @@ struct update_scalars {
     float grad_scale;
 };
 
+/* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
+ * many of its rows count in the mean loss. */
+int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                      int64_t seq);
+uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                               int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
@@ -51,14 +60,18 @@ void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
-/* update.c: OP_UPDATE, OP_FAR_UPDATE */
+/* run_stage.c: the arrays of its frames, before the first; any stage's operation. */
+struct frame_arrays;
+int trainer_take_frame(struct zinf_trainer *t);
+void trainer_release_frame(struct zinf_trainer *t);
+int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
+/* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
 bool trainer_skip_op(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
-const char *trainer_kind_name(enum op_kind kind);
 /* The same for a program that no trainer runs. */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64]);
 

@@ -82,7 +82,7 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
     uint64_t first = t->setup.layout.units[g->unit].slice_first + g->first;
-    uint64_t decay_end = zinf_model_unit(t->setup.model, (int)g->unit)->decay_elems;
+    uint64_t decay_end = t->setup.graph->units[g->unit].decay_elems;
     uint64_t split = decay_end > first ? decay_end - first : 0;
     if (split > g->n)
         split = g->n;
@@ -93,7 +93,7 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
             hyper.weight_decay = 0;
         struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
         int code = !n ? 0
-                   : op->kind == OP_FAR_UPDATE
+                   : op->kind == OP_DEVICE_UPDATE
                        ? step_on_device(t, &hyper, &array)
                        : zinf_optim_step(&hyper, &array, t->setup.device->n_threads);
         if (code)
@@ -105,10 +105,10 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
 /* ---- Adafactor: tensor by tensor; a sub-group is a whole unit ---- */
 
 static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
-                                              const struct zinf_op *op, int number)
+                                              const struct zinf_op *op, uint32_t number)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)g->unit);
+    const struct zinf_unit *unit = &t->setup.graph->units[g->unit];
     struct factors f = unit_factors(unit, number);
     uint64_t first = unit->tensors[number].offset;
     char *state = at(op, 1), *param = at(op, 3);
@@ -159,11 +159,11 @@ static int update_tensors(struct zinf_trainer *t, const struct zinf_op *op,
                           const struct update_scalars *scalars)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
-    const struct zinf_unit_spec *unit = zinf_model_unit(t->setup.model, (int)g->unit);
+    const struct zinf_unit *unit = &t->setup.graph->units[g->unit];
     int code = 0;
     if (t->setup.form == ZINF_STATE_WHOLE) /* the gaps between tensors too */
         memset(at(op, 3), 0, g->n * zinf_dtype_bytes(t->setup.dtype));
-    for (int i = 0; !code && i < unit->n_tensors; i++) {
+    for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
         struct zinf_adafactor_hyper hyper = factored_hyper(t, &scalars->hyper);
         struct zinf_adafactor_tensor tensor = tensor_of(t, op, i);
         tensor.grad_scale = scalars->grad_scale;

@@ -3,7 +3,7 @@
  * DeepSpeed's terms t = last_batch_iteration is -1 before the first update, so t = n_applied - 1;
  * the lr of an update is the one set after the update before it.
  */
-#include "train/train.h"
+#include "train/step/scales.h"
 
 #include <math.h>
 

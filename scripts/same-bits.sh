@@ -1,0 +1,405 @@
+#!/bin/bash
+# Do two revisions give the same bits? Builds REVISION beside this tree (or REVISION2), makes the
+# same small runs of GPT-2 with both and compares what comes out: loss and gradient norm of each
+# step as log.jsonl has them (nine digits), sha256 of the weights in the run's number type, and
+# sha256 of a checkpoint (fp32 weights and moments). Nine digits are less than all bits of a norm,
+# but most runs clip, which multiplies every gradient by one over the norm: the hashes hold the
+# rest of it. It uses the command line alone, so it works between any two revisions that have it.
+#
+# usage: scripts/same-bits.sh [OPTION...] REVISION [REVISION2]
+#   --quick         a handful of combinations
+#   --with-cuda     more of them, on the CUDA stand-in (no GPU and no CUDA is needed)
+#   --build FOLDER  a build folder of this tree, brought up to date by make; else one in the cache
+#   --only REGEX    combinations whose name matches
+#   --list          prints the combinations and ends
+#
+# What is compared is not the full product. Covered are: every pair of the nine placements, the
+# number types fp32 and bf16, and accumulation 1 and 4; every pair of the four schedules, the number
+# types and three placements, again with accumulation 4, and where about every second step clips
+# (steps are then taken back); both orders of micro-batches by number type and placement; each
+# optimizer, each key that moves activations, gradients and updates, small budgets, two threads, a
+# second model of odd sizes and one of many tiles; then resuming, gradients, eval, generate, export,
+# init.
+# Dropout is on except where a name says "dropout-off", and clipping except where it says
+# "clip-off".
+#
+# The results of a commit are kept in ~/.cache/zinf-same-bits or $ZINF_SAME_BITS, with its binaries,
+# by hash, processor and combination: a second comparison with it builds and runs nothing. The
+# folder must lie on a disk, since placements on "nvme" use it. Prints a line for each combination
+# that differs and a summary. Status: 0 all the same, 1 a difference, 2 no comparison was possible.
+# shellcheck disable=SC2015,SC2059,SC2086 # settings are words without spaces; formats are made here
+set -u
+LC_ALL=C
+export LC_ALL
+
+usage() {
+    sed -n 's/^# \{0,1\}//; /^usage:/,/^$/p' "$0" >&2
+    exit 2
+}
+fatal() {
+    echo "same-bits: $*" >&2
+    exit 2
+}
+
+quick=0 cuda=0 list=0 build='' only=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=1 ;;
+    --with-cuda) cuda=1 ;;
+    --list) list=1 ;;
+    --build) build=${2-} && shift ;;
+    --only) only=${2-} && shift ;;
+    -*) usage ;;
+    *) break ;;
+    esac
+    shift || usage
+done
+[ $list = 1 ] || [ $# = 1 ] || [ $# = 2 ] || usage
+tree=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cache=${ZINF_SAME_BITS:-$HOME/.cache/zinf-same-bits}
+
+# ---- the combinations ----
+
+# One line each: name, then settings as KEY=VALUE that differ from the defaults in measure_one().
+# A "!" in front: part of --quick.
+placements() { # prefix, settings...: nine lines
+    local prefix=$1 param state mark=''
+    shift
+    case $prefix in !*) mark='!' prefix=${prefix#!} ;; esac
+    for param in none cpu nvme; do
+        for state in none cpu nvme; do
+            # Of the quick ones, the diagonal and the two that are furthest from it.
+            case $mark$param-$state in
+            !none-none | !cpu-cpu | !nvme-nvme | !none-nvme | !nvme-none)
+                echo "!$prefix/param-$param/state-$state" "param=$param" "state=$state" "$@" ;;
+            *) echo "$prefix/param-$param/state-$state" "param=$param" "state=$state" "$@" ;;
+            esac
+        done
+    done
+}
+schedules() { # prefix, settings...: four lines
+    local prefix=$1 schedule
+    shift
+    for schedule in serial prefetch update-in-forward update-in-backward; do
+        echo "$prefix/$schedule" "schedule=$schedule" "$@"
+    done
+}
+combinations() {
+    # About every second step clips: single samples, and too little learning to change the norms.
+    local clips='micro=1 seq=8 lr=2e-5 steps=14 clip=7.9' p place o extra
+    placements '!fp32' precision=fp32
+    placements 'bf16' precision=bf16
+    placements 'fp32/x4' precision=fp32 accumulation=4
+    placements '!bf16/x4' precision=bf16 accumulation=4
+    placements 'fp32/dropout-off/clip-off' precision=fp32 dropout=0 clip=0
+    for p in fp32 bf16; do
+        schedules "$p/device" precision=$p param=none state=none
+        schedules "$p/cpu" precision=$p param=cpu state=cpu
+        schedules "$p/nvme" precision=$p
+        schedules "$p/nvme/x4" precision=$p accumulation=4
+        schedules "$p/nvme/copies" precision=$p copies=1
+        schedules "!$p/nvme/clips" precision=$p $clips
+        schedules "$p/cpu/clips" precision=$p param=cpu state=cpu $clips
+        schedules "$p/nvme/x4/clip-off" precision=$p accumulation=4 clip=0
+        schedules "$p/share" precision=$p ratio=0.4 $clips
+        for place in none cpu nvme; do
+            for o in micro-major layer-major; do
+                echo "!$p/$place/x4/$o" precision=$p param=$place state=$place accumulation=4 \
+                    order=$o
+            done
+        done
+        for extra in '"activation_checkpointing":"always"' '"activation_checkpointing":"never"' \
+            '"activation_device":"cpu","activation_checkpointing":"always"' \
+            '"activation_device":"nvme","activation_checkpointing":"always"' \
+            '"grad_device":"cpu"' '"grad_device":"nvme"' '"look_ahead":0' '"look_ahead":3' \
+            '"placement":"exact"' '"placement":"fill"' '"optimizer_device":"auto"' \
+            '"durability":"none"' '"async_save":true' '"device_memory":"1700KiB"'; do
+            echo "$p/x2/$extra" precision=$p accumulation=2 "extra=,$extra"
+        done
+    done
+    schedules fp16/nvme precision=fp16 clip=1000 steps=14
+    schedules fp16/cpu/x4 precision=fp16 clip=1000 steps=14 param=cpu state=cpu accumulation=4
+    for o in Adam AdamW8bit Adafactor Lion Adagrad SGD; do
+        for place in cpu nvme; do
+            echo "optimizer/$o/$place" "optimizer=$o" param=$place state=$place accumulation=2
+        done
+        echo "optimizer/$o/bf16" "optimizer=$o" precision=bf16
+    done
+    for place in none cpu nvme; do
+        echo "!threads-2/$place" param=$place state=$place threads=2 accumulation=2
+        echo "odd/$place" model=odd param=$place state=$place micro=3 seq=13 accumulation=2
+        echo "odd/bf16/$place" model=odd precision=bf16 param=$place state=$place micro=3 seq=13
+        echo "tiles/$place" model=tiles param=$place state=$place accumulation=4
+        echo "tiles/bf16/$place" model=tiles precision=bf16 param=$place state=$place
+        echo "!resume/$place" kind=resume param=$place state=$place
+        echo "resume/bf16/$place" kind=resume precision=bf16 param=$place state=$place
+        echo "gradients/$place" kind=gradients param=$place state=$place
+        echo "gradients/tiles/$place" kind=gradients model=tiles param=$place state=$place
+        echo "gradients/bf16/$place" kind=gradients precision=bf16 param=$place state=$place
+        echo "eval/$place" kind=eval param=$place state=$place
+        echo "eval/bf16/$place" kind=eval precision=bf16 param=$place state=$place
+        echo "generate/$place" kind=generate param=$place state=$place
+        echo "generate/tiles/$place" kind=generate model=tiles param=$place state=$place
+    done
+    for p in fp32 bf16 fp16; do
+        echo "init/$p" kind=init precision=$p
+        echo "fresh/$p" kind=fresh precision=$p
+        echo "export/$p" kind=export precision=$p
+    done
+    if [ $cuda = 1 ]; then
+        placements 'cuda/fp32' device=cuda steps=3
+        placements 'cuda/bf16/x4' device=cuda precision=bf16 accumulation=4 steps=3
+        for p in fp32 bf16; do
+            schedules "cuda/$p/nvme" device=cuda precision=$p
+            schedules "!cuda/$p/cpu/clips" device=cuda precision=$p param=cpu state=cpu $clips
+            echo "cuda/$p/layer-major" device=cuda precision=$p accumulation=4 order=layer-major
+            echo "cuda/$p/auto" device=cuda precision=$p 'extra=,"optimizer_device":"auto"'
+            echo "cuda/$p/share" device=cuda precision=$p ratio=0.4
+            echo "cuda/gradients/$p" device=cuda kind=gradients precision=$p
+            echo "cuda/generate/$p" device=cuda kind=generate precision=$p
+        done
+        echo cuda/odd device=cuda model=odd micro=3 seq=13
+        echo cuda/tiles device=cuda model=tiles accumulation=2
+        echo cuda/resume device=cuda kind=resume
+    fi
+}
+chosen() {
+    combinations | if [ $quick = 1 ]; then sed -n 's/^!//p'; else sed 's/^!//'; fi |
+        awk -v only="$only" 'only == "" || $1 ~ only'
+}
+[ $list = 0 ] || { chosen && exit 0; }
+
+# ---- one run ----
+
+write_config() { # file
+    local precision_json='' params="\"lr\":$lr"
+    [ "$precision" = fp32 ] || precision_json="\"$precision\":{\"enabled\":true},"
+    # Steps that overflow, and steps that do not.
+    [ "$precision" != fp16 ] || precision_json='"fp16":{"enabled":true,"initial_scale_power":20,
+        "hysteresis":1,"loss_scale_window":2},'
+    [ "$optimizer" != AdamW ] || params="$params,\"weight_decay\":0.1"
+    cat >"$1" <<END
+{"train_micro_batch_size_per_gpu":$micro,"gradient_accumulation_steps":$accumulation,
+ "gradient_clipping":$clip, $precision_json
+ "optimizer":{"type":"$optimizer","params":{$params}},
+ "zero_optimization":{"stage":3,"sub_group_size":9000,
+  "offload_param":{"device":"$param","nvme_path":"$PWD/drive"},
+  "offload_optimizer":{"device":"$state","nvme_path":"$PWD/drive","ratio":$ratio}},
+ "zinf":{"threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
+  "direct":$([ $copies = 1 ] && echo false || echo true),"dropout":$dropout$extra}}
+END
+}
+zinf() {
+    timeout 120 "$bin/zinf" "$@" </dev/null >>said.out 2>>said.err
+}
+hash_of() { # files...
+    local file found=''
+    for file; do
+        [ ! -f "$file" ] || found="$found $file"
+    done
+    [ -z "$found" ] && echo none || cat $found | sha256sum | cut -c1-64
+}
+run_kind() {
+    local from="--model ../$model --config config.json --device $device" text=../tokens.bin
+    local step="--data $text --seq-len $seq --seed 5 --progress none --output run"
+    case $kind in
+    train) zinf train $from $step --steps "$steps" --save-every "$steps" ;;
+    fresh) zinf train $from $step --steps 2 --save-every 2 --init ;;
+    export) zinf train $from $step --steps 2 --save-every 2 &&
+        zinf export --checkpoint run --output out --dtype bf16 ;;
+    resume) zinf train $from $step --steps 3 --save-every 3 && cp run/log.jsonl first.jsonl &&
+        zinf train $from $step --steps 6 --save-every 6 --resume ;;
+    gradients) zinf gradients $from --data $text --seq-len "$seq" --micro-batch 2 \
+        --output out.safetensors ;;
+    eval) zinf eval $from --data $text --seq-len "$seq" ;;
+    generate) zinf generate $from --prompt 'line 1' --max-new-tokens 12 --seed 3 ;;
+    init) zinf init --arch gpt2 --layers 2 --hidden 48 --heads 3 --vocab 500 --context 20 --seed 9 \
+        --dtype "$precision" --output out ;;
+    esac
+}
+steps_of() { # log: loss, norm and whether the step was skipped, of all steps in one line
+    local number='\([^,]*\)'
+    local keys="\"loss\": $number, \"grad_norm\": $number, .*\"skipped\": $number,"
+    [ ! -f "$1" ] || sed "s/.*$keys.*/\1 \2 \3;/" "$1" | tr -d '\n'
+}
+# Prints the combination's line: name, then what is compared, each behind a tab.
+measure_one() { # name, settings...
+    local name=$1 kind=train model=usual device=host param=nvme state=nvme precision=fp32
+    local accumulation=1 micro=2 seq=16 steps=5 clip=0.5 dropout=0.1 ratio=1 threads=1 copies=0
+    local schedule=auto order=auto optimizer=AdamW lr=1e-3 extra='' setting
+    shift
+    for setting; do
+        local "${setting%%=*}=${setting#*=}"
+    done
+    rm -rf -- * && mkdir drive && write_config config.json
+    if ! run_kind; then
+        printf '%s\tfailed: %s\n' "$name" "$(grep -v '^plan:\|^  ' said.err | tail -n 1)"
+        return
+    fi
+    printf '%s\tweights %s\tstate %s\tother %s\tsteps %s\n' "$name" \
+        "$(hash_of run/model/*.safetensors)" \
+        "$(hash_of run/checkpoint-*/*.safetensors run/checkpoint-*/optimizer/*.safetensors)" \
+        "$(case $kind in
+        eval | generate) hash_of said.out ;;
+        *) hash_of out/*.safetensors out.safetensors ;;
+        esac)" "$(steps_of run/log.jsonl)"
+}
+
+# ---- one revision ----
+
+short_hash() {
+    sha256sum | cut -c1-8
+}
+make_build() { # source, build folder: zinf and, if wanted, the stand-in, quietly
+    local log=$2/same-bits.log compiler=gcc wanted=zinf
+    mkdir -p "$2" || fatal "cannot make the folder $2"
+    command -v ccache >/dev/null && compiler='ccache gcc'
+    [ $cuda = 0 ] || wanted='zinf tests/zinf-cuda-standin.la'
+    (
+        # Compilations of another folder are found in ccache by paths within the source.
+        export CCACHE_BASEDIR="$1" CCACHE_NOHASHDIR=1
+        [ -x "$1/configure" ] || { cd "$1" && autoreconf -fi; } || exit 1
+        cd "$2" || exit 1
+        [ -f Makefile ] ||
+            "$1/configure" -q CC="$compiler" CXX="${compiler/gcc/g++}" --without-cuda || exit 1
+        nice make -s -j"$(nproc)" $wanted
+    ) >"$log" 2>&1 || {
+        tail -n 20 "$log" >&2
+        fatal "cannot build $1: all of it is in $log"
+    }
+}
+keep_binaries() { # build folder, folder
+    mkdir -p "$2/bin" && cp "$1/zinf" "$2/bin/zinf.$$" && mv "$2/bin/zinf.$$" "$2/bin/zinf" ||
+        exit 2
+    [ $cuda = 0 ] || cp "$1/tests/.libs/zinf-cuda-standin.so" "$2/bin/" || exit 2
+}
+# Into kept/bin, unless it is there.
+build_commit() { # hash, kept
+    [ -x "$2/bin/zinf" ] && { [ $cuda = 0 ] || [ -f "$2/bin/zinf-cuda-standin.so" ]; } && return
+    echo "same-bits: building ${1:0:12}" >&2
+    git -C "$tree" worktree add -q --detach "$temporary/source" "$1" || fatal "no worktree of $1"
+    # With the build in its own folder, paths are the same for all revisions but the first part.
+    make_build "$temporary/source" "$temporary/source/build-same-bits"
+    keep_binaries "$temporary/source/build-same-bits" "$2"
+    git -C "$tree" worktree remove --force "$temporary/source"
+}
+make_inputs() { # folder
+    local new="$bin/zinf init --arch gpt2 --seed 11"
+    # Token ids as uint16, below 500, the least of the vocabularies.
+    printf "$(awk 'BEGIN { x = 1; for (i = 0; i < 6000; i++) { x = (x * 16807) % 2147483647
+        id = int(x / 1000) % 500; printf "\\%03o\\%03o", id % 256, int(id / 256) } }')" \
+        >"$1/tokens.bin"
+    $new --layers 3 --hidden 64 --heads 4 --vocab 1000 --context 32 --output "$1/usual" &&
+        $new --layers 2 --hidden 40 --heads 5 --vocab 777 --context 19 --output "$1/odd" &&
+        $new --layers 2 --hidden 32 --heads 2 --vocab 20011 --context 32 --output "$1/tiles"
+}
+# Of those chosen; a result is known by name and settings.
+missing_in() { # results
+    chosen | awk -F '\t' -v results="$1" '
+        BEGIN { while ((getline line < results) > 0) { split(line, part, "\t"); have[part[1]] } }
+        !($0 in have)'
+}
+# Adds what is wanted and not yet there to the file of results. One worker a processor.
+measure() { # bin, results
+    local bin=$1 results=$2 todo=$temporary/todo n jobs i
+    ZINF_CUDA_MODULE=$bin/zinf-cuda-standin.so
+    XDG_CACHE_HOME=$temporary/no-cache # what benches found on this machine steers plans
+    export ZINF_CUDA_MODULE XDG_CACHE_HOME
+    unset ZINF_LOG ZINF_CPU
+    touch "$results"
+    missing_in "$results" >"$todo"
+    n=$(wc -l <"$todo")
+    [ "$n" -gt 0 ] || return 0
+    jobs=$(nproc)
+    echo "same-bits: $n runs with ${bin%/bin}" >&2
+    rm -rf "$temporary/runs" && mkdir "$temporary/runs"
+    make_inputs "$temporary/runs" >"$temporary/said" 2>&1 || fatal "$(cat "$temporary/said")"
+    for ((i = 0; i < jobs; i++)); do
+        (
+            mkdir "$temporary/runs/$i" && cd "$temporary/runs/$i" || exit 1
+            awk -v jobs="$jobs" -v i="$i" 'NR % jobs == i' "$todo" | while read -r line; do
+                measure_one $line | sed "s|^[^\t]*|${line//|/\\|}|"
+            done >"$temporary/runs/$i.results"
+        ) &
+    done
+    wait
+    cat "$temporary"/runs/*.results >>"$results"
+    rm -rf "$temporary/runs"
+}
+# Results depend on the instructions that the processor has (BLAS chooses its kernels by them) and
+# on what the runs are.
+key=$(sed -n 's/^\(model name\|flags\)[^:]*: //p' /proc/cpuinfo | sort -u | short_hash)
+key=$key-$(declare -f write_config zinf hash_of run_kind measure_one make_inputs | short_hash)
+# Sets `results` to the file with this revision's results.
+take_commit() { # revision
+    local hash kept
+    hash=$(git -C "$tree" rev-parse --verify -q "$1^{commit}") || fatal "no such revision: $1"
+    kept=$cache/$hash
+    results=$kept/results-$key
+    mkdir -p "$kept" && touch "$results"
+    [ -n "$(missing_in "$results")" ] || return 0
+    build_commit "$hash" "$kept"
+    measure "$kept/bin" "$results"
+}
+take_tree() {
+    local folder=${build:-$cache/tree-$(echo "$tree" | short_hash)}
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    make_build "$tree" "$folder"
+    keep_binaries "$folder" "$temporary/tree"
+    results=$temporary/tree/results
+    measure "$temporary/tree/bin" "$results"
+}
+
+# ---- comparison ----
+
+compare() { # results, results, names
+    chosen | awk -F '\t' -v a="$3" -v b="$4" '
+    FILENAME == ARGV[1] { first[$1] = substr($0, length($1) + 2); next }
+    FILENAME == ARGV[2] { second[$1] = substr($0, length($1) + 2); next }
+    function word_of(x) { return substr(x, 1, index(x, " ") - 1) }
+    function first_step(x, y,    p, q, n, i) {
+        n = split(substr(x, 7), p, ";"); split(substr(y, 7), q, ";")
+        for (i = 1; i <= n; i++)
+            if (p[i] != q[i])
+                return "step " i ": loss norm skipped " p[i] ", then " q[i]
+        return "number of steps"
+    }
+    {
+        split($0, words, " "); total++
+        x = first[$1]; y = second[$1]
+        if (x ~ /^failed/ || y ~ /^failed/ || x == "" || y == "") {
+            printf "%s: %s: %s; %s: %s\n", words[1], a, x ~ /^failed/ ? x : "runs", b,
+                y ~ /^failed/ ? y : "runs"
+            bad++
+        } else if (x != y) {
+            said = words[1] ":"
+            n = split(x, p, "\t"); split(y, q, "\t")
+            for (i = 1; i <= n; i++)
+                if (p[i] != q[i])
+                    said = said " " (i == n ? first_step(p[i], q[i]) : word_of(p[i]) " differs;")
+            print said
+            bad++
+        }
+    }
+    END {
+        printf "%s and %s: %d of %d combinations differ\n", a, b, bad, total
+        exit bad > 0 || total == 0
+    }' "$1" "$2" -
+}
+
+mkdir -p "$cache" || exit 2
+temporary=$(mktemp -d "$cache/work.XXXXXX") || exit 2
+clean() {
+    git -C "$tree" worktree remove --force "$temporary/source" 2>/dev/null
+    rm -rf "$temporary"
+}
+trap clean EXIT
+take_commit "$1"
+base=$results
+if [ $# = 2 ]; then
+    take_commit "$2"
+else
+    take_tree
+fi
+compare "$base" "$results" "$1" "${2:-this tree}"

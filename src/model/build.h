@@ -1,0 +1,48 @@
+/*
+ * build: how a graph comes to be. A family appends values, units with their tensors and pieces,
+ * and stages with their lists; lists grow as needed and live as long as the graph. An append that
+ * fails is remembered: those after it do nothing, and zinf_graph_finish returns the first failure.
+ * So the code of a family is a list of what there is, and forgets no check.
+ *
+ * Threads: one builds; after zinf_graph_finish the graph is read-only.
+ */
+#ifndef ZINF_BUILD_H
+#define ZINF_BUILD_H
+
+#include "model/graph.h"
+
+int zinf_graph_create(struct zinf_graph **out);
+void zinf_graph_destroy(struct zinf_graph *graph);
+/* Zeroed memory of the graph; NULL when there is none, or after an earlier failure. */
+void *zinf_graph_take(struct zinf_graph *graph, size_t bytes);
+/* Remembers code, with the present zinf_error(), unless something failed before. */
+void zinf_graph_reject(struct zinf_graph *graph, int code);
+
+/* All return the new one's number, 0 after a failure. Names are cut to their field's length. */
+uint32_t zinf_graph_add_value(struct zinf_graph *graph, const struct zinf_value *value);
+uint32_t zinf_graph_add_unit(struct zinf_graph *graph, bool trained, const char *format, ...)
+    ZINF_PRINTF(3, 4);
+/* tensor->pieces, n_pieces, offset and elems are not looked at: they come by the calls below. */
+uint32_t zinf_graph_add_tensor(struct zinf_graph *graph, uint32_t unit,
+                               const struct zinf_tensor *tensor);
+/* To the unit's last tensor. */
+void zinf_graph_add_piece(struct zinf_graph *graph, uint32_t unit, const struct zinf_piece *piece);
+/* spec is copied. */
+uint32_t zinf_graph_add_stage(struct zinf_graph *graph, const struct zinf_stage_ops *ops,
+                              const void *spec, size_t spec_bytes, const char *format, ...)
+    ZINF_PRINTF(5, 6);
+
+enum zinf_stage_list {
+    ZINF_STAGE_IN,
+    ZINF_STAGE_OUT,
+    ZINF_STAGE_UNITS,
+    ZINF_STAGE_SWEEP,
+};
+void zinf_stage_append(struct zinf_graph *graph, uint32_t stage, enum zinf_stage_list list,
+                       uint32_t number);
+
+/* Gives tensors their places in their units and checks what graph.h says; -EINVAL names what is
+ * wrong. graph->loss, targets, vocab and row_cols are the family's to set before. */
+int zinf_graph_finish(struct zinf_graph *graph);
+
+#endif

@@ -1,0 +1,177 @@
+/*
+ * build_check: places of tensors, and whether a graph is what graph.h promises to those who walk
+ * it. A family that is wrong is told so when it is built, not by a step that computes nonsense.
+ */
+#include "model/build_check.h"
+
+#include <stdlib.h>
+
+#define TENSOR_ALIGN 64 /* elements: every tensor starts on a cache line in any dtype */
+#define DECAY_ALIGN 256 /* elements: the blocks of 8-bit moments do not straddle the two parts */
+
+void build_place_tensors(struct zinf_unit *unit)
+{
+    uint64_t at = 0;
+    for (int decay = 1; decay >= 0; decay--) {
+        for (uint32_t i = 0; i < unit->n_tensors; i++) {
+            struct zinf_tensor *t = &unit->tensors[i];
+            if (t->decay != (bool)decay)
+                continue;
+            t->offset = at;
+            t->elems = t->rows * t->cols;
+            at = zinf_align_up(at + t->elems, TENSOR_ALIGN);
+        }
+        if (decay)
+            at = unit->decay_elems = zinf_align_up(at, DECAY_ALIGN);
+    }
+    unit->elems = at;
+}
+
+/* ---- tensors ---- */
+
+/* Rows and columns of a piece's tensor in the file, seen as [out][in]. */
+static uint64_t file_rows(const struct zinf_piece *piece)
+{
+    return piece->shape[piece->transposed ? 1 : 0];
+}
+
+static uint64_t file_cols(const struct zinf_piece *piece)
+{
+    return piece->rank == 2 ? piece->shape[piece->transposed ? 0 : 1] : 1;
+}
+
+/* One past the last row that the runs reach. */
+static uint64_t runs_end(uint64_t first, uint64_t stride, const struct zinf_row_map *map)
+{
+    return first + (map->count - 1) * stride + map->rows;
+}
+
+static int check_piece(const struct zinf_unit *unit, const struct zinf_tensor *tensor,
+                       const struct zinf_piece *piece)
+{
+    const struct zinf_row_map *map = &piece->rows;
+    bool shaped = piece->rank == tensor->rank && (piece->rank == 2 || !piece->transposed) &&
+                  file_cols(piece) == tensor->cols;
+    if (!shaped)
+        return zinf_fail(-EINVAL, "unit %s: tensor %s does not have the shape of its place",
+                         unit->name, piece->name);
+    bool inside = map->rows && map->count &&
+                  runs_end(map->file_first, map->file_stride, map) <= file_rows(piece) &&
+                  runs_end(map->flat_first, map->flat_stride, map) <= tensor->rows;
+    if (!inside)
+        return zinf_fail(-EINVAL, "unit %s: the rows of tensor %s lie outside of its place",
+                         unit->name, piece->name);
+    return 0;
+}
+
+static int check_unit(const struct zinf_unit *unit)
+{
+    if (!unit->n_tensors)
+        return zinf_fail(-EINVAL, "unit %s has no tensors", unit->name);
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor *t = &unit->tensors[i];
+        uint64_t rows = 0;
+        if (t->rank < 1 || t->rank > 2 || !t->rows || !t->cols || (t->rank == 1 && t->cols != 1))
+            return zinf_fail(-EINVAL, "unit %s: tensor %u has no shape", unit->name, i);
+        for (uint32_t p = 0; p < t->n_pieces; p++) {
+            int code = check_piece(unit, t, &t->pieces[p]);
+            if (code)
+                return code;
+            rows += t->pieces[p].rows.rows * t->pieces[p].rows.count;
+        }
+        if (rows != t->rows)
+            return zinf_fail(-EINVAL,
+                             "unit %s: the file has %llu rows of tensor %u, which has %llu",
+                             unit->name, (unsigned long long)rows, i, (unsigned long long)t->rows);
+    }
+    return 0;
+}
+
+/* ---- stages ---- */
+
+/* What the walk through the stages has met. */
+struct met {
+    bool *made;       /* of values: inputs, and what a stage before has made */
+    bool *needed;     /* of units */
+    uint32_t n_units; /* needed ones: the number of the next new one */
+};
+
+static int check_values(const struct zinf_graph *g, const struct zinf_stage *stage, struct met *met)
+{
+    if (!stage->in.n || !stage->out.n)
+        return zinf_fail(-EINVAL, "stage %s has no values", stage->name);
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        if (!met->made[stage->in.at[i]])
+            return zinf_fail(-EINVAL, "stage %s takes %s, which no stage before makes", stage->name,
+                             g->values[stage->in.at[i]].name);
+    for (uint32_t i = 0; i < stage->out.n; i++) {
+        if (met->made[stage->out.at[i]])
+            return zinf_fail(-EINVAL, "stage %s makes %s, which is there already", stage->name,
+                             g->values[stage->out.at[i]].name);
+        met->made[stage->out.at[i]] = true;
+    }
+    return 0;
+}
+
+static int check_units(const struct zinf_graph *g, const struct zinf_stage *stage,
+                       const struct zinf_ids *units, struct met *met)
+{
+    for (uint32_t i = 0; i < units->n; i++) {
+        uint32_t u = units->at[i];
+        if (met->needed[u])
+            continue;
+        if (u != met->n_units++)
+            return zinf_fail(-EINVAL, "stage %s needs unit %s before those with smaller numbers",
+                             stage->name, g->units[u].name);
+        met->needed[u] = true;
+    }
+    return 0;
+}
+
+static int check_stages(const struct zinf_graph *g, struct met *met)
+{
+    int code = 0;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        met->made[v] = g->values[v].kind == ZINF_VALUE_INPUT;
+    for (uint32_t s = 0; !code && s < g->n_stages; s++) {
+        const struct zinf_stage *stage = &g->stages[s];
+        if (stage->ops->recomputes && stage->sweep.n)
+            return zinf_fail(-EINVAL, "stage %s can be recomputed and has a sweep", stage->name);
+        if ((code = check_values(g, stage, met)) ||
+            (code = check_units(g, stage, &stage->units, met)))
+            return code;
+        code = check_units(g, stage, &stage->sweep, met);
+    }
+    if (!code && met->n_units != g->n_units)
+        code = zinf_fail(-EINVAL, "unit %s is in no stage", g->units[met->n_units].name);
+    return code;
+}
+
+static int check_ends(const struct zinf_graph *g)
+{
+    if (!g->n_stages || !g->n_units)
+        return zinf_fail(-EINVAL, "the graph is empty");
+    if (g->loss >= g->n_values || g->values[g->loss].kind != ZINF_VALUE_LOSS)
+        return zinf_fail(-EINVAL, "the graph has no loss");
+    if (g->targets >= g->n_values || g->values[g->targets].kind != ZINF_VALUE_INPUT)
+        return zinf_fail(-EINVAL, "the graph has no targets");
+    return 0;
+}
+
+int build_check(const struct zinf_graph *g)
+{
+    int code = check_ends(g);
+    for (uint32_t u = 0; !code && u < g->n_units; u++)
+        code = check_unit(&g->units[u]);
+    if (code)
+        return code;
+    struct met met = {calloc(g->n_values, sizeof *met.made), calloc(g->n_units, sizeof *met.needed),
+                      0};
+    if (met.made && met.needed)
+        code = check_stages(g, &met);
+    else
+        code = zinf_fail(-ENOMEM, "no memory to check a model's graph");
+    free(met.made);
+    free(met.needed);
+    return code;
+}

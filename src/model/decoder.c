@@ -1,0 +1,330 @@
+/* decoder: numbers and names of a causal decoder to values, units and stages. */
+#include "model/decoder.h"
+
+#include <stdio.h>
+
+#define TILE_ALIGN 64 /* rows of a vocabulary tile */
+
+/* Numbers of the values that stages share. */
+struct values {
+    uint32_t ids, positions, targets, x;
+};
+
+static int check_range(const struct decoder *d, const char *name, int64_t value, int64_t most)
+{
+    if (value >= 1 && value <= most)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %s is %lld; it must be between 1 and %lld", d->what, name,
+                     (long long)value, (long long)most);
+}
+
+static int check_numbers(const struct decoder *d)
+{
+    int code;
+    if ((code = check_range(d, "the number of layers", d->n_layers, 4096)) ||
+        (code = check_range(d, "the hidden size", d->hidden, 1 << 20)) ||
+        (code = check_range(d, "the feed-forward size", d->ffn, 1 << 22)) ||
+        (code = check_range(d, "the vocabulary size", d->vocab, 1 << 24)) ||
+        (code = check_range(d, "the context length", d->context, 1 << 24)))
+        return code;
+    const struct attention_spec *a = &d->attention;
+    if ((code = check_range(d, "the number of heads", a->n_heads, 1 << 16)) ||
+        (code = check_range(d, "the number of key and value heads", a->n_kv_heads, a->n_heads)) ||
+        (code = check_range(d, "the size of a head", a->head_dim, 1 << 16)))
+        return code;
+    if (a->n_heads % a->n_kv_heads)
+        return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key and value heads evenly",
+                         d->what, (long long)a->n_heads, (long long)a->n_kv_heads);
+    const float drops[] = {d->embedding_dropout, a->residual_dropout, a->dropout};
+    for (int i = 0; i < 3; i++)
+        if (!(drops[i] >= 0 && drops[i] < 1))
+            return zinf_fail(-EINVAL, "%s: a dropout of %g is out of range; it must be in [0, 1)",
+                             d->what, (double)drops[i]);
+    return 0;
+}
+
+/* ---- units ---- */
+
+static int64_t align_rows(int64_t rows)
+{
+    return (rows + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+}
+
+/* About a block's size, so that a slot that holds a block holds a tile; even tiles. By the model
+ * alone, so that results do not depend on any budget. */
+static int64_t choose_tile_rows(const struct decoder *d)
+{
+    const struct attention_spec *a = &d->attention;
+    int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
+    int64_t mlp = (d->mlp.gated ? 3 : 2) * d->ffn;
+    int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
+    int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
+    return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+}
+
+/* A tensor that is rows [first, first + rows) of one of the file. */
+static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                     const char *name, int64_t first, int64_t rows, int64_t all)
+{
+    struct zinf_tensor tensor = {
+        .rank = 2,
+        .rows = (uint64_t)rows,
+        .cols = (uint64_t)d->hidden,
+        .decay = true,
+        .init = ZINF_INIT_NORMAL,
+        .init_std = d->init_std,
+    };
+    struct zinf_piece piece = {
+        .rank = 2,
+        .plain_name = name == d->head,
+        .shape = {(uint64_t)all, (uint64_t)d->hidden},
+        .rows = {.file_first = (uint64_t)first, .rows = (uint64_t)rows, .count = 1},
+    };
+    snprintf(piece.name, sizeof piece.name, "%s", name);
+    zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+}
+
+/* The vocabulary matrix as units, one a tile; the first one's number. */
+static uint32_t add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
+                          const char *name)
+{
+    int64_t rows = choose_tile_rows(d);
+    uint32_t before = graph->n_units;
+    for (int64_t first = 0; first < d->vocab; first += rows) {
+        int64_t left = d->vocab - first;
+        uint32_t unit =
+            zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
+        add_rows(graph, unit, d, name, first, left < rows ? left : rows, d->vocab);
+    }
+    return before;
+}
+
+/* The piece that t is, behind `first` rows of the unit's tensor. */
+static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
+                      const char *prefix, uint64_t first)
+{
+    uint64_t cols = t->cols ? t->cols : 1;
+    struct zinf_piece piece = {
+        .rank = t->cols ? 2 : 1,
+        .shape = {t->transposed ? cols : t->rows, t->transposed ? t->rows : cols},
+        .transposed = t->transposed,
+        .rows = {.flat_first = first, .rows = t->rows, .count = 1},
+    };
+    snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
+    zinf_graph_add_piece(graph, unit, &piece);
+}
+
+/* Tensors of a unit from a list; at[place] becomes the tensor's number, -1 where there is none. */
+static void add_tensors(struct zinf_graph *graph, uint32_t unit, const char *prefix,
+                        const struct decoder_tensor *list, size_t n, int at[DECODER_PLACES])
+{
+    for (int place = 0; place < DECODER_PLACES; place++)
+        at[place] = -1;
+    for (size_t i = 0, next; i < n; i = next) {
+        struct zinf_tensor tensor = {
+            .rank = list[i].cols ? 2 : 1,
+            .cols = list[i].cols ? list[i].cols : 1,
+            .decay = list[i].cols != 0,
+            .init = list[i].init,
+            .init_std = list[i].std,
+        };
+        for (next = i; next < n && list[next].place == list[i].place; next++)
+            tensor.rows += list[next].rows;
+        at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
+        for (uint64_t first = 0; i < next; first += list[i++].rows)
+            add_piece(graph, unit, &list[i], prefix, first);
+    }
+}
+
+/* ---- values ---- */
+
+static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
+                          int64_t limit)
+{
+    struct zinf_value value = {
+        .kind = ZINF_VALUE_INPUT,
+        .input = input,
+        .limit = limit,
+        .axis = ZINF_AXIS_TARGET,
+        .cols = 1,
+        .element = ZINF_ELEMENT_ID,
+    };
+    snprintf(value.name, sizeof value.name, "%s", name);
+    return zinf_graph_add_value(graph, &value);
+}
+
+static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, int64_t layer)
+{
+    struct zinf_value value = {
+        .kind = ZINF_VALUE_ACTIVATION,
+        .axis = ZINF_AXIS_TARGET,
+        .cols = d->hidden,
+        .element = ZINF_ELEMENT_PARAM,
+        .gradient = ZINF_ELEMENT_PARAM,
+        .leaves = true,
+    };
+    snprintf(value.name, sizeof value.name, "x.%lld", (long long)layer);
+    return zinf_graph_add_value(graph, &value);
+}
+
+static struct values add_inputs(struct zinf_graph *graph, const struct decoder *d)
+{
+    struct values v = {0};
+    v.ids = add_input(graph, "ids", ZINF_INPUT_IDS, d->vocab);
+    if (d->positions || d->attention.rope.rotary_dims)
+        v.positions =
+            add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
+    v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
+    v.x = add_hidden(graph, d, 0);
+    graph->targets = v.targets;
+    graph->vocab = d->vocab;
+    return v;
+}
+
+/* ---- stages ---- */
+
+/* The tiles' first number. */
+static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
+                           const struct values *v)
+{
+    uint32_t tiles = add_tiles(graph, d, "table", d->table);
+    struct lookup_spec spec = {
+        .n_tiles = graph->n_units - tiles,
+        .dropout = d->embedding_dropout,
+    };
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "lookup");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->ids);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->x);
+    for (uint32_t t = 0; t < spec.n_tiles; t++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + t);
+    if (d->positions) {
+        uint32_t unit = zinf_graph_add_unit(graph, true, "position.0");
+        add_rows(graph, unit, d, d->positions, 0, d->context, d->context);
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+        zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
+    }
+    return tiles;
+}
+
+/* The block's spec: the decoder's, with its own numbers. Dropout sites: three places a layer, and
+ * the lookup at 0. */
+static struct block_spec make_block(const struct decoder *d, int64_t layer,
+                                    const int at[DECODER_PLACES])
+{
+    struct block_spec spec = {d->attention, d->mlp};
+    struct attention_spec *a = &spec.attention;
+    struct mlp_spec *m = &spec.mlp;
+    a->hidden = m->hidden = d->hidden;
+    m->ffn = d->ffn;
+    if (d->scale_by_inverse_layer)
+        a->scale /= (float)(layer + 1);
+    if (d->windowed && !d->windowed[layer])
+        a->window = 0;
+    a->norm.w = at[DECODER_NORM1_W];
+    a->norm.b = at[DECODER_NORM1_B];
+    a->qkv_w = at[DECODER_QKV_W];
+    a->qkv_b = at[DECODER_QKV_B];
+    a->proj_w = at[DECODER_PROJ_W];
+    a->proj_b = at[DECODER_PROJ_B];
+    a->q_norm = a->k_norm = a->norm;
+    a->q_norm.w = at[DECODER_Q_NORM];
+    a->k_norm.w = at[DECODER_K_NORM];
+    a->q_norm.b = a->k_norm.b = -1;
+    m->norm.w = at[DECODER_NORM2_W];
+    m->norm.b = at[DECODER_NORM2_B];
+    m->up_w = at[DECODER_UP_W];
+    m->up_b = at[DECODER_UP_B];
+    m->down_w = at[DECODER_DOWN_W];
+    m->down_b = at[DECODER_DOWN_B];
+    a->site = 1 + 3 * (uint32_t)layer;
+    m->site = a->site + 2;
+    return spec;
+}
+
+/* The number of its output. */
+static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
+                          int64_t layer)
+{
+    char prefix[48];
+    int at[DECODER_PLACES];
+    snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
+    add_tensors(graph, unit, prefix, d->tensors, d->n_tensors, at);
+    struct block_spec spec = make_block(d, layer, at);
+    uint32_t out = add_hidden(graph, d, layer + 1);
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
+                                          "block.%lld", (long long)layer);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
+    if (spec.attention.rope.rotary_dims)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    return out;
+}
+
+/* The number of its output. */
+static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+{
+    const struct decoder_tensor list[] = {
+        {DECODER_NORM1_W, d->final_w, (uint64_t)d->hidden, 0, false, ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_B, d->final_b, (uint64_t)d->hidden, 0, false, ZINF_INIT_ZERO, 0},
+    };
+    struct zinf_value value = {
+        .name = "normed",
+        .kind = ZINF_VALUE_ACTIVATION,
+        .axis = ZINF_AXIS_TARGET,
+        .cols = d->hidden,
+        .element = ZINF_ELEMENT_PARAM,
+        .gradient = ZINF_ELEMENT_F32,
+    };
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, true, "final.0");
+    add_tensors(graph, unit, "", list, d->final_b ? 2 : 1, at);
+    struct norm_spec spec = d->attention.norm;
+    spec.w = at[DECODER_NORM1_W];
+    spec.b = at[DECODER_NORM1_B];
+    uint32_t out = zinf_graph_add_value(graph, &value);
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "norm");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    return out;
+}
+
+static void add_head(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
+                     uint32_t normed, uint32_t tiles)
+{
+    struct head_spec spec = {.tile_rows = choose_tile_rows(d)};
+    int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
+    struct zinf_value loss = {
+        .name = "loss",
+        .kind = ZINF_VALUE_LOSS,
+        .axis = ZINF_AXIS_TARGET,
+        .cols = 1,
+        .element = ZINF_ELEMENT_F32,
+    };
+    if (d->head)
+        tiles = add_tiles(graph, d, "head", d->head);
+    graph->loss = zinf_graph_add_value(graph, &loss);
+    graph->row_cols = spec.tile_rows;
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_head, &spec, sizeof spec, "head");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, normed);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->targets);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->loss);
+    for (int64_t t = 0; t < n_tiles; t++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + (uint32_t)t);
+}
+
+int decoder_build(struct zinf_graph *graph, const struct decoder *d)
+{
+    int code = check_numbers(d);
+    if (code)
+        return code;
+    struct values v = add_inputs(graph, d);
+    uint32_t tiles = add_lookup(graph, d, &v);
+    for (int64_t layer = 0; layer < d->n_layers; layer++)
+        v.x = add_block(graph, d, &v, layer);
+    add_head(graph, d, &v, add_norm(graph, d, v.x), tiles);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/*
+ * decoder: what families of causal decoders share: a token table in tiles, positions, pre-norm
+ * blocks, a final norm, a head. A family says the numbers and what its tensors are called; here
+ * that becomes values, units and stages.
+ */
+#ifndef ZINF_DECODER_H
+#define ZINF_DECODER_H
+
+#include "model/build.h"
+#include "model/stages.h"
+
+/* Places of a block's unit, in the order of its tensors in stages.h. */
+enum decoder_place {
+    DECODER_QKV_W,
+    DECODER_PROJ_W,
+    DECODER_UP_W,
+    DECODER_DOWN_W,
+    DECODER_NORM1_W,
+    DECODER_NORM1_B,
+    DECODER_QKV_B,
+    DECODER_PROJ_B,
+    DECODER_NORM2_W,
+    DECODER_NORM2_B,
+    DECODER_UP_B,
+    DECODER_DOWN_B,
+    DECODER_Q_NORM,
+    DECODER_K_NORM,
+    DECODER_PLACES,
+};
+/* A tensor of the file. Neighbours in a list with the same place are one tensor of the unit, the
+ * rows of the first before those of the second. */
+struct decoder_tensor {
+    enum decoder_place place;
+    const char *name;    /* behind the block's prefix */
+    uint64_t rows, cols; /* as ours, [out][in]; cols 0: a vector */
+    bool transposed;     /* the file has [in][out] */
+    enum zinf_init init;
+    float std;
+};
+
+struct decoder {
+    const char *what; /* names the configuration in messages */
+    int64_t n_layers, hidden, ffn, vocab, context;
+    bool join_tiles; /* of the vocabulary, into one */
+    float embedding_dropout, init_std;
+    /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
+    struct attention_spec attention;
+    struct mlp_spec mlp;
+    bool scale_by_inverse_layer;          /* attention.scale / (layer + 1) */
+    const bool *windowed;                 /* [n_layers]: has attention.window; NULL: all */
+    const char *table, *positions;        /* names in the file; positions NULL: no table of them */
+    const char *blocks;                   /* "h": tensors of block 3 begin with "h.3." */
+    const char *final_w, *final_b, *head; /* head NULL: the token table is the head */
+    const struct decoder_tensor *tensors; /* of a block */
+    size_t n_tensors;
+};
+
+/* Appends all of it; -EINVAL with what and the number that is out of range. */
+int decoder_build(struct zinf_graph *graph, const struct decoder *d);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * family: what the files of families share: reading numbers, names of activations, published sizes.
+ * A family is its file family_NAME.c and a row in family.c.
+ */
+#ifndef ZINF_FAMILY_H
+#define ZINF_FAMILY_H
+
+#include "model/model.h"
+
+extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family_mistral,
+    zinf_family_qwen2, zinf_family_qwen3;
+
+/* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
+struct family_int {
+    const char *key;
+    int64_t *out;
+};
+int family_read_ints(const struct zinf_model_source *source, const struct family_int *list);
+struct family_double {
+    const char *key;
+    double *out;
+};
+int family_read_doubles(const struct zinf_model_source *source, const struct family_double *list);
+/* -ENOTSUP for a name that no kernel has. */
+int family_read_activation(const struct zinf_model_source *source, const char *key,
+                           enum zinf_activation *out);
+/* eos_token_id: a number, or the first of a list; absent or null: *out stays. */
+void family_read_end_of_text(const struct zinf_model_source *source, int64_t *out);
+
+/* Numbers of a new config.json; key NULL ends a list. */
+struct family_number {
+    const char *key;
+    double value;
+};
+int family_add_numbers(cJSON *config, const struct family_number *list);
+/* The place of shape->size, or of the usual one, in names; -EINVAL lists them. */
+int family_find_size(const struct zinf_model_shape *shape, const char *const *names, size_t n,
+                     const char *usual, size_t *out);
+
+/* Until src/train reads graphs. */
+int old_gpt2_read_config(const cJSON *config, const char *what, struct zinf_model_spec *spec);
+void old_gpt2_describe_unit(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit);
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * file_map: a graph's pieces sorted into tensors of the file, and the proof that the maps between
+ * them are one to one: every row of either side is in one piece and no other.
+ */
+#include "model/tensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Rows of the file that a band has at least: transposition then reads whole cache lines. */
+#define BAND_ROWS 32
+
+/* A piece on its way into the list. */
+struct entry {
+    struct zinf_file_part part;
+    uint32_t number; /* in the order of units */
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int order = strcmp(x->part.piece->name, y->part.piece->name);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Tensors in the order of their first pieces. */
+static int by_first(const void *a, const void *b)
+{
+    const struct zinf_file_tensor *x = a, *y = b;
+    if (x->parts[0].unit != y->parts[0].unit)
+        return x->parts[0].unit < y->parts[0].unit ? -1 : 1;
+    if (x->parts[0].tensor != y->parts[0].tensor)
+        return x->parts[0].tensor < y->parts[0].tensor ? -1 : 1;
+    return (x->parts[0].piece > y->parts[0].piece) - (x->parts[0].piece < y->parts[0].piece);
+}
+
+static uint32_t count_pieces(const struct zinf_graph *graph)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < graph->n_units; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++)
+            n += graph->units[u].tensors[i].n_pieces;
+    return n;
+}
+
+static void list_pieces(const struct zinf_graph *graph, struct entry *entries)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < graph->n_units; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *tensor = &graph->units[u].tensors[i];
+            for (uint32_t p = 0; p < tensor->n_pieces; p++, n++)
+                entries[n] = (struct entry){{u, tensor, &tensor->pieces[p]}, n};
+        }
+}
+
+/* The sorted entries as tensors, each with its parts. */
+static void group(struct zinf_file_map *map, const struct entry *entries, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct zinf_piece *piece = entries[i].part.piece;
+        map->parts[i] = entries[i].part;
+        if (i && !strcmp(piece->name, entries[i - 1].part.piece->name)) {
+            map->tensors[map->n_tensors - 1].n_parts++;
+            continue;
+        }
+        map->tensors[map->n_tensors++] = (struct zinf_file_tensor){
+            .name = piece->name,
+            .plain_name = piece->plain_name,
+            .rank = piece->rank,
+            .shape = {piece->shape[0], piece->rank == 2 ? piece->shape[1] : 1},
+            .transposed = piece->transposed,
+            .parts = &map->parts[i],
+            .n_parts = 1,
+        };
+    }
+}
+
+/* ---- one to one ---- */
+
+/* One of the two sides of a piece's runs. */
+struct side {
+    const struct zinf_row_map *map;
+    bool flat;
+};
+
+/* Length of the run of this side that begins at row, 0: none does. */
+static uint64_t run_from(const struct side *side, uint64_t row)
+{
+    const struct zinf_row_map *m = side->map;
+    uint64_t first = side->flat ? m->flat_first : m->file_first;
+    uint64_t stride = side->flat ? m->flat_stride : m->file_stride;
+    if (row < first)
+        return 0;
+    if (m->count == 1 || !stride)
+        return row == first ? m->rows : 0;
+    uint64_t i = (row - first) / stride;
+    return i < m->count && first + i * stride == row ? m->rows : 0;
+}
+
+/* The first row that no run, or more than one, begins at when it should; rows: all is well. */
+static uint64_t walk(const struct side *sides, uint32_t n, uint64_t rows)
+{
+    uint64_t row = 0, covered = 0;
+    for (uint32_t i = 0; i < n; i++)
+        covered += sides[i].map->rows * sides[i].map->count;
+    while (row < rows) {
+        uint64_t found = 0;
+        for (uint32_t i = 0; i < n && !found; i++)
+            found = run_from(&sides[i], row);
+        if (!found)
+            return row;
+        row += found;
+    }
+    /* Runs that follow each other over all rows, and no row more in them: no two share one. */
+    return row == rows && covered == rows ? rows : 0;
+}
+
+static int check_file(const struct zinf_file_tensor *t, struct side *sides)
+{
+    const struct zinf_piece *first = t->parts[0].piece;
+    for (uint32_t p = 0; p < t->n_parts; p++) {
+        const struct zinf_piece *piece = t->parts[p].piece;
+        bool same = piece->rank == first->rank && piece->transposed == first->transposed &&
+                    piece->plain_name == first->plain_name && piece->shape[0] == first->shape[0] &&
+                    (piece->rank == 1 || piece->shape[1] == first->shape[1]);
+        if (!same)
+            return zinf_fail(-EINVAL, "tensor %s has two shapes", t->name);
+        if (t->transposed && t->parts[p].unit != t->parts[0].unit)
+            return zinf_fail(-EINVAL, "tensor %s is transposed and in several units", t->name);
+        sides[p] = (struct side){&piece->rows, false};
+    }
+    uint64_t rows = t->shape[t->transposed ? 1 : 0], row = walk(sides, t->n_parts, rows);
+    if (row != rows)
+        return zinf_fail(-EINVAL, "row %llu of tensor %s is not in exactly one unit",
+                         (unsigned long long)row, t->name);
+    return 0;
+}
+
+/* Parts are in order of units; their rows must be, too, so that units can be streamed in turn. */
+static int check_order(const struct zinf_file_tensor *t)
+{
+    uint64_t end = 0; /* of the rows that units before have */
+    for (uint32_t p = 0, n; p < t->n_parts; p += n) {
+        uint64_t next = end;
+        for (n = 0; p + n < t->n_parts && t->parts[p + n].unit == t->parts[p].unit; n++) {
+            const struct zinf_row_map *m = &t->parts[p + n].piece->rows;
+            uint64_t last = m->file_first + (m->count - 1) * m->file_stride + m->rows;
+            if (m->file_first < end)
+                return zinf_fail(-EINVAL, "rows of tensor %s go back and forth between units",
+                                 t->name);
+            next = last > next ? last : next;
+        }
+        end = next;
+    }
+    return 0;
+}
+
+static int check_flat(const struct zinf_graph *graph, struct side *sides)
+{
+    for (uint32_t u = 0; u < graph->n_units; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *tensor = &graph->units[u].tensors[i];
+            for (uint32_t p = 0; p < tensor->n_pieces; p++)
+                sides[p] = (struct side){&tensor->pieces[p].rows, true};
+            uint64_t row = walk(sides, tensor->n_pieces, tensor->rows);
+            if (row != tensor->rows)
+                return zinf_fail(-EINVAL,
+                                 "row %llu of tensor %u of unit %s is not in exactly one tensor of "
+                                 "the file",
+                                 (unsigned long long)row, i, graph->units[u].name);
+        }
+    return 0;
+}
+
+static int check(const struct zinf_file_map *map, const struct zinf_graph *graph, uint32_t n_pieces)
+{
+    struct side *sides = malloc((n_pieces + 1) * sizeof *sides);
+    int code = sides ? 0 : zinf_fail(-ENOMEM, "no memory to check %u tensors", n_pieces);
+    for (uint32_t i = 0; !code && i < map->n_tensors; i++) {
+        code = check_file(&map->tensors[i], sides);
+        if (!code)
+            code = check_order(&map->tensors[i]);
+    }
+    if (!code)
+        code = check_flat(graph, sides);
+    free(sides);
+    return code;
+}
+
+/* ---- the map ---- */
+
+/* Sorted by name as tensors still are; then they take the file's order. */
+static void sort_tensors(struct zinf_file_map *map)
+{
+    qsort(map->tensors, map->n_tensors, sizeof *map->tensors, by_first);
+    for (uint32_t i = 0; i < map->n_tensors; i++) {
+        const struct zinf_file_tensor *t = &map->tensors[i];
+        uint64_t rows = t->shape[0] < BAND_ROWS ? t->shape[0] : BAND_ROWS;
+        if (t->transposed && rows * t->shape[1] > map->scratch_elems)
+            map->scratch_elems = rows * t->shape[1];
+    }
+}
+
+/* Parts are sorted by name, so the place of a tensor's first part is its place among names. */
+static void sort_names(struct zinf_file_map *map, uint32_t *place, uint32_t n_pieces)
+{
+    for (uint32_t i = 0; i < n_pieces; i++)
+        place[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < map->n_tensors; i++)
+        place[map->tensors[i].parts - map->parts] = i;
+    for (uint32_t i = 0, n = 0; i < n_pieces; i++)
+        if (place[i] != UINT32_MAX)
+            map->by_name[n++] = place[i];
+}
+
+int zinf_file_map_create(struct zinf_file_map **out, const struct zinf_graph *graph)
+{
+    uint32_t n = count_pieces(graph);
+    struct zinf_file_map *map = calloc(1, sizeof *map);
+    struct entry *entries = calloc(n + 1, sizeof *entries);
+    uint32_t *place = calloc(n + 1, sizeof *place);
+    int code = 0;
+    if (map) {
+        map->tensors = calloc(n + 1, sizeof *map->tensors);
+        map->parts = calloc(n + 1, sizeof *map->parts);
+        map->by_name = calloc(n + 1, sizeof *map->by_name);
+    }
+    if (!map || !entries || !place || !map->tensors || !map->parts || !map->by_name) {
+        code = zinf_fail(-ENOMEM, "no memory for a list of %u tensors", n);
+        goto out;
+    }
+    list_pieces(graph, entries);
+    qsort(entries, n, sizeof *entries, by_name);
+    group(map, entries, n);
+    sort_tensors(map);
+    sort_names(map, place, n);
+    code = check(map, graph, n);
+out:
+    free(entries);
+    free(place);
+    if (code)
+        zinf_file_map_destroy(map);
+    else
+        *out = map;
+    return code;
+}
+
+void zinf_file_map_destroy(struct zinf_file_map *map)
+{
+    if (!map)
+        return;
+    free(map->tensors);
+    free(map->parts);
+    free(map->by_name);
+    free(map);
+}
+
+const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *map, const char *name)
+{
+    uint32_t low = 0, high = map->n_tensors;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct zinf_file_tensor *t = &map->tensors[map->by_name[middle]];
+        int order = strcmp(name, t->name);
+        if (!order)
+            return t;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+const char *zinf_file_tensor_name(const struct zinf_file_tensor *tensor, const char *prefix,
+                                  char *buffer, size_t buffer_bytes)
+{
+    snprintf(buffer, buffer_bytes, "%s%s", tensor->plain_name ? "" : prefix, tensor->name);
+    return buffer;
+}

@@ -1,0 +1,271 @@
+/*
+ * frame: where a call finds its weights and takes its memory, running and measuring. To measure is
+ * to run without a queue over placeholders: every value and gradient seems to be there, memory is
+ * counted, and frame_ops.c adds up instead of enqueueing.
+ */
+#include "model/frame.h"
+
+#include <stdlib.h>
+
+#define TAKE_ALIGN 256
+
+/* What measured pointers point to; nobody looks. */
+static float placeholder;
+
+uint64_t zinf_axis_rows(const struct zinf_compute *c, enum zinf_axis axis)
+{
+    switch (axis) {
+    case ZINF_AXIS_SAMPLE:
+        return (uint64_t)c->batch;
+    case ZINF_AXIS_TARGET:
+        return (uint64_t)(c->batch * c->seq);
+    case ZINF_AXIS_SOURCE:
+        return (uint64_t)(c->batch * c->source_seq);
+    }
+    return 0;
+}
+
+static uint64_t bytes_of(const struct zinf_compute *c, const struct zinf_value *value,
+                         enum zinf_element element)
+{
+    const uint64_t widths[] = {
+        [ZINF_ELEMENT_NONE] = 0,
+        [ZINF_ELEMENT_ID] = sizeof(int32_t),
+        [ZINF_ELEMENT_PARAM] = zinf_dtype_bytes(c->dtype),
+        [ZINF_ELEMENT_F32] = sizeof(float),
+    };
+    return zinf_axis_rows(c, value->axis) * (uint64_t)value->cols * widths[element];
+}
+
+uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value)
+{
+    return bytes_of(c, value, value->element);
+}
+
+uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value)
+{
+    return bytes_of(c, value, value->gradient);
+}
+
+/* ---- for the code of stages ---- */
+
+static void *take(struct zinf_cursor *cursor, uint64_t bytes)
+{
+    void *taken = cursor->base ? cursor->base + cursor->bytes : NULL;
+    cursor->bytes += zinf_align_up(bytes, TAKE_ALIGN);
+    if (cursor->bytes > cursor->peak)
+        cursor->peak = cursor->bytes;
+    return taken;
+}
+
+void *frame_keep(struct zinf_frame *f, uint64_t bytes)
+{
+    return take(&f->kept, bytes);
+}
+
+void *frame_scratch(struct zinf_frame *f, uint64_t bytes)
+{
+    return take(&f->scratch, bytes);
+}
+
+uint64_t frame_mark(const struct zinf_frame *f)
+{
+    return f->scratch.bytes;
+}
+
+void frame_release(struct zinf_frame *f, uint64_t mark)
+{
+    f->scratch.bytes = mark;
+}
+
+const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
+{
+    const struct zinf_stage *stage = f->stage;
+    if (unit < stage->units.n)
+        return &f->graph->units[stage->units.at[unit]];
+    unit -= stage->units.n;
+    return &f->graph->units[stage->sweep.at[f->pass == ZINF_PASS_WHOLE ? unit : f->visit]];
+}
+
+const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor)
+{
+    if (tensor < 0)
+        return NULL;
+    if (!f->queue)
+        return &placeholder;
+    uint64_t offset = frame_unit(f, unit)->tensors[tensor].offset;
+    return (const char *)f->weights[unit] + offset * frame_width(f);
+}
+
+float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor)
+{
+    if (tensor < 0 || !f->grads || !f->grads[unit])
+        return NULL;
+    return f->queue ? f->grads[unit] + frame_unit(f, unit)->tensors[tensor].offset : f->grads[unit];
+}
+
+int64_t frame_rows(const struct zinf_frame *f)
+{
+    const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
+    return (int64_t)zinf_axis_rows(f->compute, out->axis);
+}
+
+uint64_t frame_width(const struct zinf_frame *f)
+{
+    return zinf_dtype_bytes(f->compute->dtype);
+}
+
+struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
+                                     uint64_t elements_per_sample)
+{
+    const struct zinf_compute *c = f->compute;
+    return (struct zinf_dropout){
+        .p = c->train ? p : 0,
+        .seed = c->seed,
+        .step = c->step,
+        .site = site,
+        .element_first = c->first_sample * elements_per_sample,
+    };
+}
+
+/* ---- running ---- */
+
+int zinf_stage_run(struct zinf_frame *f)
+{
+    const struct zinf_stage_ops *ops = f->stage->ops;
+    int (*const calls[])(struct zinf_frame *) = {
+        [ZINF_PASS_FORWARD] = ops->forward,
+        [ZINF_PASS_BACKWARD] = ops->backward,
+        [ZINF_PASS_WHOLE] = ops->whole,
+        [ZINF_PASS_ROW] = ops->row,
+        [ZINF_PASS_RECOMPUTE] = ops->recomputes ? ops->forward : NULL,
+    };
+    if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
+        return zinf_fail(-EINVAL, "stage %s has no pass %d", f->stage->name, (int)f->pass);
+    f->kept.bytes = f->kept.peak = 0;
+    f->scratch.bytes = f->scratch.peak = 0;
+    return calls[f->pass](f);
+}
+
+/* ---- measuring ---- */
+
+/* Pointers of a measured frame: every value, every gradient that can flow, every weight. */
+struct placeholders {
+    const void **given; /* in, weights */
+    void **made;        /* out, d_out, d_in */
+    float **grads;
+    bool *adds;
+};
+
+static int make_placeholders(struct placeholders *p, const struct zinf_stage *stage)
+{
+    size_t n_in = stage->in.n, n_out = stage->out.n, n_units = stage->units.n + stage->sweep.n;
+    p->given = calloc(n_in + n_units, sizeof *p->given);
+    p->made = calloc(2 * n_out + n_in, sizeof *p->made);
+    p->grads = calloc(n_units + 1, sizeof *p->grads);
+    p->adds = calloc(n_in, sizeof *p->adds);
+    if (!p->given || !p->made || !p->grads || !p->adds)
+        return zinf_fail(-ENOMEM, "no memory to measure stage %s", stage->name);
+    for (size_t i = 0; i < n_in + n_units; i++)
+        p->given[i] = &placeholder;
+    for (size_t i = 0; i < 2 * n_out + n_in; i++)
+        p->made[i] = &placeholder;
+    return 0;
+}
+
+static void free_placeholders(struct placeholders *p)
+{
+    free(p->given);
+    free(p->made);
+    free(p->grads);
+    free(p->adds);
+}
+
+static void show_placeholders(struct zinf_frame *f, const struct placeholders *p)
+{
+    const struct zinf_stage *stage = f->stage;
+    uint32_t swept = f->pass == ZINF_PASS_WHOLE ? stage->sweep.n : stage->sweep.n > 0;
+    void **d_in = p->made + 2 * (size_t)stage->out.n;
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        if (f->graph->values[stage->in.at[i]].gradient == ZINF_ELEMENT_NONE)
+            d_in[i] = NULL;
+    for (uint32_t i = 0; i < stage->units.n + swept; i++)
+        p->grads[i] = frame_unit(f, i)->trained ? &placeholder : NULL;
+    f->in = p->given;
+    f->weights = p->given + stage->in.n;
+    f->out = p->made;
+    f->d_out = p->made + stage->out.n;
+    f->d_in = d_in;
+    f->d_in_adds = p->adds;
+    f->grads = p->grads;
+}
+
+static void widen(uint64_t *most, uint64_t bytes)
+{
+    if (bytes > *most)
+        *most = bytes;
+}
+
+static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *measured,
+                        enum zinf_pass pass)
+{
+    struct zinf_frame f = *measured;
+    f.pass = pass;
+    int code = zinf_stage_run(&f);
+    widen(&size->kept, f.kept.peak);
+    widen(&size->scratch, f.scratch.peak);
+    widen(&size->workspace, f.workspace);
+    widen(&size->outside, f.outside);
+    if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
+        size->flops += f.flops;
+        size->bytes += f.bytes;
+    }
+    return code;
+}
+
+/* Adds the visit to what is in size. */
+static int measure_visit(struct zinf_stage_size *size, const struct zinf_compute *compute,
+                         const struct zinf_graph *graph, uint32_t number, enum zinf_pass pass,
+                         uint32_t visit)
+{
+    const struct zinf_stage *stage = &graph->stages[number];
+    struct placeholders p = {NULL};
+    struct zinf_frame f = {
+        .compute = compute,
+        .graph = graph,
+        .stage = stage,
+        .pass = pass,
+        .visit = visit,
+        .n_visits = zinf_stage_visits(stage),
+    };
+    int code = make_placeholders(&p, stage);
+    if (code)
+        goto out;
+    show_placeholders(&f, &p);
+    if (pass == ZINF_PASS_BACKWARD && stage->ops->recomputes)
+        code = measure_pass(size, &f, ZINF_PASS_RECOMPUTE);
+    if (!code)
+        code = measure_pass(size, &f, pass);
+out:
+    free_placeholders(&p);
+    return code;
+}
+
+int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
+                       const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
+                       uint32_t visit)
+{
+    *out = (struct zinf_stage_size){0};
+    return measure_visit(out, compute, graph, stage, pass, visit);
+}
+
+int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
+                       const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass)
+{
+    uint32_t n_visits = pass == ZINF_PASS_WHOLE ? 1 : zinf_stage_visits(&graph->stages[stage]);
+    int code = 0;
+    *out = (struct zinf_stage_size){0};
+    for (uint32_t visit = 0; !code && visit < n_visits; visit++)
+        code = measure_visit(out, compute, graph, stage, pass, visit);
+    return code;
+}

@@ -1,0 +1,324 @@
+/*
+ * frame_ops: one device operation each. With a queue it is enqueued; without, its workspace, what a
+ * library takes for it, its flops and its traffic are added to the frame, from the same arguments.
+ */
+#include "model/frame.h"
+
+static void widen(uint64_t *most, uint64_t bytes)
+{
+    if (bytes > *most)
+        *most = bytes;
+}
+
+static const struct zinf_device_ops *ops_of(const struct zinf_frame *f)
+{
+    return f->compute->device->ops;
+}
+
+static struct zinf_device *device_of(const struct zinf_frame *f)
+{
+    return (struct zinf_device *)f->compute->device; /* questions change nothing */
+}
+
+/* True where the frame only measures: traffic is then counted. */
+static bool counts(struct zinf_frame *f, double bytes)
+{
+    if (!f->queue)
+        f->bytes += bytes;
+    return !f->queue;
+}
+
+/* ---- products ---- */
+
+int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
+{
+    if (f->queue)
+        return ops_of(f)->matmul(f->queue, args);
+    widen(&f->workspace, ops_of(f)->matmul_workspace(device_of(f), args));
+    widen(&f->outside, zinf_matmul_outside_bytes(f->compute->device, args));
+    f->flops += 2.0 * (double)args->m * (double)args->n * (double)args->k;
+    return 0;
+}
+
+/* The layer's weight: out x in. */
+static const struct zinf_tensor *weight_of(const struct zinf_frame *f, const struct frame_linear *l)
+{
+    return &frame_unit(f, l->unit)->tensors[l->weight];
+}
+
+int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
+{
+    const struct zinf_tensor *w = weight_of(f, l);
+    enum zinf_dtype dtype = f->compute->dtype;
+    struct zinf_matmul args = {
+        .m = frame_rows(f),
+        .n = (int64_t)w->rows,
+        .k = (int64_t)w->cols,
+        .a = x,
+        .b = frame_weight(f, l->unit, l->weight),
+        .c = y,
+        .bias = frame_weight(f, l->unit, l->bias),
+        .a_dtype = dtype,
+        .b_dtype = dtype,
+        .c_dtype = dtype,
+        .trans_b = true,
+        .lda = (int64_t)w->cols,
+        .ldb = (int64_t)w->cols,
+        .ldc = (int64_t)w->rows,
+    };
+    return frame_matmul(f, &args);
+}
+
+int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                                void *dx)
+{
+    const struct zinf_tensor *w = weight_of(f, l);
+    enum zinf_dtype dtype = f->compute->dtype;
+    struct zinf_matmul args = {
+        .m = frame_rows(f),
+        .n = (int64_t)w->cols,
+        .k = (int64_t)w->rows,
+        .a = dy,
+        .b = frame_weight(f, l->unit, l->weight),
+        .c = dx,
+        .a_dtype = dtype,
+        .b_dtype = dtype,
+        .c_dtype = dtype,
+        .lda = (int64_t)w->rows,
+        .ldb = (int64_t)w->cols,
+        .ldc = (int64_t)w->cols,
+    };
+    return frame_matmul(f, &args);
+}
+
+/* The gradient of a bias. */
+static int column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols)
+{
+    int64_t rows = frame_rows(f);
+    if (!counts(f, (double)rows * (double)cols * (double)frame_width(f)))
+        return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
+    widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
+    return 0;
+}
+
+int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                                 const void *x)
+{
+    const struct zinf_tensor *w = weight_of(f, l);
+    float *db = frame_grad(f, l->unit, l->bias);
+    struct zinf_matmul args = {
+        .m = (int64_t)w->rows,
+        .n = (int64_t)w->cols,
+        .k = frame_rows(f),
+        .a = dy,
+        .b = x,
+        .c = frame_grad(f, l->unit, l->weight),
+        .a_dtype = f->compute->dtype,
+        .b_dtype = f->compute->dtype,
+        .c_dtype = ZINF_DTYPE_F32,
+        .trans_a = true,
+        .lda = (int64_t)w->rows,
+        .ldb = (int64_t)w->cols,
+        .ldc = (int64_t)w->cols,
+    };
+    int code = args.c ? frame_matmul(f, &args) : 0;
+    return code || !db ? code : column_sum(f, db, dy, (int64_t)w->rows);
+}
+
+/* ---- norms, attention ---- */
+
+static double norm_bytes(const struct zinf_norm *args)
+{
+    return (double)args->rows * (double)args->cols * (double)zinf_dtype_bytes(args->dtype);
+}
+
+int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
+{
+    if (!counts(f, 2 * norm_bytes(args)))
+        return ops_of(f)->norm_forward(f->queue, args);
+    widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
+    return 0;
+}
+
+int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
+{
+    uint64_t mark = frame_mark(f), bytes = (uint64_t)args->cols * sizeof(float);
+    if (!args->dw)
+        args->dw = frame_scratch(f, bytes);
+    if (args->b && !args->db)
+        args->db = frame_scratch(f, bytes);
+    frame_release(f, mark);
+    if (!counts(f, (args->beta_dx != 0 ? 4 : 3) * norm_bytes(args)))
+        return ops_of(f)->norm_backward(f->queue, args);
+    widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
+    return 0;
+}
+
+/* Multiplications and additions of scores and of their sums over the values. */
+static double attention_flops(const struct zinf_attention *args)
+{
+    double seq = (double)args->seq, window = (double)args->window;
+    double columns = (double)(args->n_heads * args->head_dim);
+    double pairs = args->causal ? (seq + 1) / 2 : seq; /* keys of a query, in the mean */
+    if (args->window && args->window < args->seq)
+        pairs = window - window * (window - 1) / (2 * seq);
+    return 4 * (double)args->batch * seq * pairs * columns;
+}
+
+static int measure_attention(struct zinf_frame *f, const struct zinf_attention *args, double times)
+{
+    widen(&f->workspace, ops_of(f)->attention_workspace(device_of(f), args));
+    f->flops += times * attention_flops(args);
+    return 0;
+}
+
+int frame_attention(struct zinf_frame *f, const struct zinf_attention *args)
+{
+    return f->queue ? ops_of(f)->attention_forward(f->queue, args) : measure_attention(f, args, 1);
+}
+
+int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args)
+{
+    return f->queue ? ops_of(f)->attention_backward(f->queue, args) : measure_attention(f, args, 2);
+}
+
+/* ---- elementwise ---- */
+
+int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,
+                     uint64_t n)
+{
+    if (counts(f, 2.0 * (double)n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->activation_forward(f->queue, kind, f->compute->dtype, y, x, n);
+}
+
+int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, const void *dy,
+                              const void *x, void *dx, void *y_out, uint64_t n)
+{
+    if (counts(f, (y_out ? 4.0 : 3.0) * (double)n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->activation_backward(f->queue, kind, f->compute->dtype, dx, dy, x, y_out, n);
+}
+
+int frame_gated(struct zinf_frame *f, const struct zinf_gated *args)
+{
+    double n = (double)args->rows * (double)args->cols;
+    if (counts(f, 3 * n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->gated_forward(f->queue, args);
+}
+
+int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args)
+{
+    double n = (double)args->rows * (double)args->cols;
+    if (counts(f, (args->y_out ? 6 : 5) * n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->gated_backward(f->queue, args);
+}
+
+int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
+{
+    double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);
+    if (counts(f, 2 * n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->rope(f->queue, args);
+}
+
+int frame_residual(struct zinf_frame *f, const struct zinf_residual *args)
+{
+    if (counts(f, 3.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
+        return 0;
+    return ops_of(f)->residual_add(f->queue, args);
+}
+
+int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args)
+{
+    if (counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
+        return 0;
+    return ops_of(f)->dropout(f->queue, args);
+}
+
+/* ---- tables, loss ---- */
+
+/* Rows of a whole vocabulary: a tile of it is asked for its share of them. */
+static double embedding_bytes(const struct zinf_embedding *args)
+{
+    return 2.0 * (double)args->rows * (double)args->cols * (double)zinf_dtype_bytes(args->dtype);
+}
+
+int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args)
+{
+    if (counts(f, embedding_bytes(args)))
+        return 0;
+    return ops_of(f)->embedding_forward(f->queue, args);
+}
+
+int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args)
+{
+    if (counts(f, embedding_bytes(args)))
+        return 0;
+    return ops_of(f)->embedding_backward(f->queue, args);
+}
+
+int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)
+{
+    const struct zinf_device_ops *ops = ops_of(f);
+    int (*const calls[])(struct zinf_queue *, const struct zinf_cross_entropy *) = {
+        [FRAME_LOSS_START] = ops->cross_entropy_start,
+        [FRAME_LOSS_UPDATE] = ops->cross_entropy_update,
+        [FRAME_LOSS_FINISH] = ops->cross_entropy_finish,
+        [FRAME_LOSS_BACKWARD] = ops->cross_entropy_backward,
+    };
+    double passes = call == FRAME_LOSS_UPDATE ? 2 : call == FRAME_LOSS_BACKWARD ? 3 : 0;
+    if (counts(f, passes * (double)args->rows * (double)args->cols * (double)sizeof(float)))
+        return 0;
+    return calls[call](f->queue, args);
+}
+
+/* ---- memory ---- */
+
+int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes)
+{
+    return counts(f, 2.0 * (double)bytes) ? 0 : ops_of(f)->copy(f->queue, dst, src, bytes);
+}
+
+int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
+                  enum zinf_dtype src_dtype, uint64_t n)
+{
+    uint64_t width = zinf_dtype_bytes(dst_dtype) + zinf_dtype_bytes(src_dtype);
+    if (counts(f, (double)(n * width)))
+        return 0;
+    return ops_of(f)->convert(f->queue, dst, dst_dtype, src, src_dtype, n);
+}
+
+static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
+{
+    uint64_t bytes = (end - first) * sizeof(float);
+    if (!bytes || counts(f, (double)bytes))
+        return 0;
+    return ops_of(f)->fill_zero(f->queue, grads + first, bytes);
+}
+
+int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    uint64_t end = 0; /* of what has been looked at: tensors with decay come first */
+    int code = 0;
+    if (!grads)
+        return 0;
+    for (int decay = 1; decay >= 0; decay--)
+        for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
+            if (u->tensors[i].decay != (bool)decay)
+                continue;
+            code = fill_zero(f, grads, end, u->tensors[i].offset);
+            end = u->tensors[i].offset + u->tensors[i].elems;
+        }
+    return code ? code : fill_zero(f, grads, end, u->elems);
+}
+
+int frame_zero_grads(struct zinf_frame *f, uint32_t unit)
+{
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    return grads ? fill_zero(f, grads, 0, frame_unit(f, unit)->elems) : 0;
+}

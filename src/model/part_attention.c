@@ -1,0 +1,214 @@
+/*
+ * part_attention: proj(attention(qkv(norm(x)))), with queries and keys rotated by position where
+ * the spec says so. Kept is qkv, rotated in place; where queries and keys are normalised before the
+ * rotation it is kept as the product left it, which the norm's backward needs, and the normalised
+ * copy is made again in scratch.
+ */
+#include "model/stages.h"
+
+static uint64_t qkv_cols(const struct attention_spec *s)
+{
+    return (uint64_t)((s->n_heads + 2 * s->n_kv_heads) * s->head_dim);
+}
+
+static bool has_head_norms(const struct attention_spec *s)
+{
+    return s->q_norm.w >= 0 || s->k_norm.w >= 0;
+}
+
+struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)
+{
+    uint64_t rows = (uint64_t)frame_rows(f), width = frame_width(f);
+    uint64_t q = rows * (uint64_t)s->n_heads * sizeof(float);
+    uint64_t k = rows * (uint64_t)s->n_kv_heads * sizeof(float);
+    bool has_mean = s->norm.kind == ZINF_NORM_LAYER;
+    struct attention_kept kept = {0};
+    kept.qkv = frame_keep(f, rows * qkv_cols(s) * width);
+    kept.lse = frame_keep(f, q);
+    kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
+    kept.mean = has_mean ? frame_keep(f, rows * sizeof(float)) : NULL;
+    kept.rstd = frame_keep(f, rows * sizeof(float));
+    if (s->q_norm.w >= 0) {
+        kept.q_mean = s->q_norm.kind == ZINF_NORM_LAYER ? frame_keep(f, q) : NULL;
+        kept.q_rstd = frame_keep(f, q);
+    }
+    if (s->k_norm.w >= 0) {
+        kept.k_mean = s->k_norm.kind == ZINF_NORM_LAYER ? frame_keep(f, k) : NULL;
+        kept.k_rstd = frame_keep(f, k);
+    }
+    return kept;
+}
+
+/* ---- heads: queries and keys inside a row of qkv ---- */
+
+/* The keys of a row whose queries begin at qkv. */
+static void *keys_at(const struct zinf_frame *f, const struct attention_spec *s, void *qkv)
+{
+    uint64_t bytes = (uint64_t)(s->n_heads * s->head_dim) * frame_width(f);
+    return qkv ? (char *)qkv + bytes : NULL; /* NULL: measuring */
+}
+
+/* The norm of the queries (or keys) of raw, into y. */
+static struct zinf_norm head_norm(const struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept, bool keys, void *y)
+{
+    const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
+    void *raw = keys ? keys_at(f, s, kept->qkv) : kept->qkv;
+    struct zinf_norm args = part_norm(f, spec, s->head_dim, raw, keys ? kept->k_mean : kept->q_mean,
+                                      keys ? kept->k_rstd : kept->q_rstd);
+    args.heads = keys ? s->n_kv_heads : s->n_heads;
+    args.ld = (int64_t)qkv_cols(s);
+    args.y = keys ? keys_at(f, s, y) : y;
+    return args;
+}
+
+static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
+{
+    float memory[ZINF_ROPE_MAX_PAIRS];
+    if (!s->rope.rotary_dims)
+        return 0;
+    struct zinf_rope args = {
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .n_heads = s->n_heads + s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .ld = (int64_t)qkv_cols(s),
+        .rotary_dims = s->rope.rotary_dims,
+        .interleaved = s->rope.interleaved,
+        .backward = backward,
+        .positions = f->in[1],
+        .inv_freq = rope_frequencies(&s->rope, f->compute->seq, memory),
+        .scale = s->rope.scale,
+        .x = qkv,
+    };
+    return frame_rope(f, &args);
+}
+
+/* What attention takes, made from the kept product: *qkv. It is rotated in place once, after the
+ * product; with norms of heads it is a copy, normalised and rotated whenever it is needed. */
+static int prepare(struct zinf_frame *f, const struct attention_spec *s,
+                   const struct attention_kept *kept, bool fresh, void **qkv)
+{
+    uint64_t bytes = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    int code = 0;
+    *qkv = kept->qkv;
+    if (!has_head_norms(s))
+        return fresh ? rotate(f, s, kept->qkv, false) : 0;
+    *qkv = frame_scratch(f, bytes);
+    code = frame_copy(f, *qkv, kept->qkv, bytes);
+    for (int keys = 0; !code && keys < 2; keys++) {
+        struct zinf_norm norm = head_norm(f, s, kept, keys, *qkv);
+        if ((keys ? s->k_norm.w : s->q_norm.w) >= 0)
+            code = frame_norm(f, &norm);
+    }
+    return code ? code : rotate(f, s, *qkv, false);
+}
+
+/* d_qkv: from the gradient of what attention took to that of the product, in place. */
+static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
+                            const struct attention_kept *kept, void *d_qkv)
+{
+    int code = rotate(f, s, d_qkv, true);
+    for (int keys = 0; !code && keys < 2; keys++) {
+        const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
+        if (spec->w < 0)
+            continue;
+        struct zinf_norm norm = head_norm(f, s, kept, keys, NULL);
+        norm.dy = norm.dx = keys ? keys_at(f, s, d_qkv) : d_qkv;
+        norm.dw = frame_grad(f, 0, spec->w);
+        norm.db = frame_grad(f, 0, spec->b);
+        code = frame_norm_backward(f, &norm);
+    }
+    return code;
+}
+
+/* ---- the part ---- */
+
+static struct zinf_attention attention_args(const struct zinf_frame *f,
+                                            const struct attention_spec *s,
+                                            const struct attention_kept *kept, const void *qkv)
+{
+    uint64_t seq = (uint64_t)f->compute->seq;
+    return (struct zinf_attention){
+        .dtype = f->compute->dtype,
+        .batch = f->compute->batch,
+        .seq = f->compute->seq,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .causal = true,
+        .window = s->window < f->compute->seq ? s->window : 0,
+        .scale = s->scale,
+        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)s->n_heads * seq * seq),
+        .qkv = qkv,
+        .out = kept->out,
+        .lse = kept->lse,
+    };
+}
+
+int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *kept, const void *x, void *x_mid)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct frame_linear qkv = {0, s->qkv_w, s->qkv_b}, proj = {0, s->proj_w, s->proj_b};
+    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
+    void *ready;
+    int code;
+    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
+    if ((code = frame_norm(f, &norm)) || (code = frame_linear(f, &qkv, norm.y, kept->qkv)))
+        return code;
+    frame_release(f, start);
+    code = prepare(f, s, kept, true, &ready);
+    struct zinf_attention attention = attention_args(f, s, kept, ready);
+    if (code || (code = frame_attention(f, &attention)))
+        return code;
+    frame_release(f, start);
+    void *branch = frame_scratch(f, row * (uint64_t)s->hidden);
+    if ((code = frame_linear(f, &proj, kept->out, branch)))
+        return code;
+    frame_release(f, start);
+    return part_residual(f, s->residual_dropout, s->site + 1, s->hidden, x, branch, x_mid);
+}
+
+/* d_qkv, in front of the norms and the rotation, from the gradient of x_mid. */
+static int backward_to_product(struct zinf_frame *f, const struct attention_spec *s,
+                               const struct attention_kept *kept, const void *d_x, void *d_qkv)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
+    const struct frame_linear proj = {0, s->proj_w, s->proj_b};
+    const void *d_branch;
+    void *ready, *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
+    int code = part_branch_gradient(f, s->residual_dropout, s->site + 1, s->hidden, d_x, &d_branch);
+    if (code || (code = frame_linear_backward_weight(f, &proj, d_branch, kept->out)) ||
+        (code = frame_linear_backward_input(f, &proj, d_branch, d_out)) ||
+        (code = prepare(f, s, kept, false, &ready)))
+        return code;
+    struct zinf_attention attention = attention_args(f, s, kept, ready);
+    attention.d_out = d_out;
+    attention.d_qkv = d_qkv;
+    code = frame_attention_backward(f, &attention);
+    return code ? code : prepare_backward(f, s, kept, d_qkv);
+}
+
+int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, const void *x, void *d_x)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct frame_linear qkv = {0, s->qkv_w, s->qkv_b};
+    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
+    void *d_qkv = frame_scratch(f, row * qkv_cols(s));
+    uint64_t mark = frame_mark(f);
+    int code = backward_to_product(f, s, kept, d_x, d_qkv);
+    if (code)
+        return code;
+    frame_release(f, mark);
+    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
+    void *d_norm = frame_scratch(f, row * (uint64_t)s->hidden);
+    if ((code = frame_norm(f, &norm)) ||
+        (code = frame_linear_backward_weight(f, &qkv, d_qkv, norm.y)) ||
+        (code = frame_linear_backward_input(f, &qkv, d_qkv, d_norm)) ||
+        (code = part_norm_backward(f, &s->norm, norm, d_norm, d_x)))
+        return code;
+    frame_release(f, start);
+    return 0;
+}

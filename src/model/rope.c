@@ -1,0 +1,239 @@
+/*
+ * rope: inv_freq[i] = base^(-2i/r), and what scaling makes of it: linear and dynamic (the "NTK"
+ * growth of the base), llama3 (slow frequencies divided by the factor, a ramp between) and YaRN
+ * (Peng et al., arXiv 2309.00071). In double, rounded once.
+ */
+#include "model/rope.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A configuration's keys, all kinds together. */
+struct scaling {
+    const cJSON *object; /* rope_parameters or rope_scaling, or NULL */
+    const char *kind;
+    double theta, partial, factor, low, high, fast, slow, attention, mscale, mscale_all;
+    bool truncate;
+    int64_t original; /* positions of the training before the scaling */
+};
+
+static int read_object(const struct zinf_model_source *source, struct scaling *s)
+{
+    static const char *const names[] = {"rope_parameters", "rope_scaling"};
+    for (int i = 0; i < 2 && !s->object; i++) {
+        const cJSON *object = cJSON_GetObjectItemCaseSensitive(source->config, names[i]);
+        if (!object || cJSON_IsNull(object))
+            continue;
+        if (!cJSON_IsObject(object))
+            return zinf_fail(-EINVAL, "%s: %s must be an object or null", source->what, names[i]);
+        s->object = object;
+    }
+    for (const cJSON *item = s->object ? s->object->child : NULL; item; item = item->next)
+        if (cJSON_IsObject(item))
+            return zinf_fail(-ENOTSUP,
+                             "%s: %s: other frequencies for layers of the kind \"%s\" are "
+                             "not supported",
+                             source->what, names[0], item->string);
+    return 0;
+}
+
+static int read_scaling(const struct zinf_model_source *source, struct scaling *s)
+{
+    const struct {
+        const char *key;
+        double *out;
+    } numbers[] = {
+        {"rope_theta", &s->theta},      {"partial_rotary_factor", &s->partial},
+        {"factor", &s->factor},         {"low_freq_factor", &s->low},
+        {"high_freq_factor", &s->high}, {"beta_fast", &s->fast},
+        {"beta_slow", &s->slow},        {"attention_factor", &s->attention},
+        {"mscale", &s->mscale},         {"mscale_all_dim", &s->mscale_all},
+    };
+    int code = read_object(source, s);
+    /* Two of them stand beside the object in the older form. */
+    for (size_t i = 0; !code && i < 2; i++)
+        code = zinf_json_double(source->config, source->what, numbers[i].key, numbers[i].out);
+    for (size_t i = 0; !code && s->object && i < sizeof numbers / sizeof *numbers; i++)
+        code = zinf_json_double(s->object, source->what, numbers[i].key, numbers[i].out);
+    if (code || !s->object)
+        return code;
+    if ((code = zinf_json_string(s->object, source->what, "type", &s->kind)) ||
+        (code = zinf_json_string(s->object, source->what, "rope_type", &s->kind)) ||
+        (code = zinf_json_bool(s->object, source->what, "truncate", &s->truncate)))
+        return code;
+    return zinf_json_int(s->object, source->what, "original_max_position_embeddings", &s->original);
+}
+
+/* ---- kinds ---- */
+
+static double frequency(double base, int64_t i, int64_t dims)
+{
+    return pow(base, -2.0 * (double)i / (double)dims);
+}
+
+static double llama3_frequency(const struct scaling *s, double inv)
+{
+    double turns = (double)s->original * inv / (2 * M_PI); /* over the original length */
+    if (turns < s->low)
+        return inv / s->factor;
+    if (turns > s->high)
+        return inv;
+    double ramp = (turns - s->low) / (s->high - s->low);
+    return (1 - ramp) * inv / s->factor + ramp * inv;
+}
+
+/* The pair that turns `turns` times over the original length, as a real number. */
+static double yarn_pair(const struct scaling *s, int64_t dims, double turns)
+{
+    return (double)dims * log((double)s->original / (turns * 2 * M_PI)) / (2 * log(s->theta));
+}
+
+static double yarn_frequency(const struct scaling *s, int64_t dims, int64_t i, double inv)
+{
+    double low = yarn_pair(s, dims, s->fast), high = yarn_pair(s, dims, s->slow);
+    if (s->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)(dims - 1));
+    if (low == high)
+        high += 0.001; /* a step and no division by zero, as everybody does it */
+    double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
+    return inv / s->factor * ramp + inv * (1 - ramp);
+}
+
+static double yarn_magnitude(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* By how much YaRN's cosines and sines are longer than one. */
+static double yarn_scale(const struct scaling *s)
+{
+    if (s->attention > 0)
+        return s->attention;
+    if (s->mscale > 0 && s->mscale_all > 0)
+        return yarn_magnitude(s->factor, s->mscale) / yarn_magnitude(s->factor, s->mscale_all);
+    return yarn_magnitude(s->factor, 1);
+}
+
+/* ---- reading ---- */
+
+enum kind {
+    KIND_DEFAULT,
+    KIND_LINEAR,
+    KIND_DYNAMIC,
+    KIND_LLAMA3,
+    KIND_YARN,
+    KINDS,
+};
+
+static int find_kind(const struct zinf_model_source *source, const struct scaling *s,
+                     enum kind *out)
+{
+    static const char *const names[KINDS] = {"default", "linear", "dynamic", "llama3", "yarn"};
+    for (int i = 0; i < KINDS; i++)
+        if (!strcmp(s->kind, names[i])) {
+            *out = (enum kind)i;
+            return 0;
+        }
+    return zinf_fail(-ENOTSUP,
+                     "%s: rope_type \"%s\" is not supported; use default, linear, dynamic, llama3 "
+                     "or yarn",
+                     source->what, s->kind);
+}
+
+static int check_scaling(const struct zinf_model_source *source, const struct scaling *s,
+                         enum kind kind, int64_t dims)
+{
+    bool scaled = kind != KIND_DEFAULT;
+    if (dims < 2 || dims % 2 || dims > 2 * ZINF_ROPE_MAX_PAIRS ||
+        (kind == KIND_DYNAMIC && dims < 4))
+        return zinf_fail(-ENOTSUP,
+                         "%s: %lld rotated elements of a head; they must be even and at "
+                         "most %d",
+                         source->what, (long long)dims, 2 * ZINF_ROPE_MAX_PAIRS);
+    if (!(s->theta > 1) || !(s->theta < 1e18))
+        return zinf_fail(-EINVAL, "%s: rope_theta is %g; it must be above 1", source->what,
+                         s->theta);
+    if (scaled && (!(s->factor >= 1) || !(s->factor < 1e9) || s->original < 1))
+        return zinf_fail(-EINVAL,
+                         "%s: rope_type %s with factor %g of %lld positions is out of range",
+                         source->what, s->kind, s->factor, (long long)s->original);
+    if (kind == KIND_LLAMA3 && !(s->low > 0 && s->high > s->low))
+        return zinf_fail(-EINVAL,
+                         "%s: low_freq_factor %g must be above 0 and below high_freq_factor %g",
+                         source->what, s->low, s->high);
+    if (kind == KIND_YARN && !(s->slow > 0 && s->fast >= s->slow))
+        return zinf_fail(-EINVAL, "%s: beta_slow %g must be above 0 and at most beta_fast %g",
+                         source->what, s->slow, s->fast);
+    return 0;
+}
+
+static void fill(const struct scaling *s, enum kind kind, int64_t dims, float *inv_freq)
+{
+    for (int64_t i = 0; i < dims / 2; i++) {
+        double inv = frequency(s->theta, i, dims);
+        if (kind == KIND_LINEAR)
+            inv /= s->factor;
+        else if (kind == KIND_LLAMA3)
+            inv = llama3_frequency(s, inv);
+        else if (kind == KIND_YARN)
+            inv = yarn_frequency(s, dims, i, inv);
+        inv_freq[i] = (float)inv;
+    }
+}
+
+int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
+              const struct rope_source *of, struct rope_spec *out, int64_t *context)
+{
+    struct scaling s = {.kind = "default",
+                        .theta = of->theta,
+                        .partial = 1,
+                        .factor = 1,
+                        .low = 1,
+                        .high = 4,
+                        .fast = 32,
+                        .slow = 1,
+                        .truncate = true,
+                        .original = of->positions};
+    enum kind kind = KIND_DEFAULT;
+    int code = read_scaling(source, &s);
+    if (!code)
+        code = find_kind(source, &s, &kind);
+    int64_t dims =
+        s.partial > 0 && s.partial <= 1 ? (int64_t)((double)of->head_dim * s.partial) : 0;
+    if (!code)
+        code = check_scaling(source, &s, kind, dims);
+    if (code)
+        return code;
+    float *inv_freq = zinf_graph_take(graph, (size_t)dims / 2 * sizeof *inv_freq);
+    if (inv_freq)
+        fill(&s, kind, dims, inv_freq);
+    *out = (struct rope_spec){
+        .rotary_dims = dims,
+        .scale = kind == KIND_YARN ? (float)yarn_scale(&s) : 1,
+        .inv_freq = inv_freq,
+        .base = s.theta,
+        .factor = kind == KIND_DYNAMIC ? s.factor : 0,
+        .positions = of->positions,
+    };
+    double longest = (double)s.original * s.factor;
+    *context = of->positions;
+    if (kind != KIND_DEFAULT && longest > (double)of->positions && longest < 1 << 24)
+        *context = (int64_t)longest;
+    return 0;
+}
+
+const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
+                              float memory[ZINF_ROPE_MAX_PAIRS])
+{
+    double dims = (double)s->rotary_dims, length = (double)seq / (double)s->positions;
+    if (!(s->factor > 0) || seq <= s->positions)
+        return s->inv_freq;
+    double base = s->base * pow(s->factor * length - (s->factor - 1), dims / (dims - 2));
+    for (int64_t i = 0; i < s->rotary_dims / 2; i++)
+        memory[i] = (float)frequency(base, i, s->rotary_dims);
+    return memory;
+}

@@ -1,0 +1,21 @@
+/*
+ * rope: frequencies of rotary position embeddings from config.json. Both of Hugging Face's forms
+ * are read: "rope_theta" beside "rope_scaling" (version 4), and "rope_parameters" (version 5).
+ */
+#ifndef ZINF_ROPE_H
+#define ZINF_ROPE_H
+
+#include "model/build.h"
+#include "model/model.h"
+#include "model/stages.h"
+
+struct rope_source {
+    int64_t head_dim;
+    int64_t positions; /* max_position_embeddings */
+    double theta;      /* where the configuration has none */
+};
+/* Kinds default, linear, dynamic, llama3 and yarn. *context: how long sequences may get. */
+int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
+              const struct rope_source *of, struct rope_spec *out, int64_t *context);
+
+#endif

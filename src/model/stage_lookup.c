@@ -1,0 +1,70 @@
+/*
+ * stage_lookup: rows of the token table, and of the position table where there is one, tile by
+ * tile: rows whose id lies in another tile are left as they are, so the order of tiles does not
+ * matter to the result. The last visit applies the dropout; in backward the first one does.
+ */
+#include "model/stages.h"
+
+static bool is_position(const struct zinf_frame *f)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    return f->visit >= s->n_tiles;
+}
+
+static struct zinf_embedding lookup_args(const struct zinf_frame *f)
+{
+    const struct zinf_tensor *table = &frame_unit(f, 0)->tensors[0];
+    return (struct zinf_embedding){
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .cols = (int64_t)table->cols,
+        .ids = f->in[is_position(f)],
+        .first = (int64_t)table->pieces[0].rows.file_first,
+        .count = (int64_t)table->rows,
+        .accumulate = is_position(f),
+    };
+}
+
+/* In place: x or its gradient times the dropout's mask. */
+static int mask(struct zinf_frame *f, void *x)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * cols,
+        .r = x,
+        .y = x,
+        .dropout =
+            frame_dropout_at(f, s->dropout, s->site, (uint64_t)f->compute->seq * (uint64_t)cols),
+    };
+    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+}
+
+static int forward(struct zinf_frame *f)
+{
+    struct zinf_embedding args = lookup_args(f);
+    args.table = frame_weight(f, 0, 0);
+    args.x = f->out[0];
+    int code = frame_embedding(f, &args);
+    return code || f->visit + 1 < f->n_visits ? code : mask(f, f->out[0]);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    struct zinf_embedding args = lookup_args(f);
+    int code = f->visit ? 0 : mask(f, f->d_out[0]);
+    args.dx = f->d_out[0];
+    args.d_table = frame_grad(f, 0, 0);
+    if (code || !args.d_table)
+        return code;
+    code = f->grads_add ? 0 : frame_zero_grads(f, 0);
+    return code ? code : frame_embedding_backward(f, &args);
+}
+
+const struct zinf_stage_ops zinf_stage_lookup = {
+    .name = "lookup",
+    .adds = true,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,45 @@
+/*
+ * stage_norm: the norm in front of a head. The gradient of its output is fp32, since the head adds
+ * to it tile by tile; backward rounds it once, into the place of the output, which is no longer
+ * needed then.
+ */
+#include "model/stages.h"
+
+static struct zinf_norm norm_args(struct zinf_frame *f)
+{
+    const struct norm_spec *s = f->stage->spec;
+    uint64_t bytes = (uint64_t)frame_rows(f) * sizeof(float);
+    float *mean = s->kind == ZINF_NORM_LAYER ? frame_keep(f, bytes) : NULL;
+    return part_norm(f, s, f->graph->values[f->stage->out.at[0]].cols, f->in[0], mean,
+                     frame_keep(f, bytes));
+}
+
+static int forward(struct zinf_frame *f)
+{
+    struct zinf_norm args = norm_args(f);
+    args.y = f->out[0];
+    return frame_norm(f, &args);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    const struct norm_spec *s = f->stage->spec;
+    struct zinf_norm args = norm_args(f);
+    void *dy = f->out[0];
+    int code = frame_zero_gaps(f, 0);
+    if (!code)
+        code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32,
+                             (uint64_t)(args.rows * args.cols));
+    args.dy = dy;
+    args.dx = f->d_in[0] ? f->d_in[0] : dy;
+    args.beta_dx = f->d_in[0] && f->d_in_adds[0] ? 1 : 0;
+    args.dw = frame_grad(f, 0, s->w);
+    args.db = frame_grad(f, 0, s->b);
+    return code ? code : frame_norm_backward(f, &args);
+}
+
+const struct zinf_stage_ops zinf_stage_norm = {
+    .name = "norm",
+    .forward = forward,
+    .backward = backward,
+};

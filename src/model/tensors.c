@@ -1,0 +1,244 @@
+/*
+ * tensors: applying row maps. What is not transposed goes straight from or to the file in runs of
+ * rows; what is transposed goes through scratch in bands of rows of the file, in squares that stay
+ * in cache.
+ */
+#include "model/tensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- runs ---- */
+
+/* Rows that follow each other in the file and in the unit. */
+struct run {
+    uint64_t file, flat, rows;
+};
+
+/* Run i of the map; where all runs are neighbours on both sides, they are one. */
+static struct run run_at(const struct zinf_row_map *map, uint64_t i)
+{
+    return (struct run){map->file_first + i * map->file_stride,
+                        map->flat_first + i * map->flat_stride, map->rows};
+}
+
+static struct zinf_row_map joined(const struct zinf_row_map *map)
+{
+    struct zinf_row_map one = *map;
+    if (map->count > 1 && map->file_stride == map->rows && map->flat_stride == map->rows) {
+        one.rows = map->rows * map->count;
+        one.count = 1;
+    }
+    return one;
+}
+
+/* Length of a row of the file's tensor as it lies there. */
+static uint64_t file_row_elems(const struct zinf_piece *piece)
+{
+    return piece->rank == 2 ? piece->shape[1] : 1;
+}
+
+/* ---- transposition ---- */
+
+enum { SQUARE = 32 };
+
+/* What of a band of a transposed file is one run of the unit's tensor. */
+struct rectangle {
+    float *band; /* [n_cols][band_ld]: rows of the file are our columns */
+    uint64_t band_ld;
+    float *flat; /* [n_rows][flat_ld] */
+    uint64_t flat_ld, n_rows, n_cols;
+};
+
+static void transpose_square(const struct rectangle *r, uint64_t row, uint64_t col, bool to_flat)
+{
+    uint64_t rows_end = least(row + SQUARE, r->n_rows), cols_end = least(col + SQUARE, r->n_cols);
+    for (uint64_t i = row; i < rows_end; i++)
+        for (uint64_t j = col; j < cols_end; j++) {
+            float *band = r->band + j * r->band_ld + i, *flat = r->flat + i * r->flat_ld + j;
+            if (to_flat)
+                *flat = *band;
+            else
+                *band = *flat;
+        }
+}
+
+static void transpose(const struct rectangle *r, bool to_flat)
+{
+    for (uint64_t i = 0; i < r->n_rows; i += SQUARE)
+        for (uint64_t j = 0; j < r->n_cols; j += SQUARE)
+            transpose_square(r, i, j, to_flat);
+}
+
+/* The piece's rows of a band of the file's rows [first, first + n), to or from the unit's tensor,
+ * which begins at `rows` and has cols columns. */
+static void transpose_band(const struct zinf_piece *piece, uint64_t cols, uint64_t first,
+                           uint64_t n, float *band, float *rows, bool to_flat)
+{
+    struct zinf_row_map map = joined(&piece->rows);
+    for (uint64_t i = 0; i < map.count; i++) {
+        struct run run = run_at(&map, i);
+        struct rectangle r = {
+            .band = band + run.file,
+            .band_ld = piece->shape[1],
+            .flat = rows + run.flat * cols + first,
+            .flat_ld = cols,
+            .n_rows = run.rows,
+            .n_cols = n,
+        };
+        transpose(&r, to_flat);
+    }
+}
+
+/* ---- gathering ---- */
+
+static int gather_rows(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                       const struct zinf_gather *g, float *rows)
+{
+    struct zinf_row_map map = joined(&piece->rows);
+    int code = 0;
+    for (uint64_t i = 0; !code && i < map.count; i++) {
+        struct run run = run_at(&map, i);
+        code = g->read(g->context, tensor, piece, run.file * tensor->cols, run.rows * tensor->cols,
+                       rows + run.flat * tensor->cols);
+    }
+    return code;
+}
+
+static int gather_transposed(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                             const struct zinf_gather *g, float *rows)
+{
+    uint64_t row = file_row_elems(piece), most = g->scratch.elems / row;
+    int code = 0;
+    for (uint64_t first = 0; !code && first < piece->shape[0]; first += most) {
+        uint64_t n = least(most, piece->shape[0] - first);
+        code = g->read(g->context, tensor, piece, first * row, n * row, g->scratch.base);
+        if (!code)
+            transpose_band(piece, tensor->cols, first, n, g->scratch.base, rows, true);
+    }
+    return code;
+}
+
+static int check_scratch(const struct zinf_piece *piece, const struct zinf_scratch *scratch)
+{
+    if (!piece->transposed || scratch->elems >= file_row_elems(piece))
+        return 0;
+    return zinf_fail(-EINVAL, "tensor %s needs scratch of %llu elements, %llu are given",
+                     piece->name, (unsigned long long)file_row_elems(piece),
+                     (unsigned long long)scratch->elems);
+}
+
+int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, float *flat)
+{
+    int code = 0;
+    memset(flat, 0, unit->elems * sizeof *flat);
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor *tensor = &unit->tensors[i];
+        for (uint32_t p = 0; !code && p < tensor->n_pieces; p++) {
+            const struct zinf_piece *piece = &tensor->pieces[p];
+            code = check_scratch(piece, &g->scratch);
+            if (!code)
+                code = (piece->transposed ? gather_transposed : gather_rows)(tensor, piece, g,
+                                                                             flat + tensor->offset);
+        }
+    }
+    return code;
+}
+
+/* ---- streaming ---- */
+
+/* The part whose run begins at a row of the file, among those of one unit, and that run. */
+static const struct zinf_file_part *part_at(const struct zinf_file_part *parts, uint32_t n,
+                                            uint64_t row, struct run *run)
+{
+    for (uint32_t p = 0; p < n; p++) {
+        struct zinf_row_map map = joined(&parts[p].piece->rows);
+        if (row < map.file_first)
+            continue;
+        uint64_t behind = row - map.file_first, i = map.count > 1 ? behind / map.file_stride : 0;
+        *run = run_at(&map, i);
+        if (i < map.count && run->file == row)
+            return &parts[p];
+    }
+    return NULL;
+}
+
+/* Parts from p on that are of the same unit. */
+static uint32_t same_unit(const struct zinf_file_tensor *t, uint32_t p)
+{
+    uint32_t n = 1;
+    while (p + n < t->n_parts && t->parts[p + n].unit == t->parts[p].unit)
+        n++;
+    return n;
+}
+
+/* The rows from *row on that the parts of a unit have. */
+static int stream_rows(const struct zinf_file_part *parts, uint32_t n, const float *flat,
+                       const struct zinf_stream *s, uint64_t *row)
+{
+    const struct zinf_file_part *part;
+    struct run run;
+    int code = 0;
+    while (!code && (part = part_at(parts, n, *row, &run))) {
+        uint64_t cols = part->tensor->cols;
+        code = s->write(s->context, flat + part->tensor->offset + run.flat * cols, run.rows * cols);
+        *row += run.rows;
+    }
+    return code;
+}
+
+static int stream_transposed(const struct zinf_file_tensor *t, const float *flat,
+                             const struct zinf_stream *s)
+{
+    uint64_t most = s->scratch.elems / t->shape[1];
+    int code = 0;
+    for (uint64_t first = 0; !code && first < t->shape[0]; first += most) {
+        uint64_t n = least(most, t->shape[0] - first);
+        for (uint32_t p = 0; p < t->n_parts; p++) {
+            const struct zinf_tensor *tensor = t->parts[p].tensor;
+            /* only read: one loop serves both ways */
+            float *rows = (float *)(uintptr_t)(flat + tensor->offset);
+            transpose_band(t->parts[p].piece, tensor->cols, first, n, s->scratch.base, rows, false);
+        }
+        code = s->write(s->context, s->scratch.base, n * t->shape[1]);
+    }
+    return code;
+}
+
+int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_stream *s)
+{
+    uint64_t row = 0;
+    int code = check_scratch(t->parts[0].piece, &s->scratch);
+    for (uint32_t p = 0, n; !code && p < t->n_parts; p += n) {
+        const float *flat = NULL;
+        n = same_unit(t, p);
+        code = s->flat(s->context, t->parts[p].unit, &flat);
+        if (!code)
+            code = t->transposed ? stream_transposed(t, flat, s)
+                                 : stream_rows(&t->parts[p], n, flat, s, &row);
+    }
+    return code;
+}
+
+/* ---- one number a row ---- */
+
+void zinf_piece_rows_to_file(const struct zinf_piece *piece, const float *unit, float *file)
+{
+    for (uint64_t i = 0; i < piece->rows.count; i++) {
+        struct run run = run_at(&piece->rows, i);
+        memcpy(file + run.file, unit + run.flat, run.rows * sizeof *file);
+    }
+}
+
+void zinf_piece_rows_to_unit(const struct zinf_piece *piece, const float *file, float *unit)
+{
+    for (uint64_t i = 0; i < piece->rows.count; i++) {
+        struct run run = run_at(&piece->rows, i);
+        memcpy(unit + run.flat, file + run.file, run.rows * sizeof *unit);
+    }
+}

@@ -1,0 +1,192 @@
+/*
+ * walk: one pass over the list to see where gradients flow, one back to give them places. A value's
+ * gradient is first written by the last of its consumers; the others add to it. A stage that passes
+ * the gradient of its first output on in place lends it that output's place, so a chain of blocks
+ * has one.
+ */
+#include "train/plan/walk.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+/* ---- where gradients flow ---- */
+
+static bool any_trained(const struct zinf_graph *g, const struct zinf_ids *units)
+{
+    for (uint32_t i = 0; i < units->n; i++)
+        if (g->units[units->at[i]].trained)
+            return true;
+    return false;
+}
+
+/* A gradient is wanted of what comes after something trained. */
+static void find_flow(struct walk *w)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        const struct zinf_stage *stage = &g->stages[s];
+        bool wanted = any_trained(g, &stage->units) || any_trained(g, &stage->sweep);
+        for (uint32_t i = 0; i < stage->in.n; i++)
+            wanted = wanted || w->values[stage->in.at[i]].flows;
+        for (uint32_t i = 0; i < stage->out.n; i++) {
+            uint32_t v = stage->out.at[i];
+            w->values[v].flows = wanted && g->values[v].gradient != ZINF_ELEMENT_NONE;
+        }
+        w->stages[s].differentiates = wanted;
+    }
+}
+
+/* And only of what reaches the loss. */
+static void find_reach(struct walk *w, bool *reached)
+{
+    const struct zinf_graph *g = w->graph;
+    reached[g->loss] = true;
+    for (uint32_t s = g->n_stages; s-- > 0;) {
+        const struct zinf_stage *stage = &g->stages[s];
+        bool any = false;
+        for (uint32_t i = 0; i < stage->out.n; i++)
+            any = any || reached[stage->out.at[i]];
+        w->stages[s].differentiates = w->stages[s].differentiates && any;
+        for (uint32_t i = 0; any && i < stage->in.n; i++)
+            reached[stage->in.at[i]] = true;
+    }
+    for (uint32_t v = 0; v < g->n_values; v++)
+        w->values[v].flows = w->values[v].flows && reached[v];
+}
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+}
+
+static uint32_t new_place(struct walk *w, uint64_t bytes)
+{
+    w->places[w->n_places].bytes = aligned(bytes);
+    return w->n_places++;
+}
+
+/* From the last stage to the first: who writes a gradient first gives it its place. */
+static void give_places(struct walk *w, const struct zinf_compute *c)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t s = g->n_stages; s-- > 0;) {
+        const struct zinf_stage *stage = &g->stages[s];
+        struct walk_stage *info = &w->stages[s];
+        bool inner = false;
+        for (uint32_t i = 0; info->differentiates && i < stage->in.n; i++) {
+            uint32_t v = stage->in.at[i];
+            uint64_t bytes = zinf_value_gradient_bytes(c, &g->values[v]);
+            struct walk_value *value = &w->values[v], *out = &w->values[stage->out.at[0]];
+            if (!value->flows)
+                continue;
+            inner = true;
+            info->d_in_adds[i] = value->place != WALK_NONE;
+            bool passed = i == 0 && stage->ops->passes && out->place != WALK_NONE &&
+                          w->places[out->place].bytes == aligned(bytes);
+            if (info->d_in_adds[i])
+                continue;
+            value->place = passed ? out->place : new_place(w, bytes);
+        }
+        info->runs_last = info->differentiates && !inner && stage->ops->adds;
+        for (uint32_t i = 0; info->runs_last && i < stage->out.n; i++)
+            if (w->values[stage->out.at[i]].place != WALK_NONE)
+                w->places[w->values[stage->out.at[i]].place].to_the_end = true;
+    }
+}
+
+/* ---- the list ---- */
+
+static int bad_list(const struct zinf_graph *g, uint32_t s, const char *what, uint32_t number)
+{
+    return zinf_fail(-EINVAL, "stage %u (%s) of the model's list: %s %u", s, g->stages[s].name,
+                     what, number);
+}
+
+/* Every value is made before it is read, once; inputs are not made; only a sweep has visits. */
+static int check_list(const struct walk *w, bool *made)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        made[v] = g->values[v].kind == ZINF_VALUE_INPUT;
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        const struct zinf_stage *stage = &g->stages[s];
+        if (!stage->out.n)
+            return bad_list(g, s, "it makes no value; stages before it:", s);
+        if (stage->ops->recomputes && stage->sweep.n)
+            return bad_list(g, s, "it recomputes and sweeps over units:", stage->sweep.n);
+        for (uint32_t i = 0; i < stage->in.n; i++)
+            if (stage->in.at[i] >= g->n_values || !made[stage->in.at[i]])
+                return bad_list(g, s, "nothing before it makes value", stage->in.at[i]);
+        for (uint32_t i = 0; i < stage->out.n; i++) {
+            if (stage->out.at[i] >= g->n_values || made[stage->out.at[i]])
+                return bad_list(g, s, "it makes a value that is there already:", stage->out.at[i]);
+            made[stage->out.at[i]] = true;
+        }
+        for (uint32_t i = 0; i < stage->units.n; i++)
+            if (stage->units.at[i] >= g->n_units)
+                return bad_list(g, s, "there is no unit", stage->units.at[i]);
+        for (uint32_t i = 0; i < stage->sweep.n; i++)
+            if (stage->sweep.at[i] >= g->n_units)
+                return bad_list(g, s, "there is no unit", stage->sweep.at[i]);
+    }
+    return made[g->loss] ? 0 : zinf_fail(-EINVAL, "no stage of the model's list makes the loss");
+}
+
+static int take_arrays(struct walk *w)
+{
+    const struct zinf_graph *g = w->graph;
+    w->stages = calloc(g->n_stages + 1, sizeof *w->stages);
+    w->values = calloc(g->n_values + 1, sizeof *w->values);
+    w->units = calloc(g->n_units + 1, sizeof *w->units);
+    w->places = calloc(g->n_values + 1, sizeof *w->places);
+    w->kinds = calloc(g->n_stages + 1, sizeof *w->kinds);
+    w->layers = calloc(g->n_units + 1, sizeof *w->layers);
+    w->by_own_order = calloc(g->n_units + 1, sizeof *w->by_own_order);
+    bool good =
+        w->stages && w->values && w->units && w->places && w->kinds && w->layers && w->by_own_order;
+    for (uint32_t s = 0; good && s < g->n_stages; s++) {
+        w->stages[s].d_in_adds = calloc(g->stages[s].in.n + 1, sizeof(bool));
+        good = w->stages[s].d_in_adds;
+    }
+    for (uint32_t v = 0; good && v < g->n_values; v++)
+        w->values[v].place = w->values[v].number = WALK_NONE;
+    w->whole = w->row = WALK_NONE;
+    return good ? 0 : zinf_fail(-ENOMEM, "no memory for a list of %u stages", g->n_stages);
+}
+
+int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_compute *compute,
+              bool backward)
+{
+    *w = (struct walk){.graph = graph};
+    bool *seen = calloc(graph->n_values + 1, sizeof *seen);
+    int code = seen ? take_arrays(w) : zinf_fail(-ENOMEM, "no memory for a list of stages");
+    if (!code)
+        code = check_list(w, seen);
+    if (!code && backward) {
+        memset(seen, 0, graph->n_values * sizeof *seen);
+        find_flow(w);
+        find_reach(w, seen);
+        give_places(w, compute);
+    }
+    if (!code)
+        code = walk_measure(w, compute);
+    free(seen);
+    if (code)
+        walk_fini(w);
+    return code;
+}
+
+void walk_fini(struct walk *w)
+{
+    for (uint32_t s = 0; w->stages && s < w->graph->n_stages; s++)
+        free(w->stages[s].d_in_adds);
+    free(w->stages);
+    free(w->values);
+    free(w->units);
+    free(w->places);
+    free(w->kinds);
+    free(w->layers);
+    free(w->by_own_order);
+    *w = (struct walk){0};
+}

@@ -1,0 +1,82 @@
+/*
+ * walk: what planning and running must know of a model's list of stages beyond the list itself:
+ * where gradients flow, which of them may share a place, what every stage takes. Computed once from
+ * the graph and the shape of a micro-batch; read-only afterwards, and for any thread to read.
+ */
+#ifndef ZINF_TRAIN_WALK_H
+#define ZINF_TRAIN_WALK_H
+
+#include "model/frame.h"
+
+#define WALK_NONE UINT32_MAX
+
+struct walk_stage {
+    struct zinf_stage_size size[ZINF_PASSES]; /* of one visit; zero where there is no such pass */
+    bool differentiates;                      /* its backward runs */
+    bool runs_last;   /* backward: after all others, for all micro-batches, adding in one place */
+    uint32_t kind;    /* number of its ops among those of the model */
+    uint32_t ordinal; /* among the stages that recompute; WALK_NONE */
+    uint64_t kept;    /* bytes, aligned; and those of all stages of its sort before it */
+    uint64_t kept_before;
+    bool *d_in_adds; /* [in.n] */
+};
+struct walk_value {
+    uint64_t bytes;        /* of one micro-batch, aligned */
+    bool flows;            /* has a gradient in backward */
+    uint32_t place;        /* of the gradient; WALK_NONE */
+    uint32_t slot;         /* of the value in a forward pass alone */
+    uint64_t bytes_before; /* of all values of its sort (inputs, leaving, staying, loss) before */
+    uint32_t number;       /* among the values that leave; WALK_NONE */
+};
+/* Memory of gradients that pass from one to the next. */
+struct walk_place {
+    uint64_t bytes;
+    bool to_the_end; /* one for every micro-batch of the step: a stage that runs last reads it */
+    uint64_t end_before, turn_before; /* bytes of the places before it, of either sort */
+};
+struct walk_unit {
+    uint32_t layer;     /* number among the units that one recomputing stage alone has at hand */
+    uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
+    uint32_t own_order; /* place in the order in which units get device slots of their own */
+    uint32_t uses;      /* by stages and visits: contributions to its gradient a range */
+};
+struct walk {
+    const struct zinf_graph *graph;
+    struct walk_stage *stages;
+    struct walk_value *values;
+    struct walk_unit *units;
+    struct walk_place *places;
+    uint32_t n_places;
+    const struct zinf_stage_ops **kinds; /* the different ops, in order of first use */
+    uint32_t n_kinds;
+    uint32_t n_recompute, n_layers; /* stages that recompute; units with a layer number */
+    uint32_t *layers;               /* [n_layers]: their units */
+    uint32_t *by_own_order;         /* [n_units]: units in that order */
+    uint32_t n_leaving;
+    uint32_t whole;         /* the stage with a whole sweep; WALK_NONE */
+    uint32_t row;           /* the stage that makes logits; WALK_NONE */
+    uint32_t most_operands; /* of one operation: units, values and gradients */
+    uint32_t most_units;    /* at hand at once, the sweep's one included */
+    uint32_t most_leaving;  /* that one stage reads and writes */
+    uint32_t n_slots;       /* of values in a forward pass alone */
+    uint64_t slot_bytes;    /* each */
+    uint64_t leaving_bytes; /* the largest of the values that leave */
+    /* sums over one micro-batch */
+    uint64_t end_bytes, turn_bytes; /* places of gradients, by sort */
+    uint64_t input_bytes, loss_bytes, all_leaving_bytes, staying_bytes;
+    uint64_t kept_always; /* of stages that do not recompute */
+    uint64_t working;     /* the most that a stage keeps: of one that recomputes; of any */
+    uint64_t working_of_any;
+    uint64_t scratch, scratch_whole; /* the second with the sweep whole */
+    uint64_t workspace, outside;
+    double flops; /* forward, of one micro-batch */
+};
+/* backward: gradients are made too. -EINVAL for a list that makes no sense; the message says why.
+ */
+int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
+              bool backward);
+void walk_fini(struct walk *walk);
+/* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
+int walk_measure(struct walk *walk, const struct zinf_compute *compute);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * run_stage: an operation of a stage as a call of the model's code: operands become a frame. Only
+ * the DEVICE lane runs these, one at a time, so their arrays are the trainer's.
+ */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+/* [n] of each, n: the most operands that one operation has. */
+struct frame_arrays {
+    void **memory; /* of all */
+    const void **weights, **in;
+    void **d_out, **out, **d_in;
+    float **grads;
+};
+
+int trainer_take_frame(struct zinf_trainer *t)
+{
+    size_t n = t->setup.walk.most_operands + 1;
+    struct frame_arrays *a = t->frame = calloc(1, sizeof *a);
+    if (a)
+        a->memory = calloc(6 * n, sizeof *a->memory);
+    if (!a || !a->memory)
+        return zinf_fail(-ENOMEM, "no memory for the operands of a stage");
+    a->weights = (const void **)a->memory;
+    a->in = (const void **)(a->memory + n);
+    a->d_out = a->memory + 2 * n;
+    a->out = a->memory + 3 * n;
+    a->d_in = a->memory + 4 * n;
+    a->grads = (float **)(void *)(a->memory + 5 * n);
+    return 0;
+}
+
+void trainer_release_frame(struct zinf_trainer *t)
+{
+    if (t->frame)
+        free(t->frame->memory);
+    free(t->frame);
+    t->frame = NULL;
+}
+
+static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t place = w->values[value].place;
+    if (place == WALK_NONE || !w->values[value].flows)
+        return NULL;
+    const struct walk_place *at = &w->places[place];
+    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->n_x_micros);
+    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
+                      (uint64_t)p->n_x_micros * at->turn_before + copy * at->bytes;
+    return device_at(p, p->at.d_gradients + offset);
+}
+
+/* Where the stage keeps what its backward will read. */
+static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
+{
+    const struct walk_stage *info = &p->setup->walk.stages[s];
+    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    uint64_t offset = n * info->kept_before + copy * info->kept;
+    if (!has_backward(p->setup))
+        return device_at(p, p->at.d_working);
+    if (info->ordinal == WALK_NONE)
+        return device_at(p, p->at.d_kept_always + offset);
+    return device_at(p, stage_is_kept(p, s) ? p->at.d_kept + offset : p->at.d_working);
+}
+
+/* Operands to arrays; returns how many weights there are. */
+static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
+                       const struct zinf_stage *stage, enum zinf_pass pass)
+{
+    uint32_t swept = pass == ZINF_PASS_WHOLE ? stage->sweep.n : stage->sweep.n > 0;
+    uint32_t n = stage->units.n + swept, at = 0;
+    bool grads = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
+    for (uint32_t i = 0; i < n; i++)
+        a->weights[i] = zinf_address(&op->at[at++]);
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        a->in[i] = zinf_address(&op->at[at++]);
+    for (uint32_t i = 0; i < (pass == ZINF_PASS_ROW ? 1 : stage->out.n); i++)
+        a->out[i] = zinf_address(&op->at[at++]);
+    for (uint32_t i = 0; i < n; i++)
+        a->grads[i] = grads ? zinf_address(&op->at[at++]) : NULL;
+    return n;
+}
+
+/* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
+static int zero_tails(struct zinf_trainer *t, const struct zinf_frame *f, uint32_t n)
+{
+    const struct zinf_stage *stage = f->stage;
+    int code = 0;
+    for (uint32_t i = 0; !code && i < n; i++) {
+        bool whole = f->pass == ZINF_PASS_WHOLE;
+        uint32_t visit = i - stage->units.n + (whole ? 0 : f->visit);
+        uint32_t unit = i < stage->units.n ? stage->units.at[i] : stage->sweep.at[visit];
+        uint64_t end = f->graph->units[unit].elems;
+        uint64_t padded = t->setup.layout.units[unit].padded_elems;
+        if (f->grads[i] && padded > end)
+            code = t->setup.device->ops->fill_zero(f->queue, f->grads[i] + end,
+                                                   (padded - end) * sizeof(float));
+    }
+    return code;
+}
+
+static int recompute(struct zinf_frame *f, void **out)
+{
+    enum zinf_pass pass = f->pass;
+    for (uint32_t i = 0; i < f->stage->out.n; i++)
+        out[i] = NULL;
+    f->pass = ZINF_PASS_RECOMPUTE;
+    int code = zinf_stage_run(f);
+    f->pass = pass;
+    f->kept.bytes = f->scratch.bytes = 0;
+    return code;
+}
+
+int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct plan *p = &t->plan;
+    const struct walk *w = &t->setup.walk;
+    const struct zinf_stage *stage = &w->graph->stages[op->stage];
+    const struct frame_arrays *a = t->frame;
+    enum zinf_pass pass = kind_pass(op->kind);
+    struct zinf_compute compute = t->compute;
+    compute.first_sample = (uint64_t)op->micro * (uint64_t)t->setup.batch;
+    uint32_t n = unpack(a, op, stage, pass);
+    bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        a->d_in[i] = back ? gradient_at(p, stage->in.at[i], op->micro) : NULL;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        a->d_out[i] = back ? gradient_at(p, stage->out.at[i], op->micro) : NULL;
+    struct zinf_frame f = {
+        .compute = &compute,
+        .queue = t->queues[ZINF_LANE_DEVICE],
+        .graph = w->graph,
+        .stage = stage,
+        .pass = pass,
+        .visit = (uint32_t)op->visit,
+        .n_visits = zinf_stage_visits(stage),
+        .in = a->in,
+        .out = a->out,
+        .d_out = a->d_out,
+        .d_in = a->d_in,
+        .d_in_adds = w->stages[op->stage].d_in_adds,
+        .weights = a->weights,
+        .grads = a->grads,
+        .grads_add = op->flags & OP_ADDS,
+        .loss_scale = t->gradient_scale,
+        .row = t->logits_row,
+        .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
+        .scratch = {.base = device_at(p, p->at.d_scratch)},
+    };
+    int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->out) : 0;
+    if (!code)
+        code = zinf_stage_run(&f);
+    return code || !back || f.grads_add ? code : zero_tails(t, &f, n);
+}

@@ -1,0 +1,229 @@
+#!/bin/sh
+# house: what the sources must look like as a whole. Words of one family of models stand in that
+# family's file alone; files of src/model and src/train call each other without a circle, and so do
+# their headers include each other; calls between folders point down, as includes do
+# (arrows_test.sh); files, headers and functions stay short enough to read.
+#
+# Circles are found from the objects, by who defines what another one needs: a table of functions
+# that is needed counts as a call. What is known to be against the rules is listed in known() and
+# reported as TODO; a line there that is no longer true fails, so that the list can only shrink.
+. "$SRCDIR/tests/command.sh"
+cd "$SRCDIR" || exit 99
+
+MOST_LINES=400        # of a file
+MOST_HEADER_LINES=250 # of a header in src/train
+MOST_FUNCTION_LINES=60
+
+# One finding a line, named as the tests below name it.
+known() {
+    cat <<'END'
+word attn_pdrop in src/model/model.c
+word bloom in src/model/graph.h
+word embd_pdrop in src/model/model.c
+word gpt-2 in src/cli/bench_gemm.c
+word gpt2 in src/model/block.c
+word gpt2 in src/model/compute.c
+word gpt2 in src/model/compute.h
+word gpt2 in src/model/embed.c
+word gpt2 in src/model/head.c
+word gpt2 in src/model/model.c
+word gpt2 in src/model/model.h
+word gpt2 in src/train/step/ops.c
+word gpt2 in src/train/step/step.c
+word gpt2 in src/train/trainer.c
+word gpt2 in src/train/trainer.h
+word n_embd in src/model/model.c
+word n_positions in src/cli/data.c
+word n_positions in src/model/model.c
+word n_positions in src/train/trainer.c
+word resid_pdrop in src/model/model.c
+long file aio/aio_queue.c
+long file kernels/host_tiles.h
+long file src/config/config_table.c
+long file src/train/save/transfer.c
+long file src/train/step/emit.c
+long file src/train/trainer.c
+long file src/train/trainer.h
+long header src/train/train.h
+long header src/train/trainer.h
+circle src/train/plan/calibrate.c
+circle src/train/plan/estimate.c
+circle src/train/plan/plan_places.c
+circle src/train/plan/search.c
+circle src/train/save/durable.c
+circle src/train/save/state_access.c
+circle src/train/save/transfer.c
+circle src/train/step/emit.c
+circle src/train/step/emit_grad.c
+circle src/train/step/emit_update.c
+circle src/train/step/emitter.c
+circle src/train/step/ops.c
+circle src/train/step/schedules.c
+circle src/train/step/step.c
+circle src/train/trainer.c
+END
+}
+
+# Where a word may stand although it is a family's, each with its reason.
+#   src/model/family.c, family.h   the table of families
+#   src/cli/usage.h                the help names the families
+exceptions='src/model/family\.[ch]|src/cli/usage\.h'
+
+# ---- reporting ----
+
+known | sed '/^$/d' >"$work/known"
+: >"$work/found"
+# Findings: the name of each, and after a tab what is there to say about it.
+judge() { # name of the case, file of findings
+    cut -f1 "$2" >>"$work/found"
+    cut -f1 "$2" | grep -vxF -f "$work/known" | sort -u >"$work/new"
+    # An empty file of patterns matches nothing, which is right here.
+    sed 's/^/# /; s/\t/: /' "$2"
+    [ ! -s "$work/new" ] || sed 's/^/# not in known(): /' "$work/new"
+    [ ! -s "$work/new" ]
+    verdict $? "$1"
+}
+report_known() {
+    while read -r line; do
+        count=$((count + 1))
+        if grep -qxF -e "$line" "$work/found"; then
+            echo "not ok $count - no more $line # TODO"
+        else
+            echo "not ok $count - known() still has: $line"
+            failed=1
+        fi
+    done <"$work/known"
+}
+
+sources() { # folders...
+    find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort
+}
+
+# ---- words of a family ----
+
+words() { # words as a pattern, the file where they may stand
+    sources src/model src/train src/cli offload | grep -vxE "$2|$exceptions" |
+        xargs grep -oiHE -e "$1" /dev/null | tr 'A-Z' 'a-z' | sort | uniq -c |
+        sed 's/^ *\([0-9]*\) \([^:]*\):\(.*\)/word \3 in \2\t\1 times/'
+}
+family='src/model/family_'
+{
+    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt2\.c"
+    words '\bc_(attn|fc|proj)\b|\bln_[12f]\b|[a-z]*_pdrop' "${family}gpt2\.c"
+    words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
+    words 'mistral' "${family}mistral\.c"
+    words 'qwen-?2' "${family}qwen2\.c"
+    words 'qwen-?3' "${family}qwen3\.c"
+    # Names that several families share in their files.
+    words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
+        "${family}[a-z0-9_]*\.c"
+    words 'bloom|gpt_?(neo|j|bigcode)|falcon|\bphi-?[0-9]|gemma|mixtral|\bbert\b|\bt5\b' \
+        "${family}[a-z0-9_]*\.c"
+} >"$work/words"
+judge "words of one family stand in its file" "$work/words"
+
+# ---- sizes ----
+
+sources aio cpu_optim kernels offload src | xargs wc -l |
+    awk -v most=$MOST_LINES \
+        '$2 != "total" && $1 > most { print "long file " $2 "\t" $1 " lines" }' >"$work/files"
+judge "files have at most $MOST_LINES lines" "$work/files"
+find src/train -name '*.h' | sort | xargs wc -l |
+    awk -v most=$MOST_HEADER_LINES \
+        '$2 != "total" && $1 > most { print "long header " $2 "\t" $1 " lines" }' >"$work/headers"
+judge "headers of src/train have at most $MOST_HEADER_LINES lines" "$work/headers"
+
+# By the form that clang-format gives: a function's braces stand alone in the first column. Its
+# signature counts.
+sources aio cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
+    FNR == 1 { begin = 1 }
+    /^[a-zA-Z_].*[(]/ && !inside {
+        begin = FNR
+        name = $0
+        sub(/[(].*/, "", name)
+        sub(/.*[ *]/, "", name)
+    }
+    /^[{]/ { inside = 1; n_functions++ }
+    /^}/ {
+        if (inside && FNR - begin + 1 > most)
+            print "long function " name " in " FILENAME "\t" FNR - begin + 1 " lines"
+        inside = 0
+    }
+    END { print n_functions > "/dev/stderr" }' >"$work/functions" 2>"$work/said.err"
+judge "functions have at most $MOST_FUNCTION_LINES lines" "$work/functions"
+[ "$(cat "$work/said.err")" -gt 1000 ]
+verdict $? "the functions were found"
+
+# ---- circles ----
+
+# Of lines "from to what": whatever lies on a circle, as "circle NAME", with what it needs on it.
+circles() {
+    awk '
+    $1 != $2 {
+        edge[$1, $2] = edge[$1, $2] " " $3
+        node[$1]; node[$2]; reaches[$1, $2] = 1
+    }
+    END {
+        for (k in node) for (i in node) if ((i, k) in reaches)
+            for (j in node) if ((k, j) in reaches) reaches[i, j] = 1
+        for (i in node) if ((i, i) in reaches)
+            for (j in node) if ((i, j) in edge && (j, i) in reaches)
+                print "circle " i "\tneeds " j ":" edge[i, j]
+    }' | sort
+}
+
+sources src/model src/train | grep '\.h$' | while read -r header; do
+    sed -n 's/^ *# *include "\(\(model\|train\)\/[^"]*\)".*/\1/p' "$header" |
+        sed "s|.*|$header src/& includes|"
+done | circles >"$work/circles"
+judge "headers of src/model and src/train include each other without a circle" "$work/circles"
+
+# "SYMBOL FILE" of what the sources' objects define (T: also data), and of what they need.
+object_of() { # source
+    for object in "$BUILDDIR/${1%/*}/.libs/$(basename "$1" .c).o" "$BUILDDIR/${1%.c}.o"; do
+        [ ! -f "$object" ] || { echo "$object" && return; }
+    done
+}
+symbols() { # option of nm
+    find aio cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
+        object=$(object_of "$source")
+        [ -z "$object" ] || nm -P -g "$1" "$object" | sed "s|^\([^ ]*\).*|\1 $source|"
+    done
+}
+if command -v nm >/dev/null; then
+    symbols --defined-only | sort >"$work/defined"
+    symbols --undefined-only | sort >"$work/needed"
+    # "FROM TO SYMBOL"; names that begin with __ are a sanitizer's.
+    join -o 1.2,2.2,0 "$work/needed" "$work/defined" | grep -v ' __' >"$work/calls"
+    missing=$(find src/model src/train -name '*.c' | sort | while read -r source; do
+        [ -n "$(object_of "$source")" ] || echo "$source"
+    done)
+    [ -z "$missing" ] || echo "# no object of $missing"
+    [ -z "$missing" ] && [ -s "$work/calls" ]
+    verdict $? "every source of src/model and src/train has an object"
+    awk '$1 ~ "^src/(model|train)/" && $2 ~ "^src/(model|train)/"' "$work/calls" | circles \
+        >"$work/circles"
+    judge "files of src/model and src/train call each other without a circle" "$work/circles"
+    # Folders that stand on each other; those of one level do not.
+    awk '
+    BEGIN {
+        split("src/base|aio cpu_optim kernels src/config src/formats src/text|offload src/model|" \
+              "src/train|src/cli", levels, "|")
+        for (l in levels) {
+            n = split(levels[l], folders, " ")
+            for (i = 1; i <= n; i++) level[folders[i]] = l
+        }
+    }
+    function folder(path) { match(path, /^(src\/)?[a-z_]+/); return substr(path, 1, RLENGTH) }
+    {
+        a = folder($1); b = folder($2)
+        if (a != b && level[b] >= level[a])
+            print "call from " $1 " to " $2 "\t" $3
+    }' "$work/calls" >"$work/upward"
+    judge "calls between folders point down" "$work/upward"
+else
+    skip "calls without a circle, and downward" "nm is not installed"
+fi
+
+report_known
+finish
