@@ -127,7 +127,7 @@ static enum outcome judge(int status, uint64_t last, uint64_t before, const stru
     bool word = strstr(said, "made again") || strstr(said, "goes for the newest") ||
                 strstr(said, "did not survive") || strstr(said, "is given up for");
     snprintf(a, sizeof a, "%s/model/model.safetensors", faults_out);
-    snprintf(b, sizeof b, "%s/whole/out/model/model.safetensors", work);
+    snprintf(b, sizeof b, "%s/whole/left/out/model/model.safetensors", work);
     enum outcome outcome;
     if (status)
         outcome = list_drive() != before ? REMOVED : is_named(said, v) ? REFUSED : UNNAMED;
