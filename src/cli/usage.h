@@ -138,6 +138,16 @@ static const char USAGE_RESUME_INFO[] =
     "compared with its checksums, and steps that outlived their process on its\n"
     "drives. DIR may also be an nvme_path.\n";
 
+static const char USAGE_VERIFY[] =
+    "usage: zinf verify [options] DIR...\n"
+    "\n"
+    "Reads all that a training left and compares every checksum. DIR is its output\n"
+    "folder, a checkpoint, or an nvme_path (all of them, in order, where there are\n"
+    "several). Says what can be gone on from.\n"
+    "\n"
+    "  --repair              where the last step on the drives is damaged and the one\n"
+    "                        before it is whole, go on from that with --resume\n";
+
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
