@@ -15,6 +15,13 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/bench_pcie.c
 zinf_LDADD = libcore.la $(EXTERNAL_LIBS)
 
+bashcompletiondir = $(datarootdir)/bash-completion/completions
+dist_bashcompletion_DATA = src/cli/completions/zinf
+zshcompletiondir = $(datarootdir)/zsh/site-functions
+dist_zshcompletion_DATA = src/cli/completions/_zinf
+fishcompletiondir = $(datarootdir)/fish/vendor_completions.d
+dist_fishcompletion_DATA = src/cli/completions/zinf.fish
+
 check_PROGRAMS += tests/cli_options_test
 TESTS += tests/cli_options_test
 tests_cli_options_test_SOURCES = tests/cli_options_test.c $(cli_parts)
@@ -26,7 +33,8 @@ TESTS += tests/tb_events_test tests/plot_test.sh
 tests_tb_events_test_SOURCES = tests/tb_events_test.c src/cli/tb_events.h src/cli/tb_events.c
 tests_tb_events_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_tb_events_test_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/plot_test.sh
+TESTS += tests/completion_test.sh
+EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
 TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
 EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
