@@ -391,7 +391,7 @@ static void test_damaged_cache_is_not_read(void)
     for (int i = 0; i < TOKENS; i++)
         text[i] = (char)('a' + i * i % 23);
     snprintf(path, sizeof path, "%s", write_text("damaged.txt", text));
-    CHECK(!text_token_cache_open(&cache, path, tokenizer, path_of("cache")));
+    CHECK(!text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache")));
     CHECK(cache.count == TOKENS && !text_token_cache_read(&cache, 0, TOKENS, whole));
     snprintf(name, sizeof name, "%s", cache.name);
     text_token_cache_close(&cache);
@@ -402,7 +402,7 @@ static void test_damaged_cache_is_not_read(void)
         byte ^= 4;
         CHECK(pwrite(fd, &byte, 1, at) == 1);
         close(fd);
-        CHECK(!text_token_cache_open(&cache, path, tokenizer, path_of("cache")));
+        CHECK(!text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache")));
         bool reused = cache.reused;
         int code = text_token_cache_read(&cache, 0, TOKENS, ids);
         CHECKF(code == -EBADMSG || (!code && !memcmp(ids, whole, sizeof ids)), "byte %ld",

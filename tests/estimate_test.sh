@@ -99,7 +99,7 @@ other_device() {
 }
 whole_training() {
     estimate 0 --model "$work/shape" --config "$work/nvme.json" --tokens 1e9 --lr 1e-3 --steps 5 &&
-        says "training     1e+09 tokens: " "TB written" "drive room" " free in "
+        says "training     1e+09 tokens: " "TB written" "drive room" "needed, "
 }
 check "a host's rate is not a GPU's" other_device
 check "a whole training, and the drive's room" whole_training

@@ -24,7 +24,7 @@ struct cli_command {
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
     cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate,
-    cli_plot;
+    cli_plot, cli_verify;
 
 /* ---- options: one table a command ---- */
 
@@ -93,6 +93,9 @@ const char *cli_count(char out[32], uint64_t n);
 const char *cli_duration(char out[32], double seconds);
 /* Characters in a line of out: COLUMNS, the terminal's, or 80. */
 int cli_columns(FILE *out);
+/* Lines of a table; what is too long for the terminal goes on, indented, in the next line. A file
+ * gets them as they are. */
+void cli_print_lines(FILE *out, const char *text);
 /* A label and a text behind it, cut at words where the line ends. */
 void cli_print_field(FILE *out, const char *label, int label_cols, const char *text);
 

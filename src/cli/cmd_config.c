@@ -44,6 +44,18 @@ out:
     return code;
 }
 
+static int print_table(const struct zinf_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int code = out ? zinf_config_print(config, out) : zinf_fail(-ENOMEM, "no memory for a table");
+    if (out && !fclose(out) && !code)
+        cli_print_lines(stdout, text);
+    free(text);
+    return code;
+}
+
 static int show(const struct cli_common *c, bool json)
 {
     struct zinf_config_context context = cli_context(c);
@@ -59,7 +71,7 @@ static int show(const struct cli_common *c, bool json)
     }
     if ((code = zinf_config_load(&config, c->config, &context)))
         goto out;
-    code = json ? print_json(config) : zinf_config_print(config, stdout);
+    code = json ? print_json(config) : print_table(config);
 out:
     zinf_config_destroy(config);
     zinf_model_close(model);

@@ -2,6 +2,8 @@
 #include "cli/estimate.h"
 #include "cli/usage.h"
 
+#include <stdlib.h>
+
 #define DEFAULT_TBW 600 /* TB: of a common 1 TB drive */
 
 struct options {
@@ -48,6 +50,8 @@ static int estimate(const struct options *o)
     struct cli_session s = {0};
     struct estimate e = {.tbw = o->tbw * 1e12, .tokens = o->tokens};
     struct zinf_rates rates;
+    char *plan = NULL;
+    size_t plan_bytes = 0;
     int code = cli_session_shape(&s, &o->common);
     if (!code)
         code = cli_session_config(&s, &o->common);
@@ -58,7 +62,7 @@ static int estimate(const struct options *o)
                     .config = s.config,
                     .seq_len = s.seq_len,
                     .device = s.device},
-        .plan = o->json ? NULL : stdout,
+        .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
         .trace = o->trace,
     };
     estimate_cached_speeds(&options.speeds, s.config, s.device, e.source);
@@ -71,6 +75,9 @@ static int estimate(const struct options *o)
     }
     if (!code)
         code = zinf_estimate(&e.now, &options);
+    if (options.plan && !fclose(options.plan))
+        cli_print_lines(stdout, plan);
+    options.plan = NULL;
     if (code)
         goto out;
     add_changes(&e, &options);
@@ -83,6 +90,7 @@ static int estimate(const struct options *o)
     else
         estimate_print(&e);
 out:
+    free(plan);
     cli_session_close(&s);
     return code;
 }

@@ -14,19 +14,24 @@ static const char *const lane_texts[] = {"drive reads", "drive writes", "to the 
 static const char *const tiers[] = {"device", "host", "drive"};
 #define N_LANES (sizeof lanes / sizeof *lanes)
 
+/* Columns of labels; what is longer than a line goes on below its beginning. */
+#define LABEL 11
+
 static void print_memory(const struct zinf_estimate *e)
 {
-    char size[16], budget[16], pinned[16];
-    fputs("memory       ", stdout);
+    char text[256], size[16], budget[16], pinned[16];
+    int used = 0;
     for (int i = 0; i < 3; i++) {
-        printf("%s%s %s", i ? ", " : "", tiers[i],
-               zinf_size_format(size, sizeof size, e->bytes[i]));
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", i ? ", " : "",
+                         tiers[i], zinf_size_format(size, sizeof size, e->bytes[i]));
         if (e->budget[i] != UINT64_MAX)
-            printf(" of %s", zinf_size_format(budget, sizeof budget, e->budget[i]));
+            used += snprintf(text + used, sizeof text - (size_t)used, " of %s",
+                             zinf_size_format(budget, sizeof budget, e->budget[i]));
         if (i == 1)
-            printf(" (pinned %s)", zinf_size_format(pinned, sizeof pinned, e->pinned));
+            used += snprintf(text + used, sizeof text - (size_t)used, " (pinned %s)",
+                             zinf_size_format(pinned, sizeof pinned, e->pinned));
     }
-    putchar('\n');
+    cli_print_field(stdout, "memory", LABEL, text);
     if (e->ram_is_shared)
         printf("             in all %s of RAM: the device is the CPU\n",
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
@@ -37,30 +42,36 @@ static void print_step(const struct estimate *e)
     const struct zinf_estimate *n = &e->now;
     double busy = n->lane_seconds[n->bottleneck] / n->step_seconds;
     char time[32], tokens[32];
-    printf("step         %s for %s tokens: %.4g tokens/s, schedule %s\n",
-           cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
-           (double)n->tokens / n->step_seconds, n->schedule);
+    char text[160];
+    snprintf(text, sizeof text, "%s for %s tokens: %.4g tokens/s, schedule %s",
+             cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
+             (double)n->tokens / n->step_seconds, n->schedule);
+    cli_print_field(stdout, "step", LABEL, text);
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_texts[n->bottleneck],
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
         if (n->lane_seconds[i] > 0)
             printf("             %-13s %10.4f s %10.3f GB\n", lane_texts[i], n->lane_seconds[i],
                    (double)n->lane_bytes[i] * 1e-9);
-    printf("utilisation  %.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)\n",
-           100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
+    snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
+             100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
+    cli_print_field(stdout, "utilisation", LABEL, text);
 }
 
 static void print_wear(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
+    char text[256];
     double day = estimate_written_a_day(e);
     if (!n->lane_bytes[0] && !n->lane_bytes[1])
         return;
-    printf("drive        %.3f GB read, %.3f GB written a step; %.2f TB written a day",
-           (double)n->lane_bytes[0] * 1e-9, (double)n->lane_bytes[1] * 1e-9, day * 1e-12);
+    int used =
+        snprintf(text, sizeof text, "%.3f GB read, %.3f GB written a step; %.2f TB written a day",
+                 (double)n->lane_bytes[0] * 1e-9, (double)n->lane_bytes[1] * 1e-9, day * 1e-12);
     if (day > 0)
-        printf(": %.0f TBW last %.0f days", e->tbw * 1e-12, e->tbw / day);
-    putchar('\n');
+        snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
+                 e->tbw * 1e-12, e->tbw / day);
+    cli_print_field(stdout, "drive", LABEL, text);
 }
 
 static double length_seconds(const struct estimate *e)
@@ -76,15 +87,17 @@ static double length_written(const struct estimate *e)
 /* A whole training, and whether the drive has room for it. */
 static void print_length(const struct estimate *e)
 {
-    char time[32], needed[24], room[24];
+    char time[32], needed[24], room[24], text[400];
     if (e->tokens > 0)
         printf("%-12s %.4g tokens: %s, %.2f TB written\n", "training", e->tokens,
                cli_duration(time, length_seconds(e)), length_written(e) * 1e-12);
-    if (e->drive_free != UINT64_MAX && e->now.bytes[2])
-        printf("%-12s %s needed, %s free in %s%s\n", "drive room",
-               zinf_size_format(needed, sizeof needed, e->now.bytes[2]),
-               zinf_size_format(room, sizeof room, e->drive_free), e->drive_path,
-               e->drive_free < e->now.bytes[2] ? ": TOO LITTLE" : "");
+    if (e->drive_free != UINT64_MAX && e->now.bytes[2]) {
+        snprintf(text, sizeof text, "%s needed, %s free in %s%s",
+                 zinf_size_format(needed, sizeof needed, e->now.bytes[2]),
+                 zinf_size_format(room, sizeof room, e->drive_free), e->drive_path,
+                 e->drive_free < e->now.bytes[2] ? ": TOO LITTLE" : "");
+        cli_print_field(stdout, "drive room", LABEL, text);
+    }
 }
 
 void estimate_print(const struct estimate *e)
@@ -105,7 +118,7 @@ void estimate_print(const struct estimate *e)
         else
             puts("no other plan");
     }
-    cli_print_field(stdout, "speeds", 11, e->source);
+    cli_print_field(stdout, "speeds", LABEL, e->source);
     if (e->steps_apart > 0)
         printf("             which differed by %.0f %% among themselves\n",
                100 * (e->steps_apart - 1));

@@ -44,12 +44,25 @@ static void write_events(struct train_show *s, const struct zinf_step_result *r)
             lose_events(s);
 }
 
+static void print_plan(const struct zinf_trainer *trainer)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return;
+    zinf_trainer_print_plan(trainer, out);
+    if (!fclose(out))
+        cli_print_lines(stderr, text);
+    free(text);
+}
+
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
         s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier);
-    zinf_trainer_print_plan(trainer, stderr);
+    print_plan(trainer);
     train_summary_begin(s);
     open_events(s);
     s->begin_ns = zinf_now_ns();

@@ -38,8 +38,8 @@ static const char USAGE_INIT[] =
     "memory.\n"
     "\n"
     "  --arch NAME           gpt2, llama, mistral, qwen2 or qwen3\n"
-    "  --size NAME           published size: small to xl, 7b, 13b, 0.5b, ...; a name that\n"
-    "                        the family does not have lists those that it has\n"
+    "  --size NAME           published size: small to xl, 7b, 13b, 0.5b, ...; with a name\n"
+    "                        that the family does not have, all are listed\n"
     "  --output DIR          folder to write\n"
     "  --layers N            number of blocks, instead of the size's\n"
     "  --hidden N            width, instead of the size's; a multiple of the heads\n"
@@ -137,6 +137,16 @@ static const char USAGE_RESUME_INFO[] =
     "Says what a training can go on from: the checkpoints of its output folder, each\n"
     "compared with its checksums, and steps that outlived their process on its\n"
     "drives. DIR may also be an nvme_path.\n";
+
+static const char USAGE_VERIFY[] =
+    "usage: zinf verify [options] DIR...\n"
+    "\n"
+    "Reads all that a training left and compares every checksum. DIR is its output\n"
+    "folder, a checkpoint, or an nvme_path (all of them, in order, where there are\n"
+    "several). Says what can be gone on from.\n"
+    "\n"
+    "  --repair              where the last step on the drives is damaged and the one\n"
+    "                        before it is whole, go on from that with --resume\n";
 
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"

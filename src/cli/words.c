@@ -61,6 +61,40 @@ static size_t fitting(const char *text, int cols)
     return at <= cols || !last ? strcspn(text, at <= cols ? "" : " ") : last;
 }
 
+/* Where to cut a row: between its columns if that leaves enough, else between words. */
+static size_t row_fitting(const char *row, size_t n, int cols)
+{
+    size_t gap = 0;
+    for (size_t i = 0; i + 1 < n && i <= (size_t)cols; i++)
+        if (row[i] == ' ' && row[i + 1] == ' ' && i > (size_t)cols / 3)
+            gap = i;
+    while (gap && row[gap - 1] == ' ')
+        gap--;
+    if (gap > (size_t)cols / 3)
+        return gap;
+    size_t space = (size_t)cols < n ? (size_t)cols : n;
+    while (space > (size_t)cols / 3 && row[space] != ' ')
+        space--;
+    return space > (size_t)cols / 3 ? space : n;
+}
+
+void cli_print_lines(FILE *out, const char *text)
+{
+    bool wraps = isatty(fileno(out)) || getenv("COLUMNS");
+    int cols = cli_columns(out), indent = 0;
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        size_t part =
+            wraps && n + (size_t)indent > (size_t)cols ? row_fitting(text, n, cols - indent) : n;
+        fprintf(out, "%*s%.*s\n", indent, "", (int)part, text);
+        text += part;
+        while (part < n && *text == ' ')
+            text++;
+        indent = *text && *text != '\n' ? 9 : 0;
+        text += *text == '\n';
+    }
+}
+
 void cli_print_field(FILE *out, const char *label, int label_cols, const char *text)
 {
     int cols = cli_columns(out) - label_cols - 2;

@@ -93,6 +93,10 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
 /* Reads ids [first, first + n) of the whole stream, unshuffled. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
 
+/* Reads a token cache and compares it with its checksums. -EBADMSG: it is damaged; -EINVAL: it is
+ * none. */
+int zinf_token_cache_verify(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -455,3 +455,26 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
     }
     return 0;
 }
+
+int zinf_token_cache_verify(const char *path)
+{
+    struct header header = {0};
+    struct text_token_cache cache = {.path = strdup("its source"), .name = strdup(path)};
+    char buffer[TOKEN_BLOCK];
+    size_t bytes;
+    int code = 0;
+    cache.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (cache.fd < 0 || !cache.path || !cache.name)
+        code = zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
+    else if (pread(cache.fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+             header.magic != MAGIC)
+        code = zinf_fail(-EINVAL, "%s is no token cache of this version: remove it", path);
+    else if (!is_whole(&header, cache.fd) || !(cache.sums = read_sums(cache.fd, &header)))
+        code = zinf_fail(-EBADMSG, "the token cache %s is damaged: remove it", path);
+    cache.count = header.count;
+    cache.id_bytes = header.id_bytes;
+    for (uint64_t i = 0; !code && i < blocks_of(&header); i++)
+        code = read_block(&cache, i, buffer, &bytes);
+    text_token_cache_close(&cache);
+    return code;
+}

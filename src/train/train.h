@@ -221,6 +221,12 @@ struct zinf_checkpoint_info {
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
                          void *arg);
+/* The same for one checkpoint. */
+int zinf_checkpoint_look(const char *folder,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
+int zinf_run_id(const char *output, uint8_t id[16]);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
