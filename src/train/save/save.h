@@ -17,7 +17,8 @@ struct zinf_trainer;
 /* ---- transfer.c ---- */
 
 int trainer_load(struct zinf_trainer *t);
-uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, uint32_t world,
+                                enum zinf_dtype dtype);
 
 /* ---- state_access.c ---- */
 

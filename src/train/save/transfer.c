@@ -8,12 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *tensor)
+static void largest(const struct zinf_model *model, uint64_t world, uint64_t *unit,
+                    uint64_t *tensor)
 {
     *unit = *tensor = 0;
     for (int u = 0; u < zinf_model_n_units(model); u++) {
         const struct zinf_unit_spec *spec = zinf_model_unit(model, u);
-        uint64_t padded = zinf_align_up(spec->elems, ZINF_LAYOUT_ALIGN);
+        uint64_t padded = zinf_align_up(spec->elems, ZINF_LAYOUT_ALIGN * world);
         *unit = padded > *unit ? padded : *unit;
         for (int i = 0; i < spec->n_tensors; i++)
             *tensor = spec->tensors[i].elems > *tensor ? spec->tensors[i].elems : *tensor;
@@ -21,10 +22,11 @@ static void largest(const struct zinf_model *model, uint64_t *unit, uint64_t *te
     *tensor = zinf_align_up(*tensor, ZINF_LAYOUT_ALIGN);
 }
 
-uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype)
+uint64_t trainer_transfer_bytes(const struct zinf_model *model, uint32_t world,
+                                enum zinf_dtype dtype)
 {
     uint64_t unit, tensor;
-    largest(model, &unit, &tensor);
+    largest(model, world, &unit, &tensor);
     uint64_t packed = dtype == ZINF_DTYPE_F32 ? 0 : unit * zinf_dtype_bytes(dtype);
     return (unit + tensor) * sizeof(float) + packed;
 }
@@ -32,7 +34,7 @@ uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype 
 struct region trainer_region(const struct zinf_trainer *t)
 {
     struct region r = {0};
-    largest(t->setup.model, &r.unit_elems, &r.tensor_elems);
+    largest(t->setup.model, t->setup.layout.world, &r.unit_elems, &r.tensor_elems);
     r.unit = (float *)host_at(&t->plan, t->plan.at.h_transfer);
     r.tensor = r.unit + r.unit_elems;
     r.packed = (char *)(r.tensor + r.tensor_elems);

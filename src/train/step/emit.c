@@ -261,8 +261,7 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
         struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
         uint64_t offset = p->at.d_whole_grads;
-        bool sums =
-            p->homes[sweep->at[0]].grad == ZINF_TIER_DEVICE && e->grads_seen[sweep->at[0]] == 0;
+        bool sums = p->routes[sweep->at[0]].grad_in_place && e->grads_seen[sweep->at[0]] == 0;
         if (!sums)
             uses_write(&c.uses, e->whole_grads);
         add_units(e, &c, true);
