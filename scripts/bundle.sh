@@ -26,13 +26,16 @@ for test in "$build"/tests/cuda_*_test; do
     case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/" ;; esac
 done
 cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
+mkdir "$folder/tests/fixtures"
+cp -R "$source/tests/fixtures/gpt2_a" "$folder/tests/fixtures/"
 
-# glibc, the driver and CUDA are the machine's; the compiler's runtime comes along.
+# glibc, the driver and cuBLAS (half a gigabyte) are the machine's; CUDA's small runtime library and
+# the compiler's come along, where the module looks for them itself.
 ldd "$folder/zinf" "$folder"/tests/cuda_*_test "$module" | awk '$2 == "=>" { print $3 }' | sort -u |
     while read -r library; do
         case ${library##*/} in
         libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \
-            libcuda* | libnv*) ;;
+            libcuda.so* | libnv*) ;;
         *) cp -L "$library" "$folder/lib/" ;;
         esac
     done

@@ -4,8 +4,8 @@ TEST_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 TEST_LDADD = libcore.la $(EXTERNAL_LIBS)
 
 # The house's order and the manual, and the sanitizer run of `make check-san`.
-TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
-EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
+TESTS += tests/arrows_test.sh tests/man_test.sh tests/man_library_test.sh tests/cli_commands_test.sh
+EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/man_library_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
 
 # What the sources must look like as a whole.

@@ -187,7 +187,13 @@ struct zinf_run_options {
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
-    const char *resume;        /* checkpoint to go on from, or NULL: from the beginning */
+    /* A checkpoint after the last step without save_every too, from which a longer run can go on.
+     * Where it cannot be saved, that is reported and the run is none the less done. */
+    bool save_last;
+    /* What another run left in output or log_path is removed once this one can begin, and said.
+     * Without it such a run is refused. */
+    bool overwrite;
+    const char *resume; /* checkpoint to go on from, or NULL: from the beginning */
     /* Go on after the last step that outlived its process, where there is one that is not before
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
@@ -219,6 +225,12 @@ struct zinf_checkpoint_info {
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
                          void *arg);
+/* The same for one checkpoint. */
+int zinf_checkpoint_look(const char *folder,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
+int zinf_run_id(const char *output, uint8_t id[16]);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
