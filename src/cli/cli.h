@@ -23,7 +23,8 @@ struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
-    cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate;
+    cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate,
+    cli_doctor;
 
 /* ---- options: one table a command ---- */
 
