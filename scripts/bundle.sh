@@ -29,9 +29,21 @@ cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder
 mkdir "$folder/tests/fixtures"
 cp -R "$source/tests/fixtures/gpt2_a" "$folder/tests/fixtures/"
 
+# What runs the same checks on a machine without a GPU: the interpreter of the module's PTX.
+interpreter=
+for library in "$build"/tests/ptx/lib/libcu*.so.*; do
+    [ -f "$library" ] || continue
+    interpreter=$library
+    mkdir -p "$folder/tests/ptx/lib"
+    case $library in
+    */libcudart*) cp -L "$library" "$folder/tests/ptx/lib/" ;;
+    *) ln -s "$(readlink "$library")" "$folder/tests/ptx/lib/${library##*/}" ;;
+    esac
+done
+
 # glibc, the driver and cuBLAS (half a gigabyte) are the machine's; CUDA's small runtime library and
 # the compiler's come along, where the module looks for them itself.
-ldd "$folder/zinf" "$folder"/tests/cuda_*_test "$module" | awk '$2 == "=>" { print $3 }' | sort -u |
+ldd "$folder/zinf" "$folder"/tests/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
     while read -r library; do
         case ${library##*/} in
         libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \
@@ -44,8 +56,15 @@ find "$folder" -type f \( -name '*.so*' -o -name 'cuda_*_test' -o -name zinf \) 
 
 cat >"$folder/run-gpu-checks.sh" <<'END'
 #!/bin/sh
-# All checks and benches of the GPU; results in the folder RESULTS. usage: run-gpu-checks.sh RESULTS
+# All checks and benches of the GPU; results in the folder RESULTS.
+# usage: run-gpu-checks.sh [--without-gpu] RESULTS    --without-gpu: the tests alone, interpreted
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+if [ "$1" = --without-gpu ]; then
+    shift
+    [ -d "$here/tests/ptx/lib" ] || { echo "this bundle has no interpreter" >&2; exit 2; }
+    export INTERPRETER="$here/tests/ptx/lib" ZINF_STANDIN_STRICT=1
+    set -- "$1" suite losses
+fi
 exec bash "$here/tests/bench/gpu.sh" "$here" "$@"
 END
 chmod +x "$folder/run-gpu-checks.sh"

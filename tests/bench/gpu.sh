@@ -24,6 +24,7 @@
 #   XL           arguments of `zinf init` for the phases xl and torch (default: --size xl)
 #   XL_SEQ, XL_MICRO, XL_TOKENS   1024, 16 and the tokens of a step, "16384 65536"
 #   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 40GiB
+#   INTERPRETER  a folder with what takes the place of CUDA's libraries (tests/ptx)
 set -uo pipefail
 SECONDS=0
 
@@ -40,7 +41,8 @@ xl_tokens=${XL_TOKENS:-16384 65536}
 xl_memory=${XL_DEVICE_MEMORY:-20GiB} xl_host=${XL_HOST_MEMORY:-40GiB}
 # A bundle's libraries are for what it has itself: Python's have others of the same names.
 ours=(env)
-[ ! -d "$build/lib" ] || ours=(env "LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+[ ! -d "$build/lib" ] ||
+    ours=(env "LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
 zinf=("${ours[@]}" "$build/zinf")
 for module in "${ZINF_CUDA_MODULE:-}" "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so"; do
     [ -z "$module" ] || [ ! -f "$module" ] || break
