@@ -55,7 +55,8 @@ libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
-	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/gemm.c \
+	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/cublaslt.c \
+	tests/cuda_standin/product.h tests/cuda_standin/product.c \
 	tests/cuda_standin/simt_mma.h tests/cuda_standin/kernels.cpp \
 	tests/cuda_standin/kernels_attention.cpp
 libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
