@@ -18,7 +18,7 @@ no_bf16() {
     doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "(left out)" "sm_75"
 }
 old_driver() {
-    doctor 1 ZINF_STANDIN_OLD_DRIVER=1 && says "GPU        FAILED" "driver is too old" \
+    doctor 1 ZINF_STANDIN_OLD_DRIVER=1 && says "GPU        FAILED" "too old for CUDA" \
         "install driver" "the rest   left out"
 }
 no_pinning() {

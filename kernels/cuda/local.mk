@@ -118,8 +118,8 @@ tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 endif
 
-TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh
-EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh
+TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)
