@@ -17,7 +17,8 @@ bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
     bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR;
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
-    bool better = moves && !variant->micro_major;
+    /* A choice by budgets must not show in the sums. */
+    bool better = moves && !variant->micro_major && !s->walk.order_counts;
     return possible && (s->order == ORDER_LAYER_MAJOR || (s->order == ORDER_AUTO && better));
 }
 
