@@ -74,7 +74,7 @@ void plan_measure(struct plan *p)
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
-    s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
+    s->transfer = source_memory_bytes(p->setup);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)

@@ -243,8 +243,9 @@ int run_commit_step(struct run *run)
     struct checkpoint c = {.seed = run->options->trainer.seed, .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
+    struct source source = trainer_source(run->trainer);
     c.data.position = run->position;
-    checkpoint_take_counters(run->trainer, &c);
+    checkpoint_take_counters(&source, &c);
     c.config = run->resolved;
     char *text = checkpoint_text(&c);
     if (text && strlen(text) > DURABLE_SCALARS_BYTES) { /* changes are not warned of then */
