@@ -28,6 +28,8 @@ tests_crash_kill_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_graph_test
 TESTS += tests/train_graph_test
 tests_train_graph_test_SOURCES = tests/train_graph_test.c tests/graph_plain.h tests/graph_random.h \
-	tests/graph_stages.h
+	tests/graph_stages.h tests/graph_trainer.h
 tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_graph_test_LDADD = $(TEST_LDADD)
+tests_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find,--wrap=trainer_load \
+	-Wl,--wrap=trainer_transfer_bytes,--wrap=trainer_region
