@@ -240,7 +240,8 @@ bool run_has_checkpoint(const struct run *run)
 
 int run_commit_step(struct run *run)
 {
-    struct checkpoint c = {.seed = run->options->trainer.seed, .data = run->data};
+    struct checkpoint c = {
+        .seed = run->options->trainer.seed, .threads = run_threads(run), .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
     struct source source = trainer_source(run->trainer);
