@@ -416,7 +416,6 @@ static void test_damaged_cache_is_not_read(void)
             CHECK(!unlink(name));
     }
     CHECKF(refused > 0 && anew > 0, "%d refused, %d made anew", refused, anew);
-    zinf_tokenizer_close(tokenizer);
     CHECK(!unlink(name));
 }
 
