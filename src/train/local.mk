@@ -43,6 +43,13 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/train_families_test
+TESTS += tests/train_families_test
+tests_train_families_test_SOURCES = tests/train_families_test.c tests/trainings.h \
+	tests/train_support.h
+tests_train_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_families_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test
 tests_plan_test_SOURCES = tests/plan_test.c tests/trainings.h tests/train_support.h
