@@ -64,6 +64,9 @@ struct zinf_store_options {
                            * zinf_store_allocate refuses */
     const uint8_t *run;   /* 16 bytes that name a training: the store outlives its process, see
                            * aio/steps.h; NULL: it does not */
+    bool as_found;        /* only to look into what run left: its extents are taken from there, as
+                           * one with two generations and one with one; -ENOENT: there is nothing;
+                           * no folder is made or removed */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
  * folders whose owner is dead. -ENOENT, -EACCES, -EROFS, -EINVAL (tmpfs): message with remedy. */

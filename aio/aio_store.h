@@ -67,6 +67,8 @@ int zinf_check_owner(const char *path);
  * read is said and left as it is. */
 int zinf_run_folder_adopt(struct zinf_run_folder *folder, const char *parent, const uint8_t run[16],
                           struct zinf_steps_plan *plan);
+/* Writes the descriptions of a store that is kept once more. */
+int zinf_store_mark_again(struct zinf_store *store);
 /* An exclusive lock, waited for while a dead process's last writes drain. */
 int zinf_lock_wait(int fd, const char *path);
 /* Gives the lock back and leaves the folder. */
@@ -122,6 +124,7 @@ struct zinf_store {
     bool named;    /* has a run */
     bool outlives; /* destroy leaves the files */
     bool adopted;  /* the files are those of a dead process */
+    bool as_found; /* and so are the extents */
     uint8_t run[16], id[16];
     _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };

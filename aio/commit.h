@@ -65,6 +65,8 @@ int zinf_commit_create(struct zinf_commit **out, const struct zinf_commit_option
 /* -ENOENT: nothing was ever committed; -EINVAL: the area is of another store; -ENOTSUP: of a newer
  * version; -EBADMSG: what was committed is damaged. Writes nothing, so it may be interrupted. */
 int zinf_commit_recover(struct zinf_commit **out, const struct zinf_commit_options *options);
+/* What giving up would leave; writes nothing. */
+int zinf_commit_survey(struct zinf_commit **out, const struct zinf_commit_options *options);
 /* The same, but of two committed epochs the newest that is whole, whatever damaged the other; and
  * a record of one that is not is emptied, so that the next recovery finds what this one did. */
 int zinf_commit_give_up(struct zinf_commit **out, const struct zinf_commit_options *options);

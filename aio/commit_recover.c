@@ -99,7 +99,8 @@ static int choose(struct zinf_commit *c, struct candidate found[2], bool give_up
                  "aio: a record of the store's steps is damaged; commit %" PRIu64
                  " is whole, and if there was a later one it is made again",
                  first->record.epoch);
-    if (code != -EBADMSG || second->code || !may_fall_back(c, first, give_up))
+    bool damaged = code == -EBADMSG || (give_up && code == -EIO);
+    if (!damaged || second->code || !may_fall_back(c, first, give_up))
         return code;
     zinf_log(ZINF_LOG_WARN, "aio: %s; compares the one before", zinf_error());
     code = prove(c, second);
@@ -144,7 +145,7 @@ static int look(struct zinf_commit *c, struct candidate found[2], bool give_up)
 }
 
 static int recover(struct zinf_commit **out, const struct zinf_commit_options *options,
-                   bool give_up)
+                   bool give_up, bool write)
 {
     struct candidate found[2] = {0};
     struct zinf_commit *c;
@@ -152,7 +153,7 @@ static int recover(struct zinf_commit **out, const struct zinf_commit_options *o
     if (code)
         return code;
     code = look(c, found, give_up);
-    if (!code && give_up)
+    if (!code && write)
         code = spoil_others(c, found);
     for (int i = 0; i < 2; i++)
         if (!found[i].code && found[i].record.attempt >= c->attempt)
@@ -166,10 +167,15 @@ static int recover(struct zinf_commit **out, const struct zinf_commit_options *o
 
 int zinf_commit_recover(struct zinf_commit **out, const struct zinf_commit_options *options)
 {
-    return recover(out, options, false);
+    return recover(out, options, false, false);
+}
+
+int zinf_commit_survey(struct zinf_commit **out, const struct zinf_commit_options *options)
+{
+    return recover(out, options, true, false);
 }
 
 int zinf_commit_give_up(struct zinf_commit **out, const struct zinf_commit_options *options)
 {
-    return recover(out, options, true);
+    return recover(out, options, true, true);
 }

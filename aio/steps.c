@@ -7,8 +7,7 @@
 
 #include "aio/steps.h"
 
-#include "aio/aio_store.h"
-#include "aio/commit_record.h"
+#include "aio/steps_private.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,13 +17,6 @@
 
 #define CHECK_BYTES (4u << 20) /* a request that compares pages */
 #define CHECKS 8               /* in flight */
-
-struct zinf_steps {
-    struct zinf_store *store;
-    struct zinf_commit *commit;
-    struct zinf_aio_file *area;
-    bool recovered;
-};
 
 /* ---- the calls of the commit ---- */
 
@@ -74,6 +66,9 @@ static int flush(void *arg)
 }
 
 /* ---- comparing ---- */
+
+#define CHECK_BYTES (4u << 20) /* a request that compares pages */
+#define CHECKS 8               /* in flight */
 
 /* The next range of a bank, extent by extent. */
 struct scan {
@@ -144,7 +139,7 @@ static int check(void *arg, int bank)
 
 /* ---- life ---- */
 
-static int open_area(struct zinf_steps *s, bool anew)
+int steps_open_area(struct zinf_steps *s, bool anew)
 {
     unsigned flags = ZINF_AIO_READ | ZINF_AIO_WRITE | (anew ? ZINF_AIO_CREATE : 0);
     char *path = zinf_path_join(s->store->paths[0].folder.path, ZINF_COMMIT_FILE);
@@ -159,7 +154,7 @@ static int open_area(struct zinf_steps *s, bool anew)
 
 static int make_area(struct zinf_steps *s, const struct zinf_commit_options *options)
 {
-    int code = open_area(s, true);
+    int code = steps_open_area(s, true);
     if (!code && fallocate(s->area->fd, 0, 0, (off_t)zinf_commit_area_bytes(options)) &&
         errno == ENOSPC)
         code = zinf_fail(-ENOSPC, "no space for %s", s->area->path);
@@ -175,7 +170,7 @@ static int make_area(struct zinf_steps *s, const struct zinf_commit_options *opt
 
 static int recover(struct zinf_steps *s, const struct zinf_commit_options *options)
 {
-    int code = open_area(s, false);
+    int code = steps_open_area(s, false);
     if (!code && zinf_aio_file_bytes(s->area) != zinf_commit_area_bytes(options))
         code =
             zinf_fail(-EBADMSG, "%s has %" PRIu64 " of %" PRIu64 " bytes: it is damaged",
@@ -190,6 +185,20 @@ static int recover(struct zinf_steps *s, const struct zinf_commit_options *optio
     return code == -ENOENT ? zinf_fail_in(-EBADMSG, "the steps of this run are damaged") : code;
 }
 
+struct zinf_commit_options steps_commit_options(struct zinf_steps *s)
+{
+    struct zinf_store *store = s->store;
+    struct zinf_commit_options options = {
+        .io = {fence, area_read, area_write, flush, check, s},
+        .n_pieces = store->bank_bytes / ZINF_AIO_ALIGN,
+        /* The same bytes: nothing moves while a step is committed or recovered. */
+        .sums = {(uint32_t *)store->sums, (uint32_t *)store->sums + store->bank_sums},
+    };
+    memcpy(options.uuid, store->id, sizeof options.uuid);
+    zinf_boot_name(options.boot);
+    return options;
+}
+
 int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
                     const struct zinf_steps_options *options)
 {
@@ -197,22 +206,14 @@ int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
         return zinf_fail(-EINVAL, "steps outlive the process only in an allocated store with a run "
                                   "and checksums (zinf.checksums)");
     struct zinf_steps *s = calloc(1, sizeof *s);
-    struct zinf_commit_options commit = {
-        .io = {fence, area_read, area_write, flush, check, s},
-        .layout = options->layout,
-        .n_pieces = store->bank_bytes / ZINF_AIO_ALIGN,
-        /* The same bytes: nothing moves while a step is committed or recovered. */
-        .sums = {(uint32_t *)store->sums, (uint32_t *)store->sums + store->bank_sums},
-        .payload_bytes = options->payload_bytes,
-        .flush = options->flush,
-    };
-    memcpy(commit.uuid, store->id, sizeof commit.uuid);
-    zinf_boot_name(commit.boot);
-    int code = s ? 0 : zinf_fail(-ENOMEM, "no memory for the steps of a store");
-    if (code)
-        return code;
+    if (!s)
+        return zinf_fail(-ENOMEM, "no memory for the steps of a store");
     s->store = store;
-    code = store->adopted ? recover(s, &commit) : make_area(s, &commit);
+    struct zinf_commit_options commit = steps_commit_options(s);
+    commit.layout = options->layout;
+    commit.payload_bytes = options->payload_bytes;
+    commit.flush = options->flush;
+    int code = store->adopted ? recover(s, &commit) : make_area(s, &commit);
     if (code)
         zinf_steps_close(s);
     else

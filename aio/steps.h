@@ -71,6 +71,25 @@ struct zinf_steps_info {
 int zinf_steps_list(const char *path, void (*see)(void *arg, const struct zinf_steps_info *info),
                     void *arg);
 
+/* ---- comparing, and repairing ---- */
+
+struct zinf_steps_verdict {
+    int newest;           /* 0: all of the newest step is what was written; else why not */
+    char problem[1024];   /* the sentence for that */
+    int kept;             /* 0: a step can be gone on from: the newest, or the one before it */
+    bool none;            /* no step was ever committed */
+    uint64_t commits;     /* up to the one that can be gone on from */
+    char payload[262144]; /* its scalars */
+    uint64_t payload_bytes;
+    uint64_t bytes; /* of a step: that much was read */
+};
+/* Reads and compares all that run left on these paths. repair: where the newest step is damaged and
+ * the one before it is whole, that becomes the newest; and descriptions of which one copy is left
+ * are written twice again. 0 if that could be found out, whatever it is; -EBUSY: the run lives; or
+ * what kept it from being found out. */
+int zinf_steps_verify(struct zinf_steps_verdict *verdict, const char *const *paths, int n_paths,
+                      const uint8_t run[16], bool repair);
+
 #ifdef __cplusplus
 }
 #endif

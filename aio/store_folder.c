@@ -128,8 +128,6 @@ int zinf_run_folder_adopt(struct zinf_run_folder *folder, const char *parent, co
             found = adopt_locked(folder, parent, path);
         free(path);
     }
-    if (found == 1) /* else taking a new folder does it */
-        zinf_run_folders_reclaim(dirfd(dir), parent);
     closedir(dir);
     return found;
 }

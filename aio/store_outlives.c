@@ -134,6 +134,18 @@ int zinf_store_mark(struct zinf_store *store)
     return code;
 }
 
+int zinf_store_mark_again(struct zinf_store *store)
+{
+    struct zinf_steps_plan plan;
+    int code = 0;
+    for (int i = 0; !code && i < store->n_paths; i++) {
+        code = zinf_steps_plan_read(&plan, store->paths[i].folder.path);
+        if (!code)
+            code = zinf_steps_plan_write(&plan, store->paths[i].folder.path);
+    }
+    return code;
+}
+
 int zinf_store_mark_kept(struct zinf_store *store)
 {
     return mark_path(store, 0, ZINF_STEPS_KEPT);
@@ -181,30 +193,64 @@ static void drop_garbage(struct zinf_store *store)
         zinf_run_folder_drop(&store->paths[i].folder);
 }
 
+/* What a description says of the extents, without what each of them is. */
+static int add_found(struct zinf_store *store, const struct zinf_steps_plan *plan, uint64_t bytes)
+{
+    zinf_extent extent;
+    int code = 0;
+    store->stripe_bytes = plan->stripe_bytes;
+    if (plan->bank_bytes)
+        code = zinf_store_add_extent_pair(store, plan->bank_bytes, &extent);
+    if (!code && bytes > 2 * plan->bank_bytes)
+        code = zinf_store_add_extent(store, bytes - 2 * plan->bank_bytes, &extent);
+    return code;
+}
+
+/* Taking a new folder reclaims others; who takes an old one does it here. */
+static void reclaim_others(const struct zinf_store *store, const char *parent)
+{
+    int fd = store->as_found ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    zinf_run_folders_reclaim(fd, parent);
+    close(fd);
+}
+
 int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *options)
 {
-    struct zinf_steps_plan plan;
+    struct zinf_steps_plan plan, first = {0};
+    uint64_t bytes = 0;
     int taken = 0, missing = -1;
-    bool garbage = false;
     memcpy(store->run, options->run, sizeof store->run);
     store->named = true;
+    store->as_found = options->as_found;
     for (int i = 0; i < store->n_paths; i++) {
         int code =
             zinf_run_folder_adopt(&store->paths[i].folder, options->paths[i], store->run, &plan);
         if (code < 0)
             return code;
+        store->outlives = store->outlives || code; /* a failure from here on leaves it as it was */
         taken += code;
         missing = code ? missing : i;
-        store->outlives = taken > 0; /* whatever fails from here on leaves it as it was */
-        garbage = garbage || (i == 0 && code && !plan.path && plan.state != ZINF_STEPS_KEPT);
+        bytes += code ? plan.file_bytes : 0;
+        first = i ? first : plan;
+        if (code)
+            reclaim_others(store, options->paths[i]);
         code = code ? check_plan(store, &plan, i) : 0;
         if (code)
             return code;
     }
-    if (garbage)
+    bool garbage = taken && store->paths[0].folder.path && first.state != ZINF_STEPS_KEPT;
+    if (garbage && !store->as_found)
         drop_garbage(store);
-    store->adopted = store->outlives = taken > 0 && !garbage;
-    return store->adopted && missing >= 0 ? fail_incomplete(options, missing) : 0;
+    store->adopted = taken > 0 && !garbage;
+    store->outlives = store->adopted || store->as_found;
+    if (store->adopted && missing >= 0)
+        return fail_incomplete(options, missing);
+    if (!store->as_found)
+        return 0;
+    return store->adopted ? add_found(store, &first, bytes)
+                          : zinf_fail(-ENOENT, "no step was committed in this store");
 }
 
 static int open_path(struct zinf_store *store, int i)
@@ -214,8 +260,8 @@ static int open_path(struct zinf_store *store, int i)
     int code = zinf_steps_plan_read(&plan, path->folder.path);
     if (code)
         return code;
-    if (plan.extents != number_of_extents(store) || plan.stripe_bytes != store->stripe_bytes ||
-        plan.bank_bytes != store->bank_bytes)
+    if ((plan.extents != number_of_extents(store) && !store->as_found) ||
+        plan.stripe_bytes != store->stripe_bytes || plan.bank_bytes != store->bank_bytes)
         return zinf_fail(-EEXIST,
                          "%s holds the run's steps under another plan (model, number type, "
                          "sub_group_size, offloading): go back to that configuration, or remove "

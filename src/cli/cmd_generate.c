@@ -71,7 +71,10 @@ static int generate(struct generate_options *o)
     char *text = NULL;
     size_t bytes;
     o->common.micro_batch = 1;
+    o->common.no_training = true;
     int code = cli_session_open(&s, &o->common);
+    if (!code)
+        code = cli_session_need_tokenizer(&s, &o->common);
     if (!code)
         code = encode_prompt(&s, o, &ids);
     if (!code)

@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -16,7 +16,7 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h sr
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_checkpoint.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
+	src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
 INSTALLED_H += src/train/train.h
 
 
@@ -49,6 +49,12 @@ tests_train_families_test_SOURCES = tests/train_families_test.c tests/trainings.
 	tests/train_support.h
 tests_train_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_families_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/train_ranks_test
+TESTS += tests/train_ranks_test
+tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h
+tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_ranks_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test

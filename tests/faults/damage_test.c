@@ -125,9 +125,9 @@ static enum outcome judge(int status, uint64_t last, uint64_t before, const stru
     const char *from = strstr(said, "going on after step ");
     uint64_t step = from ? strtoull(from + strlen("going on after step "), NULL, 10) : 0;
     bool word = strstr(said, "made again") || strstr(said, "goes for the newest") ||
-                strstr(said, "did not survive");
+                strstr(said, "did not survive") || strstr(said, "is given up for");
     snprintf(a, sizeof a, "%s/model/model.safetensors", faults_out);
-    snprintf(b, sizeof b, "%s/whole/out/model/model.safetensors", work);
+    snprintf(b, sizeof b, "%s/whole/left/out/model/model.safetensors", work);
     enum outcome outcome;
     if (status)
         outcome = list_drive() != before ? REMOVED : is_named(said, v) ? REFUSED : UNNAMED;
@@ -137,8 +137,9 @@ static enum outcome judge(int status, uint64_t last, uint64_t before, const stru
         outcome = word ? SAID : LOST;
     else
         outcome = SAME;
+    const char *last_line = strstr(said, "zinf train: ");
     if (outcome > REFUSED)
-        printf("# said: %s\n", strstr(said, "zinf train: ") ? strstr(said, "zinf train: ") : said);
+        printf("# said: %s\n", last_line ? last_line : from ? from : "nothing");
     free(said);
     return outcome;
 }

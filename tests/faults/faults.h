@@ -24,7 +24,8 @@ struct fault_setting {
     double sub_group;
     int paths, accumulation;
     bool saves, async, flush, half;
-    const char *kind; /* of the optimizer */
+    const char *kind;   /* of the optimizer */
+    const char *engine; /* of I/O; NULL: auto */
 };
 
 static char faults_zinf[600], faults_model[600], faults_text[600];
@@ -80,13 +81,14 @@ static inline void faults_write_config(const struct fault_setting *s)
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
              "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3}},"
              "\"%s\": {\"enabled\": true}, \"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
-             "\"durability_flush\": %s, \"async_save\": %s}, \"zero_optimization\": {\"stage\": 3,"
+             "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\"}, "
+             "\"zero_optimization\": {\"stage\": 3,"
              "\"sub_group_size\": %.0f,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
              s->accumulation, s->kind, s->half ? "fp16" : "bf16", s->schedule,
              steps ? "step" : "auto", s->flush ? "true" : "false", s->async ? "true" : "false",
-             s->sub_group, s->param, paths, s->optimizer, paths);
+             s->engine ? s->engine : "auto", s->sub_group, s->param, paths, s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
 }
 
@@ -150,17 +152,15 @@ static inline void faults_clear(void)
 
 static inline void faults_keep(const char *name)
 {
-    CHECK(!faults_shell("rm -rf '%s/%s' && mkdir -p '%s/%s' && cp -a '%s' '%s' '%s/%s/'", work,
-                        name, work, name, faults_out, faults_drive, work, name));
+    CHECK(!faults_shell("rm -rf '%s/%s' && mkdir '%s/%s' && cp -a '%s/left' '%s/%s/'", work, name,
+                        work, name, work, work, name));
 }
 
 static inline void faults_put_back(const char *name)
 {
     faults_clear();
-    CHECK(!faults_shell("cp -a '%s/%s/out/.' '%s/' && cp -a '%s/%s/drive/0/.' '%s/0/' && "
-                        "cp -a '%s/%s/drive/1/.' '%s/1/'",
-                        work, name, faults_out, work, name, faults_drive, work, name,
-                        faults_drive));
+    CHECK(!faults_shell("cd '%s/%s/left' && cp -a out/. '%s/' && cp -a drive/. '%s/'", work, name,
+                        faults_out, faults_drive));
 }
 
 static inline void faults_begin(const char *name)
@@ -173,8 +173,8 @@ static inline void faults_begin(const char *name)
     snprintf(faults_zinf, sizeof faults_zinf, "%s/zinf", build ? build : ".");
     in_work(faults_config, "config.json");
     in_work(faults_said, "said");
-    CHECK(!zinf_make_dirs(in_work(faults_out, "out")));
-    in_work(faults_drive, "drive");
+    CHECK(!zinf_make_dirs(in_work(faults_out, "left/out")));
+    in_work(faults_drive, "left/drive");
     for (int i = 0; i < 2; i++) {
         faults_path(path, i);
         CHECK(!zinf_make_dirs(path));

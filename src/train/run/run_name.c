@@ -146,3 +146,14 @@ void run_name_free(struct run_name *name)
     free(name->steps);
     *name = (struct run_name){0};
 }
+
+int zinf_run_id(const char *output, uint8_t id[16])
+{
+    struct run_name name;
+    int code = run_name_read(&name, output);
+    if (!code && !name.found)
+        code = zinf_fail(-ENOENT, "%s has no run-id", output);
+    memcpy(id, name.id, sizeof name.id);
+    run_name_free(&name);
+    return code;
+}

@@ -161,11 +161,12 @@ static int settle(struct run *run, const char *path, bool possible)
     if (!run->left.folder)
         return 0;
     run->recovers = o->resume_steps && run->left.step >= checkpoint_step(run);
-    if (!run->recovers && !o->resume && !o->resume_steps && run->left.step)
+    if (!run->recovers && !o->resume && !o->resume_steps && !o->overwrite && run->left.step)
         return refuse_beginning(run);
     if (!run->recovers && o->resume)
-        zinf_log(ZINF_LOG_INFO, "step %" PRIu64 " in %s is given up for %s", run->left.step,
-                 run->left.folder, o->resume);
+        zinf_log(asked_for_another ? ZINF_LOG_INFO : ZINF_LOG_WARN,
+                 "step %" PRIu64 " in %s is given up for %s", run->left.step, run->left.folder,
+                 o->resume);
     return 0;
 }
 
