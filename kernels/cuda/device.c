@@ -208,10 +208,11 @@ static int driver_too_old(void)
 {
     const int major = CUDART_VERSION / 1000, driver = major >= 13 ? 580 : 525;
     cudaGetLastError();
-    return zinf_fail(-ENODEV,
-                     "the NVIDIA driver is too old for CUDA %d, which this was built with: install "
-                     "driver %d or newer, or build with an older toolkit",
-                     major, driver);
+    return zinf_fail(
+        -ENODEV,
+        "there is no NVIDIA driver, or it is too old for CUDA %d, which this was built "
+        "with: install driver %d or newer, or build with an older toolkit",
+        major, driver);
 }
 
 static int open_gpu(struct cuda_device *cuda, int index)

@@ -55,7 +55,8 @@ libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
-	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/gemm.c \
+	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/cublaslt.c \
+	tests/cuda_standin/product.h tests/cuda_standin/product.c \
 	tests/cuda_standin/simt_mma.h tests/cuda_standin/kernels.cpp \
 	tests/cuda_standin/kernels_attention.cpp
 libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
@@ -81,6 +82,11 @@ standin_LDADD = libcuda_standin.la $(TEST_LDADD)
 tests_cuda_standin_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
 tests_cuda_standin_elementwise_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_elementwise_test_LDADD = $(standin_LDADD)
+check_PROGRAMS += tests/cuda_standin_machines_test
+TESTS += tests/cuda_standin_machines_test
+tests_cuda_standin_machines_test_SOURCES = tests/cuda_machines_test.c
+tests_cuda_standin_machines_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_machines_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_rows_test_SOURCES = tests/cuda_rows_test.c
 tests_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_rows_test_LDADD = $(standin_LDADD)
@@ -118,8 +124,8 @@ tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
-TESTS += tests/cuda_libraries_test.sh
-EXTRA_DIST += tests/cuda_libraries_test.sh
+TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)

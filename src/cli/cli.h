@@ -24,7 +24,7 @@ struct cli_command {
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
     cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate,
-    cli_plot, cli_verify;
+    cli_plot, cli_verify, cli_doctor;
 
 /* ---- options: one table a command ---- */
 

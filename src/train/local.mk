@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -42,6 +42,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 	tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/train_ranks_test
+TESTS += tests/train_ranks_test
+tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h
+tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_ranks_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test

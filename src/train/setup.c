@@ -197,7 +197,8 @@ static int lay_out(struct setup *s)
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
     if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
         group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, 0, 1);
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
+                                s->options.world ? s->options.world : 1);
     free(elems);
     return code ? code : setup_state_bytes(s);
 }

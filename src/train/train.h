@@ -43,6 +43,10 @@ struct zinf_trainer_options {
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
     enum zinf_device_kind device;
+    /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
+     * Nothing goes between ranks: each computes whole gradients and updates its slice of the
+     * parameters. */
+    uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */

@@ -24,6 +24,8 @@
 #   XL           arguments of `zinf init` for the phases xl and torch (default: --size xl)
 #   XL_SEQ, XL_MICRO, XL_TOKENS   1024, 16 and the tokens of a step, "16384 65536"
 #   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 40GiB
+#   SUITE_LIMIT  seconds for a program of the suite (default: 60)
+#   INTERPRETER  a folder with what takes the place of CUDA's libraries (tests/ptx)
 set -uo pipefail
 SECONDS=0
 
@@ -40,7 +42,8 @@ xl_tokens=${XL_TOKENS:-16384 65536}
 xl_memory=${XL_DEVICE_MEMORY:-20GiB} xl_host=${XL_HOST_MEMORY:-40GiB}
 # A bundle's libraries are for what it has itself: Python's have others of the same names.
 ours=(env)
-[ ! -d "$build/lib" ] || ours=(env "LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+[ ! -d "$build/lib" ] ||
+    ours=(env "LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
 zinf=("${ours[@]}" "$build/zinf")
 for module in "${ZINF_CUDA_MODULE:-}" "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so"; do
     [ -z "$module" ] || [ ! -f "$module" ] || break
@@ -59,7 +62,8 @@ work_folder() {
 work=$(mktemp -d "${WORK:-$(work_folder)}/zinf-gpu.XXXXXX") || exit 2
 summary=$results/summary.txt logs=$work/logs
 mkdir -p "$logs" "$work/tests" || exit 2
-: >"$work/facts"
+: >"$work/keys"
+: >"$work/values"
 export ZINF_CUDA_MODULE=$module BUILDDIR=$work SRCDIR=${SRCDIR:-$here/../..}
 export XDG_CACHE_HOME=$work/cache
 failed=
@@ -68,9 +72,13 @@ say() { printf '\n== %s (%s, %d s)\n' "$*" "$(date -u +%T)" $SECONDS | tee -a "$
 note() { printf '%s\n' "$*" | tee -a "$summary"; }
 fail() { note "FAILED: $*"; fact "failed: $*" '"yes"'; failed=1; }
 # A line of results.json: its key, and its value as JSON.
-fact() { printf '%s\t%s\n' "$1" "$2" >>"$work/facts"; }
-quoted() { printf '%s' "$*" | awk '{ gsub(/[\\"]/, "\\\\&"); gsub(/[\001-\037]/, " ")
-    printf "%s%s", NR > 1 ? " " : "\"", $0 } END { printf "%s", NR ? "\"" : "\"\"" }'; }
+fact() {
+    printf '%s\n' "$1" >>"$work/keys"
+    printf '%s\n' "$2" >>"$work/values"
+}
+quoted() { # words as one JSON string
+    printf '"%s"' "$(printf '%s' "$*" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')"
+}
 # A command for at most so many seconds, and no longer than there is time for all; 124: it ran out.
 limited() { # seconds, command...
     local most=$1
@@ -104,9 +112,12 @@ cat "$logs/doctor.txt" >>"$summary"
 
 # Logs alone: no weights. What is there now, whatever happens later.
 pack() {
-    awk -F '\t' 'BEGIN { printf "{\n" } { gsub(/[\\"]/, "\\\\&", $1)
-        printf "%s  \"%s\": %s", NR > 1 ? ",\n" : "", $1, $2 } END { printf "\n}\n" }' \
-        "$work/facts" >"$results/results.json"
+    {
+        echo "{"
+        sed 's/["\\]/\\&/g; s/^/  "/' "$work/keys" | paste - "$work/values" |
+            sed 's/\t/": /; $!s/$/,/'
+        echo "}"
+    } >"$results/results.json"
     tar -C "$work" --exclude='*.safetensors' -czf "$results/logs.tar.gz" logs
 }
 leave() {
@@ -132,7 +143,7 @@ suite() {
         case $test in *cuda_standin_*) continue ;; esac
         ! is_late "$(basename "$test")" || continue
         log=$logs/suite-$(basename "$test").txt
-        limited 60 "${ours[@]}" "$test" >"$log" 2>&1 || fail "$(basename "$test") (see ${log##*/})"
+        limited "${SUITE_LIMIT:-60}" "${ours[@]}" "$test" >"$log" 2>&1 || fail "$(basename "$test") (see ${log##*/})"
         n=$(grep -c '^ok' "$log")
         bad=$(grep -c '^not ok' "$log") skipped=$(grep -c '# SKIP' "$log")
         note "$(basename "$test"): $n ok, $bad not, $skipped skipped"

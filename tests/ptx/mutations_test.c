@@ -183,6 +183,26 @@ static int flat(struct setup *s)
                                       n * 2);
 }
 
+static int gated(struct setup *s)
+{
+    struct zinf_gated a = {.dtype = s->dtype, .rows = 5, .cols = 45};
+    a.x = s->in[0], a.dy = s->in[1];
+    a.y = take(s, 5 * 45, s->dtype), a.dx = take(s, 5 * 90, s->dtype);
+    a.y_out = take(s, 5 * 45, s->dtype);
+    int code = s->ops->gated_forward(s->q, &a);
+    return code ? code : s->ops->gated_backward(s->q, &a);
+}
+
+static int rotations(struct setup *s)
+{
+    static const float inv_freq[8] = {1.0f, 0.5f, 0.25f, 0.1f, 0.05f, 0.02f, 0.01f, 0.001f};
+    struct zinf_rope a = {.dtype = s->dtype, .rows = 9, .n_heads = 2, .head_dim = 20, .ld = 40};
+    a.rotary_dims = 16, a.inv_freq = inv_freq, a.scale = 1.0f;
+    a.positions = (const int32_t *)(void *)s->in[10], a.x = take(s, 9 * 40, s->dtype);
+    int code = s->ops->copy(s->q, a.x, s->in[0], 9 * 40 * zinf_dtype_bytes(s->dtype));
+    return code ? code : s->ops->rope(s->q, &a);
+}
+
 static int optimizer(struct setup *s)
 {
     const uint64_t n = 2051;
@@ -299,6 +319,8 @@ static void test_mutants(void)
         {"convert", flat, ZINF_DTYPE_BF16, false},
         {"add_kernel", flat, ZINF_DTYPE_F32, false},
         {"sum_squares", flat, ZINF_DTYPE_F32, false},
+        {"gated", gated, ZINF_DTYPE_BF16, false},
+        {"rope", rotations, ZINF_DTYPE_F16, false},
         {"adam", optimizer, ZINF_DTYPE_BF16, false},
         {"rectangle", products, ZINF_DTYPE_BF16, false},
     };

@@ -271,7 +271,7 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
         struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
         uint64_t offset = p->at.d_whole_grads;
-        bool sums = p->homes[lead].grad == ZINF_TIER_DEVICE && e->grads_seen[lead] == 0;
+        bool sums = p->routes[lead].grad_in_place && e->grads_seen[lead] == 0;
         if (!sums)
             uses_write(&c.uses, e->whole_grads);
         add_units(e, &c, true);
