@@ -46,7 +46,7 @@ static const char USAGE_INIT[] =
     "  --heads N             attention heads, instead of the size's\n"
     "  --tokenizer DIR       take the tokenizer of a model folder and its vocabulary;\n"
     "                        the word bytes: bytes as tokens\n"
-    "  --vocab N             vocabulary (default: the size's, or the tokenizer's)\n"
+    "  --vocab N             vocabulary size (default: the tokenizer's or the size's)\n"
     "  --context N           longest sequence, instead of the size's\n"
     "  --seed N              of the random weights (default: 0)\n"
     "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
