@@ -57,13 +57,16 @@ struct zinf_store_options {
      * only where there are several paths and at least a GiB. */
     const double *path_rates;
     bool measure_paths;
-    bool checksums;       /* keep XXH3-64 of every stripe of every extent in RAM, verify
-                           * those that a read covers whole; wrong twice: -EBADMSG */
+    bool checksums;       /* keep a checksum of every 4096 bytes in RAM, a thousandth of the
+                           * store, and compare it at every read; wrong twice: -EBADMSG */
     bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
     bool plan_only;       /* extents are counted; no path is touched, none need be given, and
                            * zinf_store_allocate refuses */
     const uint8_t *run;   /* 16 bytes that name a training: the store outlives its process, see
                            * aio/steps.h; NULL: it does not */
+    bool as_found;        /* only to look into what run left: its extents are taken from there, as
+                           * one with two generations and one with one; -ENOENT: there is nothing;
+                           * no folder is made or removed */
 };
 /* Takes and locks a run folder PATH/zinf-<label>-<pid>-<n>/ under every path, and reclaims run
  * folders whose owner is dead. -ENOENT, -EACCES, -EROFS, -EINVAL (tmpfs): message with remedy. */

@@ -116,7 +116,7 @@ bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_reque
         return true;
     struct zinf_aio_block block = {.request = request, .op = ZINF_AIO_OP_READ};
     block.bytes =
-        (uint32_t)zinf_store_locate(request, bad, store->stripe_bytes, &block.file, &block.offset);
+        (uint32_t)zinf_store_locate(request, bad, ZINF_AIO_ALIGN, &block.file, &block.offset);
     if (request->attempts++) {
         fail(queue, &block, -EBADMSG);
         return true;

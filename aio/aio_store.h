@@ -1,10 +1,12 @@
 /*
  * aio_store: what the queue and the parts of a store know of each other, for files of aio/ only.
  *
- * An extent is a range of one linear space; its generations lie there one after the other.
- * zinf_store_locate() alone maps that space to paths:
- * stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how often
- * a path occurs in the pattern. A path too slow for one stripe in ZINF_STORE_PATTERN_MAX has none.
+ * An extent is a range of one linear space: first generation 0 of all extents that have two, which
+ * is bank 0, then their generation 1, bank 1, then all others. So what a bank is can be said by two
+ * numbers, and read without knowing the extents. zinf_store_locate() alone maps that space to
+ * paths: stripe number s lies on path pattern[s % pattern_length], so shares are a matter of how
+ * often a path occurs in the pattern. A path too slow for one stripe in ZINF_STORE_PATTERN_MAX has
+ * none.
  */
 #ifndef ZINF_AIO_STORE_H
 #define ZINF_AIO_STORE_H
@@ -23,12 +25,19 @@ struct zinf_run_folder {
     char *path;   /* PARENT/zinf-LABEL-PID-N */
     int lock_fd;
 };
-/* What each path of a store that outlives its process has beside its file: whose it is, and how
- * the bytes lie. The first path's block is written first, made ready last, made unready before
- * anything is removed, and removed last: so a store is there if that block is ready, garbage if it
- * is not, and incomplete if only others are found. */
+/* What each path of a store that outlives its process has beside its file, twice in blocks of
+ * their own: whose it is, and how the bytes lie. The first path's is written first, leaves
+ * ZINF_STEPS_GOING last, returns to it before anything is removed, and is removed last: so a store
+ * is there if that block says so, garbage if it does not, and incomplete if only others are found.
+ */
 #define ZINF_STEPS_FILE "steps"
 #define ZINF_COMMIT_FILE "commit" /* the commit area, in the first path's folder */
+enum zinf_steps_state {
+    ZINF_STEPS_GOING,  /* not ready, or about to be removed: nobody goes on from it */
+    ZINF_STEPS_FILLED, /* its space is taken; no step was ever committed */
+    ZINF_STEPS_KEPT,   /* it has a commit area, which alone says what was committed */
+};
+/* magic to run keep their place in every version. */
 struct zinf_steps_plan {
     char magic[8];
     uint32_t version;
@@ -37,27 +46,43 @@ struct zinf_steps_plan {
     uint64_t extents; /* a number of all extents' sizes and generations */
     uint64_t file_bytes, stripe_bytes;
     uint32_t pattern_length;
-    uint32_t ready;
+    uint32_t state;
     uint16_t pattern[ZINF_STORE_PATTERN_MAX];
+    uint64_t bank_bytes;
 };
-/* 0, -ENOENT: there is none that can be believed; -ENOTSUP: of a newer version. */
+/* 0; -ENOENT: there is no such file; -EBADMSG: it is damaged; -ENOTSUP: of another version, and
+ * *plan has the fields up to run; -EPERM: others may write it; or what the reading failed with. */
 int zinf_steps_plan_read(struct zinf_steps_plan *plan, const char *folder);
 int zinf_steps_plan_write(const struct zinf_steps_plan *plan, const char *folder);
 /* Changes with every start of the machine, and so tells a power cut from a kill. */
 void zinf_boot_name(uint8_t name[16]);
 /* Whether a folder's name is that of a run folder. */
 bool zinf_run_folder_is(const char *name);
+/* Whether the name is that of one whose store outlives its process. */
+bool zinf_run_folder_lasts(const char *name);
+/* 0: the file or folder is this user's and nobody else can write to it; -EPERM. Follows no link. */
+int zinf_check_owner(const char *path);
 /* Takes the folder under parent that run left there, waiting a while for a process that is dying.
- * 1: taken, and *plan is what it says; 0: there is none; -EBUSY: its process lives. */
+ * 1: taken, and *plan is what it says; 0: there is none; -EBUSY: its process lives. What cannot be
+ * read is said and left as it is. */
 int zinf_run_folder_adopt(struct zinf_run_folder *folder, const char *parent, const uint8_t run[16],
                           struct zinf_steps_plan *plan);
+/* Writes the descriptions of a store that is kept once more. */
+int zinf_store_mark_again(struct zinf_store *store);
 /* An exclusive lock, waited for while a dead process's last writes drain. */
 int zinf_lock_wait(int fd, const char *path);
 /* Gives the lock back and leaves the folder. */
 void zinf_run_folder_leave(struct zinf_run_folder *folder);
 
-/* Makes and locks a new run folder after removing those whose owner is dead. */
-int zinf_run_folder_take(struct zinf_run_folder *folder, const char *parent, const char *label);
+/* Makes and locks a new run folder after removing those that are certainly abandoned. */
+int zinf_run_folder_take(struct zinf_run_folder *folder, const char *parent, const char *label,
+                         bool lasts);
+/* store_reclaim.c: removes the folders under parent whose owner is dead and which no step was
+ * committed in; whatever is not understood stays and is named. */
+void zinf_run_folders_reclaim(int parent_fd, const char *parent);
+/* Removes the known files, the lock last, then the folder if nothing else is in it. */
+int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd);
+#define ZINF_LOCK_FILE "lock"
 /* Removes the files of a store in it, and the folder. */
 void zinf_run_folder_drop(struct zinf_run_folder *folder);
 /* The one file of a store in its run folder. */
@@ -71,7 +96,7 @@ struct zinf_store_path {
 };
 
 struct zinf_store_extent {
-    uint64_t start, bytes; /* in the linear space: of generation 0, and of each */
+    uint64_t start, bytes; /* in the linear space, once allocated: of generation 0, and of each */
     uint64_t first_sum;    /* index of generation 0's first checksum */
     uint8_t n_generations;
 };
@@ -92,11 +117,14 @@ struct zinf_store {
     uint16_t rank[ZINF_STORE_PATTERN_MAX]; /* [pattern_length] its place among those of that path */
     uint16_t per_path[ZINF_STORE_PATTERN_MAX]; /* [n_paths] stripes of a path in one pattern */
     uint32_t pattern_length;
-    _Atomic uint64_t *sums; /* XXH3-64 of each stripe-sized piece of each extent; 0: not known */
+    uint64_t bank_bytes;    /* of the extents with two generations, one of them */
+    _Atomic uint32_t *sums; /* of each page: [2][bank_sums], then the extents with one generation */
+    uint64_t bank_sums;     /* pages of a bank, rounded up so that its sums are whole pages too */
     uint64_t n_sums;
     bool named;    /* has a run */
     bool outlives; /* destroy leaves the files */
     bool adopted;  /* the files are those of a dead process */
+    bool as_found; /* and so are the extents */
     uint8_t run[16], id[16];
     _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };
@@ -107,6 +135,8 @@ int zinf_store_check_range(const struct zinf_aio_request *request);
  * follow there without a break (at most bytes). */
 uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
                            struct zinf_aio_file **file, uint64_t *file_offset);
+/* Gives every extent its place: after the last was added. */
+void zinf_store_map_extents(struct zinf_store *store);
 /* Shares stripes out to the paths, then sets the length of each path's file. */
 void zinf_store_map_init(struct zinf_store *store);
 /* The same with the sharing that pattern, n stripes long, says. */
@@ -118,6 +148,8 @@ void zinf_store_map_restore(struct zinf_store *store, const uint16_t *pattern, u
 int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *options);
 int zinf_store_open_adopted(struct zinf_store *store);
 int zinf_store_mark(struct zinf_store *store);
+/* It has a commit area from now on. */
+int zinf_store_mark_kept(struct zinf_store *store);
 /* What it has is not to be adopted any more, and goes when it is destroyed. */
 void zinf_store_unmark(struct zinf_store *store);
 
@@ -126,14 +158,20 @@ int zinf_store_failure(const struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);
+/* Zeros over all that an adopted store holds, as a new one has. */
+int zinf_store_zero(struct zinf_store *store);
 
-/* Checksums cover pieces of stripe_bytes counted from the start of each generation. A write that
- * covers a piece only in part makes it unknown; an unknown piece is not verified. */
+/* A checksum for every page of ZINF_AIO_ALIGN bytes: what every transfer is a multiple of, so none
+ * ever covers a page in part. 0: not known, since a write of it is under way or failed, or because
+ * it is what a dead process left; such a page is never believed. */
+uint32_t zinf_page_sum(const void *page);
 int zinf_store_sums_init(struct zinf_store *store);
+/* All pages hold zeros. */
+void zinf_store_sums_zero(struct zinf_store *store);
 void zinf_store_sums_forget(const struct zinf_aio_request *request);
 void zinf_store_sums_record(const struct zinf_aio_request *request);
-/* True if all known pieces that lie whole in the request's range agree with its memory, else *bad
- * is the offset in the extent of the first that does not. */
+/* True if every page of the request's range agrees with its memory, else *bad is the offset in the
+ * extent of the first that does not. */
 bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad);
 
 #pragma GCC visibility pop

@@ -1,62 +1,22 @@
 /*
  * steps: the commit protocol over a store's own files. The commit area is a file of its own beside
- * the extents of the first path; the checksums that the store keeps of every piece are its
+ * the extents of the first path; the checksums that the store keeps of every page are its
  * manifest.
  */
 #include "build-config.h"
 
 #include "aio/steps.h"
 
-#include "aio/aio_store.h"
-#include "aio/commit_record.h"
+#include "aio/steps_private.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-struct zinf_steps {
-    struct zinf_store *store;
-    struct zinf_commit *commit;
-    struct zinf_aio_file *area;
-    uint64_t *sums; /* [n_pieces] of a bank */
-    uint64_t n_pieces;
-    char *block;       /* a piece, for comparing */
-    uint32_t at;       /* the extent of the piece compared last */
-    uint64_t at_piece; /* its first piece */
-    bool recovered;
-};
-
-/* ---- pieces: those of the extents with two generations, one after the other ---- */
-
-static uint64_t pieces_of(const struct zinf_store *store, const struct zinf_store_extent *extent)
-{
-    return (extent->bytes + store->stripe_bytes - 1) / store->stripe_bytes;
-}
-
-static uint64_t count_pieces(const struct zinf_store *store)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < store->n_extents; i++)
-        n += store->extents[i].n_generations == 2 ? pieces_of(store, &store->extents[i]) : 0;
-    return n;
-}
-
-/* Between the store's table and a bank's list. */
-static void move_sums(struct zinf_store *store, int bank, uint64_t *list, bool into_store)
-{
-    for (uint32_t i = 0; i < store->n_extents; i++) {
-        const struct zinf_store_extent *extent = &store->extents[i];
-        uint64_t n = pieces_of(store, extent);
-        _Atomic uint64_t *sums = store->sums + extent->first_sum + (uint64_t)bank * n;
-        for (uint64_t k = 0; extent->n_generations == 2 && k < n; k++, list++)
-            if (into_store)
-                atomic_store_explicit(&sums[k], *list, memory_order_relaxed);
-            else
-                *list = atomic_load_explicit(&sums[k], memory_order_relaxed);
-    }
-}
+#define CHECK_BYTES (4u << 20) /* a request that compares pages */
+#define CHECKS 8               /* in flight */
 
 /* ---- the calls of the commit ---- */
 
@@ -105,30 +65,81 @@ static int flush(void *arg)
     return code ? code : zinf_aio_file_flush(s->area);
 }
 
-static int check(void *arg, int bank, uint64_t piece, uint64_t sum)
+/* ---- comparing ---- */
+
+#define CHECK_BYTES (4u << 20) /* a request that compares pages */
+#define CHECKS 8               /* in flight */
+
+/* The next range of a bank, extent by extent. */
+struct scan {
+    struct zinf_store *store;
+    struct zinf_aio_queue *queue;
+    char *memory; /* [CHECKS][CHECK_BYTES] */
+    struct zinf_aio_request requests[CHECKS];
+    uint8_t bank;
+    zinf_extent extent;
+    uint64_t offset;
+};
+
+static bool next_range(struct scan *scan, struct zinf_aio_request *request)
 {
-    struct zinf_steps *s = arg;
-    const struct zinf_store *store = s->store;
-    if (piece < s->at_piece)
-        s->at_piece = s->at = 0;
-    for (;; s->at++) {
-        const struct zinf_store_extent *extent = &store->extents[s->at];
-        uint64_t n = extent->n_generations == 2 ? pieces_of(store, extent) : 0;
-        if (piece < s->at_piece + n)
-            break;
-        s->at_piece += n;
+    const struct zinf_store *store = scan->store;
+    while (scan->extent < store->n_extents &&
+           (store->extents[scan->extent].n_generations != 2 ||
+            scan->offset == store->extents[scan->extent].bytes)) {
+        scan->extent++;
+        scan->offset = 0;
     }
-    uint64_t offset = (piece - s->at_piece) * store->stripe_bytes;
-    uint64_t left = store->extents[s->at].bytes - offset;
-    uint64_t bytes = left < store->stripe_bytes ? left : store->stripe_bytes;
-    int code = zinf_store_read_generation(s->store, s->at, (uint8_t)bank, offset, s->block, bytes);
-    uint64_t found = code ? 0 : XXH3_64bits(s->block, bytes);
-    return code || (found ? found : 1) == sum ? code : -EBADMSG;
+    if (scan->extent == store->n_extents)
+        return false;
+    uint64_t left = store->extents[scan->extent].bytes - scan->offset;
+    *request = (struct zinf_aio_request){.op = ZINF_AIO_OP_READ,
+                                         .store = scan->store,
+                                         .extent = scan->extent,
+                                         .generation = scan->bank,
+                                         .offset = scan->offset,
+                                         .bytes = left < CHECK_BYTES ? left : CHECK_BYTES,
+                                         .memory = request->memory};
+    scan->offset += request->bytes;
+    return true;
+}
+
+/* The queue compares what it reads. */
+static int scan_bank(struct scan *scan)
+{
+    const char *message;
+    int code = 0;
+    for (int i = 0; i < CHECKS && !code; i++) {
+        scan->requests[i].memory = scan->memory + (uint64_t)i * CHECK_BYTES;
+        if (!next_range(scan, &scan->requests[i]))
+            break;
+        code = zinf_aio_submit(scan->queue, &scan->requests[i]);
+    }
+    for (struct zinf_aio_request *done;
+         !code && (done = zinf_aio_reap(scan->queue, UINT64_MAX)) && done->result >= 0;)
+        if (next_range(scan, done))
+            code = zinf_aio_submit(scan->queue, done);
+    int failed = zinf_aio_queue_error(scan->queue, &message);
+    return failed ? zinf_fail(failed, "%s", message) : code;
+}
+
+static int check(void *arg, int bank)
+{
+    const struct zinf_steps *s = arg;
+    struct scan scan = {.store = s->store, .bank = (uint8_t)bank};
+    if (posix_memalign((void **)&scan.memory, ZINF_AIO_ALIGN, (uint64_t)CHECKS * CHECK_BYTES))
+        return zinf_fail(-ENOMEM, "no memory to compare a step with its checksums");
+    int code = zinf_aio_queue_create(&scan.queue, &(struct zinf_aio_queue_options){0});
+    if (!code)
+        code = scan_bank(&scan);
+    zinf_aio_queue_destroy(scan.queue);
+    free(scan.memory);
+    return code;
 }
 
 /* ---- life ---- */
 
-static int open_area(struct zinf_steps *s, bool anew)
+int steps_open_area(struct zinf_steps *s, bool anew)
 {
     unsigned flags = ZINF_AIO_READ | ZINF_AIO_WRITE | (anew ? ZINF_AIO_CREATE : 0);
     char *path = zinf_path_join(s->store->paths[0].folder.path, ZINF_COMMIT_FILE);
@@ -143,31 +154,49 @@ static int open_area(struct zinf_steps *s, bool anew)
 
 static int make_area(struct zinf_steps *s, const struct zinf_commit_options *options)
 {
-    int code = open_area(s, true);
+    int code = steps_open_area(s, true);
     if (!code && fallocate(s->area->fd, 0, 0, (off_t)zinf_commit_area_bytes(options)) &&
         errno == ENOSPC)
         code = zinf_fail(-ENOSPC, "no space for %s", s->area->path);
+    if (!code && ftruncate(s->area->fd, (off_t)zinf_commit_area_bytes(options)))
+        code = zinf_fail(-errno, "cannot set the length of %s: %s", s->area->path, strerror(errno));
     if (!code)
         code = zinf_commit_create(&s->commit, options);
-    return code ? code : zinf_folder_sync(s->store->paths[0].folder.path);
+    if (!code)
+        code = zinf_folder_sync(s->store->paths[0].folder.path);
+    /* From here on the area says whether there are steps, and to lose it is to lose them. */
+    return code ? code : zinf_store_mark_kept(s->store);
 }
 
 static int recover(struct zinf_steps *s, const struct zinf_commit_options *options)
 {
-    int code = open_area(s, false);
+    int code = steps_open_area(s, false);
+    if (!code && zinf_aio_file_bytes(s->area) != zinf_commit_area_bytes(options))
+        code =
+            zinf_fail(-EBADMSG, "%s has %" PRIu64 " of %" PRIu64 " bytes: it is damaged",
+                      s->area->path, zinf_aio_file_bytes(s->area), zinf_commit_area_bytes(options));
     if (!code)
         code = zinf_commit_recover(&s->commit, options);
-    if (code == -ENOENT) { /* it died before its first step */
-        zinf_aio_close(s->area);
-        s->area = NULL;
-        return make_area(s, options);
+    if (code == -ENOENT && s->area) { /* it died before its first step: all is new */
+        code = zinf_store_zero(s->store);
+        return code ? code : zinf_commit_create(&s->commit, options);
     }
-    if (code)
-        return code;
-    s->recovered = true;
-    memcpy(s->sums, zinf_commit_sums(s->commit), s->n_pieces * sizeof *s->sums);
-    move_sums(s->store, zinf_commit_bank(s->commit), s->sums, true);
-    return 0;
+    s->recovered = !code;
+    return code == -ENOENT ? zinf_fail_in(-EBADMSG, "the steps of this run are damaged") : code;
+}
+
+struct zinf_commit_options steps_commit_options(struct zinf_steps *s)
+{
+    struct zinf_store *store = s->store;
+    struct zinf_commit_options options = {
+        .io = {fence, area_read, area_write, flush, check, s},
+        .n_pieces = store->bank_bytes / ZINF_AIO_ALIGN,
+        /* The same bytes: nothing moves while a step is committed or recovered. */
+        .sums = {(uint32_t *)store->sums, (uint32_t *)store->sums + store->bank_sums},
+    };
+    memcpy(options.uuid, store->id, sizeof options.uuid);
+    zinf_boot_name(options.boot);
+    return options;
 }
 
 int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
@@ -177,26 +206,14 @@ int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
         return zinf_fail(-EINVAL, "steps outlive the process only in an allocated store with a run "
                                   "and checksums (zinf.checksums)");
     struct zinf_steps *s = calloc(1, sizeof *s);
-    struct zinf_commit_options commit = {
-        .io = {fence, area_read, area_write, flush, check, s},
-        .layout = options->layout,
-        .n_pieces = count_pieces(store),
-        .payload_bytes = options->payload_bytes,
-        .flush = options->flush,
-        .verify = options->verify,
-    };
-    memcpy(commit.uuid, store->id, sizeof commit.uuid);
-    zinf_boot_name(commit.boot);
-    int code = s ? 0 : zinf_fail(-ENOMEM, "no memory for the steps of a store");
-    if (code)
-        return code;
+    if (!s)
+        return zinf_fail(-ENOMEM, "no memory for the steps of a store");
     s->store = store;
-    s->n_pieces = commit.n_pieces;
-    s->sums = calloc(commit.n_pieces + 1, sizeof *s->sums);
-    if (!s->sums || posix_memalign((void **)&s->block, ZINF_AIO_ALIGN, store->stripe_bytes))
-        code = zinf_fail(-ENOMEM, "no memory for the steps of a store");
-    if (!code)
-        code = store->adopted ? recover(s, &commit) : make_area(s, &commit);
+    struct zinf_commit_options commit = steps_commit_options(s);
+    commit.layout = options->layout;
+    commit.payload_bytes = options->payload_bytes;
+    commit.flush = options->flush;
+    int code = store->adopted ? recover(s, &commit) : make_area(s, &commit);
     if (code)
         zinf_steps_close(s);
     else
@@ -210,8 +227,6 @@ void zinf_steps_close(struct zinf_steps *s)
         return;
     zinf_commit_destroy(s->commit);
     zinf_aio_close(s->area);
-    free(s->block);
-    free(s->sums);
     free(s);
 }
 
@@ -234,9 +249,7 @@ int zinf_steps_begin(struct zinf_steps *s, int *generation)
 
 int zinf_steps_end(struct zinf_steps *s, const void *payload, uint64_t bytes)
 {
-    int bank = zinf_commit_any(s->commit) ? !zinf_commit_bank(s->commit) : 0;
-    move_sums(s->store, bank, s->sums, false);
-    return zinf_commit_end(s->commit, s->sums, payload, bytes);
+    return zinf_commit_end(s->commit, payload, bytes);
 }
 
 uint64_t zinf_steps_count(const struct zinf_steps *s)

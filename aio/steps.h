@@ -29,11 +29,10 @@ struct zinf_steps_options {
     uint64_t layout; /* a number that changes whenever the extents' bytes mean another thing */
     uint64_t payload_bytes; /* most scalars that an end may be given */
     bool flush;             /* steps survive a power cut too, at two flushes each */
-    bool verify;            /* compare all pieces at open, not only after a power cut */
 };
 struct zinf_steps;
-/* The store, allocated, with checksums, stays the caller's and must live longer. -EBADMSG: a
- * committed step is damaged; -EINVAL: it is another model's or plan's. */
+/* The store, allocated, with checksums, stays the caller's and must live longer. Reads and compares
+ * all of a committed step. -EBADMSG: it is damaged; -EINVAL: it is another model's or plan's. */
 int zinf_steps_open(struct zinf_steps **out, struct zinf_store *store,
                     const struct zinf_steps_options *options);
 void zinf_steps_close(struct zinf_steps *steps); /* NULL is allowed */
@@ -54,11 +53,14 @@ void zinf_steps_forget(struct zinf_store *store);
 /* ---- looking, without taking anything ---- */
 
 struct zinf_steps_info {
-    const char *folder; /* the run folder */
+    const char *folder;  /* the run folder */
+    const char *problem; /* NULL, or why not all of what follows is known: something is damaged, or
+                          * of another version, or could not be read */
+    bool named;          /* run is known */
     uint8_t run[16];
     int path, n_paths;
     bool alive;       /* its process lives */
-    bool committed;   /* path 0: a step is */
+    bool committed;   /* path 0: a step is; its pages were not looked at */
     bool flushed;     /* it was made to survive a power cut */
     bool same_boot;   /* there was none since */
     uint64_t commits; /* so far */
@@ -68,6 +70,25 @@ struct zinf_steps_info {
 /* Calls see for every run folder under path that outlives its process. */
 int zinf_steps_list(const char *path, void (*see)(void *arg, const struct zinf_steps_info *info),
                     void *arg);
+
+/* ---- comparing, and repairing ---- */
+
+struct zinf_steps_verdict {
+    int newest;           /* 0: all of the newest step is what was written; else why not */
+    char problem[1024];   /* the sentence for that */
+    int kept;             /* 0: a step can be gone on from: the newest, or the one before it */
+    bool none;            /* no step was ever committed */
+    uint64_t commits;     /* up to the one that can be gone on from */
+    char payload[262144]; /* its scalars */
+    uint64_t payload_bytes;
+    uint64_t bytes; /* of a step: that much was read */
+};
+/* Reads and compares all that run left on these paths. repair: where the newest step is damaged and
+ * the one before it is whole, that becomes the newest; and descriptions of which one copy is left
+ * are written twice again. 0 if that could be found out, whatever it is; -EBUSY: the run lives; or
+ * what kept it from being found out. */
+int zinf_steps_verify(struct zinf_steps_verdict *verdict, const char *const *paths, int n_paths,
+                      const uint8_t run[16], bool repair);
 
 #ifdef __cplusplus
 }

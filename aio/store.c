@@ -71,7 +71,9 @@ static int take_path(struct zinf_store_path *path, const char *parent,
     struct stat info;
     int code = options->allow_memory_fs ? 0 : refuse_memory_fs(parent);
     if (!code)
-        code = path->folder.path ? 0 : zinf_run_folder_take(&path->folder, parent, options->label);
+        code = path->folder.path
+                   ? 0
+                   : zinf_run_folder_take(&path->folder, parent, options->label, options->run);
     if (!code && stat(path->folder.path, &info))
         code = zinf_fail(-errno, "cannot stat %s: %s", path->folder.path, strerror(errno));
     if (!code)
@@ -171,8 +173,7 @@ static int add_extent(struct zinf_store *store, uint64_t bytes, uint8_t n_genera
         store->extents_capacity = capacity;
     }
     struct zinf_store_extent *extent = &store->extents[store->n_extents];
-    *extent = (struct zinf_store_extent){.start = store->planned_bytes,
-                                         .bytes = zinf_align_up(bytes, ZINF_AIO_ALIGN),
+    *extent = (struct zinf_store_extent){.bytes = zinf_align_up(bytes, ZINF_AIO_ALIGN),
                                          .n_generations = n_generations};
     store->planned_bytes += n_generations * extent->bytes;
     *out = store->n_extents++;
@@ -228,6 +229,7 @@ int zinf_store_allocate(struct zinf_store *store)
         return zinf_fail(-EINVAL, "the store is allocated already");
     if (store->plan_only)
         return zinf_fail(-EINVAL, "the store is a plan only");
+    zinf_store_map_extents(store);
     int code = store->adopted ? 0 : measure_paths(store);
     if (!code && !store->adopted)
         zinf_store_map_init(store);

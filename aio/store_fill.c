@@ -149,6 +149,14 @@ out:
     return code;
 }
 
+int zinf_store_zero(struct zinf_store *store)
+{
+    int code = fill_paths(store);
+    if (!code)
+        zinf_store_sums_zero(store);
+    return code;
+}
+
 static int sync_path(const struct zinf_store_path *path)
 {
     int code = fdatasync(path->file->fd) ? -errno : 0;

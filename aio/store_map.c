@@ -63,6 +63,20 @@ static void set_lengths(struct zinf_store *store)
             stripes * store->stripe_bytes - store->planned_bytes;
 }
 
+void zinf_store_map_extents(struct zinf_store *store)
+{
+    uint64_t next[3] = {0}; /* by generations: of the first bank, and behind both */
+    store->bank_bytes = 0;
+    for (uint32_t i = 0; i < store->n_extents; i++)
+        store->bank_bytes += store->extents[i].n_generations == 2 ? store->extents[i].bytes : 0;
+    next[1] = 2 * store->bank_bytes;
+    for (uint32_t i = 0; i < store->n_extents; i++) {
+        struct zinf_store_extent *extent = &store->extents[i];
+        extent->start = next[extent->n_generations];
+        next[extent->n_generations] += extent->bytes;
+    }
+}
+
 void zinf_store_map_init(struct zinf_store *store)
 {
     choose_pattern(store);
@@ -106,7 +120,7 @@ uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offs
 {
     const struct zinf_store *store = request->store;
     const struct zinf_store_extent *extent = &store->extents[request->extent];
-    uint64_t place = extent->start + request->generation * extent->bytes + offset;
+    uint64_t place = extent->start + request->generation * store->bank_bytes + offset;
     if (store->n_paths == 1) {
         *file = store->paths[0].file;
         *file_offset = place;

@@ -13,10 +13,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-#define PLAN_VERSION 1
+#define PLAN_VERSION 2
+#define COPIES_BYTES (COMMIT_COPIES * COMMIT_BLOCK)
 static const char plan_magic[8] = {'Z', 'I', 'N', 'F', 'P', 'L', 'A', 'N'};
 
 /* ---- the block in each folder ---- */
@@ -24,32 +26,56 @@ static const char plan_magic[8] = {'Z', 'I', 'N', 'F', 'P', 'L', 'A', 'N'};
 int zinf_steps_plan_write(const struct zinf_steps_plan *plan, const char *folder)
 {
     struct zinf_steps_plan sealed = *plan;
-    char block[COMMIT_BLOCK];
+    char blocks[COPIES_BYTES];
     char *path = zinf_path_join(folder, ZINF_STEPS_FILE);
     memcpy(sealed.magic, plan_magic, sizeof sealed.magic);
     sealed.version = PLAN_VERSION;
-    commit_seal(block, &sealed, sizeof sealed);
-    int code = path ? zinf_file_write_atomic(path, block, sizeof block) : -ENOMEM;
+    commit_seal(blocks, &sealed, sizeof sealed);
+    int code = path ? zinf_file_write_atomic(path, blocks, sizeof blocks) : -ENOMEM;
     free(path);
     return code ? code : zinf_folder_sync(folder);
 }
 
+int zinf_check_owner(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info))
+        return zinf_fail(-errno, "cannot stat %s: %s", path, strerror(errno));
+    if (info.st_uid == geteuid() && !(info.st_mode & (S_IWGRP | S_IWOTH)) && !S_ISLNK(info.st_mode))
+        return 0;
+    return zinf_fail(-EPERM, "%s is not this user's alone, so what it holds is not believed", path);
+}
+
+/* A file of one copy is one of the first version. */
+static int decode_plan(struct zinf_steps_plan *plan, const char *path, const char *text,
+                       size_t bytes)
+{
+    char blocks[COPIES_BYTES] = {0};
+    uint64_t sum;
+    memcpy(blocks, text, bytes < sizeof blocks ? bytes : sizeof blocks);
+    const void *block = commit_sealed(blocks, plan_magic, &sum);
+    if (!block)
+        return zinf_fail(-EBADMSG, "%s is damaged", path);
+    memcpy(plan, block, sizeof *plan);
+    if (plan->version == PLAN_VERSION)
+        return 0;
+    return zinf_fail(-ENOTSUP, "%s is of %s zinf (version %u, this one knows %d): take that one",
+                     path, plan->version > PLAN_VERSION ? "a newer" : "an older", plan->version,
+                     PLAN_VERSION);
+}
+
 int zinf_steps_plan_read(struct zinf_steps_plan *plan, const char *folder)
 {
-    char *path = zinf_path_join(folder, ZINF_STEPS_FILE), *block = NULL;
+    char *path = zinf_path_join(folder, ZINF_STEPS_FILE), *text = NULL;
     size_t bytes;
-    uint64_t sum;
-    int code = path ? zinf_file_read(path, COMMIT_BLOCK, &block, &bytes) : -ENOMEM;
-    if (!code && (bytes != COMMIT_BLOCK || !commit_is_sealed(block, plan_magic, &sum)))
-        code = -ENOENT;
+    int code = path ? zinf_check_owner(path) : -ENOMEM;
     if (!code)
-        memcpy(plan, block, sizeof *plan);
-    if (!code && plan->version > PLAN_VERSION)
-        code = zinf_fail(-ENOTSUP, "%s is of a newer zinf (version %u, this one knows %d)", path,
-                         plan->version, PLAN_VERSION);
-    else if (code && code != -ENOMEM)
-        code = -ENOENT;
-    free(block);
+        code = zinf_file_read(path, 1u << 20, &text, &bytes);
+    if (code == -EFBIG)
+        code = zinf_fail(-EBADMSG, "%s is damaged", path);
+    if (!code)
+        code = decode_plan(plan, path, text, bytes);
+    free(text);
     free(path);
     return code;
 }
@@ -77,7 +103,7 @@ static uint64_t number_of_extents(const struct zinf_store *store)
     return sum;
 }
 
-static int mark_path(const struct zinf_store *store, int path, bool ready)
+static int mark_path(const struct zinf_store *store, int path, enum zinf_steps_state state)
 {
     struct zinf_steps_plan plan = {.path = (uint16_t)path,
                                    .n_paths = (uint16_t)store->n_paths,
@@ -85,7 +111,8 @@ static int mark_path(const struct zinf_store *store, int path, bool ready)
                                    .file_bytes = store->paths[path].bytes,
                                    .stripe_bytes = store->stripe_bytes,
                                    .pattern_length = store->pattern_length,
-                                   .ready = ready};
+                                   .bank_bytes = store->bank_bytes,
+                                   .state = state};
     memcpy(plan.run, store->run, sizeof plan.run);
     memcpy(plan.store, store->id, sizeof plan.store);
     memcpy(plan.pattern, store->pattern, sizeof plan.pattern);
@@ -100,11 +127,28 @@ int zinf_store_mark(struct zinf_store *store)
     for (int i = 0; !code && i < store->n_paths; i++)
         code = zinf_lock_wait(store->paths[i].file->fd, store->paths[i].file->path);
     for (int i = 0; !code && i < store->n_paths; i++)
-        code = mark_path(store, i, i > 0);
+        code = mark_path(store, i, i ? ZINF_STEPS_KEPT : ZINF_STEPS_GOING);
     if (!code)
-        code = mark_path(store, 0, true);
+        code = mark_path(store, 0, ZINF_STEPS_FILLED);
     store->outlives = !code;
     return code;
+}
+
+int zinf_store_mark_again(struct zinf_store *store)
+{
+    struct zinf_steps_plan plan;
+    int code = 0;
+    for (int i = 0; !code && i < store->n_paths; i++) {
+        code = zinf_steps_plan_read(&plan, store->paths[i].folder.path);
+        if (!code)
+            code = zinf_steps_plan_write(&plan, store->paths[i].folder.path);
+    }
+    return code;
+}
+
+int zinf_store_mark_kept(struct zinf_store *store)
+{
+    return mark_path(store, 0, ZINF_STEPS_KEPT);
 }
 
 void zinf_store_unmark(struct zinf_store *store)
@@ -112,19 +156,21 @@ void zinf_store_unmark(struct zinf_store *store)
     if (!store->outlives)
         return;
     store->outlives = false;
-    if (mark_path(store, 0, false))
-        zinf_log(ZINF_LOG_WARN, "aio: %s", zinf_error());
+    for (int i = 0; i < store->n_paths; i++) /* the first decides, so it goes first */
+        if (mark_path(store, i, ZINF_STEPS_GOING))
+            zinf_log(ZINF_LOG_WARN, "aio: %s", zinf_error());
 }
 
 /* ---- adopting ---- */
 
 static int fail_incomplete(const struct zinf_store_options *options, int missing)
 {
-    return zinf_fail(
-        -ENOENT,
-        "the run's state lies on %d paths, but %s has none of it: mount that drive, "
-        "or remove the folders zinf-%s-* of the other paths to go on from a checkpoint",
-        options->n_paths, options->paths[missing], options->label);
+    return zinf_fail(-ENOENT,
+                     "the run's state lies on %d paths, but %s has none of it: mount that drive, "
+                     "or go on from a checkpoint with --resume=DIR and remove the folders "
+                     "zinf-%s.steps-* of the "
+                     "other paths",
+                     options->n_paths, options->paths[missing], options->label);
 }
 
 static int check_plan(struct zinf_store *store, const struct zinf_steps_plan *plan, int path)
@@ -147,30 +193,64 @@ static void drop_garbage(struct zinf_store *store)
         zinf_run_folder_drop(&store->paths[i].folder);
 }
 
+/* What a description says of the extents, without what each of them is. */
+static int add_found(struct zinf_store *store, const struct zinf_steps_plan *plan, uint64_t bytes)
+{
+    zinf_extent extent;
+    int code = 0;
+    store->stripe_bytes = plan->stripe_bytes;
+    if (plan->bank_bytes)
+        code = zinf_store_add_extent_pair(store, plan->bank_bytes, &extent);
+    if (!code && bytes > 2 * plan->bank_bytes)
+        code = zinf_store_add_extent(store, bytes - 2 * plan->bank_bytes, &extent);
+    return code;
+}
+
+/* Taking a new folder reclaims others; who takes an old one does it here. */
+static void reclaim_others(const struct zinf_store *store, const char *parent)
+{
+    int fd = store->as_found ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    zinf_run_folders_reclaim(fd, parent);
+    close(fd);
+}
+
 int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *options)
 {
-    struct zinf_steps_plan plan;
+    struct zinf_steps_plan plan, first = {0};
+    uint64_t bytes = 0;
     int taken = 0, missing = -1;
-    bool garbage = false;
     memcpy(store->run, options->run, sizeof store->run);
     store->named = true;
+    store->as_found = options->as_found;
     for (int i = 0; i < store->n_paths; i++) {
         int code =
             zinf_run_folder_adopt(&store->paths[i].folder, options->paths[i], store->run, &plan);
         if (code < 0)
             return code;
+        store->outlives = store->outlives || code; /* a failure from here on leaves it as it was */
         taken += code;
         missing = code ? missing : i;
-        store->outlives = taken > 0; /* whatever fails from here on leaves it as it was */
-        garbage = garbage || (i == 0 && code && !plan.path && !plan.ready);
-        code = code && !garbage ? check_plan(store, &plan, i) : 0;
+        bytes += code ? plan.file_bytes : 0;
+        first = i ? first : plan;
+        if (code)
+            reclaim_others(store, options->paths[i]);
+        code = code ? check_plan(store, &plan, i) : 0;
         if (code)
             return code;
     }
-    if (garbage)
+    bool garbage = taken && store->paths[0].folder.path && first.state != ZINF_STEPS_KEPT;
+    if (garbage && !store->as_found)
         drop_garbage(store);
-    store->adopted = store->outlives = taken > 0 && !garbage;
-    return store->adopted && missing >= 0 ? fail_incomplete(options, missing) : 0;
+    store->adopted = taken > 0 && !garbage;
+    store->outlives = store->adopted || store->as_found;
+    if (store->adopted && missing >= 0)
+        return fail_incomplete(options, missing);
+    if (!store->as_found)
+        return 0;
+    return store->adopted ? add_found(store, &first, bytes)
+                          : zinf_fail(-ENOENT, "no step was committed in this store");
 }
 
 static int open_path(struct zinf_store *store, int i)
@@ -179,8 +259,9 @@ static int open_path(struct zinf_store *store, int i)
     struct zinf_steps_plan plan;
     int code = zinf_steps_plan_read(&plan, path->folder.path);
     if (code)
-        return zinf_fail(code, "%s has lost its description", path->folder.path);
-    if (plan.extents != number_of_extents(store) || plan.stripe_bytes != store->stripe_bytes)
+        return code;
+    if ((plan.extents != number_of_extents(store) && !store->as_found) ||
+        plan.stripe_bytes != store->stripe_bytes || plan.bank_bytes != store->bank_bytes)
         return zinf_fail(-EEXIST,
                          "%s holds the run's steps under another plan (model, number type, "
                          "sub_group_size, offloading): go back to that configuration, or remove "

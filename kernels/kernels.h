@@ -293,6 +293,14 @@ struct zinf_device_options {
 };
 /* -ENODEV when CUDA was asked for and is not there: the message says what was looked for. */
 int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options);
+/* A CUDA device that need not be here, for planning: of its table only destroy and the workspace
+ * queries may be called; take_memory and queue_create return -ENODEV. */
+struct zinf_device_description {
+    uint64_t memory_bytes;
+    int capability; /* 90 = 9.0; 0: of a current one */
+    int n_threads;  /* of what is left to the CPU; 0: zinf_cpu_count() */
+};
+int zinf_device_describe(struct zinf_device **out, const struct zinf_device_description *gpu);
 void zinf_device_destroy(struct zinf_device *device);
 /* Takes the arena: exactly bytes, once. */
 int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes);

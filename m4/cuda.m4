@@ -59,15 +59,12 @@ ZINF_TSAN
 ])
 
 # ZINF_PTX_TESTS: whether the compiled module can be tested without a GPU, by interpreting its PTX:
-# that takes the module, the stand-in and zstd, with which nvcc compresses PTX. Not under a sanitizer:
-# the interpreter would meet the program's runtime. Sets the conditional PTX_TESTS and ZSTD_LIBS.
+# that takes the module and the stand-in. Not under a sanitizer: the interpreter would meet the
+# program's runtime. Sets the conditional PTX_TESTS.
 AC_DEFUN([ZINF_PTX_TESTS], [
-ZSTD_LIBS=
 zinf_ptx_tests=no
-AS_IF([test $zinf_have_cuda:$zinf_cv_cuda_standin = yes:yes], [
-  AC_CHECK_HEADER([zstd.h], [AC_CHECK_LIB([zstd], [ZSTD_decompress],
-    [AS_CASE([$enable_sanitizer], [""|no], [zinf_ptx_tests=yes ZSTD_LIBS=-lzstd])])])])
-AC_SUBST([ZSTD_LIBS])
+AS_IF([test $zinf_have_cuda:$zinf_cv_cuda_standin = yes:yes],
+  [AS_CASE([$enable_sanitizer], [""|no], [zinf_ptx_tests=yes])])
 AM_CONDITIONAL([PTX_TESTS], [test $zinf_ptx_tests = yes])
 ])
 

@@ -293,6 +293,16 @@ struct zinf_predict_options {
 int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out);
 
+/* The work of programs, scheduled or not, and the seconds that no order of it is predicted to fall
+ * short of: by the lane that is busiest, the mix of READ and WRITE, and the CPUs. Tells at a
+ * hundredth of the price whether scheduling can be worth it. */
+struct zinf_work {
+    double lane_seconds[ZINF_LANES], most_cpu[ZINF_LANES], cpu_seconds;
+    uint64_t n_ops;
+};
+void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program);
+double zinf_work_least_seconds(const struct zinf_work *work, const struct zinf_machine *machine);
+
 /* ---- executor ---- */
 
 struct zinf_executor_options {

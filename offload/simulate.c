@@ -7,12 +7,12 @@
 
 #include <stdlib.h>
 
-#define MIN_RATE 0.02 /* nothing stands still altogether */
+#define MIN_RATE 0.02      /* nothing stands still altogether */
+#define NOTHING_LEFT 1e-12 /* seconds: rounding has left an operation no more */
 
-static double drive_rate(const struct simulation *s, int lane)
+static double drive_rate(const struct zinf_machine *machine, int lane)
 {
-    double rate =
-        lane == ZINF_LANE_READ ? s->machine->read_beside_write : s->machine->write_beside_read;
+    double rate = lane == ZINF_LANE_READ ? machine->read_beside_write : machine->write_beside_read;
     return rate > 0 && rate < 1 ? rate : 1;
 }
 
@@ -26,7 +26,7 @@ static void find_rates(const struct simulation *s, double rate[ZINF_LANES])
             continue;
         rate[lane] = 1;
         if (!lane_in_order((enum zinf_lane)lane)) {
-            rate[lane] = both ? drive_rate(s, lane) : 1;
+            rate[lane] = both ? drive_rate(s->machine, lane) : 1;
             taken += (double)s->op[lane]->cpu * rate[lane];
         } else {
             wanted += (double)s->op[lane]->cpu;
@@ -84,7 +84,7 @@ unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out)
         if (!s->op[lane])
             continue;
         s->left[lane] -= step * rate[lane];
-        if (s->left[lane] > 1e-12)
+        if (s->left[lane] > NOTHING_LEFT)
             continue;
         s->op[lane] = NULL;
         ended |= 1u << lane;
@@ -187,4 +187,52 @@ int zinf_program_predict(const struct zinf_program *program,
     out->seconds = s.now;
     free(f.done);
     return 0;
+}
+
+/* ---- without an order ---- */
+
+void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program)
+{
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const struct zinf_op *op = &program->ops[i];
+        double cpu = (double)op->cpu;
+        if (!(op->seconds > 0))
+            continue;
+        sum->lane_seconds[op->lane] += op->seconds;
+        sum->cpu_seconds += op->seconds * cpu;
+        if (cpu > sum->most_cpu[op->lane])
+            sum->most_cpu[op->lane] = cpu;
+    }
+    sum->n_ops += program->n_ops;
+}
+
+/* Both lanes at once for as long as there is work for both, if a mix is more than either alone. */
+static double least_drive_seconds(const struct zinf_work *w, const struct zinf_machine *machine)
+{
+    double read = w->lane_seconds[ZINF_LANE_READ], write = w->lane_seconds[ZINF_LANE_WRITE];
+    double read_rate = drive_rate(machine, ZINF_LANE_READ);
+    double write_rate = drive_rate(machine, ZINF_LANE_WRITE), gain = read_rate + write_rate - 1;
+    double both = read / read_rate < write / write_rate ? read / read_rate : write / write_rate;
+    return read + write - (gain > 0 ? gain * both : 0);
+}
+
+/* CPUs are never given out twice unless MIN_RATE asks for it. */
+static double least_cpu_seconds(const struct zinf_work *w)
+{
+    double taken = w->most_cpu[ZINF_LANE_READ] + w->most_cpu[ZINF_LANE_WRITE], wanted = 0;
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        if (lane_in_order((enum zinf_lane)lane))
+            wanted += w->most_cpu[lane];
+    return 1 - taken > MIN_RATE * wanted ? w->cpu_seconds : 0;
+}
+
+double zinf_work_least_seconds(const struct zinf_work *w, const struct zinf_machine *machine)
+{
+    double least = least_drive_seconds(w, machine), cpu = least_cpu_seconds(w);
+    least = cpu > least ? cpu : least;
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        least = w->lane_seconds[lane] > least ? w->lane_seconds[lane] : least;
+    /* what rounding takes from the sums, and from each operation */
+    least = least * (1 - 1e-9) - (double)w->n_ops * NOTHING_LEFT;
+    return least > 0 ? least : 0;
 }

@@ -1,9 +1,11 @@
 /*
  * offload: the layout covers every element once; a program's waits order every conflict, by a
  * brute-force happens-before relation; the prediction of small programs is what is worked out by
- * hand.
+ * hand, and never less than their work alone asks for.
  */
 #include "offload_support.h"
+
+#include <math.h>
 
 /* ---- layout ---- */
 
@@ -197,6 +199,64 @@ static void test_prediction(void)
                "case %zu: %g s, not %g", i, is[i].value, is[i].expected);
 }
 
+/* ---- work ---- */
+
+/* Twenty operations a round on lanes that share drive and CPUs; what it takes at least, and how
+ * much of the simulated time that is. */
+static double least_share(int round)
+{
+    static const float cpus[ZINF_LANES] = {0.07f, 0.07f, 0.3f, 0.3f, 1, 1, 0};
+    struct zinf_machine machine = {.read_beside_write = 0.3 + dice(7) / 10.0,
+                                   .write_beside_read = 0.3 + dice(7) / 10.0};
+    struct zinf_predict_options options = {.machine = &machine};
+    struct zinf_prediction out = {0};
+    struct zinf_work before = {0}, after = {0};
+    struct zinf_program p;
+    make_resources(&p);
+    for (int i = 0; i < 20; i++) {
+        struct touch touch = draw_touch(true);
+        struct zinf_op op = {.seconds = dice(round % 2 ? 100 : 3), .cpu = cpus[touch.lane]};
+        add_touch(&p, &op, &touch);
+    }
+    zinf_work_add(&before, &p);
+    CHECK(!zinf_program_schedule(&p, (enum zinf_order)(round % 3), &machine));
+    CHECK(!zinf_program_predict(&p, &options, &out));
+    zinf_work_add(&after, &p);
+    double least = zinf_work_least_seconds(&after, &machine);
+    CHECK(fabs(least - zinf_work_least_seconds(&before, &machine)) <= 1e-9 * least);
+    CHECKF(least <= out.seconds, "round %d: %.12g s, at least %.12g", round, out.seconds, least);
+    zinf_program_fini(&p);
+    return out.seconds > 0 ? least / out.seconds : 1;
+}
+
+static void test_work_bounds_the_time(void)
+{
+    double most = 0;
+    for (int round = 0; round < 600; round++) {
+        double share = least_share(round);
+        most = share > most ? share : most;
+    }
+    CHECKF(most > 0.99, "no bound is near: %g", most);
+}
+
+/* Nobody waits: the bound is the time. */
+static void test_work_is_the_time_of_a_mix(void)
+{
+    struct zinf_machine mix = {.read_beside_write = 0.7, .write_beside_read = 0.6};
+    struct zinf_work sum = {0};
+    zinf_resource r[8];
+    struct zinf_program p;
+    CHECK(!zinf_program_init(&p, "mix"));
+    for (int i = 0; i < 8; i++)
+        CHECK(!zinf_program_resource(&p, &r[i]));
+    build_shared(&p, r);
+    zinf_work_add(&sum, &p);
+    /* the write's 1 s at 0.6 of its speed, beside which 7/6 s of the read's 3 are done */
+    double least = zinf_work_least_seconds(&sum, &mix), expected = 1 / 0.6 + 3 - 0.7 / 0.6;
+    CHECKF(fabs(least - expected) < 1e-6, "%g s, not %g", least, expected);
+    zinf_program_fini(&p);
+}
+
 int main(void)
 {
     TAP_RUN(test_layout_covers_every_element_once);
@@ -204,5 +264,7 @@ int main(void)
     TAP_RUN(test_layout_refuses_a_rank_beyond_the_world);
     TAP_RUN(test_waits_order_every_conflict);
     TAP_RUN(test_prediction);
+    TAP_RUN(test_work_bounds_the_time);
+    TAP_RUN(test_work_is_the_time_of_a_mix);
     return tap_done();
 }

@@ -4,15 +4,9 @@
  * columns of a slab (8 threads down, added in order), and a second kernel adds the slabs in order.
  */
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/workspace.h"
 
 enum { LANES = 32, DOWN = 8, FINISH_THREADS = 128 };
-static const int64_t SLAB_ROWS = 64, MAX_SLABS = 256;
-
-static int64_t slabs_of(int64_t rows)
-{
-    int64_t slabs = (rows + SLAB_ROWS - 1) / SLAB_ROWS;
-    return slabs < 1 ? 1 : slabs > MAX_SLABS ? MAX_SLABS : slabs;
-}
 
 template <class T> struct columns_args {
     const T *dy, *x;          /* [rows][cols] as split has them; x only for a norm */
@@ -98,7 +92,7 @@ template <class T, bool NORM>
 static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, float *first,
                                  float *second)
 {
-    int64_t slabs = slabs_of(args.rows);
+    int64_t slabs = column_slabs(args.rows);
     args.slab_rows = (args.rows + slabs - 1) / slabs;
     args.vector = args.cols % EACH == 0 && args.split.ld % EACH == 0 && aligned16(args.dy) &&
                   aligned16(args.x);
@@ -110,11 +104,6 @@ static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, floa
     return launch(finish_kernel,
                   dim3(blocks_for((uint64_t)args.cols, FINISH_THREADS), (unsigned)args.n_sums),
                   dim3(FINISH_THREADS), 0, stream, finish);
-}
-
-uint64_t column_sum_bytes(int64_t rows, int64_t cols)
-{
-    return (uint64_t)(slabs_of(rows) * cols) * sizeof(float);
 }
 
 template <class T>
@@ -135,11 +124,6 @@ cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, 
                               enum zinf_dtype dtype, int64_t rows, int64_t cols)
 {
     BY_DTYPE(dtype, return column_sum_typed<T>(stream, workspace, sum, x, rows, cols));
-}
-
-uint64_t norm_columns_bytes(const struct zinf_norm *args)
-{
-    return 2 * column_sum_bytes(args->rows * norm_heads(args), args->cols);
 }
 
 template <class T>

@@ -1,7 +1,7 @@
 /*
  * launch: the kernels as the host code sees them, one plain C function each. Arguments have been
- * checked and are not empty; a launch only enqueues. Where a launch has a workspace, its size is
- * given by the function beside it.
+ * checked and are not empty; a launch only enqueues. Where a launch has a workspace, workspace.h
+ * gives its size.
  */
 #ifndef ZINF_CUDA_LAUNCH_H
 #define ZINF_CUDA_LAUNCH_H
@@ -42,10 +42,8 @@ cudaError_t launch_rectangle_convert(cudaStream_t stream, struct rectangle dst,
 cudaError_t launch_rectangle_bias(cudaStream_t stream, struct rectangle dst, struct rectangle bias,
                                   int64_t rows, int64_t cols);
 /* ---- columns.cu ---- */
-uint64_t column_sum_bytes(int64_t rows, int64_t cols);
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);
-uint64_t norm_columns_bytes(const struct zinf_norm *args);
 /* dw and db of a norm: column sums of dy * normal(x) and of dy */
 cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args);
 /* ---- norm.cu ---- */

@@ -1,5 +1,5 @@
 # The CUDA device is a module of its own, so that libzinf links to no CUDA library.
-cuda_host_sources = kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
+cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
 	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c
@@ -107,7 +107,7 @@ tests_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
 tests_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
@@ -116,6 +116,12 @@ tests_cuda_standin_update_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.h tests/train_support.h
 tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/device_described_test
+TESTS += tests/device_described_test
+tests_device_described_test_SOURCES = tests/device_described_test.c
+tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
@@ -142,7 +148,7 @@ tests_cuda_attention_test_LDADD = $(TEST_LDADD)
 tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_queues_test_LDADD = $(TEST_LDADD)
-tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_model_test_LDADD = $(TEST_LDADD)
 tests_cuda_update_test_SOURCES = tests/cuda_update_test.c

@@ -12,14 +12,14 @@
  * much work, and one rounding as well.
  */
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/workspace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* For splitting k and the like: what the library's documentation asks for per generation. */
 static uint64_t blas_workspace(const struct cuda_device *device)
 {
-    return device->capability >= 90 ? (uint64_t)32 << 20 : (uint64_t)8 << 20;
+    return blas_workspace_bytes(device->capability);
 }
 
 /* ---- plans ---- */
@@ -207,29 +207,17 @@ struct product {
              * kernels of our own */
 };
 
-static struct rectangle packed(enum zinf_dtype dtype, int64_t rows, int64_t cols, uint64_t *bytes)
-{
-    struct rectangle r = {NULL, dtype, (int64_t)zinf_align_up((uint64_t)cols, 8)};
-    *bytes = zinf_align_up((uint64_t)(rows * r.ld) * zinf_dtype_bytes(dtype), 256);
-    return r;
-}
-
 static struct product plan_product(const struct zinf_matmul *m)
 {
-    enum zinf_dtype common = m->a_dtype;
-    struct product p = {.a = {(void *)(uintptr_t)m->a, m->a_dtype, m->lda},
-                        .b = {(void *)(uintptr_t)m->b, m->b_dtype, m->ldb},
-                        .c = {m->c, m->c_dtype, m->ldc}};
-    if (m->a_dtype == ZINF_DTYPE_F32)
-        common = m->b_dtype;
-    else if (m->b_dtype != ZINF_DTYPE_F32 && m->b_dtype != m->a_dtype)
-        common = ZINF_DTYPE_F32; /* bf16 with fp16 */
-    if (m->a_dtype != common)
-        p.a = packed(common, m->trans_a ? m->k : m->m, m->trans_a ? m->m : m->k, &p.a_bytes);
-    if (m->b_dtype != common)
-        p.b = packed(common, m->trans_b ? m->n : m->k, m->trans_b ? m->k : m->n, &p.b_bytes);
-    if (m->c_dtype != common && m->c_dtype != ZINF_DTYPE_F32)
-        p.c = packed(ZINF_DTYPE_F32, m->m, m->n, &p.c_bytes);
+    struct packed_product packed = packed_product(m);
+    struct product p = {
+        .a = {(void *)(uintptr_t)m->a, packed.a.dtype, packed.a.ld},
+        .b = {(void *)(uintptr_t)m->b, packed.b.dtype, packed.b.ld},
+        .c = {m->c, packed.c.dtype, packed.c.ld},
+        .a_bytes = packed.a.bytes,
+        .b_bytes = packed.b.bytes,
+        .c_bytes = packed.c.bytes,
+    };
     if (!m->bias)
         p.bias = BIAS_NONE;
     else if (m->b_dtype != p.c.dtype) /* C cannot hold it before the product unless it is fp32 */
@@ -243,10 +231,9 @@ static struct product plan_product(const struct zinf_matmul *m)
  * multiply is remembered, and refused there instead of in the first step. */
 uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
 {
-    struct product p = plan_product(args);
-    if (p.a.dtype == ZINF_DTYPE_BF16)
+    if (packed_product(args).a.dtype == ZINF_DTYPE_BF16)
         ((struct cuda_device *)device)->asked_bf16 = true;
-    return blas_workspace((struct cuda_device *)device) + p.a_bytes + p.b_bytes + p.c_bytes;
+    return matmul_workspace_bytes(((struct cuda_device *)device)->capability, args);
 }
 
 static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,

@@ -3,6 +3,7 @@
  * Empty work returns before a launch, as CUDA refuses an empty grid.
  */
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/workspace.h"
 
 /* ---- flat arrays ---- */
 
@@ -144,11 +145,10 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- attention ---- */
 
-/* One kernel reads the row sums of d_out * out that another has written. */
 uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_attention *args)
 {
     (void)device;
-    return (uint64_t)(args->batch * args->n_heads * args->seq) * sizeof(float);
+    return attention_delta_bytes(args);
 }
 
 static int check_cuda_attention(const struct zinf_attention *args, const char *operation)

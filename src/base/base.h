@@ -122,7 +122,12 @@ static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
 
 /* Reads a whole file of at most max_bytes into a NUL-terminated heap buffer (caller frees). */
 int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
-/* Writes to PATH.tmp, fsyncs and renames: the file appears whole or not at all. */
+/* Makes an empty file PATH.tmp.RANDOM for reading and writing, to be renamed to path; its name is
+ * the caller's to free. */
+int zinf_file_temporary(const char *path, char **temporary, int *fd);
+/* -ELOOP: path is a symbolic link that is not this user's. */
+int zinf_check_link(const char *path);
+/* Writes to such a file, fsyncs and renames: the file appears whole or not at all. */
 int zinf_file_write_atomic(const char *path, const void *data, size_t bytes);
 /* Flushes a folder: names made, renamed or removed in it are durable then. */
 int zinf_folder_sync(const char *folder);

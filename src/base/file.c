@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,7 +41,7 @@ int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_b
     struct stat info;
     char *buffer = NULL;
     int code;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused, not waited for */
     if (fd < 0)
         return zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
     if (fstat(fd, &info)) {
@@ -89,20 +90,39 @@ static int write_all(int fd, const char *path, const char *data, size_t bytes)
     return 0;
 }
 
-int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
+int zinf_file_temporary(const char *path, char **temporary, int *out)
 {
     size_t length = strlen(path) + 32;
-    char *temporary = malloc(length);
-    if (!temporary)
+    char *name = malloc(length);
+    int fd = -1;
+    if (!name)
         return zinf_fail(-ENOMEM, "no memory for a path of %zu bytes", length);
-    snprintf(temporary, length, "%s.tmp.%ld", path, (long)getpid());
-    int code = 0;
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    /* O_EXCL, and a name that nobody can have put a link under before. */
+    for (int tries = 0; fd < 0 && tries < 100; tries++) {
+        uint64_t random = 0;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+            random = zinf_now_ns();
+        snprintf(name, length, "%s.tmp.%016llx", path, (unsigned long long)random);
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
     if (fd < 0) {
-        code = zinf_fail(-errno, "cannot create %s: %s", temporary, strerror(errno));
-        free(temporary);
+        int code = zinf_fail(-errno, "cannot create %s: %s", name, strerror(errno));
+        free(name);
         return code;
     }
+    *temporary = name;
+    *out = fd;
+    return 0;
+}
+
+int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
+{
+    char *temporary;
+    int fd, code = zinf_file_temporary(path, &temporary, &fd);
+    if (code)
+        return code;
     code = write_all(fd, temporary, data, bytes);
     if (!code && fsync(fd))
         code = zinf_fail(-errno, "cannot flush %s: %s", temporary, strerror(errno));
@@ -114,6 +134,14 @@ int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
         unlink(temporary);
     free(temporary);
     return code;
+}
+
+int zinf_check_link(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) || !S_ISLNK(info.st_mode) || info.st_uid == geteuid())
+        return 0;
+    return zinf_fail(-ELOOP, "%s is a link that another user made: it is not followed", path);
 }
 
 int zinf_folder_sync(const char *folder)

@@ -33,6 +33,10 @@ static void see_steps(void *arg, const struct zinf_steps_info *info)
     struct found *found = arg;
     char size[16];
     uint64_t step;
+    if (info->problem && !info->committed) {
+        printf("%s: not usable as it is: %s\n", info->folder, info->problem);
+        return;
+    }
     printf("%s: path %d of %d, %s", info->folder, info->path + 1, info->n_paths,
            zinf_size_format(size, sizeof size, info->store_bytes));
     if (info->alive)
@@ -43,6 +47,8 @@ static void see_steps(void *arg, const struct zinf_steps_info *info)
         printf(", %llu commits", (unsigned long long)info->commits);
         if (zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step))
             printf(", the last is step %llu", (unsigned long long)step);
+        if (info->problem)
+            printf("; %s: zinf verify looks into it", info->problem);
         if (!info->same_boot && !info->flushed)
             printf("; not flushed, and the machine was restarted since: it may be incomplete");
         found->steps++;

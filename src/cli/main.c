@@ -5,10 +5,14 @@
 #include "build-config.h"
 #include "cli/cli.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 static const struct cli_command *const commands[] = {
-    &cli_init,   &cli_train,   &cli_eval,        &cli_generate, &cli_gradients,
-    &cli_export, &cli_inspect, &cli_config,      &cli_estimate, &cli_report,
-    &cli_doctor, &cli_bench,   &cli_resume_info,
+    &cli_init,   &cli_train,       &cli_eval,   &cli_generate, &cli_gradients,
+    &cli_export, &cli_inspect,     &cli_config, &cli_estimate, &cli_report,
+    &cli_bench,  &cli_resume_info, &cli_plot,   &cli_verify,   &cli_doctor,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -77,8 +81,24 @@ static int run(int argc, char **argv)
     return command ? command->run(argc - 1, argv + 1) : fail_unknown(name);
 }
 
+/* Whoever closed a standard descriptor must not make the first file that is opened take its place,
+ * and then write messages into it. */
+static bool hold_descriptors(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    /* A reader that went away and a limit on files are errors of a write, which says so and lets a
+     * training save; not the end of it. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    if (!hold_descriptors())
+        return CLI_FAILED;
     int status = run(argc, argv);
     /* A full disk behind standard output shows here at the latest. */
     if (fflush(stdout) || ferror(stdout)) {

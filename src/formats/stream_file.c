@@ -11,27 +11,23 @@
 #include <xxhash.h>
 
 #define BLOCK_BYTES ZINF_TENSORS_WRITER_BYTES
+#define PAGE_BYTES 4096 /* direct reads: memory, offset and length */
 
 int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint64_t bytes)
 {
-    size_t length = strlen(path) + 32;
     *file = (struct zinf_stream_file){.fd = -1};
     file->path = strdup(path);
-    file->temporary = malloc(length);
     file->block = malloc(BLOCK_BYTES);
     file->hash = XXH3_createState();
     int code = 0;
-    if (!file->path || !file->temporary || !file->block || !file->hash) {
+    if (!file->path || !file->block || !file->hash) {
         code = zinf_fail(-ENOMEM, "no memory to write %s", path);
         goto out;
     }
     XXH3_64bits_reset(file->hash);
-    snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
-    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file->fd < 0) {
-        code = zinf_fail(-errno, "cannot create %s: %s", file->temporary, strerror(errno));
+    code = zinf_file_temporary(path, &file->temporary, &file->fd);
+    if (code)
         goto out;
-    }
     /* A full disk is better met now; file systems that cannot reserve say EOPNOTSUPP. */
     if (bytes && fallocate(file->fd, 0, 0, (off_t)bytes) &&
         (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
@@ -147,6 +143,51 @@ static void free_buffers(struct zinf_stream_file *file)
     file->hash = NULL;
 }
 
+static int hash_back(int fd, const char *path, void *block, XXH3_state_t *hash, uint64_t *bytes)
+{
+    for (*bytes = 0;;) {
+        ssize_t n = pread(fd, block, BLOCK_BYTES, (off_t)*bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return zinf_fail(-errno, "cannot read %s back: %s", path, strerror(errno));
+        if (!n)
+            return 0;
+        XXH3_64bits_update(hash, block, (size_t)n);
+        *bytes += (uint64_t)n;
+        if (n % PAGE_BYTES) /* its end; direct reads go on only at whole pages */
+            return 0;
+    }
+}
+
+/* What is on the drive, past the page cache, against what was handed in: a write may be lost, or go
+ * elsewhere, with every call succeeding. */
+static int read_back(const struct zinf_stream_file *file, uint64_t sum)
+{
+    void *block = NULL;
+    uint64_t bytes = 0;
+    XXH3_state_t *hash = XXH3_createState();
+    int fd = open(file->temporary, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd < 0 && errno == EINVAL) /* a file system without it */
+        fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
+    int code =
+        fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", file->temporary, strerror(errno)) : 0;
+    if (!code && (!hash || posix_memalign(&block, PAGE_BYTES, BLOCK_BYTES)))
+        code = zinf_fail(-ENOMEM, "no memory to read %s back", file->temporary);
+    if (!code) {
+        XXH3_64bits_reset(hash);
+        code = hash_back(fd, file->temporary, block, hash, &bytes);
+    }
+    if (!code && (bytes != file->hashed || XXH3_64bits_digest(hash) != sum))
+        code = zinf_fail(-EBADMSG, "%s is not what was written to it: look after the drive",
+                         file->temporary);
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    XXH3_freeState(hash);
+    return code;
+}
+
 int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum)
 {
     int code = flush_block(file);
@@ -158,6 +199,8 @@ int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum)
         code = fail_writeback(file);
     file->fd = -1;
     *sum = file->hashed == UINT64_MAX ? 0 : XXH3_64bits_digest(file->hash);
+    if (!code && file->hashed != UINT64_MAX)
+        code = read_back(file, *sum);
     free_buffers(file);
     return code;
 }

@@ -33,7 +33,8 @@ int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint6
 int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
                            uint64_t offset);
 /* Everything is on the drive after this, the descriptor and the block are given back. *sum is the
- * XXH3-64 of the whole file as it was handed in, if it came front to back; else it is 0. */
+ * XXH3-64 of the whole file as it was handed in, if it came front to back: then the file was read
+ * back and compared, -EBADMSG if it differs; else it is 0. */
 int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum);
 /* Renames to path. The folder is not flushed: zinf_folder_sync does that. On failure discard it. */
 int zinf_stream_file_publish(struct zinf_stream_file *file);

@@ -4,8 +4,9 @@
  * the tokenizer and the rules here are the same. Read with pread: a mapping of a file that is cut
  * short under us would kill the process.
  *
- * File: a header of 128 bytes, then the ids as uint16 or uint32, all in the machine's byte order;
- * a cache from a machine of the other order has another magic number, and is made anew.
+ * File: a header of 128 bytes, the ids as uint16 or uint32, a checksum for every TOKEN_BLOCK bytes
+ * of them, all in the machine's byte order; a cache from a machine of the other order has another
+ * magic number, and is made anew. Every reading is compared with the checksums.
  */
 #include "text/internal.h"
 
@@ -16,7 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC 0x314b4f5446494e5aull /* "ZINFTOK1" */
+#define MAGIC 0x324b4f5446494e5aull /* "ZINFTOK2" */
 #define DATA_OFFSET 128
 #define BUFFER_IDS 32768
 
@@ -29,6 +30,7 @@ struct header {
     uint64_t largest_at;
     uint32_t largest;
     uint32_t id_bytes;
+    uint64_t sums;  /* hash of the blocks' checksums */
     uint64_t check; /* hash of what is above */
 };
 
@@ -61,6 +63,7 @@ struct writer {
     uint64_t offset;
     int32_t separator; /* -1: none */
     bool after_document, in_document;
+    struct token_sums sums;
     uint8_t buffer[BUFFER_IDS * 4];
 };
 
@@ -97,6 +100,8 @@ static int write_ids(struct writer *writer, const int32_t *ids, size_t count)
         }
         size_t bytes = n * writer->header.id_bytes;
         int code = write_all(writer, writer->buffer, bytes, writer->offset);
+        if (!code)
+            code = token_sums_add(&writer->sums, writer->buffer, bytes);
         if (code)
             return code;
         writer->offset += bytes;
@@ -129,6 +134,14 @@ static int feed_writer(void *handle, const char *text, size_t begin, size_t end,
     return code;
 }
 
+/* What is tokenized. */
+struct origin {
+    int fd;
+    struct text_source *source;
+    const char *column;
+    bool is_file; /* and no pipe: it has a size and a time */
+};
+
 static int check_unchanged(int source, const char *path, const struct header *header)
 {
     struct stat info;
@@ -141,31 +154,48 @@ static int check_unchanged(int source, const char *path, const struct header *he
     return 0;
 }
 
-/* Tokenizes the open file source into the empty file fd. */
-static int write_cache(int fd, const char *fd_path, int source, const char *path,
+/* The checksums behind the ids, then the header before them; *sums becomes the caller's. */
+static int end_writing(struct writer *writer, uint32_t **sums)
+{
+    int code = token_sums_end(&writer->sums);
+    uint64_t n = writer->sums.n;
+    if (!code)
+        code = write_all(writer, writer->sums.sums, n * sizeof(uint32_t), writer->offset);
+    writer->header.sums = code ? 0 : token_sums_of(writer->sums.sums, n);
+    writer->header.check = check_of(&writer->header);
+    if (!code)
+        code = write_all(writer, &writer->header, sizeof writer->header, 0);
+    *sums = code ? NULL : writer->sums.sums;
+    writer->sums.sums = code ? writer->sums.sums : NULL;
+    return code;
+}
+
+/* Tokenizes a source into the empty file of the cache. */
+static int write_cache(struct text_token_cache *cache, const struct origin *from,
                        const struct zinf_tokenizer *tokenizer, struct header *header)
 {
+    const char *path = text_source_path(from->source);
     struct writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
     writer->header = *header;
     writer->header.id_bytes = zinf_tokenizer_vocab(tokenizer) <= 65536 ? 2 : 4;
-    writer->fd = fd;
-    writer->path = fd_path;
+    writer->fd = cache->fd;
+    writer->path = cache->name;
     writer->offset = DATA_OFFSET;
     writer->separator = zinf_tokenizer_end_of_text(tokenizer);
     struct text_sink sink = {feed_writer, writer};
     int code = text_encoder_init(&writer->encoder, tokenizer, &writer->tokens);
     if (!code)
-        code = text_documents_read(source, path, 0, &sink);
-    if (!code)
-        code = check_unchanged(source, path, header);
+        code = text_documents_read(from->source, from->column, 0, &sink);
+    if (!code && from->is_file)
+        code = check_unchanged(from->fd, path, header);
     if (!code && !writer->header.count)
         code = zinf_fail(-EINVAL, "%s has no text", path);
-    writer->header.check = check_of(&writer->header);
     if (!code)
-        code = write_all(writer, &writer->header, sizeof writer->header, 0);
+        code = end_writing(writer, &cache->sums);
     *header = writer->header;
+    free(writer->sums.sums);
     text_encoder_fini(&writer->encoder);
     zinf_tokens_free(&writer->tokens);
     free(writer);
@@ -215,111 +245,145 @@ static char *cache_path(const char *folder, const char *path, uint64_t key)
     return zinf_path_join(folder, name);
 }
 
-/* Opens an existing cache if it is whole and belongs to this source; *out is -1 else. */
-static void try_existing(const char *path, struct header *header, int *out)
+static uint64_t blocks_of(const struct header *header)
+{
+    return (header->count * header->id_bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK;
+}
+
+static uint32_t *read_sums(int fd, const struct header *header)
+{
+    uint64_t n = blocks_of(header), bytes = n * sizeof(uint32_t), done = 0;
+    uint64_t at = DATA_OFFSET + header->count * header->id_bytes;
+    char *sums = malloc(bytes);
+    ssize_t got = 1;
+    for (; sums && done < bytes && got > 0; done += got > 0 ? (uint64_t)got : 0)
+        got = pread(fd, sums + done, bytes - done, (off_t)(at + done));
+    if (sums && done == bytes && token_sums_of((uint32_t *)(void *)sums, n) == header->sums)
+        return (uint32_t *)(void *)sums;
+    free(sums);
+    return NULL;
+}
+
+static bool is_whole(const struct header *header, int fd)
+{
+    struct stat info;
+    return header->check == check_of(header) && (header->id_bytes == 2 || header->id_bytes == 4) &&
+           header->count > 0 && header->count < UINT64_MAX / 8 && !fstat(fd, &info) &&
+           (uint64_t)info.st_size == DATA_OFFSET + header->count * header->id_bytes +
+                                         blocks_of(header) * sizeof(uint32_t);
+}
+
+/* Opens an existing cache if it belongs to this source and its ends are whole. */
+static void try_existing(struct text_token_cache *cache, struct header *header)
 {
     struct header found;
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    *out = -1;
+    int fd = open(cache->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return;
-    bool good = pread(fd, &found, sizeof found, 0) == (ssize_t)sizeof found &&
-                same_source(&found, header) && found.check == check_of(&found) &&
-                (found.id_bytes == 2 || found.id_bytes == 4) && found.count > 0 &&
-                found.count < UINT64_MAX / 8 && !fstat(fd, &info) &&
-                (uint64_t)info.st_size == DATA_OFFSET + found.count * found.id_bytes;
-    if (!good) {
+    if (pread(fd, &found, sizeof found, 0) == (ssize_t)sizeof found &&
+        same_source(&found, header) && is_whole(&found, fd))
+        cache->sums = read_sums(fd, &found);
+    if (!cache->sums) {
         close(fd);
         return;
     }
     *header = found;
-    *out = fd;
+    cache->fd = fd;
+    cache->reused = true;
 }
 
-static int make_named(const char *final_path, int source, const char *path,
-                      const struct zinf_tokenizer *tokenizer, struct header *header, int *out)
+static int make_named(struct text_token_cache *cache, const struct origin *from,
+                      const struct zinf_tokenizer *tokenizer, struct header *header)
 {
-    size_t length = strlen(final_path) + 32;
-    char *temporary = malloc(length);
-    if (!temporary)
-        return zinf_fail(-ENOMEM, "no memory for a path of %zu bytes", length);
-    snprintf(temporary, length, "%s.tmp.%ld", final_path, (long)getpid());
-    int code = 0, fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        code =
-            zinf_fail(-errno, "cannot create the token cache %s: %s", temporary, strerror(errno));
-        free(temporary);
-        return code;
-    }
-    code = write_cache(fd, temporary, source, path, tokenizer, header);
-    if (!code && fsync(fd))
+    char *temporary = NULL;
+    int code = zinf_file_temporary(cache->name, &temporary, &cache->fd);
+    if (code)
+        return zinf_fail_in(code, "the token cache");
+    code = write_cache(cache, from, tokenizer, header);
+    if (!code && fsync(cache->fd))
         code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
-    if (!code && rename(temporary, final_path))
-        code =
-            zinf_fail(-errno, "cannot rename %s to %s: %s", temporary, final_path, strerror(errno));
-    if (code) {
+    if (!code && rename(temporary, cache->name))
+        code = zinf_fail(-errno, "cannot rename %s to %s: %s", temporary, cache->name,
+                         strerror(errno));
+    if (code)
         unlink(temporary);
-        close(fd);
-    } else {
-        *out = fd;
-    }
     free(temporary);
     return code;
 }
 
-static int open_cache_file(struct text_token_cache *cache, int source, const char *path,
+static int open_cache_file(struct text_token_cache *cache, const struct origin *from,
                            const struct zinf_tokenizer *tokenizer, const char *folder,
                            struct header *header)
 {
-    if (!folder) {
+    const char *path = text_source_path(from->source);
+    if (!folder || !from->is_file) {
         int code = open_private(&cache->fd);
-        return code ? code
-                    : write_cache(cache->fd, "(a temporary file)", source, path, tokenizer, header);
+        cache->name = strdup("(a temporary file)");
+        if (!code && !cache->name)
+            code = zinf_fail(-ENOMEM, "no memory for a name");
+        return code ? code : write_cache(cache, from, tokenizer, header);
     }
-    int code = zinf_make_dirs(folder);
-    char *name = code ? NULL : cache_path(folder, path, header->key);
-    if (!name)
+    int code = zinf_check_link(folder);
+    if (!code)
+        code = zinf_make_dirs(folder);
+    cache->name = code ? NULL : cache_path(folder, path, header->key);
+    if (!cache->name)
         return code ? code : -ENOMEM;
-    try_existing(name, header, &cache->fd);
-    cache->reused = cache->fd >= 0;
-    if (!cache->reused)
-        code = make_named(name, source, path, tokenizer, header, &cache->fd);
-    free(name);
-    return code;
+    try_existing(cache, header);
+    return cache->reused ? 0 : make_named(cache, from, tokenizer, header);
 }
 
-int text_token_cache_open(struct text_token_cache *cache, const char *path,
+/* Files have to be whole when the training goes on with them; pipes are read once. */
+static int open_origin(struct origin *from, const char *path, const char *name, struct stat *info)
+{
+    bool standard = !strcmp(path, "-");
+    from->fd =
+        standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_RDONLY | O_CLOEXEC);
+    if (from->fd < 0 || fstat(from->fd, info))
+        return zinf_fail(-errno, "cannot open the data file %s: %s", name, strerror(errno));
+    from->is_file = !standard && S_ISREG(info->st_mode);
+    if (standard && isatty(from->fd))
+        return zinf_fail(-EINVAL, "--data - reads standard input, which is a terminal: give a pipe "
+                                  "or a file");
+    if (S_ISDIR(info->st_mode))
+        return zinf_fail(-EINVAL,
+                         "the data file %s is a folder, not a regular file: --data '%s/*' "
+                         "takes its files",
+                         name, name);
+    if (!standard && !from->is_file && !S_ISFIFO(info->st_mode))
+        return zinf_fail(-EINVAL, "the data file %s is not a regular file", name);
+    if (S_ISREG(info->st_mode) && !info->st_size)
+        return zinf_fail(-EINVAL, "the data file %s is empty", name);
+    return text_source_open(&from->source, from->fd, name);
+}
+
+int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
                           const struct zinf_tokenizer *tokenizer, const char *cache_folder)
 {
+    const char *name = strcmp(path, "-") ? path : "standard input";
+    struct origin from = {.fd = -1, .column = column ? column : "text"};
     struct stat info;
     struct header header;
-    *cache = (struct text_token_cache){.fd = -1, .path = strdup(path)};
-    int code = 0, source = open(path, O_RDONLY | O_CLOEXEC);
-    if (source < 0 || !cache->path) {
-        code = zinf_fail(cache->path ? -errno : -ENOMEM, "cannot open the data file %s: %s", path,
-                         strerror(errno));
+    *cache = (struct text_token_cache){.fd = -1, .path = strdup(name)};
+    int code = cache->path ? open_origin(&from, path, name, &info)
+                           : zinf_fail(-ENOMEM, "no memory to open %s", name);
+    if (code)
         goto out;
-    }
-    if (fstat(source, &info) || !S_ISREG(info.st_mode)) {
-        code = zinf_fail(-EINVAL, "the data file %s is not a regular file", path);
-        goto out;
-    }
-    if (!info.st_size) {
-        code = zinf_fail(-EINVAL, "the data file %s is empty", path);
-        goto out;
-    }
-    uint64_t parts[3] = {zinf_tokenizer_fingerprint(tokenizer), text_is_json_name(path),
-                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer)};
+    enum text_kind kind = text_source_kind(from.source);
+    uint64_t column_hash = kind ? XXH3_64bits(from.column, strlen(from.column)) : 0;
+    uint64_t parts[4] = {zinf_tokenizer_fingerprint(tokenizer), kind,
+                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer), column_hash};
     describe(&header, &info, XXH3_64bits(parts, sizeof parts));
-    code = open_cache_file(cache, source, path, tokenizer, cache_folder, &header);
+    code = open_cache_file(cache, &from, tokenizer, cache_folder, &header);
     cache->count = header.count;
     cache->id_bytes = header.id_bytes;
     cache->largest = header.largest;
     cache->largest_at = header.largest_at;
+    cache->documents = kind != TEXT_PLAIN;
 out:
-    if (source >= 0)
-        close(source);
+    text_source_close(from.source);
+    if (from.fd >= 0)
+        close(from.fd);
     if (code)
         text_token_cache_close(cache);
     return code;
@@ -330,41 +394,87 @@ void text_token_cache_close(struct text_token_cache *cache)
     if (cache->fd >= 0)
         close(cache->fd);
     free(cache->path);
+    free(cache->name);
+    free(cache->sums);
     *cache = (struct text_token_cache){.fd = -1};
+}
+
+/* The block's bytes, compared; *bytes of them. */
+static int read_block(const struct text_token_cache *cache, uint64_t block, char *buffer,
+                      size_t *bytes)
+{
+    uint64_t at = block * TOKEN_BLOCK, left = cache->count * cache->id_bytes - at;
+    size_t done = 0;
+    *bytes = left < TOKEN_BLOCK ? (size_t)left : TOKEN_BLOCK;
+    while (done < *bytes) {
+        ssize_t got =
+            pread(cache->fd, buffer + done, *bytes - done, (off_t)(DATA_OFFSET + at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return zinf_fail(got ? -errno : -EIO, "cannot read the token cache %s of %s: %s",
+                             cache->name, cache->path, got ? strerror(errno) : "it became shorter");
+        done += (size_t)got;
+    }
+    if (token_sums_agree(cache->sums, block, buffer, *bytes))
+        return 0;
+    return zinf_fail(-EBADMSG,
+                     "the token cache %s is damaged (at byte %llu): remove it, it is made again "
+                     "from %s",
+                     cache->name, (unsigned long long)(DATA_OFFSET + at), cache->path);
+}
+
+static void widen(int32_t *out, const char *ids, size_t n, unsigned id_bytes)
+{
+    if (id_bytes == 4)
+        memcpy(out, ids, 4 * n);
+    for (size_t i = 0; id_bytes == 2 && i < n; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, ids + 2 * i, 2);
+        out[i] = narrow;
+    }
 }
 
 int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,
                           int32_t *out)
 {
-    char buffer[16384];
-    size_t at_once = sizeof buffer / cache->id_bytes;
+    char buffer[TOKEN_BLOCK];
+    const uint64_t in_block = TOKEN_BLOCK / cache->id_bytes;
     while (n) {
-        size_t ids = n < at_once ? (size_t)n : at_once, bytes = ids * cache->id_bytes, done = 0;
-        uint64_t offset = DATA_OFFSET + first * cache->id_bytes;
-        while (done < bytes) {
-            ssize_t got = pread(cache->fd, buffer + done, bytes - done, (off_t)(offset + done));
-            if (got < 0 && errno == EINTR)
-                continue;
-            if (got <= 0)
-                return zinf_fail(got ? -errno : -EIO,
-                                 "cannot read the token cache of %s at token "
-                                 "%llu: %s",
-                                 cache->path, (unsigned long long)first,
-                                 got ? strerror(errno) : "it became shorter");
-            done += (size_t)got;
-        }
-        for (size_t i = 0; i < ids; i++) {
-            uint16_t narrow;
-            if (cache->id_bytes == 4)
-                memcpy(out + i, buffer + 4 * i, 4);
-            else {
-                memcpy(&narrow, buffer + 2 * i, 2);
-                out[i] = narrow;
-            }
-        }
+        uint64_t block = first / in_block, from = first % in_block;
+        size_t bytes;
+        int code = read_block(cache, block, buffer, &bytes);
+        if (code)
+            return code;
+        uint64_t there = bytes / cache->id_bytes - from;
+        size_t ids = (size_t)(n < there ? n : there);
+        widen(out, buffer + from * cache->id_bytes, ids, cache->id_bytes);
         out += ids;
         first += ids;
         n -= ids;
     }
     return 0;
+}
+
+int zinf_token_cache_verify(const char *path)
+{
+    struct header header = {0};
+    struct text_token_cache cache = {.path = strdup("its source"), .name = strdup(path)};
+    char buffer[TOKEN_BLOCK];
+    size_t bytes;
+    int code = 0;
+    cache.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (cache.fd < 0 || !cache.path || !cache.name)
+        code = zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
+    else if (pread(cache.fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+             header.magic != MAGIC)
+        code = zinf_fail(-EINVAL, "%s is no token cache of this version: remove it", path);
+    else if (!is_whole(&header, cache.fd) || !(cache.sums = read_sums(cache.fd, &header)))
+        code = zinf_fail(-EBADMSG, "the token cache %s is damaged: remove it", path);
+    cache.count = header.count;
+    cache.id_bytes = header.id_bytes;
+    for (uint64_t i = 0; !code && i < blocks_of(&header); i++)
+        code = read_block(&cache, i, buffer, &bytes);
+    text_token_cache_close(&cache);
+    return code;
 }

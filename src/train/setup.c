@@ -137,7 +137,9 @@ static int open_model(struct setup *s)
         return code;
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
-    code = set_shape(s);
+    code = zinf_file_map_create(&s->files, s->graph);
+    if (!code)
+        code = set_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
@@ -159,20 +161,14 @@ static int walk_model(struct setup *s)
     return code;
 }
 
-/* The host device in the place of a GPU: sizes and programs are what matters. */
-static int describe_gpu(struct setup *s)
+static int describe_gpu(struct setup *s, int n_threads)
 {
-    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST};
-    if (!s->config->device_memory)
+    struct zinf_device_description gpu = {.memory_bytes = s->config->device_memory,
+                                          .n_threads = n_threads};
+    if (!gpu.memory_bytes)
         return zinf_fail(-ENODEV, "no GPU is here to look at: say how large it is "
                                   "(--device-memory 24GiB)");
-    int code = zinf_device_create(&s->device, &options);
-    if (code)
-        return code;
-    s->device->kind = ZINF_DEVICE_CUDA;
-    s->device->host_addressable = false;
-    s->device->name = "a GPU that is not here";
-    return 0;
+    return zinf_device_describe(&s->device, &gpu);
 }
 
 static int open_device(struct setup *s, bool plan_only)
@@ -183,7 +179,7 @@ static int open_device(struct setup *s, bool plan_only)
                                                                    : zinf_optim_thread_count(0)};
     int code = zinf_device_create(&s->device, &options);
     if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)
-        code = describe_gpu(s);
+        code = describe_gpu(s, options.n_threads);
     s->compute.device = s->device;
     return code;
 }
@@ -299,6 +295,7 @@ void setup_fini(struct setup *s)
     zinf_device_destroy(s->device);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
+    zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
     *s = (struct setup){0};

@@ -1,7 +1,7 @@
 /*
  * train: model layers + offload = a step program. The only place that knows both: it plans what
  * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
- * folders and tiers. Also the learning-rate schedules, loss scaling, evaluation and sampling.
+ * folders and tiers. Also evaluation and sampling.
  *
  * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
  * after the plan was checked against the budgets; nothing large is allocated afterwards.
@@ -26,29 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- learning rate: deepspeed-style schedules, stepped once per applied update ---- */
-
-/* lr (and, for OneCycle with cycle_momentum, beta1 and beta2) for the update after n_applied
- * updates; base_lr is the optimizer's lr. Formulas: DeepSpeed's lr_schedules. */
-struct zinf_lr {
-    double lr;
-    double beta1, beta2; /* < 0: the optimizer's own */
-};
-struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *scheduler, double base_lr,
-                          uint64_t n_applied);
-
-/* ---- loss scaling: DeepSpeed's dynamic algorithm, exactly ---- */
-
-struct zinf_loss_scale {
-    double scale;
-    bool dynamic, consecutive;
-    int64_t window, hysteresis, hysteresis_left, min_scale;
-    int64_t iteration, last_overflow;
-};
-void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);
-/* After each step attempt. -ERANGE: overflow at the smallest scale; the run should stop. */
-int zinf_loss_scale_update(struct zinf_loss_scale *s, bool overflow);
 
 /* ---- trainer ---- */
 
@@ -206,7 +183,13 @@ struct zinf_run_options {
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
-    const char *resume;        /* checkpoint to go on from, or NULL: from the beginning */
+    /* A checkpoint after the last step without save_every too, from which a longer run can go on.
+     * Where it cannot be saved, that is reported and the run is none the less done. */
+    bool save_last;
+    /* What another run left in output or log_path is removed once this one can begin, and said.
+     * Without it such a run is refused. */
+    bool overwrite;
+    const char *resume; /* checkpoint to go on from, or NULL: from the beginning */
     /* Go on after the last step that outlived its process, where there is one that is not before
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
@@ -238,6 +221,12 @@ struct zinf_checkpoint_info {
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
                          void *arg);
+/* The same for one checkpoint. */
+int zinf_checkpoint_look(const char *folder,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
+int zinf_run_id(const char *output, uint8_t id[16]);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */

@@ -198,9 +198,9 @@ bench() {
 train() {
     local folder=$1 name=$2 config=$3 limit=$4
     shift 4
-    rm -rf "${folder:?}/$name"
+    rm -rf "${folder:?}/$name" "$folder/$name.jsonl"
     printf '%s\n' "$config" >"$folder/$name.json"
-    limited "$limit" "${zinf[@]}" train --model "$folder/model" --data "$work/text.txt" \
+    limited "$limit" "${zinf[@]}" train --no-final-checkpoint --model "$folder/model" --data "$work/text.txt" \
         --config "$folder/$name.json" --log "$folder/$name.jsonl" --progress none --dropout 0 \
         --output "$folder/$name" "$@" >"$folder/$name.txt" 2>&1
     local status=$?
@@ -233,7 +233,7 @@ losses() {
     mkdir -p "$folder"
     make_text
     # shellcheck disable=SC2086
-    limited 30 "${zinf[@]}" init --arch gpt2 ${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256} \
+    limited 30 "${zinf[@]}" init --arch gpt2 --tokenizer bytes --vocab 50257 ${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256} \
         --output "$folder/model" >"$folder/init.txt" 2>&1 || { fail "losses: init"; return; }
     set -- --steps "${LOSS_STEPS:-50}" --seq-len 64
     train "$folder" cuda "$(config_of none none 4 1)" 60 --device cuda "$@" || fail "losses: cuda"
@@ -264,7 +264,7 @@ make_xl() {
     mkdir -p "$logs/xl"
     # shellcheck disable=SC2086
     [ -s "$logs/xl/model/config.json" ] ||
-        limited 90 "${zinf[@]}" init --arch gpt2 ${XL:---size xl} --dtype bf16 \
+        limited 90 "${zinf[@]}" init --arch gpt2 --tokenizer bytes --vocab 50257 ${XL:---size xl} --dtype bf16 \
             --output "$logs/xl/model" >"$logs/xl/init.txt" 2>&1 || { fail "xl: init"; return 1; }
 }
 

@@ -6,6 +6,7 @@
 #include "offload/trace.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -132,7 +133,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     scale(&plan.rates, options->device_factor, options->drive_factor);
     if (options->plan)
         plan_print(&plan, options->plan);
-    code = plan_schedules(&plan);
+    code = plan_schedules(&plan, INFINITY);
     if (!code)
         code = fill(out, &plan);
     if (!code && options->trace)

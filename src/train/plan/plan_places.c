@@ -74,7 +74,7 @@ void plan_measure(struct plan *p)
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
-    s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
+    s->transfer = source_memory_bytes(p->setup);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)
@@ -233,6 +233,22 @@ bool plan_fetches_beyond(const struct plan *p, int n)
     return false;
 }
 
+/* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
+ * does so micro-batch by micro-batch in either order. */
+static bool has_several(const struct plan *p, uint32_t unit)
+{
+    const struct walk *w = &p->setup->walk;
+    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
+        return true;
+    if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
+        return false;
+    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (sweep->at[i] == unit)
+            return true;
+    return false;
+}
+
 /* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
  * drive cannot reach where it was computed. */
 bool plan_stages_grads(const struct plan *p)
@@ -241,10 +257,8 @@ bool plan_stages_grads(const struct plan *p)
         return false;
     if (!p->setup->direct)
         return plan_has_grad(p, ZINF_TIER_HOST) || plan_tiles_have_grads(p);
-    bool several = p->setup->n_micro > 1 && !p->layer_major;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].grad == ZINF_TIER_DRIVE && p->homes[u].keeps_grad &&
-            (several || p->setup->walk.units[u].uses > 1))
+        if (p->homes[u].grad == ZINF_TIER_DRIVE && p->homes[u].keeps_grad && has_several(p, u))
             return true;
     return false;
 }

@@ -16,8 +16,8 @@ struct search {
     double least; /* seconds of its step; 0: not known yet */
 };
 
-/* Seconds of a step; INFINITY where the candidate does not fit. */
-static double seconds_of(const struct setup *setup, const struct variant *variant)
+/* Seconds of a step; INFINITY where the candidate does not fit, or cannot take less than limit. */
+static double seconds_of(const struct setup *setup, const struct variant *variant, double limit)
 {
     static const struct zinf_speeds unknown;
     const struct zinf_speeds *speeds = setup->options.speeds ? setup->options.speeds : &unknown;
@@ -26,7 +26,7 @@ static double seconds_of(const struct setup *setup, const struct variant *varian
     if (plan_make(&candidate, setup, variant))
         return seconds;
     plan_rates_of(&candidate, speeds, &candidate.rates);
-    if (!plan_schedules(&candidate))
+    if (!plan_schedules(&candidate, limit))
         seconds = candidate.predicted_seconds;
     plan_fini(&candidate);
     return seconds;
@@ -35,8 +35,8 @@ static double seconds_of(const struct setup *setup, const struct variant *varian
 static void try(struct search *s, struct variant variant, const char *what)
 {
     if (!(s->least > 0))
-        s->least = seconds_of(s->setup, &s->best);
-    double seconds = seconds_of(s->setup, &variant);
+        s->least = seconds_of(s->setup, &s->best, INFINITY);
+    double seconds = seconds_of(s->setup, &variant, CLEARLY * s->least);
     zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
              seconds, s->least);
     if (seconds < CLEARLY * s->least) {

@@ -1,19 +1,14 @@
 /*
- * walk: one pass over the list to see where gradients flow, one back to give them places, one over
- * everything for sizes. A value's gradient is first written by the last of its consumers; the
- * others add to it. A stage that passes the gradient of its first output on in place lends it that
- * output's place, so a chain of blocks has one.
+ * walk: one pass over the list to see where gradients flow, one back to give them places. A value's
+ * gradient is first written by the last of its consumers; the others add to it. A stage that passes
+ * the gradient of its first output on in place lends it that output's place, so a chain of blocks
+ * has one.
  */
 #include "train/plan/walk.h"
 
 #include "base/memory.h"
 
 #include <stdlib.h>
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
-}
 
 /* ---- where gradients flow ---- */
 
@@ -60,6 +55,11 @@ static void find_reach(struct walk *w, bool *reached)
         w->values[v].flows = w->values[v].flows && reached[v];
 }
 
+static uint64_t aligned(uint64_t bytes)
+{
+    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+}
+
 static uint32_t new_place(struct walk *w, uint64_t bytes)
 {
     w->places[w->n_places].bytes = aligned(bytes);
@@ -92,216 +92,6 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
         for (uint32_t i = 0; info->runs_last && i < stage->out.n; i++)
             if (w->values[stage->out.at[i]].place != WALK_NONE)
                 w->places[w->values[stage->out.at[i]].place].to_the_end = true;
-    }
-}
-
-/* ---- sizes ---- */
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s,
-                        enum zinf_pass pass)
-{
-    struct zinf_stage_size *size = &w->stages[s].size[pass];
-    uint32_t visits = pass == ZINF_PASS_WHOLE ? 1 : zinf_stage_visits(&w->graph->stages[s]);
-    int code = zinf_stage_measure(size, c, w->graph, s, pass);
-    size->flops /= visits;
-    size->bytes /= visits;
-    w->workspace = most(w->workspace, size->workspace);
-    w->outside = most(w->outside, size->outside);
-    if (pass == ZINF_PASS_WHOLE)
-        w->scratch_whole = most(w->scratch_whole, size->scratch);
-    else
-        w->scratch = most(w->scratch, size->scratch);
-    return code;
-}
-
-static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t s)
-{
-    const struct zinf_stage *stage = &w->graph->stages[s];
-    struct walk_stage *info = &w->stages[s];
-    int code = measure_pass(w, c, s, ZINF_PASS_FORWARD);
-    if (!code && info->differentiates)
-        code = measure_pass(w, c, s, ZINF_PASS_BACKWARD);
-    if (!code && info->differentiates && stage->ops->whole)
-        code = measure_pass(w, c, s, ZINF_PASS_WHOLE);
-    if (!code && stage->ops->row)
-        code = measure_pass(w, c, s, ZINF_PASS_ROW);
-    info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
-    w->working_of_any = most(w->working_of_any, info->kept);
-    if (stage->ops->recomputes) {
-        info->ordinal = w->n_recompute++;
-        w->working = most(w->working, info->kept);
-    } else {
-        info->ordinal = WALK_NONE;
-        info->kept_before = w->kept_always;
-        w->kept_always += info->kept;
-    }
-    w->flops += info->size[ZINF_PASS_FORWARD].flops * zinf_stage_visits(stage);
-    if (info->differentiates && stage->ops->whole && !stage->units.n)
-        w->whole = s;
-    if (stage->ops->row)
-        w->row = s;
-    return code;
-}
-
-/* Kept activations of the last stages come first in memory: their number is what is chosen. */
-static void sum_kept(struct walk *w)
-{
-    uint64_t before = 0;
-    for (uint32_t s = w->graph->n_stages; s-- > 0;)
-        if (w->stages[s].ordinal != WALK_NONE) {
-            w->stages[s].kept_before = before;
-            before += w->stages[s].kept;
-        }
-}
-
-static void number_kinds(struct walk *w)
-{
-    const struct zinf_graph *g = w->graph;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        uint32_t kind = 0;
-        while (kind < w->n_kinds && w->kinds[kind] != g->stages[s].ops)
-            kind++;
-        if (kind == w->n_kinds)
-            w->kinds[w->n_kinds++] = g->stages[s].ops;
-        w->stages[s].kind = kind;
-    }
-}
-
-static void measure_values(struct walk *w, const struct zinf_compute *c)
-{
-    const struct zinf_graph *g = w->graph;
-    for (uint32_t v = 0; v < g->n_values; v++) {
-        struct walk_value *value = &w->values[v];
-        value->bytes = zinf_value_bytes(c, &g->values[v]);
-        bool input = g->values[v].kind == ZINF_VALUE_INPUT;
-        bool loss = g->values[v].kind == ZINF_VALUE_LOSS;
-        if (!input && !loss)
-            value->bytes = aligned(value->bytes);
-        uint64_t *sum = input                 ? &w->input_bytes
-                        : loss                ? &w->loss_bytes
-                        : g->values[v].leaves ? &w->all_leaving_bytes
-                                              : &w->staying_bytes;
-        value->bytes_before = *sum;
-        *sum += value->bytes;
-        if (input || loss)
-            continue;
-        w->slot_bytes = most(w->slot_bytes, value->bytes);
-        if (g->values[v].leaves) {
-            value->number = w->n_leaving++;
-            w->leaving_bytes = most(w->leaving_bytes, value->bytes);
-        }
-    }
-    for (uint32_t i = 0; i < w->n_places; i++) {
-        struct walk_place *place = &w->places[i];
-        place->end_before = w->end_bytes;
-        place->turn_before = w->turn_bytes;
-        *(place->to_the_end ? &w->end_bytes : &w->turn_bytes) += place->bytes;
-    }
-}
-
-/* ---- a forward pass alone: slots that are free again after the last consumer ---- */
-
-static uint32_t last_consumer(const struct zinf_graph *g, uint32_t value)
-{
-    for (uint32_t s = g->n_stages; s-- > 0;)
-        for (uint32_t i = 0; i < g->stages[s].in.n; i++)
-            if (g->stages[s].in.at[i] == value)
-                return s;
-    return 0;
-}
-
-static int give_slots(struct walk *w)
-{
-    const struct zinf_graph *g = w->graph;
-    uint32_t *free_from = calloc(g->n_values + 1, sizeof *free_from);
-    if (!free_from)
-        return zinf_fail(-ENOMEM, "no memory for the slots of %u values", g->n_values);
-    for (uint32_t s = 0; s < g->n_stages; s++)
-        for (uint32_t i = 0; i < g->stages[s].out.n; i++) {
-            uint32_t v = g->stages[s].out.at[i], slot = 0;
-            if (g->values[v].kind != ZINF_VALUE_ACTIVATION)
-                continue;
-            while (slot < w->n_slots && free_from[slot] > s)
-                slot++;
-            w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
-            free_from[slot] = last_consumer(g, v) + 1;
-            w->values[v].slot = slot;
-        }
-    free(free_from);
-    return 0;
-}
-
-/* ---- units ---- */
-
-/* A layer's unit is at hand in one stage, which recomputes, and nowhere else. */
-static void find_layers(struct walk *w)
-{
-    const struct zinf_graph *g = w->graph;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        const struct zinf_stage *stage = &g->stages[s];
-        for (uint32_t i = 0; i < stage->units.n; i++) {
-            struct walk_unit *unit = &w->units[stage->units.at[i]];
-            unit->uses += zinf_stage_visits(stage);
-            unit->layer = stage->ops->recomputes ? s : WALK_NONE;
-        }
-        for (uint32_t i = 0; i < stage->sweep.n; i++) {
-            w->units[stage->sweep.at[i]].uses++;
-            w->units[stage->sweep.at[i]].layer = WALK_NONE;
-        }
-    }
-    for (uint32_t u = 0; u < g->n_units; u++) {
-        struct walk_unit *unit = &w->units[u];
-        bool layer = unit->uses == 1 && unit->layer != WALK_NONE;
-        unit->layer = layer ? w->n_layers : WALK_NONE;
-        if (layer)
-            w->layers[w->n_layers++] = u;
-    }
-}
-
-/* The units of a whole sweep get device slots first: they are at hand together or not at all. */
-static void order_units(struct walk *w)
-{
-    const struct zinf_graph *g = w->graph;
-    uint32_t next = 0;
-    for (uint32_t u = 0; u < g->n_units; u++) {
-        w->units[u].own_order = WALK_NONE;
-        w->units[u].sweep_end = u + 1;
-    }
-    if (w->whole != WALK_NONE) {
-        const struct zinf_ids *sweep = &g->stages[w->whole].sweep;
-        for (uint32_t i = 0; i < sweep->n; i++) {
-            w->units[sweep->at[i]].own_order = next++;
-            w->units[sweep->at[i]].sweep_end = sweep->at[sweep->n - 1] + 1;
-        }
-    }
-    for (uint32_t u = 0; u < g->n_units; u++)
-        if (w->units[u].own_order == WALK_NONE)
-            w->units[u].own_order = next++;
-    for (uint32_t u = 0; u < g->n_units; u++)
-        w->by_own_order[w->units[u].own_order] = u;
-}
-
-static void count_operands(struct walk *w)
-{
-    const struct zinf_graph *g = w->graph;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        const struct zinf_stage *stage = &g->stages[s];
-        uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
-        uint32_t units = stage->units.n + swept;
-        uint32_t operands = 2 * units + stage->in.n + stage->out.n;
-        for (uint32_t i = 0; i < stage->in.n; i++)
-            leaving += g->values[stage->in.at[i]].leaves;
-        for (uint32_t i = 0; i < stage->out.n; i++)
-            leaving += g->values[stage->out.at[i]].leaves;
-        units = stage->units.n + (stage->sweep.n > 0);
-        w->most_operands = operands > w->most_operands ? operands : w->most_operands;
-        w->most_units = units > w->most_units ? units : w->most_units;
-        w->most_leaving = leaving > w->most_leaving ? leaving : w->most_leaving;
     }
 }
 
@@ -379,17 +169,8 @@ int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_
         find_reach(w, seen);
         give_places(w, compute);
     }
-    for (uint32_t s = 0; !code && s < graph->n_stages; s++)
-        code = measure_stage(w, compute, s);
-    if (!code) {
-        sum_kept(w);
-        number_kinds(w);
-        measure_values(w, compute);
-        find_layers(w);
-        order_units(w);
-        count_operands(w);
-        code = give_slots(w);
-    }
+    if (!code)
+        code = walk_measure(w, compute);
     free(seen);
     if (code)
         walk_fini(w);

@@ -76,5 +76,7 @@ struct walk {
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);
 void walk_fini(struct walk *walk);
+/* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
+int walk_measure(struct walk *walk, const struct zinf_compute *compute);
 
 #endif

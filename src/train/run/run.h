@@ -1,13 +1,28 @@
-/* run: what the training loop and its checkpoints share. Inside this folder only. */
+/*
+ * run: a whole training, from options to a saved model: steps over the windows of a data set,
+ * evaluation, log, checkpoints, and going on after one or after the last step that outlived its
+ * process. A run owns its trainer, its log and its lock of the output folder, and works in its
+ * caller's thread. What its files share; inside this folder only.
+ */
 #ifndef ZINF_TRAIN_RUN_H
 #define ZINF_TRAIN_RUN_H
 
 #include "train/save/checkpoint.h"
 #include "train/run/run_log.h"
 
+/* By what an output folder's runs find their steps again: see run_name.c. */
+struct run_name {
+    uint8_t id[16];
+    bool found;           /* there is one */
+    bool copied;          /* but it is of the folder that this one is a copy of */
+    uint64_t identity[2]; /* of that folder; 0: not known */
+    char *steps;          /* the path on whose drive steps were committed, or NULL: on none */
+};
+
 /* Steps that an earlier process of the run left on the drives. */
 struct left_steps {
-    char *folder; /* NULL: there are none */
+    char *folder;  /* NULL: there are none */
+    char *problem; /* a folder of this run is there, but nothing to go on from; or NULL */
     uint64_t step;
     bool incomplete; /* the machine was restarted since, and nothing was flushed */
 };
@@ -20,8 +35,8 @@ struct run {
     int lock_fd;               /* of the output folder */
     int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
     uint64_t position;         /* windows given out so far */
-    uint8_t id[16];
-    bool named; /* id is the run's: its steps may outlive it */
+    struct run_name name;
+    bool named; /* its steps may outlive it */
     struct left_steps left;
     bool recovers;                        /* goes on after the last of them */
     bool resumes;                         /* goes on from a checkpoint */
@@ -47,6 +62,21 @@ void run_end_saving(struct run *run, bool now);
  * by now, from the last one saved. */
 void run_choose_source(struct run *run);
 void run_close_checkpoint(struct run *run);
+
+/* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
+ * on a path, or with NULL that there are none. */
+int run_name_read(struct run_name *name, const char *output);
+int run_name_make(struct run_name *name, const char *output);
+int run_name_mark(struct run_name *name, const char *output, const char *steps);
+void run_name_free(struct run_name *name);
+
+/* run_output.c: what another run left in the output folder. */
+/* Refuses to begin in a folder with a model, log or checkpoints that this run does not go on from.
+ */
+int run_guard_output(const struct run *run);
+/* Once the run can begin: --overwrite removes them; the log of a run that never came to a
+ * checkpoint is put aside where --resume begins it anew. */
+int run_clear_output(const struct run *run);
 
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */

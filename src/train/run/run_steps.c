@@ -9,58 +9,40 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#define NAME_FILE "run-id"
-
-/* ---- the name ---- */
-
-static int make_name(uint8_t id[16], const char *path)
-{
-    char text[34] = "";
-    if (getrandom(id, 16, 0) != 16)
-        return zinf_fail(-EIO, "no random numbers to name a run");
-    for (int i = 0; i < 16; i++)
-        snprintf(text + 2 * i, 3, "%02x", id[i]);
-    text[32] = '\n';
-    return zinf_file_write_atomic(path, text, 33);
-}
-
-/* An output folder keeps its name for all its runs. make: it gets one if it has none. */
-static int take_name(struct run *run, bool make)
-{
-    char *path = zinf_path_join(run->options->output, NAME_FILE), *text = NULL;
-    size_t bytes = 0;
-    int code = path ? zinf_file_read(path, 64, &text, &bytes) : -ENOMEM;
-    run->named = !code && bytes == 33 && strspn(text, "0123456789abcdef") == 32;
-    for (int i = 0; run->named && i < 16; i++) {
-        char digits[3] = {text[2 * i], text[2 * i + 1], 0};
-        run->id[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-    code = path ? 0 : -ENOMEM;
-    if (!code && !run->named && make) {
-        code = make_name(run->id, path);
-        run->named = !code;
-    }
-    free(text);
-    free(path);
-    return code;
-}
-
 /* ---- what is there ---- */
+
+static void see_problem(struct run *run, const struct zinf_steps_info *info)
+{
+    char text[1024];
+    if (info->problem)
+        snprintf(text, sizeof text, "%s", info->problem);
+    else if (info->path)
+        snprintf(text, sizeof text,
+                 "%s is path %d of %d: give nvme_path the same folders in the same order",
+                 info->folder, info->path + 1, info->n_paths);
+    else
+        snprintf(text, sizeof text, "%s has none of this program's steps", info->folder);
+    free(run->left.problem);
+    run->left.problem = strdup(text);
+}
 
 static void see(void *arg, const struct zinf_steps_info *info)
 {
     struct run *run = arg;
     uint64_t step;
-    if (memcmp(info->run, run->id, sizeof run->id) || info->path || !info->committed ||
-        !zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step))
+    if (!info->named || memcmp(info->run, run->name.id, sizeof info->run))
         return;
-    free(run->left.folder);
-    run->left = (struct left_steps){.folder = strdup(info->folder),
-                                    .step = step,
-                                    .incomplete = !info->flushed && !info->same_boot};
+    if (!info->path && info->committed &&
+        zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step)) {
+        free(run->left.folder);
+        run->left.folder = strdup(info->folder);
+        run->left.step = step;
+        run->left.incomplete = !info->flushed && !info->same_boot;
+    } else if (info->problem || info->path || info->committed) {
+        see_problem(run, info);
+    }
 }
 
 static int refuse_beginning(const struct run *run)
@@ -82,15 +64,110 @@ static uint64_t checkpoint_step(const struct run *run)
     return step;
 }
 
-/* Another configuration than the one that left them. */
-static void leave_alone(struct run *run)
+/* Whether an earlier run logged a step: then it had a name, if its steps could outlive it. */
+static bool has_logged(const struct run *run, uint64_t *last)
 {
-    if (run->left.folder && run->left.step > checkpoint_step(run))
-        zinf_log(ZINF_LOG_WARN,
-                 "%s holds step %" PRIu64 " of this run, but is not gone on from, since the state "
-                 "is not kept on a drive now (offload_optimizer.device, zinf.durability)",
-                 run->left.folder, run->left.step);
-    run->named = false;
+    const struct zinf_run_options *o = run->options;
+    char *path = o->log_path ? strdup(o->log_path) : zinf_path_join(o->output, "log.jsonl");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char *line = NULL;
+    size_t capacity = 0;
+    *last = 0;
+    while (file && getline(&line, &capacity, file) > 0)
+        if (sscanf(line, "{\"step\": %" SCNu64 ",", last) != 1)
+            break;
+    free(line);
+    if (file)
+        fclose(file);
+    free(path);
+    return *last > 0;
+}
+
+/* The ways on from steps that should be there and are not, or not whole. */
+static int fail_lost(const struct run *run, int code, const char *what)
+{
+    const struct zinf_run_options *o = run->options;
+    char checkpoint[1024] = "";
+    if (o->resume)
+        snprintf(checkpoint, sizeof checkpoint,
+                 "to go on from the last checkpoint instead: --resume=%s; ", o->resume);
+    return zinf_fail(code,
+                     "%s; 'zinf verify %s' says what is there; %sto begin anew choose another "
+                     "--output",
+                     what, o->output, checkpoint);
+}
+
+/* Nothing of this run is where its steps should be. */
+static int refuse_lost(const struct run *run, const char *path)
+{
+    char what[2048];
+    if (run->left.problem)
+        snprintf(what, sizeof what, "this run's finished steps in %s cannot be gone on from: %s",
+                 path, run->left.problem);
+    else
+        snprintf(what, sizeof what,
+                 "finished steps of this run were left in %s, but they are not there: mount that "
+                 "drive, or set nvme_path as it was",
+                 path);
+    return fail_lost(run, -ENODATA, what);
+}
+
+static int refuse_copy(const struct run *run)
+{
+    return zinf_fail(-EEXIST,
+                     "%s is a copy of the output folder that the steps in %s belong to: go on in "
+                     "that one; if it is gone, leave only the first line in %s/run-id",
+                     run->options->output, run->name.steps, run->options->output);
+}
+
+/* Another configuration than the one that left them. */
+static int leave_alone(const struct run *run)
+{
+    char what[1024];
+    if (!run->options->resume_steps || !run->left.folder || run->left.step <= checkpoint_step(run))
+        return 0;
+    snprintf(what, sizeof what,
+             "%s holds step %" PRIu64 " of this run, which this configuration does not go on from: "
+             "set offload_optimizer.device and zinf.durability as they were",
+             run->left.folder, run->left.step);
+    return fail_lost(run, -EINVAL, what);
+}
+
+/* A run without a name gets one; unless there must have been one. */
+static int begin_name(struct run *run)
+{
+    uint64_t last = 0;
+    char what[1024];
+    if (run->options->resume_steps && !run->name.found && has_logged(run, &last) &&
+        last > checkpoint_step(run)) {
+        snprintf(what, sizeof what,
+                 "%s/log.jsonl has step %" PRIu64 ", but run-id beside it is missing, by which its "
+                 "steps on the drives would be found: put it back",
+                 run->options->output, last);
+        return fail_lost(run, -ENODATA, what);
+    }
+    return run_name_make(&run->name, run->options->output);
+}
+
+/* What there is to go on from, of what was found; possible: this configuration keeps steps. */
+static int settle(struct run *run, const char *path, bool possible)
+{
+    const struct zinf_run_options *o = run->options;
+    bool asked_for_another = o->resume && !o->resume_steps;
+    if (!run->left.folder && (run->left.problem || run->name.steps) && !asked_for_another)
+        return refuse_lost(run, path);
+    if (!possible)
+        return leave_alone(run);
+    if (!run->left.folder)
+        return 0;
+    run->recovers = o->resume_steps && run->left.step >= checkpoint_step(run);
+    if (!run->recovers && !o->resume && !o->resume_steps && !o->overwrite && run->left.step)
+        return refuse_beginning(run);
+    if (!run->recovers && o->resume)
+        zinf_log(asked_for_another ? ZINF_LOG_INFO : ZINF_LOG_WARN,
+                 "step %" PRIu64 " in %s is given up for %s", run->left.step, run->left.folder,
+                 o->resume);
+    return 0;
 }
 
 int run_find_steps(struct run *run)
@@ -98,39 +175,38 @@ int run_find_steps(struct run *run)
     const struct zinf_run_options *o = run->options;
     const struct zinf_config *c = run->config;
     const struct zinf_config_offload *drives = setup_drives(c);
-    bool possible = c->offload_optimizer.device == ZINF_PLACE_NVME && c->checksums &&
-                    strcmp(c->durability, "none") != 0;
-    if (!drives->n_nvme_paths)
-        return 0;
-    int code = take_name(run, possible);
-    if (code || !run->named || access(drives->nvme_path[0], R_OK))
+    bool possible = drives->n_nvme_paths && c->offload_optimizer.device == ZINF_PLACE_NVME &&
+                    c->checksums && strcmp(c->durability, "none") != 0;
+    bool asked_for_another = o->resume && !o->resume_steps;
+    int code = run_name_read(&run->name, o->output);
+    if (code && asked_for_another) /* what was there is given up */
+        code = 0;
+    if (!code && run->name.copied && run->name.steps && o->resume_steps)
+        return refuse_copy(run);
+    if (!code && possible && (!run->name.found || run->name.copied))
+        code = begin_name(run);
+    run->named = possible && run->name.found;
+    const char *path = drives->n_nvme_paths ? drives->nvme_path[0] : run->name.steps;
+    if (code || !run->name.found || run->name.copied || !path)
         return code;
-    code = zinf_steps_list(drives->nvme_path[0], see, run);
-    if (code || !run->left.folder || !possible) {
-        if (!possible)
-            leave_alone(run);
-        return code;
-    }
-    run->recovers = o->resume_steps && run->left.step >= checkpoint_step(run);
-    if (!run->recovers && !o->resume && !o->resume_steps && run->left.step)
-        return refuse_beginning(run);
-    if (!run->recovers && o->resume)
-        zinf_log(ZINF_LOG_INFO, "step %" PRIu64 " in %s is given up for %s", run->left.step,
-                 run->left.folder, o->resume);
-    return 0;
+    if (!access(path, R_OK) || run->name.steps)
+        code = zinf_steps_list(path, see, run);
+    if (code && asked_for_another && !possible)
+        code = 0;
+    return code ? code : settle(run, path, possible);
 }
 
 int run_fall_back(struct run *run, int code)
 {
     const char *checkpoint = run->options->resume;
+    char what[2048];
     if (code != -EBADMSG || !run->recovers)
         return code;
-    if (!checkpoint)
-        return zinf_fail(code, "%s; there is no checkpoint: remove %s to begin anew", zinf_error(),
-                         run->left.folder);
-    if (!run->left.incomplete)
-        return zinf_fail(code, "%s; to go on from the last checkpoint instead: --resume=%s",
-                         zinf_error(), checkpoint);
+    if (!checkpoint || !run->left.incomplete) {
+        snprintf(what, sizeof what, "step %" PRIu64 " in %s is damaged: %s", run->left.step,
+                 run->left.folder, zinf_error());
+        return fail_lost(run, code, what);
+    }
     zinf_log(ZINF_LOG_WARN,
              "step %" PRIu64 " in %s did not survive a restart of the machine "
              "(zinf.durability_flush is false): going on from %s",
@@ -167,8 +243,9 @@ int run_commit_step(struct run *run)
     struct checkpoint c = {.seed = run->options->trainer.seed, .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
+    struct source source = trainer_source(run->trainer);
     c.data.position = run->position;
-    checkpoint_take_counters(run->trainer, &c);
+    checkpoint_take_counters(&source, &c);
     c.config = run->resolved;
     char *text = checkpoint_text(&c);
     if (text && strlen(text) > DURABLE_SCALARS_BYTES) { /* changes are not warned of then */
@@ -180,6 +257,10 @@ int run_commit_step(struct run *run)
     checkpoint_fini(&c);
     int code = text ? durable_commit(run->trainer, text, strlen(text)) : -ENOMEM;
     free(text);
+    /* Whoever finds nothing on the drive from here on must not take that for a beginning. */
+    if (!code && run->trainer->durable.n)
+        code = run_name_mark(&run->name, run->options->output,
+                             setup_drives(run->config)->nvme_path[0]);
     return code;
 }
 
@@ -188,7 +269,8 @@ void run_leave_steps(struct run *run, int code)
     const struct zinf_trainer *t = run->trainer;
     if (!t || !t->durable.steps)
         return;
-    if (!code || (!run->recovers && t->durable.n < 2))
+    bool done = !code || (!run->recovers && t->durable.n < 2);
+    if (done && !run_name_mark(&run->name, run->options->output, NULL))
         durable_forget(run->trainer);
     else
         zinf_log(ZINF_LOG_INFO,
@@ -198,4 +280,6 @@ void run_leave_steps(struct run *run, int code)
 void run_close_steps(struct run *run)
 {
     free(run->left.folder);
+    free(run->left.problem);
+    run_name_free(&run->name);
 }

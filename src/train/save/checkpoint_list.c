@@ -4,23 +4,26 @@
 
 #include <stdlib.h>
 
-static int see_one(const char *output, uint64_t step, uint64_t latest,
-                   void (*see)(void *, const struct zinf_checkpoint_info *), void *arg)
+static void see_one(const char *folder, uint64_t step, bool latest,
+                    void (*see)(void *, const struct zinf_checkpoint_info *), void *arg)
 {
     struct checkpoint c;
-    char *folder = output_checkpoint_path(output, "", step);
-    struct zinf_checkpoint_info info = {.folder = folder, .step = step, .latest = step == latest};
-    if (!folder)
-        return -ENOMEM;
+    struct zinf_checkpoint_info info = {.folder = folder, .step = step, .latest = latest};
     if (checkpoint_open_one(&c, folder)) {
         info.problem = zinf_error();
     } else {
+        info.step = c.step;
         for (uint32_t i = 0; i < c.n_files; i++)
             info.bytes += c.files[i].bytes;
         checkpoint_fini(&c);
     }
     see(arg, &info);
-    free(folder);
+}
+
+int zinf_checkpoint_look(const char *folder,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info), void *arg)
+{
+    see_one(folder, 0, false, see, arg);
     return 0;
 }
 
@@ -32,8 +35,13 @@ int zinf_checkpoint_list(const char *output,
     int code = output_checkpoints(output, &steps, &n);
     if (!code && n && output_latest(output, &latest))
         latest = UINT64_MAX; /* it names none; each is seen nevertheless */
-    for (uint32_t i = 0; !code && i < n; i++)
-        code = see_one(output, steps[i], latest, see, arg);
+    for (uint32_t i = 0; !code && i < n; i++) {
+        char *folder = output_checkpoint_path(output, "", steps[i]);
+        code = folder ? 0 : -ENOMEM;
+        if (folder)
+            see_one(folder, steps[i], steps[i] == latest, see, arg);
+        free(folder);
+    }
     free(steps);
     return code;
 }

@@ -64,7 +64,7 @@ static int lock(const char *output, int *fd)
 static bool is_unfinished(const char *name)
 {
     static const char *const starts[] = {UNFINISHED CHECKPOINT, LATEST ".tmp.", "ledger.txt.tmp.",
-                                         "config.resolved.json.tmp."};
+                                         "config.resolved.json.tmp.", "run-id.tmp."};
     bool found = false;
     for (size_t i = 0; !found && i < sizeof starts / sizeof *starts; i++)
         found = !strncmp(name, starts[i], strlen(starts[i]));

@@ -136,5 +136,6 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     code = recost(t);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code : plan_schedules(&t->plan);
+    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code
+                                                             : plan_schedules(&t->plan, INFINITY);
 }

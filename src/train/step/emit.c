@@ -1,15 +1,9 @@
 /*
- * emit: the model's list of stages as programs: forward from the first to the last, backward from
- * the last to the first. Each stage runs for a range of micro-batches: for one at a time, or for
- * all before the next stage (layer by layer), so that what was fetched serves all. A stage whose
- * backward only adds to gradients, and before which nothing flows back, comes last for all
- * micro-batches in either order, so that both add alike.
+ * emit: a stage's operations. Forward, backward visit by visit, both at once for a sweep that is at
+ * hand whole, one row of logits. Each for a range of micro-batches, so that what was fetched serves
+ * all of them.
  */
 #include "train/step/emit.h"
-
-struct range {
-    int64_t first, end; /* micro-batches */
-};
 
 /* Computations share scratch and the activations at hand: each comes after the one before. */
 static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
@@ -19,28 +13,6 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
     uses_write(uses, e->sequence);
     emit(e, op, uses);
     e->deadline = INHERITED;
-}
-
-/* ---- inputs and losses ---- */
-
-static void emit_inputs(struct emitter *e)
-{
-    struct plan *p = e->p;
-    struct uses uses = {0};
-    uses_write(&uses, e->inputs);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_inputs)),
-              zinf_at(host_at(p, p->at.h_inputs)),
-              (uint64_t)p->setup->n_micro * e->walk->input_bytes, &uses);
-}
-
-static void emit_losses(struct emitter *e)
-{
-    struct plan *p = e->p;
-    struct uses uses = {0};
-    uses_read(&uses, e->losses);
-    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
-              zinf_at(device_at(p, p->at.d_losses)),
-              (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
 }
 
 /* ---- one operation of a stage ---- */
@@ -145,7 +117,7 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 
 /* ---- forward ---- */
 
-static void emit_forward(struct emitter *e, uint32_t s, struct range micros)
+void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t v = 0; v < visits; v++)
@@ -231,7 +203,7 @@ static void end_contributions(struct emitter *e, const struct call *c)
     }
 }
 
-static void emit_backward(struct emitter *e, uint32_t s, struct range micros)
+void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t v = 0; v < visits; v++) {
@@ -257,7 +229,7 @@ static void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 }
 
 /* All micro-batches add to one place, in their order: one contribution. */
-static void emit_backward_last(struct emitter *e, uint32_t s)
+void emit_backward_last(struct emitter *e, uint32_t s)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t v = 0; v < visits; v++) {
@@ -281,16 +253,25 @@ static void emit_backward_last(struct emitter *e, uint32_t s)
     }
 }
 
-/* Gradients go to the sums themselves where they are the first, else to an area of their own. */
-static void emit_whole(struct emitter *e, uint32_t s, struct range micros)
+/* All units of a sweep are used alike; what is frozen has no gradient to go by. */
+static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
 {
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (is_trained(e, sweep->at[i]))
+            return sweep->at[i];
+    return sweep->at[0];
+}
+
+/* Gradients go to the sums themselves where they are the first, else to an area of their own. */
+void emit_whole(struct emitter *e, uint32_t s, struct range micros)
+{
+    uint32_t lead = first_trained(e, &e->walk->graph->stages[s].sweep);
     struct plan *p = e->p;
     for (int64_t m = micros.first; m < micros.end; m++) {
         struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
         uint64_t offset = p->at.d_whole_grads;
-        bool sums =
-            p->homes[sweep->at[0]].grad == ZINF_TIER_DEVICE && e->grads_seen[sweep->at[0]] == 0;
+        bool sums = p->homes[lead].grad == ZINF_TIER_DEVICE && e->grads_seen[lead] == 0;
         if (!sums)
             uses_write(&c.uses, e->whole_grads);
         add_units(e, &c, true);
@@ -315,123 +296,9 @@ static void emit_whole(struct emitter *e, uint32_t s, struct range micros)
     }
 }
 
-/* ---- programs ---- */
+/* ---- one row ---- */
 
-static void emit_range(struct emitter *e, struct range micros)
-{
-    uint32_t n = e->walk->graph->n_stages;
-    bool whole = e->p->choice.whole;
-    for (uint32_t s = 0; s < n; s++)
-        if (whole && s == e->walk->whole)
-            emit_whole(e, s, micros);
-        else
-            emit_forward(e, s, micros);
-    for (uint32_t s = n; s-- > 0;)
-        if (e->walk->stages[s].differentiates && !e->walk->stages[s].runs_last &&
-            !(whole && s == e->walk->whole))
-            emit_backward(e, s, micros);
-}
-
-/* How often emit_grad_made will be called for each unit. */
-static void count_contributions(struct emitter *e)
-{
-    const struct plan *p = e->p;
-    const struct zinf_graph *g = e->walk->graph;
-    uint32_t n_micro = (uint32_t)p->setup->n_micro, ranges = p->layer_major ? 1 : n_micro;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        const struct zinf_stage *stage = &g->stages[s];
-        const struct walk_stage *info = &e->walk->stages[s];
-        uint32_t times = info->runs_last ? 1 : ranges;
-        if (!info->differentiates)
-            continue;
-        if (p->choice.whole && s == e->walk->whole) /* works on one micro-batch at a time */
-            times = n_micro;
-        for (uint32_t i = 0; i < stage->units.n; i++)
-            e->grads_total[stage->units.at[i]] += times * zinf_stage_visits(stage);
-        for (uint32_t i = 0; i < stage->sweep.n; i++)
-            e->grads_total[stage->sweep.at[i]] += times;
-    }
-}
-
-static void emit_forward_and_backward(struct emitter *e)
-{
-    int64_t n_micro = e->p->setup->n_micro;
-    count_contributions(e);
-    emit_inputs(e);
-    if (e->p->layer_major) {
-        emit_range(e, (struct range){0, n_micro});
-    } else {
-        for (int64_t m = 0; m < n_micro; m++)
-            emit_range(e, (struct range){m, m + 1});
-    }
-    for (uint32_t s = e->walk->graph->n_stages; s-- > 0;)
-        if (e->walk->stages[s].runs_last)
-            emit_backward_last(e, s);
-    emit_losses(e);
-}
-
-/* Of all units that are trained, or of those that do not speculate. */
-static void emit_updates_late(struct emitter *e, bool all)
-{
-    const struct plan *p = e->p;
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (unit_trains(p->setup, u) && (all || p->deferred[u] || !unit_speculates(p, u)))
-            emit_update_late(e, u);
-}
-
-int program_gradients(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->gradients, "gradients"))
-        emit_forward_and_backward(&e);
-    return emitter_finish(&e);
-}
-
-int program_drain(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->drain, "update"))
-        emit_updates_late(&e, true);
-    return emitter_finish(&e);
-}
-
-int program_wait(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->wait, "update and gradients")) {
-        emit_updates_late(&e, true);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_speculate(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->speculate, "update in backward")) {
-        e.speculates = true;
-        emit_updates_late(&e, false);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_forward(struct plan *p)
-{
-    struct emitter e;
-    struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->forward, "forward")) {
-        emit_inputs(&e);
-        for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
-            emit_forward(&e, s, one);
-        emit_losses(&e);
-    }
-    return emitter_finish(&e);
-}
-
-static void emit_row(struct emitter *e, uint32_t s)
+void emit_row(struct emitter *e, uint32_t s)
 {
     struct plan *p = e->p;
     uint64_t bytes = (uint64_t)e->walk->graph->row_cols * sizeof(float);
@@ -447,17 +314,4 @@ static void emit_row(struct emitter *e, uint32_t s)
         emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, p->at.h_row + v * bytes)),
                   zinf_at(device_at(p, p->at.d_row)), bytes, &out);
     }
-}
-
-int program_logits(struct plan *p)
-{
-    struct emitter e;
-    struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE) {
-        emit_inputs(&e);
-        for (uint32_t s = 0; s < e.walk->row; s++)
-            emit_forward(&e, s, one);
-        emit_row(&e, e.walk->row);
-    }
-    return emitter_finish(&e);
 }

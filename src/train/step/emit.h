@@ -78,12 +78,14 @@ struct emitter {
     struct contribution *contributions; /* [most_units] */
 };
 
-/* emitter.c */
+/* emitter.c, emit_values.c */
 int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name);
 /* Frees what building needed; returns the first failure. */
 int emitter_finish(struct emitter *e);
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
+/* The place in the ring that holds a thing, or a new one in the oldest's stead. */
+uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit);
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -102,6 +104,19 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
                 const struct uses *uses);
 void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
                struct zinf_operand from, uint64_t bytes, const struct uses *uses);
+
+/* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
+struct range {
+    int64_t first, end;
+};
+void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
+void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
+/* All micro-batches add to one place, in their order: one contribution. */
+void emit_backward_last(struct emitter *e, uint32_t stage);
+/* Forward and backward of a sweep that is at hand whole. */
+void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
+/* The stage's result for one row, visit by visit, to the host. */
+void emit_row(struct emitter *e, uint32_t stage);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

@@ -5,32 +5,44 @@
  */
 #include "train/step/step.h"
 
+#include <math.h>
+
 #define DEFER_STEPS 8 /* how finely it is tried how many blocks should wait */
+#define CLEARLY 0.99  /* of the time of the best so far */
+
+static int schedule(const struct plan *p, struct zinf_program *program, enum zinf_order order)
+{
+    struct zinf_machine machine = plan_machine(p);
+    return zinf_program_schedule(program, order, &machine);
+}
 
 static int build(struct plan *p, int (*emit)(struct plan *), struct zinf_program *program,
                  enum zinf_order order)
 {
-    struct zinf_machine machine = plan_machine(p);
     int code = emit(p);
-    return code ? code : zinf_program_schedule(program, order, &machine);
+    return code ? code : schedule(p, program, order);
 }
 
-/* Gradients, then updates, each program alone. */
-static int build_apart(struct plan *p, enum zinf_order order)
+/* Gradients, then updates, each program alone; they have no order yet. */
+static int emit_apart(struct plan *p)
 {
-    int code = 0;
-    if (has_backward(p->setup))
-        code = build(p, program_gradients, &p->gradients, order);
-    if (!code && trains(p->setup))
-        code = build(p, program_drain, &p->drain, order);
-    return code;
+    int code = has_backward(p->setup) ? program_gradients(p) : 0;
+    return !code && trains(p->setup) ? program_drain(p) : code;
+}
+
+static int schedule_apart(struct plan *p, enum zinf_order order)
+{
+    int code = has_backward(p->setup) ? schedule(p, &p->gradients, order) : 0;
+    return !code && trains(p->setup) ? schedule(p, &p->drain, order) : code;
 }
 
 int plan_first_programs(struct plan *p)
 {
     static const struct zinf_speeds unknown;
     plan_rates_of(p, &unknown, &p->rates);
-    int code = build_apart(p, trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
+    int code = emit_apart(p);
+    if (!code)
+        code = schedule_apart(p, trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
     if (!code)
         code = build(p, program_forward, &p->forward, ZINF_ORDER_DEADLINE);
     return code ? code : build(p, program_logits, &p->logits, ZINF_ORDER_DEADLINE);
@@ -103,67 +115,155 @@ static uint32_t defer(struct plan *p, uint32_t n)
     return deferred;
 }
 
-/* Tries how many blocks should wait; leaves the best program built. */
-static int build_speculation(struct plan *p, double *seconds)
+/* ---- the choice: what cannot be shorter by its work alone is not ordered ---- */
+
+static double least_seconds(const struct plan *p, const struct zinf_program *first,
+                            const struct zinf_program *second)
 {
-    uint32_t best = 0, most = defer(p, p->setup->walk.n_layers), tried = UINT32_MAX;
-    double least = 0;
-    int code = 0;
-    for (int part = 0; !code && part <= DEFER_STEPS; part++) {
-        uint32_t n = most * (uint32_t)part / DEFER_STEPS;
-        double now = 0;
-        if (n == tried)
-            continue;
-        tried = n;
-        defer(p, n);
-        code = build(p, program_speculate, &p->speculate, ZINF_ORDER_DEADLINE);
-        if (!code)
-            code = predict(p, &p->speculate, &now);
-        if (part == 0 || now < least * 0.99) {
-            least = now;
-            best = n;
-        }
-    }
-    if (code)
-        return code;
-    *seconds = least;
-    defer(p, best);
-    return build(p, program_speculate, &p->speculate, ZINF_ORDER_DEADLINE);
+    struct zinf_machine machine = plan_machine(p);
+    struct zinf_work work = {0};
+    zinf_work_add(&work, first);
+    if (second)
+        zinf_work_add(&work, second);
+    return zinf_work_least_seconds(&work, &machine);
 }
 
-int plan_schedules(struct plan *p)
+static int emit_speculation(struct plan *p, uint32_t n_deferred)
+{
+    defer(p, n_deferred);
+    return program_speculate(p);
+}
+
+static void swap(struct zinf_program *a, struct zinf_program *b)
+{
+    struct zinf_program c = *a;
+    *a = *b;
+    *b = c;
+}
+
+/* Tries how many blocks should wait, from none, whose program is there without an order; leaves
+ * the best program. A block that waits adds transfers and takes none away, so where the work is
+ * too much for one number of them it is for all larger ones. */
+static int order_speculation(struct plan *p, double *seconds)
+{
+    uint32_t best = 0, most = defer(p, p->setup->walk.n_layers), n = 0;
+    struct zinf_program kept = {0};
+    int code = 0;
+    *seconds = 0;
+    defer(p, 0);
+    for (uint32_t part = 0; !code && part <= DEFER_STEPS; part++) {
+        double now = 0;
+        if (part && most * part / DEFER_STEPS == n)
+            continue;
+        n = most * part / DEFER_STEPS;
+        code = part ? emit_speculation(p, n) : 0;
+        if (code || (part && least_seconds(p, &p->speculate, NULL) >= CLEARLY * *seconds))
+            break;
+        code = schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
+        if (!code)
+            code = predict(p, &p->speculate, &now);
+        if (!code && (part == 0 || now < CLEARLY * *seconds)) {
+            *seconds = now;
+            best = n;
+            swap(&kept, &p->speculate);
+        }
+    }
+    swap(&kept, &p->speculate);
+    zinf_program_fini(&kept);
+    defer(p, best);
+    return code;
+}
+
+/* What there is to choose from, and the least that each can take. */
+struct schedules {
+    bool in_forward, in_backward;
+    double least_in_forward; /* seconds; of updates apart from the forward too */
+    double least_in_backward;
+};
+
+/* Programs without an order. A step with updates in its forward does what the two apart do. */
+static int look(struct plan *p, struct schedules *s)
 {
     enum schedule wanted = p->setup->wanted;
-    double apart = 0, wait = 0, speculate = 0;
-    enum zinf_order order = wanted == SCHEDULE_SERIAL ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
-    int code = build_apart(p, order);
+    s->in_backward =
+        (wanted == SCHEDULE_AUTO || wanted == SCHEDULE_UPDATE_IN_BACKWARD) && can_speculate(p);
+    s->in_forward = wanted == SCHEDULE_AUTO || wanted >= SCHEDULE_UPDATE_IN_FORWARD;
+    int code = emit_apart(p);
+    if (!code && s->in_backward)
+        code = emit_speculation(p, 0);
+    if (code)
+        return code;
+    s->least_in_forward = least_seconds(p, &p->gradients, &p->drain);
+    s->least_in_backward = s->in_backward ? least_seconds(p, &p->speculate, NULL) : INFINITY;
+    return 0;
+}
+
+static int choose_apart(struct plan *p)
+{
+    enum schedule wanted = p->setup->wanted;
+    bool serial = wanted == SCHEDULE_SERIAL;
+    double seconds = 0;
+    int code = schedule_apart(p, serial ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
     if (!code)
-        code = predict(p, &p->gradients, &apart);
+        code = predict(p, &p->gradients, &seconds);
     if (!code)
-        code = predict(p, &p->drain, &apart);
+        code = predict(p, &p->drain, &seconds);
     p->schedule = wanted == SCHEDULE_AUTO ? SCHEDULE_PREFETCH : wanted;
-    p->predicted_seconds = apart;
-    if (!code && (wanted == SCHEDULE_AUTO || wanted >= SCHEDULE_UPDATE_IN_FORWARD)) {
-        code = build(p, program_wait, &p->wait, ZINF_ORDER_DEADLINE);
-        if (!code)
-            code = predict(p, &p->wait, &wait);
-        if (wanted == SCHEDULE_UPDATE_IN_FORWARD || wait < 0.99 * apart) {
-            p->predicted_seconds = wait;
-            p->schedule = SCHEDULE_UPDATE_IN_FORWARD;
-        }
+    p->predicted_seconds = seconds;
+    p->predicted_rest = 0;
+    return code;
+}
+
+static int build_wait(struct plan *p)
+{
+    p->predicted_rest = 0;
+    int code = build(p, program_wait, &p->wait, ZINF_ORDER_DEADLINE);
+    return code ? code : predict(p, &p->wait, &p->predicted_rest);
+}
+
+static int choose_in_forward(struct plan *p, const struct schedules *s)
+{
+    bool open = p->setup->wanted == SCHEDULE_AUTO;
+    if (!s->in_forward || (open && s->least_in_forward >= CLEARLY * p->predicted_seconds))
+        return 0;
+    int code = build_wait(p);
+    if (open && p->predicted_rest >= CLEARLY * p->predicted_seconds)
+        return code;
+    p->schedule = SCHEDULE_UPDATE_IN_FORWARD;
+    p->predicted_seconds = p->predicted_rest;
+    return code;
+}
+
+/* Updates that rest are made in the forward: that program must be there too. */
+static int choose_in_backward(struct plan *p, const struct schedules *s)
+{
+    bool open = p->setup->wanted == SCHEDULE_AUTO;
+    double seconds = 0;
+    if (!s->in_backward || (open && s->least_in_backward >= CLEARLY * p->predicted_seconds))
+        return 0;
+    int code = order_speculation(p, &seconds);
+    if (code || (open && seconds >= CLEARLY * p->predicted_seconds))
+        return code;
+    p->schedule = SCHEDULE_UPDATE_IN_BACKWARD;
+    p->predicted_seconds = seconds;
+    return p->predicted_rest > 0 ? 0 : build_wait(p);
+}
+
+int plan_schedules(struct plan *p, double limit)
+{
+    struct schedules s;
+    int code = look(p, &s);
+    if (code)
+        return code;
+    if (s.least_in_forward >= limit && s.least_in_backward >= limit) {
+        p->predicted_seconds = INFINITY;
+        return 0;
     }
-    bool possible = can_speculate(p);
-    if (!code && possible && (wanted == SCHEDULE_AUTO || wanted == SCHEDULE_UPDATE_IN_BACKWARD)) {
-        code = build_speculation(p, &speculate);
-        if (wanted == SCHEDULE_UPDATE_IN_BACKWARD || speculate < 0.99 * p->predicted_seconds) {
-            p->predicted_seconds = speculate;
-            p->schedule = SCHEDULE_UPDATE_IN_BACKWARD;
-        }
-    } else if (wanted == SCHEDULE_UPDATE_IN_BACKWARD && !possible) {
-        p->schedule = SCHEDULE_UPDATE_IN_FORWARD;
-        p->predicted_seconds = wait;
-    }
-    p->predicted_rest = wait;
+    code = choose_apart(p);
+    if (!code)
+        code = choose_in_forward(p, &s);
+    if (!code)
+        code = choose_in_backward(p, &s);
     p->planned_seconds = p->predicted_seconds;
     return code;
 }

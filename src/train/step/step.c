@@ -8,78 +8,6 @@
 #include <float.h>
 #include <math.h>
 
-/* ---- the batch ---- */
-
-static const char *input_name(enum zinf_input input)
-{
-    static const char *const names[] = {"", "ids", "targets", "positions"};
-    return names[input];
-}
-
-/* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
- * target. */
-static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
-                      uint64_t given, uint64_t all, int64_t seq)
-{
-    for (uint64_t i = 0; !from && i < given; i++) /* positions count from 0 in every sample */
-        to[i] = (int32_t)(i % (uint64_t)seq);
-    if (from)
-        memcpy(to, from, given * sizeof *to);
-    for (uint64_t i = given; i < all; i++)
-        to[i] = value->input == ZINF_INPUT_TARGETS ? -1 : 0;
-}
-
-static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
-{
-    for (uint64_t i = 0; value->limit && i < n; i++)
-        if (ids[i] >= value->limit || (ids[i] < 0 && value->input != ZINF_INPUT_TARGETS))
-            return zinf_fail(-EINVAL,
-                             "token id %d is outside of the model's vocabulary of %lld "
-                             "(vocab_size in config.json)",
-                             ids[i], (long long)value->limit);
-    return 0;
-}
-
-/* The model's list says which inputs there are; seq: of these samples. */
-static int set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                     int64_t seq)
-{
-    const struct walk *w = &t->setup.walk;
-    uint64_t micros = (uint64_t)t->setup.n_micro;
-    for (uint32_t v = 0; v < w->graph->n_values; v++) {
-        const struct zinf_value *value = &w->graph->values[v];
-        if (value->kind != ZINF_VALUE_INPUT)
-            continue;
-        const int32_t *from = batch->inputs[value->input];
-        uint64_t per_sample = value->axis == ZINF_AXIS_SAMPLE ? 1 : (uint64_t)seq;
-        uint64_t given = (uint64_t)samples * per_sample;
-        uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
-        void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
-        if (!from && value->input != ZINF_INPUT_POSITIONS)
-            return zinf_fail(-EINVAL,
-                             "the model asks for the input \"%s\" (%s), which the batch "
-                             "does not have",
-                             value->name, input_name(value->input));
-        int code = from ? check_ids(value, from, given) : 0;
-        if (code)
-            return code;
-        set_input(to, value, from, given, all, seq);
-    }
-    return 0;
-}
-
-/* Rows of the batch that count in the mean. */
-static uint64_t count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
-                              int64_t samples)
-{
-    const struct zinf_graph *g = t->setup.walk.graph;
-    const int32_t *targets = batch->inputs[g->values[g->targets].input];
-    uint64_t count = 0, n = (uint64_t)(samples * t->setup.seq);
-    for (uint64_t i = 0; i < n; i++)
-        count += targets[i] >= 0;
-    return count;
-}
-
 static double sum_losses(const struct zinf_trainer *t, int64_t samples)
 {
     const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses);
@@ -95,10 +23,10 @@ static double sum_losses(const struct zinf_trainer *t, int64_t samples)
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
 {
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    int code = set_batch(t, batch, samples, t->setup.seq);
+    int code = trainer_set_batch(t, batch, samples, t->setup.seq);
     if (code)
         return code;
-    *count = count_targets(t, batch, samples);
+    *count = trainer_count_targets(t, batch, samples);
     t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
@@ -322,7 +250,7 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     trainer_measure_end(t);
     t->planned = true;
     t->planned_step = t->step;
-    return plan_schedules(&t->plan);
+    return plan_schedules(&t->plan, INFINITY);
 }
 
 int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
@@ -394,13 +322,13 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
                          (long long)n_windows, (long long)t->setup.batch);
     int code = trainer_settle(t);
     if (!code)
-        code = set_batch(t, batch, n_windows, t->setup.seq);
+        code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
     if (code)
         return code;
     t->compute.train = false;
     code = zinf_executor_run(t->executor, &t->plan.forward);
     *sum = sum_losses(t, n_windows);
-    *count = count_targets(t, batch, n_windows);
+    *count = trainer_count_targets(t, batch, n_windows);
     return code;
 }
 
@@ -414,7 +342,7 @@ int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, f
                          (long long)t->setup.seq);
     int code = trainer_settle(t);
     if (!code)
-        code = set_batch(t, &batch, 1, n);
+        code = trainer_set_batch(t, &batch, 1, n);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;

@@ -11,6 +11,7 @@
 #define ZINF_TRAIN_STEP_H
 
 #include "train/plan/plan.h"
+#include "train/step/scales.h"
 
 struct zinf_trainer;
 
@@ -26,8 +27,10 @@ int program_logits(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int plan_first_programs(struct plan *p);
-/* Chooses the schedule by the rates and builds its programs; the first step measures. */
-int plan_schedules(struct plan *p);
+/* Chooses the schedule by the rates and builds its programs; the first step measures. Where a step
+ * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
+ */
+int plan_schedules(struct plan *p, double limit);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
@@ -42,6 +45,12 @@ struct update_scalars {
     float grad_scale;
 };
 
+/* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
+ * many of its rows count in the mean loss. */
+int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                      int64_t seq);
+uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                               int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);

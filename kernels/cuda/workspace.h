@@ -1,0 +1,96 @@
+/*
+ * workspace: what operations of the CUDA device take of the queue's workspace, by shape and compute
+ * capability alone. Stated once, for the device and for the description of one that is not here
+ * (kernels/device_described.c): so no header of CUDA's is included. C and C++.
+ */
+#ifndef ZINF_CUDA_WORKSPACE_H
+#define ZINF_CUDA_WORKSPACE_H
+
+#include "kernels/check.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sums down columns: rows are cut into slabs by the shape alone, each with its own sums. */
+static inline int64_t column_slabs(int64_t rows)
+{
+    const int64_t slab_rows = 64, most = 256;
+    int64_t slabs = (rows + slab_rows - 1) / slab_rows;
+    return slabs < 1 ? 1 : slabs > most ? most : slabs;
+}
+
+static inline uint64_t column_sum_bytes(int64_t rows, int64_t cols)
+{
+    return (uint64_t)(column_slabs(rows) * cols) * sizeof(float);
+}
+
+/* dw and db together. */
+static inline uint64_t norm_columns_bytes(const struct zinf_norm *args)
+{
+    return 2 * column_sum_bytes(args->rows * norm_heads(args), args->cols);
+}
+
+/* One kernel reads the row sums of d_out * out that another has written. */
+static inline uint64_t attention_delta_bytes(const struct zinf_attention *args)
+{
+    return (uint64_t)(args->batch * args->n_heads * args->seq) * sizeof(float);
+}
+
+/* For splitting k and the like: what cuBLASLt's documentation asks for per generation. */
+static inline uint64_t blas_workspace_bytes(int capability)
+{
+    return capability >= 90 ? (uint64_t)32 << 20 : (uint64_t)8 << 20;
+}
+
+/* An operand of a product that is converted: packed rows of ld elements. */
+struct packed_operand {
+    enum zinf_dtype dtype;
+    int64_t ld;
+    uint64_t bytes; /* 0: it is used as it is */
+};
+struct packed_product {
+    struct packed_operand a, b, c;
+};
+
+static inline struct packed_operand packed_operand(enum zinf_dtype dtype, int64_t rows,
+                                                   int64_t cols)
+{
+    struct packed_operand p;
+    p.dtype = dtype;
+    p.ld = (int64_t)zinf_align_up((uint64_t)cols, 8);
+    p.bytes = zinf_align_up((uint64_t)(rows * p.ld) * zinf_dtype_bytes(dtype), 256);
+    return p;
+}
+
+/* cuBLASLt wants A and B of one type, and C of that type or fp32: what other products convert. */
+static inline struct packed_product packed_product(const struct zinf_matmul *m)
+{
+    const enum zinf_dtype f32 = ZINF_DTYPE_F32;
+    struct packed_product p = {
+        {m->a_dtype, m->lda, 0}, {m->b_dtype, m->ldb, 0}, {m->c_dtype, m->ldc, 0}};
+    enum zinf_dtype common = m->a_dtype;
+    if (m->a_dtype == f32)
+        common = m->b_dtype;
+    else if (m->b_dtype != f32 && m->b_dtype != m->a_dtype)
+        common = f32; /* bf16 with fp16 */
+    if (m->a_dtype != common)
+        p.a = packed_operand(common, m->trans_a ? m->k : m->m, m->trans_a ? m->m : m->k);
+    if (m->b_dtype != common)
+        p.b = packed_operand(common, m->trans_b ? m->n : m->k, m->trans_b ? m->k : m->n);
+    if (m->c_dtype != common && m->c_dtype != f32)
+        p.c = packed_operand(f32, m->m, m->n);
+    return p;
+}
+
+/* The library's workspace, then converted operands. */
+static inline uint64_t matmul_workspace_bytes(int capability, const struct zinf_matmul *args)
+{
+    struct packed_product p = packed_product(args);
+    return blas_workspace_bytes(capability) + p.a.bytes + p.b.bytes + p.c.bytes;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

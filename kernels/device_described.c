@@ -1,0 +1,97 @@
+/*
+ * device_described: a GPU that is not here. It says how large a workspace its operations would
+ * need, which is all that a plan asks; it has no memory, no queues and no operations. The formulas
+ * are those of the CUDA device itself.
+ */
+#include "kernels/cuda/workspace.h"
+
+#include <stdlib.h>
+
+/* Of the newest generation that kernels are made for: its library asks for the most workspace. */
+#define USUAL_CAPABILITY 90
+
+struct described_device {
+    struct zinf_device device; /* first: a zinf_device points to it */
+    int capability;
+};
+
+static void described_destroy(struct zinf_device *device)
+{
+    free(device);
+}
+
+static int not_here(const struct zinf_device *device)
+{
+    return zinf_fail(-ENODEV, "%s is only described: plans can be made for it, nothing runs on it",
+                     device->name);
+}
+
+static int described_take_memory(struct zinf_device *device, uint64_t bytes)
+{
+    (void)bytes;
+    return not_here(device);
+}
+
+static int described_queue_create(struct zinf_device *device, enum zinf_queue_kind kind,
+                                  struct zinf_queue **out)
+{
+    (void)kind;
+    *out = NULL;
+    return not_here(device);
+}
+
+static uint64_t described_matmul_workspace(struct zinf_device *device,
+                                           const struct zinf_matmul *args)
+{
+    return matmul_workspace_bytes(((struct described_device *)device)->capability, args);
+}
+
+static uint64_t described_attention_workspace(struct zinf_device *device,
+                                              const struct zinf_attention *args)
+{
+    (void)device;
+    return attention_delta_bytes(args);
+}
+
+static uint64_t described_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
+{
+    (void)device;
+    return norm_columns_bytes(args);
+}
+
+static uint64_t described_column_sum_workspace(struct zinf_device *device, int64_t rows,
+                                               int64_t cols)
+{
+    (void)device;
+    return column_sum_bytes(rows, cols);
+}
+
+/* Without memory and queues there is nothing to call the other operations with. */
+static const struct zinf_device_ops described_ops = {
+    .destroy = described_destroy,
+    .take_memory = described_take_memory,
+    .queue_create = described_queue_create,
+    .matmul_workspace = described_matmul_workspace,
+    .attention_workspace = described_attention_workspace,
+    .norm_workspace = described_norm_workspace,
+    .column_sum_workspace = described_column_sum_workspace,
+};
+
+int zinf_device_describe(struct zinf_device **out, const struct zinf_device_description *gpu)
+{
+    struct described_device *described = calloc(1, sizeof *described);
+    *out = NULL;
+    if (!described)
+        return zinf_fail(-ENOMEM, "no memory to describe a GPU");
+    described->capability = gpu->capability ? gpu->capability : USUAL_CAPABILITY;
+    described->device = (struct zinf_device){
+        .ops = &described_ops,
+        .kind = ZINF_DEVICE_CUDA,
+        .name = "a GPU that is not here",
+        .free_bytes = gpu->memory_bytes,
+        .needs_pinned = true,
+        .n_threads = gpu->n_threads > 0 ? gpu->n_threads : zinf_cpu_count(),
+    };
+    *out = &described->device;
+    return 0;
+}

@@ -1,0 +1,254 @@
+/*
+ * verify: everything that a training left, read and compared with its checksums: checkpoints, token
+ * caches, and steps on the drives. It ends with what can be gone on from; --repair makes the newest
+ * step that is whole the one that --resume finds.
+ */
+#include "aio/steps.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/usage.h"
+#include "text/text.h"
+#include "train/train.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_PATHS 64
+
+struct verify {
+    const char *paths[MAX_PATHS]; /* of the stores, in order */
+    int n_paths;
+    const uint8_t *run; /* only this one's; NULL: every run's */
+    bool repair;
+    uint64_t problems, looked_at;
+    uint64_t step; /* the last that can be gone on from */
+    char from[4096];
+};
+
+static void say_problem(struct verify *v, const char *what, const char *problem)
+{
+    printf("%s: %s\n", what, problem);
+    v->problems++;
+}
+
+static void can_go_on(struct verify *v, uint64_t step, const char *from)
+{
+    if (v->from[0] && step < v->step)
+        return;
+    v->step = step;
+    snprintf(v->from, sizeof v->from, "%s", from);
+}
+
+/* ---- checkpoints and tokens ---- */
+
+static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
+{
+    struct verify *v = arg;
+    char size[16];
+    v->looked_at++;
+    if (info->problem) {
+        say_problem(v, info->folder, info->problem);
+        return;
+    }
+    printf("%s: whole, step %llu, %s\n", info->folder, (unsigned long long)info->step,
+           zinf_size_format(size, sizeof size, info->bytes));
+    can_go_on(v, info->step, info->folder);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
+static void look_at_tokens(struct verify *v, const char *output)
+{
+    char *folder = zinf_path_join(output, "cache");
+    DIR *dir = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char *path =
+            ends_with(entry->d_name, ".tokens") ? zinf_path_join(folder, entry->d_name) : NULL;
+        if (!path)
+            continue;
+        v->looked_at++;
+        if (zinf_token_cache_verify(path))
+            say_problem(v, "tokens", zinf_error());
+        else
+            printf("%s: whole\n", path);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+    free(folder);
+}
+
+/* ---- steps on the drives ---- */
+
+static void say_verdict(struct verify *v, const struct zinf_steps_info *info,
+                        const struct zinf_steps_verdict *verdict)
+{
+    char size[16];
+    uint64_t step = 0;
+    zinf_size_format(size, sizeof size, verdict->bytes);
+    if (verdict->none) {
+        printf("%s: no step was committed\n", info->folder);
+        return;
+    }
+    if (verdict->newest)
+        say_problem(v, info->folder, verdict->problem);
+    if (verdict->kept) {
+        printf("%s: no step of it can be gone on from\n", info->folder);
+        return;
+    }
+    zinf_checkpoint_step_of(verdict->payload, verdict->payload_bytes, &step);
+    if (!verdict->newest) {
+        printf("%s: whole, step %llu, %s\n", info->folder, (unsigned long long)step, size);
+    } else if (v->repair) {
+        printf("%s: goes on after step %llu now, which is whole\n", info->folder,
+               (unsigned long long)step);
+        v->problems--;
+    } else {
+        printf("%s: step %llu before it is whole: zinf verify --repair makes --resume go on "
+               "there\n",
+               info->folder, (unsigned long long)step);
+    }
+    if (!verdict->newest || v->repair)
+        can_go_on(v, step, info->folder);
+}
+
+static void see_steps(void *arg, const struct zinf_steps_info *info)
+{
+    struct verify *v = arg;
+    struct zinf_steps_verdict *verdict;
+    if (v->run && info->named && memcmp(v->run, info->run, sizeof info->run))
+        return;
+    v->looked_at++;
+    if (info->alive) {
+        printf("%s: in use by a run: not looked into\n", info->folder);
+    } else if (!info->named) {
+        say_problem(v, info->folder, info->problem ? info->problem : "nobody can tell whose it is");
+    } else if (info->path == 0 && info->n_paths != v->n_paths) {
+        say_problem(v, info->folder, "it lies on other paths too: name all of them, in order");
+    } else if (info->path == 0 && (verdict = malloc(sizeof *verdict))) {
+        if (zinf_steps_verify(verdict, v->paths, v->n_paths, info->run, v->repair))
+            say_problem(v, info->folder, zinf_error());
+        else
+            say_verdict(v, info, verdict);
+        free(verdict);
+    }
+}
+
+/* A drive that is not there now is no reason to hide the rest. */
+static void look_at_steps(struct verify *v)
+{
+    for (int i = 0; i < v->n_paths; i++)
+        if (zinf_steps_list(v->paths[i], see_steps, v))
+            say_problem(v, v->paths[i], zinf_error());
+}
+
+/* offload_*.nvme_path: a string or a list of them. */
+static void take_paths(struct verify *v, const cJSON *config, const char *section)
+{
+    const cJSON *zero = cJSON_GetObjectItemCaseSensitive(config, "zero_optimization"), *path;
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(zero, section), "nvme_path");
+    if (v->n_paths)
+        return;
+    if (cJSON_IsString(value))
+        v->paths[v->n_paths++] = value->valuestring;
+    if (!cJSON_IsArray(value))
+        return;
+    cJSON_ArrayForEach(path, value)
+    {
+        if (cJSON_IsString(path) && v->n_paths < MAX_PATHS)
+            v->paths[v->n_paths++] = path->valuestring;
+    }
+}
+
+/* ---- folders ---- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    bool has = path && !access(path, F_OK);
+    free(path);
+    return has;
+}
+
+static int look_at_output(struct verify *v, const char *output)
+{
+    cJSON *config = NULL;
+    uint8_t id[16];
+    char *path = zinf_path_join(output, "config.resolved.json");
+    int code = path ? zinf_checkpoint_list(output, see_checkpoint, v) : -ENOMEM;
+    if (!code)
+        look_at_tokens(v, output);
+    int named = code ? code : zinf_run_id(output, id);
+    if (named == -EBADMSG)
+        say_problem(v, output, zinf_error());
+    if (!code && zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &config))
+        say_problem(v, path, zinf_error());
+    v->n_paths = 0;
+    v->run = named ? NULL : id;
+    if (!code) {
+        take_paths(v, config, "offload_optimizer");
+        take_paths(v, config, "offload_param");
+        if (named != -ENOENT)
+            look_at_steps(v);
+    }
+    cJSON_Delete(config);
+    free(path);
+    return code;
+}
+
+static int look(struct verify *v, const struct cli_strings *folders)
+{
+    int code = 0;
+    for (int i = 0; !code && i < folders->n; i++) {
+        const char *folder = folders->items[i];
+        if (access(folder, R_OK | X_OK))
+            code = zinf_fail(-errno, "cannot look into %s: %s", folder, strerror(errno));
+        else if (has_file(folder, "trainer_state.json"))
+            code = zinf_checkpoint_look(folder, see_checkpoint, v);
+        else if (has_file(folder, "config.resolved.json") || has_file(folder, "run-id"))
+            code = look_at_output(v, folder);
+        else if (!i) { /* all that follow are further paths */
+            for (; i < folders->n && i < MAX_PATHS; i++)
+                v->paths[v->n_paths++] = folders->items[i];
+            look_at_steps(v);
+        }
+    }
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli_strings folders = {.n = 0};
+    struct verify v = {.problems = 0};
+    const struct cli_option options[] = {{"--repair", CLI_FLAG, &v.repair, 0, 0}};
+    int code = cli_parse(&cli_verify, options, 1, &folders, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code && !folders.n)
+        code =
+            zinf_fail(-EINVAL, "a DIR is needed: an output folder, a checkpoint or an nvme_path");
+    if (code)
+        return cli_error(&cli_verify, CLI_USAGE);
+    code = look(&v, &folders);
+    if (!code && !v.looked_at)
+        code = zinf_fail(-ENOENT, "%s has nothing that a training left", folders.items[0]);
+    if (!code && v.from[0])
+        printf("can be gone on from: step %llu, %s\n", (unsigned long long)v.step, v.from);
+    if (!code && v.problems)
+        code = zinf_fail(-EBADMSG, "%llu of %llu things are damaged or cannot be read",
+                         (unsigned long long)v.problems, (unsigned long long)v.looked_at);
+    return code ? cli_error(&cli_verify, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_verify = {
+    .name = "verify",
+    .summary = "compare all that a training left with its checksums",
+    .usage = USAGE_VERIFY,
+    .run = run,
+};

@@ -1,0 +1,72 @@
+/* batch: what the model's list of inputs asks for, from the caller's arrays to the host's arena. */
+#include "train/trainer.h"
+
+static const char *input_name(enum zinf_input input)
+{
+    static const char *const names[] = {"", "ids", "targets", "positions"};
+    return names[input];
+}
+
+/* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
+ * target. */
+static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
+                      uint64_t given, uint64_t all, int64_t seq)
+{
+    for (uint64_t i = 0; !from && i < given; i++) /* positions count from 0 in every sample */
+        to[i] = (int32_t)(i % (uint64_t)seq);
+    if (from)
+        memcpy(to, from, given * sizeof *to);
+    for (uint64_t i = given; i < all; i++)
+        to[i] = value->input == ZINF_INPUT_TARGETS ? -1 : 0;
+}
+
+static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
+{
+    for (uint64_t i = 0; value->limit && i < n; i++)
+        if (ids[i] >= value->limit || (ids[i] < 0 && value->input != ZINF_INPUT_TARGETS))
+            return zinf_fail(-EINVAL,
+                             "token id %d is outside of the model's vocabulary of %lld "
+                             "(vocab_size in config.json)",
+                             ids[i], (long long)value->limit);
+    return 0;
+}
+
+/* The model's list says which inputs there are; seq: of these samples. */
+int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                      int64_t seq)
+{
+    const struct walk *w = &t->setup.walk;
+    uint64_t micros = (uint64_t)t->setup.n_micro;
+    for (uint32_t v = 0; v < w->graph->n_values; v++) {
+        const struct zinf_value *value = &w->graph->values[v];
+        if (value->kind != ZINF_VALUE_INPUT)
+            continue;
+        const int32_t *from = batch->inputs[value->input];
+        uint64_t per_sample = value->axis == ZINF_AXIS_SAMPLE ? 1 : (uint64_t)seq;
+        uint64_t given = (uint64_t)samples * per_sample;
+        uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
+        void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
+        if (!from && value->input != ZINF_INPUT_POSITIONS)
+            return zinf_fail(-EINVAL,
+                             "the model asks for the input \"%s\" (%s), which the batch "
+                             "does not have",
+                             value->name, input_name(value->input));
+        int code = from ? check_ids(value, from, given) : 0;
+        if (code)
+            return code;
+        set_input(to, value, from, given, all, seq);
+    }
+    return 0;
+}
+
+/* Rows of the batch that count in the mean. */
+uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                               int64_t samples)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const int32_t *targets = batch->inputs[g->values[g->targets].input];
+    uint64_t count = 0, n = (uint64_t)(samples * t->setup.seq);
+    for (uint64_t i = 0; i < n; i++)
+        count += targets[i] >= 0;
+    return count;
+}

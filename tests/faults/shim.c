@@ -1,0 +1,280 @@
+/*
+ * shim: stands before the C library and liburing of a program that it is preloaded into, and lets
+ * one transfer go wrong as a drive may: the call succeeds and nothing, half, or something elsewhere
+ * is written; or it fails. ZINF_SHIM="KIND N PART": the N-th transfer, from 1, of files whose path
+ * holds PART. With N = 0 nothing is harmed; ZINF_SHIM_COUNT names a file that gets the number of
+ * transfers at the end.
+ *
+ * A write of io_uring is harmed in its submission entry: another offset, or the memory of a copy.
+ */
+#include "build-config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum kind {
+    NONE,
+    LOST,      /* succeeds; nothing is written */
+    MISPLACED, /* succeeds; the bytes are a page further */
+    TORN,      /* succeeds; the second half is what was there before */
+    SHORT,     /* moves the first half, and says so */
+    WRITE_EIO,
+    WRITE_ENOSPC,
+    READ_EIO,
+    READ_FLIP, /* one bit of what was read */
+    SYNC_EIO,
+    KINDS,
+};
+static const char *const names[] = {"none", "lost",   "misplaced", "torn",      "short",
+                                    "eio",  "enospc", "read-eio",  "read-flip", "sync-eio"};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards seen */
+static uint64_t seen, wanted;
+static enum kind kind;
+static char part[512];
+static bool ready;
+
+static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
+static ssize_t (*real_write)(int, const void *, size_t);
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
+static ssize_t (*real_read)(int, void *, size_t);
+static int (*real_fsync)(int), (*real_fdatasync)(int);
+static int (*real_submit)(struct io_uring *);
+static int (*real_wait_timeout)(struct io_uring *, struct io_uring_cqe **, unsigned,
+                                struct __kernel_timespec *, sigset_t *);
+static int (*real_get_events)(struct io_uring *);
+static int (*real_update)(struct io_uring *, unsigned, const int *, unsigned);
+static int registered[4096]; /* descriptors behind io_uring's table of files, + 1 */
+
+static void report(void)
+{
+    const char *path = getenv("ZINF_SHIM_COUNT");
+    FILE *out = path ? fopen(path, "w") : NULL;
+    if (out) {
+        fprintf(out, "%llu\n", (unsigned long long)seen);
+        fclose(out);
+    }
+}
+
+#define FIND(name) *(void **)&real_##name = dlsym(RTLD_NEXT, #name)
+
+__attribute__((constructor)) static void begin(void)
+{
+    char word[32] = "";
+    unsigned long long n = 0;
+    const char *text = getenv("ZINF_SHIM");
+    FIND(pwrite);
+    FIND(write);
+    FIND(pread);
+    FIND(read);
+    FIND(fsync);
+    FIND(fdatasync);
+    *(void **)&real_submit = dlsym(RTLD_NEXT, "io_uring_submit");
+    *(void **)&real_wait_timeout = dlsym(RTLD_NEXT, "io_uring_submit_and_wait_timeout");
+    *(void **)&real_get_events = dlsym(RTLD_NEXT, "io_uring_submit_and_get_events");
+    *(void **)&real_update = dlsym(RTLD_NEXT, "io_uring_register_files_update");
+    if (!text || sscanf(text, "%31s %llu %511s", word, &n, part) != 3)
+        return;
+    wanted = n;
+    for (int i = 0; i < KINDS; i++)
+        if (!strcmp(word, names[i]))
+            kind = (enum kind)i;
+    ready = true;
+    atexit(report);
+}
+
+static bool is_read(void)
+{
+    return kind == READ_EIO || kind == READ_FLIP;
+}
+
+/* Whether this transfer is the one. */
+static bool strikes(int fd, bool reads, bool syncs)
+{
+    char link[64], path[1024];
+    if (!ready || syncs != (kind == SYNC_EIO) || (!syncs && reads != is_read()))
+        return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    if (!strstr(path, part))
+        return false;
+    pthread_mutex_lock(&lock);
+    bool now = ++seen == wanted;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+/* What the drive says, after doing what it did. */
+static ssize_t harm_write(int fd, const void *data, size_t bytes, off_t at)
+{
+    switch (kind) {
+    case MISPLACED: /* the content of another place is gone, too */
+        real_pwrite(fd, data, bytes, at + 4096);
+        return (ssize_t)bytes;
+    case TORN:
+        real_pwrite(fd, data, bytes >= 8192 ? bytes / 8192 * 4096 : 0, at);
+        return (ssize_t)bytes;
+    case SHORT:
+        return real_pwrite(fd, data, bytes >= 8192 ? bytes / 8192 * 4096 : bytes, at);
+    case WRITE_EIO:
+    case WRITE_ENOSPC:
+        errno = kind == WRITE_EIO ? EIO : ENOSPC;
+        return -1;
+    default:
+        return (ssize_t)bytes;
+    }
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    return strikes(fd, false, false) ? harm_write(fd, data, bytes, at)
+                                     : real_pwrite(fd, data, bytes, at);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off_t at)
+{
+    return pwrite(fd, data, bytes, at);
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    if (!strikes(fd, false, false))
+        return real_write(fd, data, bytes);
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    ssize_t n = harm_write(fd, data, bytes, at);
+    if (n > 0)
+        lseek(fd, at + n, SEEK_SET);
+    return n;
+}
+
+static ssize_t harm_read(ssize_t n, void *data)
+{
+    if (kind == READ_EIO) {
+        errno = EIO;
+        return -1;
+    }
+    if (n > 0)
+        ((char *)data)[n / 2] ^= 16;
+    return n;
+}
+
+ssize_t pread(int fd, void *data, size_t bytes, off_t at)
+{
+    bool now = strikes(fd, true, false);
+    ssize_t n = real_pread(fd, data, bytes, at);
+    return now ? harm_read(n, data) : n;
+}
+
+ssize_t pread64(int fd, void *data, size_t bytes, off_t at)
+{
+    return pread(fd, data, bytes, at);
+}
+
+ssize_t read(int fd, void *data, size_t bytes)
+{
+    bool now = strikes(fd, true, false);
+    ssize_t n = real_read(fd, data, bytes);
+    return now ? harm_read(n, data) : n;
+}
+
+static int sync_failed(void)
+{
+    errno = EIO;
+    return -1;
+}
+
+int fsync(int fd)
+{
+    return strikes(fd, false, true) ? sync_failed() : real_fsync(fd);
+}
+
+int fdatasync(int fd)
+{
+    return strikes(fd, false, true) ? sync_failed() : real_fdatasync(fd);
+}
+
+/* ---- io_uring ---- */
+
+int io_uring_register_files_update(struct io_uring *ring, unsigned at, const int *files, unsigned n)
+{
+    for (unsigned i = 0; i < n && at + i < 4096; i++)
+        registered[at + i] = files[i] + 1;
+    return real_update(ring, at, files, n);
+}
+
+/* The second half as it is on the drive now; the copy stays until the process ends. */
+static void tear(struct io_uring_sqe *sqe, int fd)
+{
+    char *copy = NULL;
+    size_t bytes = sqe->len, half = bytes / 8192 * 4096;
+    if (posix_memalign((void **)&copy, 4096, bytes))
+        return;
+    memcpy(copy, (const void *)(uintptr_t)sqe->addr, half);
+    if (real_pread(fd, copy + half, bytes - half, (off_t)(sqe->off + half)) < 0)
+        return;
+    sqe->opcode = IORING_OP_WRITE;
+    sqe->buf_index = 0;
+    sqe->addr = (uintptr_t)copy;
+}
+
+static void harm_entry(struct io_uring_sqe *sqe)
+{
+    bool fixed = sqe->flags & IOSQE_FIXED_FILE;
+    int fd = fixed ? registered[sqe->fd % 4096] - 1 : sqe->fd;
+    bool writes = sqe->opcode == IORING_OP_WRITE || sqe->opcode == IORING_OP_WRITE_FIXED;
+    bool reads = sqe->opcode == IORING_OP_READ || sqe->opcode == IORING_OP_READ_FIXED;
+    if ((!writes && !reads) || !strikes(fd, reads, false))
+        return;
+    if (kind == TORN) {
+        tear(sqe, fd);
+    } else if (kind == MISPLACED) {
+        sqe->off += 4096;
+    } else if (kind == SHORT) {
+        sqe->len = sqe->len >= 8192 ? sqe->len / 8192 * 4096 : sqe->len;
+    } else if (kind == LOST) {
+        tear(sqe, fd); /* all of it */
+        real_pread(fd, (void *)(uintptr_t)sqe->addr, sqe->len, (off_t)sqe->off);
+    } else { /* EBADF stands for every error: of the kernel's side none can be made */
+        sqe->flags &= (uint8_t)~IOSQE_FIXED_FILE;
+        sqe->fd = -1;
+    }
+}
+
+static void look(struct io_uring *ring)
+{
+    const struct io_uring_sq *sq = &ring->sq;
+    if (!ready)
+        return;
+    for (unsigned at = sq->sqe_head; at != sq->sqe_tail; at++)
+        harm_entry(&sq->sqes[at & sq->ring_mask]);
+}
+
+int io_uring_submit(struct io_uring *ring)
+{
+    look(ring);
+    return real_submit(ring);
+}
+
+int io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
+                                     struct __kernel_timespec *time, sigset_t *mask)
+{
+    look(ring);
+    return real_wait_timeout(ring, cqe, n, time, mask);
+}
+
+int io_uring_submit_and_get_events(struct io_uring *ring)
+{
+    look(ring);
+    return real_get_events(ring);
+}

@@ -1,0 +1,159 @@
+/*
+ * A plan is a function of its setup and its variant: made twice, with another in between, it is the
+ * same to the last operation, and the one that a trainer takes the memory of is the same again but
+ * for where its arenas begin.
+ */
+#include "trainings.h"
+
+#include "train/trainer.h"
+
+static const struct setting settings[] = {
+    {.extra = ", \"durability\": \"none\""},
+    {.param = "cpu", .state = "cpu", .copies = true, .accumulation = 3},
+    {.param = "cpu",
+     .grad = "cpu",
+     .host_memory = 40 << 20,
+     .device_memory = 20 << 20,
+     .accumulation = 2,
+     .extra = ", \"durability\": \"none\""},
+    {.param = "none", .state = "none", .clip = 1},
+    {.copies = true, .extra = ", \"durability\": \"none\", \"activation_device\": \"nvme\""},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+/* Where an operand is, wherever the arenas are. */
+static uint64_t offset_in(const struct plan *p, const struct zinf_operand *o)
+{
+    uint64_t device = zinf_ledger_arena_bytes(p->ledger, ZINF_MEMORY_DEVICE);
+    if (!o->memory)
+        return 0;
+    bool on_device = o->memory >= p->device_base && o->memory < p->device_base + device;
+    return on_device ? 1 + (uint64_t)(o->memory - p->device_base)
+                     : 1 + device + (uint64_t)(o->memory - p->host_base);
+}
+
+static bool same_op(const struct plan *a, const struct zinf_op *x, const struct plan *b,
+                    const struct zinf_op *y)
+{
+    bool same = x->lane == y->lane && x->kind == y->kind && x->flags == y->flags &&
+                x->unit == y->unit && x->micro == y->micro && x->arg == y->arg &&
+                x->bytes == y->bytes && x->deadline == y->deadline && x->n_waits == y->n_waits &&
+                x->where.extent == y->where.extent && x->where.offset == y->where.offset &&
+                x->stage == y->stage && x->visit == y->visit && x->n_at == y->n_at;
+    for (uint32_t i = 0; same && i < x->n_at; i++)
+        same = offset_in(a, &x->at[i]) == offset_in(b, &y->at[i]) &&
+               x->at[i].stride == y->at[i].stride && !x->at[i].live == !y->at[i].live;
+    return same;
+}
+
+static bool same_program(const struct plan *a, const struct zinf_program *x, const struct plan *b,
+                         const struct zinf_program *y)
+{
+    bool same = x->n_ops == y->n_ops && x->n_waits == y->n_waits &&
+                !memcmp(x->waits, y->waits, x->n_waits * sizeof *x->waits);
+    for (uint32_t i = 0; same && i < x->n_ops; i++)
+        same =
+            same_op(a, &x->ops[i], b, &y->ops[i]) && x->ops[i].first_wait == y->ops[i].first_wait;
+    return same;
+}
+
+static char *table_of(const struct plan *p)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out && !plan_print(p, out));
+    fclose(out);
+    return text;
+}
+
+static bool same_table(const struct plan *a, const struct plan *b)
+{
+    char *x = table_of(a), *y = table_of(b);
+    bool same = !strcmp(x, y);
+    free(x);
+    free(y);
+    return same;
+}
+
+static struct plan make(const struct setup *setup, const struct variant *variant)
+{
+    static const struct zinf_speeds unknown;
+    struct plan p = {0};
+    CHECKF(!plan_make(&p, setup, variant), "%s", zinf_error());
+    plan_rates_of(&p, &unknown, &p.rates);
+    return p;
+}
+
+static void compare_schedules(struct plan *a, struct plan *b)
+{
+    CHECKF(!plan_schedules(a, INFINITY) && !plan_schedules(b, INFINITY), "%s", zinf_error());
+    CHECK(a->schedule == b->schedule && a->predicted_seconds > 0 &&
+          !memcmp(&a->predicted_seconds, &b->predicted_seconds, sizeof(double)));
+    CHECK(same_program(a, &a->gradients, b, &b->gradients));
+    CHECK(same_program(a, &a->drain, b, &b->drain));
+    CHECK(same_program(a, &a->wait, b, &b->wait));
+    CHECK(same_program(a, &a->speculate, b, &b->speculate));
+}
+
+static void test_twice_the_same(void)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        struct zinf_config *config = configure(&settings[i]);
+        struct zinf_trainer_options options = trainer_options(&settings[i], config);
+        struct setup setup;
+        struct variant variant, other;
+        options.init = true;
+        CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+        plan_search(&setup, &variant);
+        other = variant;
+        other.micro_major = !variant.micro_major;
+        struct plan a = make(&setup, &variant), between = make(&setup, &other),
+                    b = make(&setup, &variant);
+        CHECK(same_table(&a, &b));
+        compare_schedules(&a, &b);
+        plan_fini(&a);
+        plan_fini(&between);
+        plan_fini(&b);
+        setup_fini(&setup);
+        zinf_config_destroy(config);
+    }
+}
+
+static void test_a_trainer_takes_the_same(void)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        struct zinf_config *config = configure(&settings[i]);
+        struct zinf_trainer_options options = trainer_options(&settings[i], config);
+        struct zinf_trainer *t = NULL;
+        CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+        struct setup setup = t->setup;
+        setup.store = NULL; /* its extents are counted */
+        struct plan p = make(&setup, &t->plan.variant);
+        CHECKF(!plan_first_programs(&p), "%s", zinf_error());
+        CHECK(same_table(&p, &t->plan));
+        CHECK(same_program(&p, &p.gradients, &t->plan, &t->plan.gradients));
+        CHECK(same_program(&p, &p.drain, &t->plan, &t->plan.drain));
+        CHECK(same_program(&p, &p.forward, &t->plan, &t->plan.forward));
+        plan_fini(&p);
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+    }
+}
+
+int main(void)
+{
+    begin_trainings("plan", &(struct trainings){.shape = {.arch = "gpt2",
+                                                          .layers = 3,
+                                                          .hidden = 64,
+                                                          .heads = 4,
+                                                          .vocab = 1000,
+                                                          .context = 32},
+                                                .seq = 16,
+                                                .batch = 2,
+                                                .sub_group = 20000});
+    TAP_RUN(test_twice_the_same);
+    TAP_RUN(test_a_trainer_takes_the_same);
+    remove_work();
+    return tap_done();
+}
