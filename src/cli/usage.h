@@ -105,7 +105,7 @@ static const char USAGE_VERIFY[] =
     "several). Says what can be gone on from.\n"
     "\n"
     "  --repair              where the last step on the drives is damaged and the one\n"
-    "                        before it is whole, go on from that with --resume\n";
+    "                        before it is whole, make that one the last\n";
 
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
