@@ -15,7 +15,7 @@ steps=${4:-4}
 
 mkdir -p "$folder/swap"
 if [ ! -e "$folder/model/config.json" ]; then
-    "$zinf" init --arch gpt2 --size xl --dtype bf16 --output "$folder/model"
+    "$zinf" init --arch gpt2 --size xl --tokenizer bytes --vocab 50257 --dtype bf16 --output "$folder/model"
 fi
 cat >"$folder/config.json" <<END
 {
@@ -35,7 +35,7 @@ END
 rm -rf "$folder/output"
 "$zinf" train --model "$folder/model" --data "$text" --config "$folder/config.json" \
     --seq-len "$seq_len" --steps "$steps" --device-memory 1GiB --host-memory 3GiB \
-    --progress plain --output "$folder/output" | tee "$folder/result.json"
+    --progress plain --no-final-checkpoint --output "$folder/output" | tee "$folder/result.json"
 
 # The last steps: the first is measured one operation at a time, the second fills the pipeline.
 sed -n '/"predicted_seconds"/p' "$folder/output/log.jsonl" | tail -n +2 |

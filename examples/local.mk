@@ -1,3 +1,7 @@
-EXTRA_DIST += examples/gpt2-xl-24gb/xl.json examples/gpt2-xl-24gb/13b.json \
-	examples/gpt2-xl-24gb/run.sh
-EXTRA_DIST += examples/quickstart.sh examples/gpt2-xl-low-memory.sh scripts/install-deps.sh scripts/build.sh
+examplesdir = $(docdir)/examples
+dist_examples_SCRIPTS = examples/gpt2-xl-low-memory.sh
+dist_examples_DATA = examples/adamw_step.c examples/copy_file.c
+xlexampledir = $(examplesdir)/gpt2-xl-24gb
+dist_xlexample_SCRIPTS = examples/gpt2-xl-24gb/run.sh
+dist_xlexample_DATA = examples/gpt2-xl-24gb/xl.json examples/gpt2-xl-24gb/13b.json
+EXTRA_DIST += examples/quickstart.sh scripts/install-deps.sh scripts/build.sh

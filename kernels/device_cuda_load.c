@@ -2,10 +2,16 @@
  * device_cuda_load: finds the CUDA device at run time. The module zinf-cuda.so is the only file
  * that links to CUDA, so that one build of the library starts on machines with and without it.
  * It stays loaded until the process ends: CUDA does not survive being unloaded.
+ *
+ * The module's libraries need not be where the linker looks: a toolkit may lie anywhere, and
+ * Python's packages bring libraries of their own. Where the module does not load for want of one,
+ * the usual folders are looked through, and the library is loaded before the module, which then
+ * takes the one that is there.
  */
 #include "kernels/device.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +23,7 @@ static const struct cuda_module_base module_base = {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cuda_create_function *cuda_create; /* set once, with why_not empty */
-static char why_not[512];
+static char why_not[1024];
 
 /* The driver library says how many GPUs there are without any CUDA toolkit. */
 static bool find_driver(void)
@@ -39,6 +45,109 @@ static bool find_driver(void)
     return !code && n_devices > 0;
 }
 
+/* ---- the module's libraries ---- */
+
+/* Loads one of the files that a pattern of folders has under this name. */
+static bool load_from(const char *folders, const char *name)
+{
+    char pattern[1024];
+    glob_t found;
+    bool loaded = false;
+    if (snprintf(pattern, sizeof pattern, "%s/%s", folders, name) >= (int)sizeof pattern ||
+        glob(pattern, GLOB_TILDE, NULL, &found))
+        return false;
+    for (size_t i = 0; i < found.gl_pathc && !loaded; i++)
+        loaded = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL) != NULL;
+    if (loaded)
+        zinf_log(ZINF_LOG_DEBUG, "%s found in %s", name, folders);
+    globfree(&found);
+    return loaded;
+}
+
+/* The folder that a variable of the environment names, and one below it. */
+static bool load_from_variable(const char *variable, const char *below, const char *name)
+{
+    char folder[1024];
+    const char *value = getenv(variable);
+    return value && *value &&
+           snprintf(folder, sizeof folder, "%s%s", value, below) < (int)sizeof folder &&
+           load_from(folder, name);
+}
+
+static bool load_library(const char *name)
+{
+    static const struct {
+        const char *variable, *below;
+    } named[] = {
+        {"ZINF_CUDA_LIBRARIES", ""},
+        {"CUDA_HOME", "/lib64"},
+        {"CUDA_PATH", "/lib64"},
+        {"CONDA_PREFIX", "/lib"},
+        {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib"},
+        {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib"},
+    };
+    static const char *const usual[] = {
+        "/usr/local/cuda/lib64",
+        "/usr/local/cuda-*/lib64",
+        "/usr/local/cuda*/targets/x86_64-linux/lib",
+        "/opt/cuda/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "~/.local/lib/python3*/site-packages/nvidia/*/lib",
+        "/usr/local/lib/python3*/*-packages/nvidia/*/lib",
+        "/usr/lib/python3*/*-packages/nvidia/*/lib",
+        "/opt/*/lib/python3*/site-packages/nvidia/*/lib",
+    };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (load_from_variable(named[i].variable, named[i].below, name))
+            return true;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (load_from(usual[i], name))
+            return true;
+    return false;
+}
+
+/* What dlopen() misses by its message "NAME: cannot open shared object file: ..."; false: another
+ * error, or the module itself. */
+static bool missing_library(const char *message, char *name, size_t bytes)
+{
+    size_t length = strcspn(message, ":");
+    bool missing = strstr(message, "cannot open shared object file") && length < bytes &&
+                   !memchr(message, '/', length);
+    if (missing)
+        snprintf(name, bytes, "%.*s", (int)length, message);
+    return missing;
+}
+
+static void *open_module(const char *path)
+{
+    enum { MOST_LIBRARIES = 8 };
+    char name[256];
+    for (int i = 0; i < MOST_LIBRARIES; i++) {
+        void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        const char *message = module ? NULL : dlerror();
+        if (module)
+            return module;
+        if (!missing_library(message, name, sizeof name)) {
+            snprintf(why_not, sizeof why_not,
+                     "no CUDA module (%s); build with --with-cuda and install it", message);
+            return NULL;
+        }
+        if (!load_library(name)) {
+            snprintf(why_not, sizeof why_not,
+                     "the CUDA module needs %s, which is neither where the linker looks nor in the "
+                     "usual folders of a CUDA toolkit or of Python's nvidia packages; install it "
+                     "(cuBLAS of the CUDA toolkit, or pip install nvidia-cublas) or name its "
+                     "folder in ZINF_CUDA_LIBRARIES",
+                     name);
+            return NULL;
+        }
+    }
+    snprintf(why_not, sizeof why_not,
+             "%s needs too many libraries that are not where the linker looks", path);
+    return NULL;
+}
+
 static void find_module(void)
 {
     /* The variable is for a module that is built but not installed, or for tests; a program that
@@ -46,12 +155,9 @@ static void find_module(void)
     const char *path = secure_getenv("ZINF_CUDA_MODULE");
     if (!path || !*path)
         path = ZINF_PKGLIBDIR "/zinf-cuda.so";
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!module) {
-        snprintf(why_not, sizeof why_not,
-                 "no CUDA module (%s); build with --with-cuda and install it", dlerror());
+    void *module = open_module(path);
+    if (!module)
         return;
-    }
     cuda_create = (cuda_create_function *)(uintptr_t)dlsym(module, "zinf_device_cuda_create");
     if (!cuda_create)
         snprintf(why_not, sizeof why_not, "%s is no CUDA module of this version: install it again",
@@ -79,7 +185,15 @@ int cuda_device_load(struct zinf_device **out, const struct zinf_device_options 
     if (reason)
         return zinf_fail(-ENODEV, "no CUDA device: %s", reason);
     struct zinf_device_options resolved = *options;
+    const char *gpu = getenv("ZINF_GPU");
     if (!resolved.n_threads) /* of what is left to the CPU */
         resolved.n_threads = zinf_cpu_count();
+    if (!resolved.index && gpu && *gpu) {
+        char *end;
+        long index = strtol(gpu, &end, 10);
+        if (*end || index < 0 || index > 1023)
+            return zinf_fail(-EINVAL, "ZINF_GPU=%s is no number of a GPU: give 0, 1, ...", gpu);
+        resolved.index = (int)index;
+    }
     return cuda_create(out, &resolved, &module_base);
 }

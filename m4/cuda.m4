@@ -5,8 +5,8 @@ AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [CUDA toolkit for the CUDA device module @<:@check@:>@])],
   [], [with_cuda=check])
 AC_ARG_WITH([cuda-arch],
-  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90"@:>@])],
-  [], [with_cuda_arch="75 80 86 89 90"])
+  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90 100 120"@:>@])],
+  [], [with_cuda_arch="75 80 86 89 90 100 120"])
 AC_ARG_VAR([NVCC], [CUDA compiler])
 AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
 zinf_cuda_summary="not used"
@@ -23,17 +23,19 @@ AS_IF([test $zinf_have_cuda = yes], [
   zinf_cuda_dir=`AS_DIRNAME(["$zinf_cuda_dir"])`
   CUDA_CPPFLAGS="-isystem $zinf_cuda_dir/include"
   CUDA_LIBS="-L$zinf_cuda_dir/lib64 -Wl,-rpath,$zinf_cuda_dir/lib64 -lcublasLt -lcudart -lstdc++"
+  CUDA_MAJOR=`"$NVCC" --version | sed -n 's/.*release \([[0-9]]*\)\..*/\1/p'`
   CUDA_GENCODE=
-  # Machine code for each, and PTX of the last for GPUs to come.
+  # Machine code for each, and PTX: of the last for GPUs to come, of the others for those between,
+  # and for the tests that interpret it. Compressed it is a tenth of the machine code.
   for arch in `echo "$with_cuda_arch" | tr ',;' '  '`; do
     AS_CASE([$arch], [[[0-9][0-9]|[0-9][0-9][0-9]|[0-9][0-9]a]], [],
       [AC_MSG_ERROR([--with-cuda-arch: '$arch' is no compute capability such as 80 or 90])])
     CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$arch,code=sm_$arch"
-    zinf_cuda_last=$arch
+    CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$arch,code=compute_$arch"
   done
-  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$zinf_cuda_last,code=compute_$zinf_cuda_last"
   zinf_cuda_summary="toolkit at $NVCC for $with_cuda_arch"
   AC_DEFINE([ZINF_HAVE_CUDA_TOOLKIT], [1], [the build found a CUDA toolkit])])
+AC_SUBST([CUDA_MAJOR])
 AC_SUBST([CUDA_CPPFLAGS])
 AC_SUBST([CUDA_LIBS])
 AC_SUBST([CUDA_GENCODE])
@@ -54,6 +56,16 @@ template <class T> static T twice(T x) { return x + x; }]], [[return twice(0);]]
   AC_LANG_POP([C++])])
 AM_CONDITIONAL([CUDA_STANDIN], [test $zinf_cv_cuda_standin = yes])
 ZINF_TSAN
+])
+
+# ZINF_PTX_TESTS: whether the compiled module can be tested without a GPU, by interpreting its PTX:
+# that takes the module and the stand-in. Not under a sanitizer: the interpreter would meet the
+# program's runtime. Sets the conditional PTX_TESTS.
+AC_DEFUN([ZINF_PTX_TESTS], [
+zinf_ptx_tests=no
+AS_IF([test $zinf_have_cuda:$zinf_cv_cuda_standin = yes:yes],
+  [AS_CASE([$enable_sanitizer], [""|no], [zinf_ptx_tests=yes])])
+AM_CONDITIONAL([PTX_TESTS], [test $zinf_ptx_tests = yes])
 ])
 
 # ZINF_TSAN: TSAN_CFLAGS for a program of its own under the thread sanitizer, empty where that has

@@ -174,6 +174,26 @@ static void wake(struct list *l, zinf_pool pool)
     }
 }
 
+/* Whether those of the pool that come before the buffer, and have no slot yet, are op's as well. */
+static bool is_in_turn(const struct list *l, uint32_t op, zinf_pool pool, zinf_buffer buffer)
+{
+    zinf_buffer turn = l->in_turn[pool];
+    while (turn < buffer && l->b->resources[turn].first == op)
+        turn = next_buffer(l->b, pool, turn + 1);
+    return turn == buffer;
+}
+
+/* How many buffers of the pool op is the first to use. */
+static uint32_t count_first(const struct list *l, uint32_t op, zinf_pool pool)
+{
+    uint32_t n = 0;
+    for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {
+        const struct resource *r = &l->b->resources[l->b->touches[i].buffer];
+        n += r->first == op && r->pool == pool;
+    }
+    return n;
+}
+
 /* Whether every buffer that op is the first to use finds a slot. */
 static bool has_slots(const struct list *l, uint32_t op)
 {
@@ -182,8 +202,8 @@ static bool has_slots(const struct list *l, uint32_t op)
         const struct resource *r = &l->b->resources[buffer];
         if (r->first != op)
             continue;
-        if (!l->slots_free[r->pool] ||
-            (l->b->pools[r->pool].in_order && l->in_turn[r->pool] != buffer))
+        if (l->slots_free[r->pool] < count_first(l, op, r->pool) ||
+            (l->b->pools[r->pool].in_order && !is_in_turn(l, op, r->pool, buffer)))
             return false;
     }
     return true;
@@ -199,7 +219,8 @@ static void take_slots(struct list *l, uint32_t op)
         l->slots_free[pool]--;
         if (!l->b->pools[pool].in_order)
             continue;
-        l->in_turn[pool] = next_buffer(l->b, pool, buffer + 1);
+        if (buffer >= l->in_turn[pool])
+            l->in_turn[pool] = next_buffer(l->b, pool, buffer + 1);
         wake(l, pool);
     }
 }
@@ -244,7 +265,7 @@ static int fail_blocked(const struct list *l)
             continue;
         for (uint32_t k = l->first_touch[op]; k < l->first_touch[op + 1]; k++) {
             const struct resource *r = &l->b->resources[l->b->touches[k].buffer];
-            if (r->first == op && !l->slots_free[r->pool])
+            if (r->first == op && l->slots_free[r->pool] < count_first(l, op, r->pool))
                 return zinf_fail(-EINVAL, "program %s: %u slots of \"%s\" are too few",
                                  l->program->name, l->b->pools[r->pool].n_slots,
                                  l->b->pools[r->pool].name);

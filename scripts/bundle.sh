@@ -20,29 +20,67 @@ module=$build/.libs/zinf-cuda.so
     exit 1
 }
 rm -rf "${folder:?}"
-mkdir -p "$folder/lib" "$folder/tests/bench"
-cp "$build/zinf" "$module" "$folder/"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/tests/bench"
+cp "$build/zinf" "$folder/bin/"
+cp "$module" "$folder/"
 for test in "$build"/tests/cuda_*_test; do
     case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/" ;; esac
 done
 cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
+mkdir "$folder/tests/fixtures"
+cp -R "$source/tests/fixtures/gpt2_a" "$folder/tests/fixtures/"
 
-# glibc, the driver and CUDA are the machine's; the compiler's runtime comes along.
-ldd "$folder/zinf" "$folder"/tests/cuda_*_test "$module" | awk '$2 == "=>" { print $3 }' | sort -u |
+# What runs the same checks on a machine without a GPU: a stand-in for CUDA, and the interpreter of
+# the module's PTX.
+if [ -f "$build/tests/.libs/zinf-cuda-standin.so" ]; then
+    cp "$build/tests/.libs/zinf-cuda-standin.so" "$folder/tests/"
+fi
+interpreter=
+for library in "$build"/tests/ptx/lib/libcu*.so.*; do
+    [ -f "$library" ] || continue
+    interpreter=$library
+    mkdir -p "$folder/tests/ptx/lib"
+    case $library in
+    */libcudart*) cp -L "$library" "$folder/tests/ptx/lib/" ;;
+    *) ln -s "$(readlink "$library")" "$folder/tests/ptx/lib/${library##*/}" ;;
+    esac
+done
+
+# glibc, the driver and cuBLAS (half a gigabyte) are the machine's; CUDA's small runtime library and
+# the compiler's come along, where the module looks for them itself.
+ldd "$folder/bin/zinf" "$folder"/tests/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
     while read -r library; do
         case ${library##*/} in
         libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \
-            libcuda* | libnv*) ;;
+            libcuda.so* | libnv*) ;;
         *) cp -L "$library" "$folder/lib/" ;;
         esac
     done
 find "$folder" -type f \( -name '*.so*' -o -name 'cuda_*_test' -o -name zinf \) \
     -exec strip --strip-unneeded {} + 2>/dev/null || true
 
+cat >"$folder/zinf" <<'END'
+#!/bin/sh
+# The command with the libraries and the CUDA module of this folder.
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+ZINF_CUDA_MODULE=${ZINF_CUDA_MODULE:-$here/zinf-cuda.so}
+export LD_LIBRARY_PATH ZINF_CUDA_MODULE
+exec "$here/bin/zinf" "$@"
+END
+chmod +x "$folder/zinf"
+
 cat >"$folder/run-gpu-checks.sh" <<'END'
 #!/bin/sh
-# All checks and benches of the GPU; results in the folder RESULTS. usage: run-gpu-checks.sh RESULTS
+# All checks and benches of the GPU; results in the folder RESULTS.
+# usage: run-gpu-checks.sh [--without-gpu] RESULTS    --without-gpu: the tests alone, interpreted
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+if [ "$1" = --without-gpu ]; then
+    shift
+    [ -d "$here/tests/ptx/lib" ] || { echo "this bundle has no interpreter" >&2; exit 2; }
+    export INTERPRETER="$here/tests/ptx/lib" ZINF_STANDIN_STRICT=1 SUITE_LIMIT=300
+    set -- "$1" suite
+fi
 exec bash "$here/tests/bench/gpu.sh" "$here" "$@"
 END
 chmod +x "$folder/run-gpu-checks.sh"

@@ -46,6 +46,8 @@ has_module openblas || need libopenblas-openmp-dev
 has_module libcjson || need libcjson-dev
 has_module libpcre2-8 || need libpcre2-dev
 has_module libxxhash || need libxxhash-dev
+has_module zlib || need zlib1g-dev
+has_module libzstd || need libzstd-dev
 
 if [ -z "$missing" ]; then
     echo "install-deps: nothing is missing"
@@ -68,6 +70,10 @@ translate() {
     zypper:libopenblas-openmp-dev) echo openblas_openmp-devel ;;
     dnf:libcjson-dev | zypper:libcjson-dev) echo cjson-devel ;;
     dnf:libpcre2-dev | zypper:libpcre2-dev) echo pcre2-devel ;;
+    dnf:zlib1g-dev | zypper:zlib1g-dev) echo zlib-devel ;;
+    dnf:libzstd-dev | zypper:libzstd-dev) echo libzstd-devel ;;
+    pacman:zlib1g-dev) echo zlib ;;
+    pacman:libzstd-dev) echo zstd ;;
     dnf:libxxhash-dev | zypper:libxxhash-dev) echo xxhash-devel ;;
     pacman:liburing-dev) echo liburing ;;
     pacman:libnuma-dev) echo numactl ;;

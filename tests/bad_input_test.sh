@@ -81,6 +81,13 @@ verdict $? "the run that the cases below spoil is good"
 refuse_train 1 "the model folder is missing" "nowhere" --model nowhere
 refuse_train 1 "a file for the model folder" "--model text.txt;no folder;config.json" \
     --model text.txt
+refuse_train 1 "a file of weights for the folder" "file of weights;--model model" \
+    --model model/model.safetensors
+refuse_train 1 "the output of a training for its model" "--model good/model" --model good
+refuse_train 1 "a name of the hub" "huggingface-cli download openai-community/gpt2;--local-dir gpt2" \
+    --model openai-community/gpt2
+mkdir adapter && echo '{}' >adapter/adapter_config.json
+refuse_train 1 "an adapter for a model" "adapter;merge_and_unload" --model adapter
 mkdir no-config && cp model/model.safetensors no-config/
 refuse_train 1 "config.json is missing" "no-config/config.json" --model no-config
 copy_model not-json && echo '{"model_type": "gpt2", ' >not-json/config.json
@@ -137,10 +144,15 @@ refuse_data "the data is shorter than a window" "tiny.txt;window;--seq-len" tiny
 mkdir folder.txt
 refuse_data "the data is a folder" "folder.txt;regular file" folder.txt
 printf '\001\000\002\000\377\377\003\000\001\000\002\000\001\000\002\000\001\000\002\000' >ids.bin
+printf 'PAR1....PAR1' >a.parquet
+refuse_data "Parquet" "a.parquet;Parquet;read_parquet" a.parquet
+refuse_data "a pattern without a file" "no file matches;none-*.jsonl" 'none-*.jsonl'
+printf 'a,b\n1,2\n' >t.csv
+refuse_data "a table without the column" "t.csv;--text-column;a, b" t.csv
 refuse_data "a token id is larger than the vocabulary" "ids.bin;65535;vocabulary;257" ids.bin \
     --no-shuffle --seq-len 4
 copy_model low && sed 's/"vocab_size":[^,}]*/"vocab_size": 90/' model/config.json >low/config.json
-refuse_train 1 "the tokenizer knows more than the model" "vocabulary;90" --model low --init
+refuse_train 1 "the tokenizer knows more than the model" "tokenizer;vocabulary" --model low --init
 printf '{"text": "good"}\n{"txt": "bad"}\n' >field.jsonl
 refuse_data "a JSON line without text" "field.jsonl;line 2;text" field.jsonl
 refuse_train 1 "the evaluation data is missing" "missing.txt" --eval-data missing.txt
@@ -229,6 +241,12 @@ refuse_train 2 "--lr is NaN" "--lr;nan" --lr nan
 refuse_train 2 "--dropout is 1" "--dropout" --dropout 1
 refuse_train 2 "--device-memory has no unit that is known" "--device-memory;4Gb2" \
     --device-memory 4Gb2
+refuse_train 2 "--device-memory has no unit" "--device-memory 30 has no unit;30GiB" \
+    --device-memory 30
+refuse_train 2 "--epochs and --steps" "--epochs;--steps" --epochs 1
+refuse_train 2 "--overwrite and --resume" "--overwrite;--resume" --overwrite --resume
+refuse_train 1 "an unknown schedule" "--lr-scheduler;sideways;cosine" --lr-scheduler sideways
+refuse_train 1 "an unknown optimizer on the command line" "--optimizer;Adamm;AdamW" --optimizer Adamm
 refuse_train 2 "--seq-len is larger than a number" "--seq-len" --seq-len 99999999999999999999
 refuse_train 1 "--seq-len is larger than the context" "--seq-len 33;config.json" --seq-len 33
 refuse_train 2 "--device is unknown" "--device;tpu;host" --device tpu

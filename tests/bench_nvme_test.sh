@@ -56,7 +56,7 @@ check "nothing is left" nothing_left
 check "no path" refuses "--path is missing"
 check "a path that is not there" refuses "$work/none" --path "$work/none"
 check "unknown engine" refuses "uring or threads" --path "$work/a" --engine mmap
-check "odd block size" refuses "multiple of 4096" --path "$work/a" --block-size 5000
+check "odd block size" refuses "multiple of 4096" --path "$work/a" --block-size 5000B
 check "too large" fails "lower --size" --path "$work/a" --size 4000TiB
 check "too small for its jobs" fails "too few" --path "$work/a" --size 2MiB --jobs 8
 if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then

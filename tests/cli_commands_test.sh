@@ -38,12 +38,12 @@ expect 0 "ratio" "not kept" "bench optim" \
 expect 0 '"optimizer":	"Adafactor"' "not kept" "bench optim as JSON" \
     "$zinf" bench optim --elements 10000 --repeats 1 --optimizer all --form all --json
 expect 0 "ratio" "AdamW/fp32 is not kept" "what the caches hold is not kept" \
-    "$zinf" bench optim --elements 10000 --repeats 1
+    "$zinf" bench optim --elements 10000 --repeats 1 --form fp32
 [ ! -e "$work/cache/zinf/bench.json" ]
 verdict $? "nothing of it is there"
 least=$(sed -n 's/.*give --elements \([0-9]*\) or more.*/\1/p' "$work/said.err")
 expect 0 "AdamW" "" "bench optim beyond the caches" \
-    "$zinf" bench optim --elements "${least:-1}" --repeats 1
+    "$zinf" bench optim --form fp32 --elements "${least:-1}" --repeats 1
 expect 0 "AdamW/fp32" "" "that is kept" cat "$work/cache/zinf/bench.json"
 expect 2 "" "did you mean 'Lion'" "bench of an unknown optimizer" \
     silent "$zinf" bench optim --optimizer Lino

@@ -239,6 +239,62 @@ static void test_report_names_nobody(void)
     CHECK(!strcmp(report_redact("abcdef", out, 4), "abc"));
 }
 
+/* ---- words ---- */
+
+static void test_numbers_for_people(void)
+{
+    char out[32];
+    CHECK(!strcmp(cli_count(out, 0), "0") && !strcmp(cli_count(out, 999), "999"));
+    CHECK(!strcmp(cli_count(out, 1234567), "1,234,567"));
+    CHECK(!strcmp(cli_count(out, UINT64_MAX), "18,446,744,073,709,551,615"));
+    CHECK(!strcmp(cli_duration(out, 0.0025), "2.5 ms") && !strcmp(cli_duration(out, 42), "42 s"));
+    CHECK(!strcmp(cli_duration(out, 1420), "23.7 min"));
+    CHECK(!strcmp(cli_duration(out, 9000), "2.5 h") &&
+          !strcmp(cli_duration(out, 864000), "10 days"));
+}
+
+static char *lines_at(const char *columns, const char *text, bool field)
+{
+    char *out = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&out, &size);
+    setenv("COLUMNS", columns, 1);
+    if (field)
+        cli_print_field(stream, "label", 7, text);
+    else
+        cli_print_lines(stream, text);
+    unsetenv("COLUMNS");
+    fclose(stream);
+    return out;
+}
+
+static void test_lines_are_cut_at_words(void)
+{
+    static const char row[] =
+        "  device activations of a block    584.00 KiB  train_micro_batch_size\n";
+    char *out = lines_at("50", "one two three four five six seven eight nine ten", true);
+    CHECKF(!strcmp(out, "label    one two three four five six seven eight\n         nine ten\n"),
+           "%s", out);
+    free(out);
+    out = lines_at("50", row, false);
+    CHECKF(!strcmp(out, "  device activations of a block    584.00 KiB\n"
+                        "         train_micro_batch_size\n"),
+           "%s", out);
+    free(out);
+    out = lines_at("200", row, false);
+    CHECKF(!strcmp(out, row), "%s", out);
+    free(out);
+    char wide[200];
+    memset(wide, 'x', sizeof wide - 1);
+    wide[sizeof wide - 1] = 0;
+    out = lines_at("50", wide, false); /* one word: nowhere to cut */
+    CHECK(strlen(out) == sizeof wide);
+    free(out);
+    out = lines_at("50", wide, true);
+    CHECK(strstr(out, wide));
+    free(out);
+}
+
 int main(void)
 {
     TAP_RUN(test_values);
@@ -252,5 +308,7 @@ int main(void)
     TAP_RUN(test_chart_of_odd_values);
     TAP_RUN(test_progress);
     TAP_RUN(test_report_names_nobody);
+    TAP_RUN(test_numbers_for_people);
+    TAP_RUN(test_lines_are_cut_at_words);
     return tap_done();
 }

@@ -33,8 +33,6 @@ static void test_unknown_keys(void)
          {"ds.json:1: ", "did you mean \"gradient_accumulation_steps\"?"}},
         {"{" MICRO ", \"zero_optimisation\": {\"stage\": 3}}",
          {"did you mean \"zero_optimization\"?"}},
-        {"{" MICRO ",\n\"zero_optimization\": {\"aio\": {\"block_size\": 1048576}}}",
-         {"ds.json:2: unknown key \"zero_optimization.aio\"", "\"aio\" belongs at the top level"}},
         {"{" MICRO ", \"offload_param\": {\"device\": \"cpu\"}}",
          {"\"offload_param\" belongs in \"zero_optimization\""}},
         {"{" MICRO ", \"stage\": 3}", {"\"stage\" belongs in \"zero_optimization\""}},
@@ -50,8 +48,9 @@ static void test_unknown_keys(void)
           "the keys of this section are block_size, queue_depth, intra_op_parallelism"}},
         {"{" MICRO ", \"zero_optimization.stage\": 3}", {"nested objects"}},
         {"{" MICRO ", \"fp16\": {\"enable\": true}}", {"did you mean \"fp16.enabled\"?"}},
-        {"{" MICRO ",\n\"frob\": 1,\n\"nicate\": null}",
-         {"ds.json:2: unknown key \"frob\"", "ds.json:3: unknown key \"nicate\""}},
+        {"{" MICRO ",\n\"aio\": {\"frob\": 1,\n\"nicate\": null}}",
+         {"ds.json:2: unknown key \"aio.frob\"", "ds.json:3: unknown key \"aio.nicate\"",
+          "; else remove it, or pass --lenient"}},
         {"{" MICRO ", \"zinf\": {\"device_memroy\": 1}}", {"\"zinf.device_memory\""}},
     };
     CHECK_BAD(rows, NULL);
@@ -63,8 +62,9 @@ static void test_lenient_turns_unknown_keys_into_warnings(void)
     int code = parse(&config, "{" MICRO ",\n\"frob\": {\"a\": 1},\n\"aio\": {\"queue_dept\": 4}}",
                      CONTEXT(NOTHING, .lenient = true));
     CHECKF(code == 0, "%s", zinf_error());
-    CHECKF(strstr(logged, "warning: ds.json:2: unknown key \"frob\""), "%s", logged);
-    CHECK(strstr(logged, "did you mean \"aio.queue_depth\"?"));
+    CHECKF(strstr(logged, "warning: ds.json:2: \"frob\" is no key of DeepSpeed or zinf: ignored"),
+           "%s", logged);
+    CHECK(strstr(logged, "did you mean \"aio.queue_depth\"? (ignored)"));
     CHECK(!code && config->aio.queue_depth == 8);
     if (!code)
         zinf_config_destroy(config);
@@ -82,7 +82,7 @@ static void test_bad_values(void)
          {"offload_param.device is \"disk\"", "\"none\", \"cpu\", \"nvme\""}},
         {"{" MICRO ", \"zero_optimization\": {\"sub_group_size\": 1.5}}", {"must be an integer"}},
         {"{" MICRO ", \"zero_optimization\": {\"sub_group_size\": \"5e8\"}}", {"an integer"}},
-        {"{\"train_batch_size\": 0}", {"train_batch_size is 0", "at least 1"}},
+        {"{\"train_batch_size\": 0}", {"train_batch_size is 0", "an integer from 1 to "}},
         {"{" MICRO ", \"optimizer\": {\"params\": {\"lr\": \"3e-4\"}}}", {"must be a number"}},
         {"{" MICRO ", \"optimizer\": {\"params\": {\"lr\": -1}}}", {"at least 0"}},
         {"{" MICRO ", \"optimizer\": {\"params\": {\"betas\": [0.9]}}}", {"two numbers"}},
@@ -130,9 +130,6 @@ static void test_combinations_that_cannot_be(void)
         {"{" MICRO ", \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": "
          "{\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
          {"needs zero_optimization.stage 3 (it is 2)"}},
-        {"{" MICRO ", \"zero_optimization\": {\"stage\": 2, \"offload_param\": "
-         "{\"device\": \"cpu\"}}}",
-         {"offload_param.device needs zero_optimization.stage 3"}},
         {"{" MICRO ", \"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}}",
          {"needs zero_optimization.stage 1, 2 or 3"}},
         {"{" MICRO ", \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": "
@@ -162,7 +159,8 @@ static void test_combinations_that_cannot_be(void)
          {"OneCycle needs scheduler.params.cycle_min_lr"}},
         {"{" MICRO ", \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1}}}",
          {"OneCycle needs scheduler.params.cycle_max_lr"}},
-        {"{" MICRO ", \"scheduler\": {\"type\": \"Cosine\"}}", {"\"WarmupLR\", \"WarmupDecayLR\""}},
+        {"{" MICRO ", \"scheduler\": {\"type\": \"Cosinus\"}}",
+         {"\"WarmupLR\", \"WarmupDecayLR\""}},
         {"{" MICRO ", \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
          "{\"warmup_num_steps\": 0}}}",
          {"warmup_num_steps is 0"}},
@@ -200,7 +198,8 @@ static void test_what_zinf_does_not_do(void)
         {"{" MICRO ", \"tensor_parallel\": {\"tp\": {\"tp_size\": 2}}}", {"tp_size is 2"}},
         {"{" MICRO ", \"gradient_allreduce_op\": \"sum\"}", {"averaged"}},
         {"{" MICRO ", \"managed_gradient_accumulation\": false}", {"boundary"}},
-        {"{" MICRO ", \"compression_training\": {\"weight_quantization\": {}}}", {"compressed"}},
+        {"{" MICRO ", \"compression_training\": {\"weight_quantization\": {\"enabled\": true}}}",
+         {"compression_training.weight_quantization.enabled is true", "compressed"}},
         {"{" MICRO ", \"checkpoint\": {\"load_universal\": true}}", {"Hugging Face"}},
     };
     CHECK_BAD(rows, NULL);
@@ -209,10 +208,6 @@ static void test_what_zinf_does_not_do(void)
 static void test_auto_that_nobody_provides(void)
 {
     static const struct bad rows[] = {
-        {"{\"train_micro_batch_size_per_gpu\": \"auto\"}",
-         {"ds.json:1: train_micro_batch_size_per_gpu is \"auto\"", "--micro-batch"}},
-        {"{" MICRO ",\n\"optimizer\": {\"params\": {\"lr\": \"auto\"}}}",
-         {"ds.json:2: optimizer.params.lr is \"auto\", but nothing provides it", "--lr"}},
         {"{" MICRO ", \"fp16\": {\"enabled\": \"auto\"}}", {"fp16.enabled is \"auto\"", "--model"}},
         {"{" MICRO ", \"bf16\": {\"enabled\": \"auto\"}}", {"bf16.enabled is \"auto\"", "--model"}},
         {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"stage3_prefetch_bucket_size\": "
@@ -290,7 +285,8 @@ static void test_batch_messages(void)
         {"{}", {"batch size is not given", "--micro-batch"}},
         {"{\"train_batch_size\": 256, \"train_micro_batch_size_per_gpu\": 4, "
          "\"gradient_accumulation_steps\": 8}",
-         {"train_batch_size is 256, but train_micro_batch_size_per_gpu 4 * "
+         {"ds.json: the file is for 8 ranks; with 1, --accumulate 64 keeps the batch of 256. "
+          "train_batch_size is 256, but train_micro_batch_size_per_gpu 4 * "
           "gradient_accumulation_steps 8 * world size 1 (ranks of this run) is 32",
           "Set train_batch_size to 32;",
           "train_micro_batch_size_per_gpu to 32 with gradient_accumulation_steps 8",

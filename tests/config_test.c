@@ -86,7 +86,8 @@ static void test_accepted_keys_are_listed_in_one_line(void)
     CHECKF(strstr(logged, "ds.json: known keys that change nothing here: dump_state, "
                           "amp.opt_level, zero_optimization.overlap_comm\n"),
            "%s", logged);
-    CHECK(strchr(logged, '\n') == logged + strlen(logged) - 1);
+    const char *line = strstr(logged, "known keys");
+    CHECK(line && !strstr(line + 1, "known keys"));
     zinf_config_destroy(config);
 }
 
@@ -122,7 +123,7 @@ static void test_defaults(void)
     struct zinf_config *config;
     CHECK(parse(&config, "{" MICRO "}", NULL) == 0);
     CHECK(config->gradient_clipping == 1.0 && config->steps_per_print == 0);
-    CHECK(!strcmp(config->optimizer.type, "AdamW") && config->optimizer.lr == 1e-3);
+    CHECK(!strcmp(config->optimizer.type, "AdamW") && config->optimizer.lr == 5e-5);
     CHECK(config->optimizer.beta1 == 0.9 && config->optimizer.beta2 == 0.999);
     CHECK(config->optimizer.eps == 1e-8 && config->optimizer.weight_decay == 0);
     CHECK(config->optimizer.bias_correction && config->optimizer.decoupled);
@@ -150,7 +151,7 @@ static void test_without_a_file(void)
     struct zinf_config *config;
     CHECK(zinf_config_load(&config, NULL, NULL) == 0);
     CHECK(config->micro_batch == 1 && config->train_batch_size == 1 &&
-          config->optimizer.lr == 1e-3);
+          config->optimizer.lr == 5e-5);
     CHECK(config->dtype == ZINF_DTYPE_F32);
     zinf_config_destroy(config);
     CHECK(zinf_config_load(

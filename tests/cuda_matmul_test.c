@@ -7,6 +7,14 @@ struct shape {
     size_t shift;         /* elements off alignment */
 };
 
+/* bf16 begins with sm_80; beside fp16 it becomes fp32. */
+static bool can_multiply(const struct twin *t, const enum zinf_dtype types[3])
+{
+    bool bf16 = types[0] == ZINF_DTYPE_BF16 || types[1] == ZINF_DTYPE_BF16;
+    bool fp16 = types[0] == ZINF_DTYPE_F16 || types[1] == ZINF_DTYPE_F16;
+    return !strstr(t->cuda->name, "sm_75") || !bf16 || fp16;
+}
+
 static void product(struct twin *t, struct shape s, const enum zinf_dtype types[3], bool trans_a,
                     bool trans_b, float beta, bool bias)
 {
@@ -31,6 +39,11 @@ static void product(struct twin *t, struct shape s, const enum zinf_dtype types[
     struct pair pc =
         pair_shifted(t, tensor_random(types[2], (size_t)(s.m * ldc), 3, 1.0f), s.shift);
     struct pair pbias = pair_shifted(t, tensor_random(types[1], (size_t)s.n, 4, 1.0f), s.shift);
+    a.a = pa.device, a.b = pb.device, a.c = pc.device;
+    if (!can_multiply(t, types)) {
+        CHECK(t->cuda->ops->matmul(t->q, &a) == -ENOTSUP && strstr(zinf_error(), "fp16"));
+        goto out;
+    }
     ON_BOTH(t, (a.a = at(&pa, side), a.b = at(&pb, side), a.c = at(&pc, side),
                 a.bias = bias ? at(&pbias, side) : NULL, ops->matmul(q, &a)));
     /* Sums of k products of unit normals; an fp32 operand beside a 16-bit one is rounded to it. */
@@ -38,6 +51,7 @@ static void product(struct twin *t, struct shape s, const enum zinf_dtype types[
     double mixed =
         types[0] == types[1] ? 0.0 : fmax(dtype_epsilon(types[0]), dtype_epsilon(types[1]));
     PAIR_CHECK(t, &pc, root * (1e-6 + 4.0 * mixed), 2.0 * epsilon + 1e-5);
+out:
     pair_free(&pa);
     pair_free(&pb);
     pair_free(&pc);
@@ -87,6 +101,67 @@ static void many_shapes(struct twin *t)
                     true);
 }
 
+#ifdef CUDA_STANDIN
+static struct standin_options machine;
+
+static void open_machine(struct twin *t)
+{
+    twin_machine = &machine;
+    CHECK(twin_open_for(t, machine.capability, 1));
+    twin_machine = NULL;
+}
+
+/* A library that finds no algorithm with a bias: it is added behind the product. */
+static void test_no_epilogues(void)
+{
+    struct twin t;
+    machine = (struct standin_options){.capability = 80, .no_epilogues = true};
+    open_machine(&t);
+    for (int round = 0; round < 2; round++)
+        for (int v = 0; v < 3; v++) {
+            const enum zinf_dtype types[] = {all_dtypes[v], all_dtypes[v], all_dtypes[v]};
+            product(&t, (struct shape){16, 24, 32, 0, 0}, types, false, true, 0.0f, true);
+        }
+    twin_close(&t);
+}
+
+/* One that finds none at all says which product it was, every time. */
+static void test_no_algorithms(void)
+{
+    struct twin t;
+    machine = (struct standin_options){.capability = 80, .no_algorithms = true};
+    open_machine(&t);
+    char *memory = (char *)t.cuda->memory + t.used;
+    struct zinf_matmul a = {.m = 2, .n = 3, .k = 4, .lda = 4, .ldb = 3, .ldc = 3};
+    a.a = a.b = memory, a.c = memory + 4096;
+    for (int round = 0; round < 2; round++) {
+        CHECK(t.cuda->ops->matmul(t.q, &a) == -EIO);
+        CHECKF(strstr(zinf_error(), "2 x 3 x 4") && strstr(zinf_error(), "fp32"), "%s",
+               zinf_error());
+    }
+    twin_close(&t);
+}
+
+/* bf16 is refused before the memory is taken, not in the first step. */
+static void test_bf16_on_sm_75(void)
+{
+    struct standin_options old = {.capability = 75};
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    struct zinf_device *device = NULL;
+    struct zinf_matmul a = {.m = 2, .n = 3, .k = 4, .lda = 4, .ldb = 3, .ldc = 3};
+    a.a_dtype = a.b_dtype = a.c_dtype = ZINF_DTYPE_F16;
+    standin_start(&old);
+    CHECKF(!cuda_device_create(&device, &options), "%s", zinf_error());
+    device->ops->matmul_workspace(device, &a);
+    a.a_dtype = a.b_dtype = ZINF_DTYPE_BF16;
+    device->ops->matmul_workspace(device, &a);
+    CHECK(zinf_device_take_memory(device, 1 << 20) == -ENOTSUP);
+    CHECKF(strstr(zinf_error(), "fp16") && strstr(zinf_error(), "sm_75"), "%s", zinf_error());
+    zinf_device_destroy(device);
+    CHECK(!standin_faults() && !standin_live());
+}
+#endif
+
 #define CASE(name)                                                                                 \
     static void test_##name(void)                                                                  \
     {                                                                                              \
@@ -103,5 +178,10 @@ int main(void)
     TAP_RUN(test_mixed_types);
     TAP_RUN(test_refusals);
     TAP_RUN(test_many_shapes);
+#ifdef CUDA_STANDIN
+    TAP_RUN(test_no_epilogues);
+    TAP_RUN(test_no_algorithms);
+    TAP_RUN(test_bf16_on_sm_75);
+#endif
     return tap_done();
 }

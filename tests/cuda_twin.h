@@ -33,14 +33,21 @@ struct twin {
 enum { SIDE_HOST, SIDE_CUDA, SIDES };
 
 static const char *twin_missing; /* why there is no CUDA device */
+#ifdef CUDA_STANDIN
+static const struct standin_options *twin_machine; /* another than the usual one */
+#endif
 
 UNUSED static struct zinf_device *twin_open_cuda(int capability, uint64_t seed)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
     struct zinf_device *device = NULL;
 #ifdef CUDA_STANDIN
-    struct standin_options standin = {
-        .seed = seed, .capability = capability, .at_once = CUDA_RACES};
+    struct standin_options standin = {0};
+    if (twin_machine)
+        standin = *twin_machine;
+    standin.seed = seed;
+    standin.capability = capability;
+    standin.at_once = CUDA_RACES;
     standin_start(&standin);
     CHECKF(!cuda_device_create(&device, &options), "%s", zinf_error());
 #else

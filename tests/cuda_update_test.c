@@ -122,26 +122,34 @@ static void updates(struct twin *t)
                        i == 4);
 }
 
-/* A diverged gradient's NaN is the CPU's too. */
-static void not_finite(struct twin *t)
+/* A diverged gradient's NaN is the CPU's too, in the master and in the 16-bit parameter. */
+static void not_finite_as(struct twin *t, enum zinf_dtype dtype)
 {
     const size_t n = 20;
     struct arrays a;
     struct zinf_optim_hyper hyper = hyper_of(ZINF_OPTIM_ADAMW, 1, 0.1f);
-    open_arrays(t, &a, FORM_WHOLE, ZINF_DTYPE_BF16, n, 0);
+    open_arrays(t, &a, FORM_WHOLE, dtype, n, 0);
     float *grad = a.grad.host.data;
     grad[3] = NAN;
     grad[11] = INFINITY;
     twin_transfer(t, a.grad.device, grad, n * sizeof *grad, true);
     step_on_host(&a, FORM_WHOLE, &hyper, 1.0f);
     step_on_gpu(t, &a, FORM_WHOLE, &hyper, 1.0f);
-    struct tensor got = pair_download(t, &a.master);
-    CHECK(!memcmp(got.data, a.master.host.data, n * sizeof(float)));
-    tensor_free(&got);
+    struct tensor master = pair_download(t, &a.master), param = pair_download(t, &a.param);
+    CHECK(!memcmp(master.data, a.master.host.data, n * sizeof(float)));
+    CHECK(!memcmp(param.data, a.param.host.data, n * zinf_dtype_bytes(dtype)));
+    tensor_free(&master);
+    tensor_free(&param);
     struct pair *all[] = {&a.master, &a.remainder, &a.param, &a.moment1, &a.moment2, &a.grad};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         pair_free(all[i]);
     twin_reset(t);
+}
+
+static void not_finite(struct twin *t)
+{
+    not_finite_as(t, ZINF_DTYPE_BF16);
+    not_finite_as(t, ZINF_DTYPE_F16);
 }
 
 static void squares(struct twin *t)

@@ -9,7 +9,7 @@ estimate() { # status, arguments...
     run "$status" "$zinf" estimate "$@"
 }
 
-"$zinf" init --arch gpt2 --size small --layers 3 --hidden 96 --heads 3 --vocab 300 --context 64 \
+"$zinf" init --arch gpt2 --size small --layers 3 --hidden 96 --heads 3 --tokenizer bytes --vocab 300 --context 64 \
     --output "$work/model" >/dev/null 2>&1 || exit 99
 cp "$work/model/config.json" "$work/shape/config.json"
 cat >"$work/nvme.json" <<END
@@ -23,7 +23,7 @@ make_text "$work/text" 400
 text() {
     estimate 0 --model "$work/shape" --config "$work/nvme.json" --seq-len 32 &&
         says "sub-groups under way" "limited by" "TBW last" "1 GiB more host memory" \
-            "a second drive" "stated defaults" && [ -z "$(ls "$work/drive")" ]
+            "a second drive" "assumed (zinf bench gemm)" && [ -z "$(ls "$work/drive")" ]
 }
 json() {
     estimate 0 --model "$work/shape/config.json" --config "$work/nvme.json" --seq-len 32 --json &&
@@ -69,7 +69,7 @@ END
     sed 's/nvme/cpu/; s/"train_micro_batch_size_per_gpu": 2/"train_micro_batch_size_per_gpu": 16,\
         "gradient_accumulation_steps": 16/' "$work/nvme.json" | sed 's/"nvme"/"cpu"/' >"$work/cpu.json"
     for link in 5e10 1e9; do
-        echo "{\"optim\": {\"AdamW/split\": {\"bytes\": 1e11}}, \"gemm\": {\"bf16\": {\"flops\": 6e14}},
+        echo "{\"optim\": {\"AdamW/split\": {\"bytes\": 1e11}}, \"gemm\": {\"cuda/bf16\": {\"flops\": 6e14}},
             \"pcie\": {\"pinned\": {\"both\": $link}}}" >"$work/cache/zinf/bench.json"
         XDG_CACHE_HOME=$work/cache ZINF_CUDA_MODULE=$work/none.so estimate 0 --model "$work/xl" \
             --device cuda --device-memory 24GiB --host-memory 100GiB --config "$work/cpu.json" &&
@@ -83,6 +83,26 @@ refused() {
     estimate 2 --config "$work/nvme.json" && complains "--model" &&
         estimate 1 --model "$work/shape" --config "$work/none.json" && complains "none.json"
 }
+# A host's figures say nothing of a GPU.
+other_device() {
+    mkdir -p "$work/cache/zinf"
+    estimate 0 --model "$work/shape" --device cuda --device-memory 24GiB --config "$work/nvme.json" \
+        --json && before=$(grep step_seconds "$work/said.out" | head -n 1)
+    "$zinf" bench gemm --device host --type bf16 --threads 1 >/dev/null 2>&1 || return 1
+    estimate 0 --model "$work/shape" --device cuda --device-memory 24GiB --config "$work/nvme.json" \
+        --json && [ "$before" = "$(grep step_seconds "$work/said.out" | head -n 1)" ] || return 1
+    estimate 0 --model "$work/shape" --device host --config "$work/nvme.json" &&
+        says "matrix products by zinf bench gemm of 20"
+    status=$?
+    rm -f "$work/cache/zinf/bench.json"
+    return $status
+}
+whole_training() {
+    estimate 0 --model "$work/shape" --config "$work/nvme.json" --tokens 1e9 --lr 1e-3 --steps 5 &&
+        says "training     1e+09 tokens: " "TB written" "drive room" "needed, "
+}
+check "a host's rate is not a GPU's" other_device
+check "a whole training, and the drive's room" whole_training
 check "text from a config.json alone" text
 check "JSON" json
 check "bytes are those of the training" same_bytes

@@ -94,11 +94,11 @@ static inline void plain_find_flow(struct plain *p)
 
 /* ---- memory ---- */
 
-/* Aligned as an arena's places are; NaN. Never NULL. */
+/* Aligned as what a drive reads; NaN. Never NULL. */
 static inline void *plain_take(uint64_t bytes)
 {
     void *memory = NULL;
-    if (posix_memalign(&memory, 256, bytes ? bytes : 1))
+    if (posix_memalign(&memory, ZINF_MEMORY_ALIGN, bytes ? bytes : 1))
         abort();
     memset(memory, 0xff, bytes);
     return memory;
@@ -225,6 +225,21 @@ static inline void plain_set_weights(struct plain *p, uint32_t unit, const float
         zinf_optim_split(own->param, own->remainder, flat, n, 1);
     else
         memcpy(own->param, flat, n * sizeof *flat);
+}
+
+/* Of what is trained the masters, else the parameters as floats; the caller's. */
+static inline float *plain_get_weights(const struct plain *p, uint32_t unit)
+{
+    const struct plain_unit *own = &p->units[unit];
+    uint64_t n = p->graph->units[unit].elems;
+    float *flat = plain_take(n * sizeof *flat);
+    if (p->compute.dtype == ZINF_DTYPE_F32)
+        memcpy(flat, own->param, n * sizeof *flat);
+    else if (p->graph->units[unit].trained)
+        zinf_optim_join(flat, own->param, own->remainder, n, 1);
+    else
+        zinf_convert(flat, ZINF_DTYPE_F32, own->param, p->compute.dtype, n);
+    return flat;
 }
 
 /* [n_micro][rows] of every input of this kind. */

@@ -359,11 +359,12 @@ static inline void train_one(struct growing *g)
     g->graph->units[draw(g->dice, g->graph->n_units)].trained = true;
 }
 
-static inline struct random_graph draw_graph(uint64_t seed, int64_t seq, uint32_t most_stages)
+/* Appends all of it; zinf_graph_finish is the caller's. */
+static inline struct random_graph grow_graph(struct zinf_graph *graph, uint64_t seed, int64_t seq,
+                                             uint32_t most_stages)
 {
     struct dice dice = {.seed = seed};
-    struct growing g = {.dice = &dice, .seq = seq};
-    CHECKF(!zinf_graph_create(&g.graph), "%s", zinf_error());
+    struct growing g = {.graph = graph, .dice = &dice, .seq = seq};
     g.cols = 4 * (1 + draw(&dice, 5));
     uint32_t tiles = chance(&dice, 4) ? 1 + draw(&dice, MOST_TILES) : 1 + draw(&dice, 5);
     int64_t tile_rows = 3 + draw(&dice, 14);
@@ -389,8 +390,16 @@ static inline struct random_graph draw_graph(uint64_t seed, int64_t seq, uint32_
     g.graph->targets = g.targets;
     g.graph->vocab = g.vocab;
     g.graph->row_cols = tile_rows;
-    CHECKF(!zinf_graph_finish(g.graph), "%s", zinf_error());
     return (struct random_graph){g.graph, g.cols, g.vocab, sums};
+}
+
+static inline struct random_graph draw_graph(uint64_t seed, int64_t seq, uint32_t most_stages)
+{
+    struct zinf_graph *graph = NULL;
+    CHECKF(!zinf_graph_create(&graph), "%s", zinf_error());
+    struct random_graph g = grow_graph(graph, seed, seq, most_stages);
+    CHECKF(!zinf_graph_finish(graph), "%s", zinf_error());
+    return g;
 }
 
 #endif

@@ -4,8 +4,8 @@ TEST_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 TEST_LDADD = libcore.la $(EXTERNAL_LIBS)
 
 # The house's order and the manual, and the sanitizer run of `make check-san`.
-TESTS += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh
-EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/cli_commands_test.sh \
+TESTS += tests/arrows_test.sh tests/man_test.sh tests/man_library_test.sh tests/cli_commands_test.sh
+EXTRA_DIST += tests/arrows_test.sh tests/man_test.sh tests/man_library_test.sh tests/cli_commands_test.sh \
 	tests/check_san.sh tests/tsan.supp tests/lsan.supp
 
 # What the sources must look like as a whole.
@@ -28,6 +28,8 @@ tests_crash_kill_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_graph_test
 TESTS += tests/train_graph_test
 tests_train_graph_test_SOURCES = tests/train_graph_test.c tests/graph_plain.h tests/graph_random.h \
-	tests/graph_stages.h
+	tests/graph_stages.h tests/graph_trainer.h
 tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_graph_test_LDADD = $(TEST_LDADD)
+tests_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find,--wrap=trainer_load \
+	-Wl,--wrap=trainer_transfer_bytes,--wrap=trainer_region

@@ -10,7 +10,7 @@ fi
 mkdir "$work/drive" && cd "$work" || exit 99
 
 # 3 M parameters: 13 MB of each array in fp32, so that the program itself does not dominate.
-"$zinf" init --arch gpt2 --size small --layers 3 --hidden 256 --heads 4 --vocab 3000 --context 256 \
+"$zinf" init --arch gpt2 --size small --layers 3 --hidden 256 --heads 4 --tokenizer bytes --vocab 3000 --context 256 \
     --output model >/dev/null || exit 99
 make_text text.txt 400
 
@@ -27,6 +27,7 @@ measure() { # parameters, state, threads, what else, options...
     "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
 END
     threads=$3
+    rm -rf out
     shift $(($# > 4 ? 4 : $#))
     "$zinf" train --model model --data text.txt --output out --config config.json --steps 3 \
         --seq-len 128 --threads "$threads" --progress none "$@" >said.out 2>said.err

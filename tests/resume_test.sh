@@ -8,7 +8,7 @@ mkdir "$work/drive" && cd "$work" || exit 99
     --output model >/dev/null || exit 99
 make_text text.txt 60
 cat >config.json <<END
-{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+{"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
@@ -41,7 +41,7 @@ losses() { # output: step and loss
 }
 
 $command --model model --output first --steps 1 --resume >said.out 2>said.err
-[ $? -eq 0 ] && grep -q "no checkpoint yet" said.err && [ ! -e first/latest ]
+[ $? -eq 0 ] && grep -q "no checkpoint yet" said.err && [ "$(cat first/latest)" = checkpoint-1 ]
 verdict $? "--resume without a checkpoint begins"
 $command --model model --output first --resume=nowhere >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "nowhere" said.err
@@ -137,6 +137,44 @@ $command --model model --output lost --steps $((last + 3)) --resume >said.out 2>
     cmp -s lost/model/model.safetensors whole2/model/model.safetensors &&
     [ "$(losses lost)" = "$(losses whole2)" ] && [ -z "$(ls -A drive)" ]
 verdict $? "--resume goes on after it, with the same bits"
+
+# A run that is done goes on, and nothing of it is destroyed by one that does not.
+$command --model model --output done --steps 3 >said.out 2>said.err &&
+    grep -q '"checkpoint": "done/checkpoint-3"' said.out && lines_of=$(wc -l <done/log.jsonl)
+cp done/log.jsonl first.jsonl
+$command --model model --output done --steps 2 >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "done holds checkpoints.*--resume.*--overwrite" said.err &&
+    cmp -s done/log.jsonl first.jsonl
+verdict $? "a finished run is not written over"
+$command --model model --output done --steps 5 --resume >said.out 2>said.err &&
+    [ "$(wc -l <done/log.jsonl)" -eq 5 ] && [ "$lines_of" -eq 3 ]
+verdict $? "it goes on without --save-every"
+rm -rf done/checkpoint-* done/latest
+$command --model model --output done --steps 6 --resume >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "holds the model of an earlier run and no checkpoint" said.err &&
+    [ "$(wc -l <done/log.jsonl)" -eq 5 ] && [ -f done/model/config.json ]
+verdict $? "--resume without a checkpoint leaves a finished model"
+rm -rf done/model
+$command --model model --output done --steps 6 >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "done/log.jsonl is the log of an earlier run" said.err
+verdict $? "nor is a log written over"
+$command --model model --output done --steps 2 --resume >said.out 2>said.err &&
+    [ "$(wc -l <done/log.jsonl)" -eq 2 ] && [ "$(wc -l <done/log.jsonl.1)" -eq 5 ]
+verdict $? "--resume that begins anew keeps the log of lost steps"
+$command --model done/model --output done --steps 2 --overwrite >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "would remove --model" said.err && [ -f done/model/config.json ]
+verdict $? "--overwrite does not remove what it starts from"
+$command --model model --output done --steps 1 --overwrite --device-memory 100KiB \
+    >said.out 2>said.err
+[ $? -eq 1 ] && [ "$(wc -l <done/log.jsonl)" -eq 2 ] && [ -f done/model/config.json ]
+verdict $? "--overwrite removes nothing for a run that cannot begin"
+$command --model model --output done --steps 1 --overwrite --no-final-checkpoint \
+    >said.out 2>said.err && grep -q "these go: model/, its log, 1 checkpoint up to step 2" said.err &&
+    [ "$(wc -l <done/log.jsonl)" -eq 1 ] && [ ! -e done/checkpoint-2 ] && [ ! -e done/latest ]
+verdict $? "--overwrite says what goes"
+$command --model model --output other --log done/log.jsonl --steps 1 >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "done/log.jsonl is the log.*--log" said.err
+verdict $? "--log of another run is not written over"
 
 "$zinf" export --checkpoint asked/checkpoint-$before --output model32 --dtype fp32 \
     --max-shard-size 60KB >said.out 2>said.err && [ -f model32/model.safetensors.index.json ] &&

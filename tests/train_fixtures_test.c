@@ -235,7 +235,7 @@ static void check_logits(const char *name)
     struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_FORWARD);
     if (!t)
         return;
-    int64_t vocab = zinf_model_spec(zinf_trainer_model(t))->vocab;
+    int64_t vocab = zinf_model_facts(zinf_trainer_model(t))->vocab;
     float *logits = malloc((size_t)vocab * sizeof *logits);
     float *wanted = malloc((size_t)vocab * sizeof *wanted);
     const cJSON *entry;

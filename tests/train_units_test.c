@@ -1,7 +1,7 @@
 /*
  * The small parts of training, each against values worked out by hand: learning-rate schedules and
- * the loss-scale algorithm from DeepSpeed's formulas, sampling, initialisation and tiles of a
- * model, and dropout, whose masks may not depend on how a batch is cut.
+ * the loss-scale algorithm from DeepSpeed's formulas, sampling, and dropout, whose masks may not
+ * depend on how a batch is cut.
  */
 #include "train_support.h"
 #include "train/step/scales.h"
@@ -258,99 +258,6 @@ static void test_sampler_seed(void)
     CHECKF(differ > 20, "%d of 100 draws differ", differ);
 }
 
-/* ---- model ---- */
-
-static struct zinf_model *model_of(const struct zinf_model_shape *shape)
-{
-    struct zinf_model *model = NULL;
-    cJSON *config = NULL;
-    CHECKF(!zinf_model_make_config(shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    CHECKF(!zinf_model_from_json(&model, config, "test"), "%s", zinf_error());
-    cJSON_Delete(config);
-    return model;
-}
-
-static void test_gpt2_parameter_counts(void)
-{
-    static const struct {
-        const char *size;
-        uint64_t n_params;
-    } sizes[] = {
-        {"small", 124439808}, {"medium", 354823168}, {"large", 774030080}, {"xl", 1557611200}};
-    for (int i = 0; i < 4; i++) {
-        struct zinf_model *model =
-            model_of(&(struct zinf_model_shape){.arch = "gpt2", .size = sizes[i].size});
-        CHECKF(zinf_model_n_params(model) == sizes[i].n_params, "%s: %llu", sizes[i].size,
-               (unsigned long long)zinf_model_n_params(model));
-        zinf_model_close(model);
-    }
-}
-
-static void test_tiles_cover_the_vocabulary(void)
-{
-    static const int64_t vocabularies[] = {2, 257, 4097, 50257, 1000003};
-    for (int v = 0; v < 5; v++) {
-        struct zinf_model_shape shape = {.arch = "gpt2",
-                                         .layers = 1,
-                                         .hidden = 64,
-                                         .heads = 4,
-                                         .vocab = vocabularies[v],
-                                         .context = 8};
-        struct zinf_model *model = model_of(&shape);
-        uint64_t row = 0;
-        for (int u = 0; u < zinf_model_n_tiles(model); u++) {
-            const struct zinf_tensor_spec *tile = &zinf_model_unit(model, u)->tensors[0];
-            CHECK(zinf_model_unit(model, u)->kind == ZINF_UNIT_TABLE && tile->first_row == row);
-            CHECK((int64_t)tile->n_rows <= zinf_model_spec(model)->tile_rows);
-            CHECK(tile->elems == tile->n_rows * 64);
-            row += tile->n_rows;
-        }
-        CHECKF(row == (uint64_t)vocabularies[v], "%llu rows of %lld", (unsigned long long)row,
-               (long long)vocabularies[v]);
-        zinf_model_close(model);
-    }
-}
-
-static void check_cut_free(const struct zinf_model *model, const struct zinf_tensor_spec *tensor)
-{
-    uint64_t n = tensor->rank == 2 ? tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
-    float *whole = malloc(n * sizeof *whole), *parts = malloc(n * sizeof *parts);
-    double sum = 0, squares = 0;
-    zinf_model_init_fill(model, tensor, 3, 0, n, whole);
-    for (uint64_t at = 0, piece = 1; at < n; at += piece, piece = piece * 3 % 1009 + 1) {
-        if (piece > n - at)
-            piece = n - at;
-        zinf_model_init_fill(model, tensor, 3, at, piece, parts + at);
-    }
-    CHECKF(!memcmp(whole, parts, n * sizeof *whole), "%s depends on the cut", tensor->name);
-    for (uint64_t i = 0; i < n; i++) {
-        sum += (double)whole[i];
-        squares += (double)whole[i] * (double)whole[i];
-    }
-    double mean = sum / (double)n, std = sqrt(squares / (double)n);
-    if (tensor->init == ZINF_INIT_NORMAL)
-        CHECKF(fabs(mean) < 5 * (double)tensor->init_std / sqrt((double)n) &&
-                   fabs(std / (double)tensor->init_std - 1) < 5 / sqrt(2 * (double)n),
-               "%s: mean %g, deviation %g", tensor->name, mean, std);
-    else
-        CHECKF(near(mean, tensor->init == ZINF_INIT_ONE) && near(std, mean), "%s: mean %g",
-               tensor->name, mean);
-    free(whole);
-    free(parts);
-}
-
-static void test_initialisation_is_cut_free(void)
-{
-    struct zinf_model *model = model_of(&(struct zinf_model_shape){
-        .arch = "gpt2", .layers = 2, .hidden = 48, .heads = 4, .vocab = 301, .context = 17});
-    for (int u = 0; u < zinf_model_n_units(model); u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(model, u);
-        for (int i = 0; i < unit->n_tensors; i++)
-            check_cut_free(model, &unit->tensors[i]);
-    }
-    zinf_model_close(model);
-}
-
 /* ---- dropout ---- */
 
 static void test_dropout_keeps_the_expected_value(void)
@@ -453,9 +360,6 @@ int main(void)
     TAP_RUN(test_sampler_takes_the_most_likely);
     TAP_RUN(test_sampler_distribution);
     TAP_RUN(test_sampler_seed);
-    TAP_RUN(test_gpt2_parameter_counts);
-    TAP_RUN(test_tiles_cover_the_vocabulary);
-    TAP_RUN(test_initialisation_is_cut_free);
     TAP_RUN(test_dropout_keeps_the_expected_value);
     TAP_RUN(test_dropout_masks_do_not_depend_on_the_cut);
     remove_work();

@@ -18,7 +18,7 @@ esac
 
 mkdir -p "$folder/swap"
 [ -e "$folder/$size/config.json" ] ||
-    "$zinf" init --arch gpt2 "${shape[@]}" --dtype bf16 --output "$folder/$size"
+    "$zinf" init --arch gpt2 "${shape[@]}" --tokenizer bytes --vocab 50257 --dtype bf16 --output "$folder/$size"
 sed "s|NVME|$folder/swap|" "$here/$size.json" >"$folder/$size.json"
 exec "$zinf" train --model "$folder/$size" --data "$text" --config "$folder/$size.json" \
     --seq-len 1024 --output "$folder/run-$size" "$@"

@@ -4,6 +4,9 @@
  * transposed (keys are the rows), so that P^T and dS^T are operands of dV and dK as they come; the
  * other has a block for 64 queries and walks key tiles for dQ. 7 products where one kernel would
  * need 5, but no two blocks ever add to the same place: the bits repeat.
+ *
+ * No branch depends on a single score: scores that a row does not see are set to -infinity before,
+ * in tiles where there are any, and kernels with and without dropout are compiled apart.
  */
 #include "kernels/cuda/attention_mma.cuh"
 
@@ -19,13 +22,13 @@ template <int D> struct dq_tile {
     static const int keys = D <= 128 ? 32 : 16;
 };
 
-/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta); lse in base 2. */
-DEVICE void gradient(float scale, float lse, float delta, float factor, bool seen, float &s,
-                     float &dp)
+/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta); lse in base 2. What
+ * is not seen has p = 0, and no NaN of dp may come through. */
+DEVICE void gradient(float scale, float lse, float delta, float factor, float &s, float &dp)
 {
-    float p = seen ? exp2_near(fused(s, scale, -lse)) : 0.0f;
+    float p = exp2_near(fused(s, scale, -lse)), slope = p * (dp * factor - delta);
     s = p * factor;
-    dp = seen ? p * (dp * factor - delta) : 0.0f;
+    dp = p == 0.0f ? 0.0f : slope;
 }
 
 /* Whether some of the rows i.. do not see some of the keys j... */
@@ -60,25 +63,43 @@ DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t
                       from + row_index(z, b, head, wanted ? i + e : 0), wanted);
 }
 
-/* What a warp's scores and dp become: its keys begin at key of the block's, at j of all. */
-template <class T, int D, int N>
-DEVICE void dkv_gradients(const attention_args &a, const dkv_step<T, D> &step,
-                          const uint32_t *mask, int64_t i, int64_t j, int key, float (&s)[N][4],
-                          float (&dp)[N][4])
+/* Scores of keys (a lane's first is key) that rows from i on may not see become -infinity. */
+template <int N>
+DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t i, int64_t key)
 {
-    const bool partly = has_unseen(a.z, i, 8 * N, j, DKV_KEYS);
+    const int first = 2 * (lane_id() % 4);
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        const int64_t k = key + 8 * r, since = z.causal && k > i ? k - i : 0;
+        const int64_t end = end_of_rows(z, k) - i;
+        const int from = k < z.seq && since < 8 * N ? (int)since : 8 * N;
+        const int to = end < 8 * N ? (int)end : 8 * N;
+        UNROLL for (int n = 0; n < N; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                const int row = n * 8 + first + e;
+                s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
+            }
+    }
+}
+
+/* What a warp's scores and dp become: its keys begin at key of the block's. */
+template <bool DROPS, class T, int D, int N>
+DEVICE void dkv_gradients(const attention_args &a, const dkv_step<T, D> &step, const uint32_t *mask,
+                          int key, float (&s)[N][4], float (&dp)[N][4])
+{
     const int g = lane_id() / 4, t = lane_id() % 4;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
         {
             int row = n * 8 + 2 * t + e % 2, k = key + g + e / 2 * 8;
-            float factor = a.drops ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
-            gradient(a.z.scale * LOG2_E, step.lse[row] * LOG2_E, step.delta[row], factor,
-                     !partly || sees(a.z, i + row, j + k), s[n][e], dp[n][e]);
+            float factor = DROPS ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
+            gradient(a.z.scale * LOG2_E, step.lse[row] * LOG2_E, step.delta[row], factor, s[n][e],
+                     dp[n][e]);
         }
 }
 
-template <class T, int D>
+template <class T, int D, bool DROPS>
 KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks))
 attention_mma_dkv_kernel(attention_args a)
 {
@@ -88,7 +109,7 @@ attention_mma_dkv_kernel(attention_args a)
     const int ROWS_ = dkv_tile<D>::rows, N = ROWS_ / 8, COLUMNS = D / dkv_tile<D>::split;
     const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
-    __shared__ uint32_t mask[ROWS_ * words_of(DKV_KEYS)];
+    __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(DKV_KEYS) : 1];
     const struct zinf_attention &z = a.z;
     T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
@@ -105,8 +126,7 @@ attention_mma_dkv_kernel(attention_args a)
     };
     clear(d_key);
     clear(d_value);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, z.n_heads + kv),
-                                         j);
+    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, z.n_heads + kv), j);
     fetch_head<T, D, DKV_KEYS, THREADS_>(
         z, value, qkv_rows<const T>(z, z.qkv, b, z.n_heads + z.n_kv_heads + kv), j);
     wait_copies();
@@ -122,13 +142,15 @@ attention_mma_dkv_kernel(attention_args a)
         clear(s);
         clear(dp);
         begin_step<PLACES>(n, n_steps, fetch);
-        if (a.drops) {
+        if (DROPS) {
             make_mask<ROWS_, DKV_KEYS, THREADS_>(a, mask, b, head, i, j);
             sync_block();
         }
         multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
-        dkv_gradients(a, step, mask, i, j, mine, s, dp);
+        if (has_unseen(z, i, ROWS_, j, DKV_KEYS))
+            mask_rows(z, s, i, j + mine + lane_id() / 4);
+        dkv_gradients<DROPS>(a, step, mask, mine, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
@@ -159,33 +181,32 @@ DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int
     }
 }
 
-/* What a warp's scores and dp become: its rows begin at row of the block's, at i of all. */
-template <int D, int N>
+/* What a warp's scores and dp become: its rows begin at row of the block's. */
+template <bool DROPS, int N>
 DEVICE void dq_gradients(const attention_args &a, const row_stats &stats, const uint32_t *mask,
-                         int64_t i, int64_t j, int row, float (&s)[N][4], float (&dp)[N][4])
+                         int row, float (&s)[N][4], float (&dp)[N][4])
 {
-    const bool partly = has_unseen(a.z, i, DQ_ROWS, j, 8 * N);
     const int t = lane_id() % 4;
     row += lane_id() / 4;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
         {
             int r = e / 2, k = n * 8 + 2 * t + e % 2;
-            float factor = a.drops ? mask_factor<8 * N>(a, mask, row + 8 * r, k) : 1.0f;
-            gradient(a.z.scale * LOG2_E, stats.lse[r], stats.delta[r], factor,
-                     !partly || sees(a.z, i + row + 8 * r, j + k), s[n][e], dp[n][e]);
+            float factor = DROPS ? mask_factor<8 * N>(a, mask, row + 8 * r, k) : 1.0f;
+            gradient(a.z.scale * LOG2_E, stats.lse[r], stats.delta[r], factor, s[n][e], dp[n][e]);
         }
 }
 
-template <class T, int D>
-KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(attention_args a)
+template <class T, int D, bool DROPS>
+KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks))
+attention_mma_dq_kernel(attention_args a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
     const int KEYS = dq_tile<D>::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
-    __shared__ uint32_t mask[DQ_ROWS * words_of(KEYS)];
+    __shared__ uint32_t mask[DROPS ? DQ_ROWS * words_of(KEYS) : 1];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
@@ -221,13 +242,15 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
         clear(s);
         clear(dp);
         begin_step<PLACES>(n, n_steps, fetch);
-        if (a.drops) {
+        if (DROPS) {
             make_mask<DQ_ROWS, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
             sync_block();
         }
         multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        dq_gradients<D>(a, stats, mask, i, j, mine, s, dp);
+        if (has_unseen(z, i, DQ_ROWS, j, KEYS))
+            mask_scores(z, s, i + mine + lane_id() / 4, j);
+        dq_gradients<DROPS>(a, stats, mask, mine, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
     sync_block();
@@ -238,19 +261,19 @@ KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks)) attention_mma_dq_kernel(atten
 
 /* ---- launches ---- */
 
-template <class T, int D>
+template <class T, int D, bool DROPS>
 static cudaError_t backward_of(cudaStream_t stream, const float *delta,
                                const struct zinf_attention *z)
 {
     const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
     attention_args args = attention_args_of(z, delta);
     cudaError_t error =
-        launch(attention_mma_dkv_kernel<T, D>, head_grid(z, z->n_kv_heads, DKV_KEYS),
+        launch(attention_mma_dkv_kernel<T, D, DROPS>, head_grid(z, z->n_kv_heads, DKV_KEYS),
                dim3(dkv_tile<D>::threads),
                2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
     if (error != cudaSuccess)
         return error;
-    return launch(attention_mma_dq_kernel<T, D>, head_grid(z, z->n_heads, DQ_ROWS),
+    return launch(attention_mma_dq_kernel<T, D, DROPS>, head_grid(z, z->n_heads, DQ_ROWS),
                   dim3(DQ_THREADS), 2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream,
                   args);
 }
@@ -258,5 +281,7 @@ static cudaError_t backward_of(cudaStream_t stream, const float *delta,
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
                                           const struct zinf_attention *z)
 {
-    BY_HEAD(z, return (backward_of<T, D>(stream, delta, z)));
+    if (z->dropout.p > 0.0f)
+        BY_HEAD(z, return (backward_of<T, D, true>(stream, delta, z)));
+    BY_HEAD(z, return (backward_of<T, D, false>(stream, delta, z)));
 }

@@ -18,26 +18,6 @@ struct running {
     float max[2], sum[2];
 };
 
-/* Scores that a row may not see become -infinity: row and j are a lane's first. */
-template <int N>
-DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_t row, int64_t j)
-{
-    const int64_t left = z.seq - j;
-    const int first = 2 * (lane_id() % 4), keys = left < 8 * N ? (int)left : 8 * N;
-    UNROLL for (int r = 0; r < 2; r++)
-    {
-        const int64_t up_to = row + 8 * r - j + 1;
-        const int seen = z.causal && up_to < keys ? (int)up_to : keys;
-        const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 2; e++)
-            {
-                const int k = n * 8 + first + e;
-                s[n][2 * r + e] = k >= from && k < seen ? s[n][2 * r + e] : -INFINITY;
-            }
-    }
-}
-
 /* Scores become exp2(score scale - max); out follows the new maximum. */
 template <int N, int M>
 DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, float scale)

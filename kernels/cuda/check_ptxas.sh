@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_ptxas: reads what `nvcc -Xptxas -v` said of kernels and fails where one spills registers or
-# takes more static shared memory than every GPU has. Usage: check_ptxas.sh LOG
+# takes more static shared memory than kernel.cuh's launch() reckons with (STATIC_SHARED).
+# Usage: check_ptxas.sh LOG
 awk '
 /Compiling entry function/ { kernel = $0; sub(/^.*function ./, "", kernel); sub(/. for.*$/, "", kernel)
     arch = $0; sub(/^.* for ./, "", arch); sub(/.$/, "", arch) }
@@ -11,7 +12,7 @@ awk '
 }
 /bytes smem/ {
     for (i = 2; i < NF; i++)
-        if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/ && $i > 49152) {
+        if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/ && $i > 8192) {
             print "check_ptxas: " kernel " on " arch " takes " $i " bytes of shared memory"; bad = 1 }
 }
 END { exit bad }' "$1" >&2

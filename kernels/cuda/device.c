@@ -125,9 +125,22 @@ static void cuda_destroy(struct zinf_device *device)
     free(cuda);
 }
 
+int check_bf16(const struct cuda_device *device)
+{
+    if (device->capability >= 80)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s multiplies no bf16, which begins with sm_80: set \"fp16\": {\"enabled\": "
+                     "true} in place of \"bf16\", or leave both out for fp32",
+                     device->name);
+}
+
 static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
 {
     struct cuda_device *cuda = (struct cuda_device *)device;
+    int code = cuda->asked_bf16 ? check_bf16(cuda) : 0;
+    if (code)
+        return code;
     if (cuda->allocation)
         return zinf_fail(-EBUSY, "the device's memory has been taken already");
     cudaSetDevice(cuda->index);
@@ -190,12 +203,27 @@ static const struct zinf_device_ops cuda_ops = {
     .host_unregister = cuda_host_unregister,
 };
 
+/* The oldest driver of each CUDA, of NVIDIA's table of minor version compatibility. */
+static int driver_too_old(void)
+{
+    const int major = CUDART_VERSION / 1000, driver = major >= 13 ? 580 : 525;
+    cudaGetLastError();
+    return zinf_fail(
+        -ENODEV,
+        "there is no NVIDIA driver, or it is too old for CUDA %d, which this was built "
+        "with: install driver %d or newer, or build with an older toolkit",
+        major, driver);
+}
+
 static int open_gpu(struct cuda_device *cuda, int index)
 {
     struct cudaDeviceProp properties;
     size_t bytes_free = 0, total = 0;
     int count = 0;
-    CUDA_RETURN(cudaGetDeviceCount(&count), "counting GPUs", 0);
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver)
+        return driver_too_old();
+    CUDA_RETURN(error, "counting GPUs", 0);
     if (index < 0 || index >= count)
         return zinf_fail(-ENODEV, "GPU %d of %d: give an index from 0 on", index, count);
     CUDA_RETURN(cudaSetDevice(index), "opening the GPU", 0);

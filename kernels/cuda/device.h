@@ -22,6 +22,7 @@ struct cuda_device {
     struct zinf_device device; /* first: a zinf_device points to it */
     int index, capability;     /* 80 = 8.0 */
     bool tf32;                 /* fp32 products on tensor cores, ZINF_CUDA_TF32=1 */
+    bool asked_bf16;           /* a workspace for a bf16 product was asked for */
     cublasLtHandle_t blas;
     void *allocation;     /* what the arena lies in */
     pthread_mutex_t lock; /* guards pinned, n_pinned, max_pinned */
@@ -54,6 +55,8 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
  * messages; then what CUDA said to it. */
 void queue_enter(struct zinf_queue *q, const char *operation);
 int queue_leave(struct zinf_queue *q, cudaError_t error);
+/* -ENOTSUP with the remedy where the GPU multiplies no bf16. */
+int check_bf16(const struct cuda_device *device);
 /* Whether one registered range holds all of it. */
 bool device_has_pinned(struct cuda_device *device, const void *base, uint64_t bytes);
 

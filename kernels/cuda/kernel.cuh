@@ -56,17 +56,30 @@ DEVICE float to_float(f16 x)
 {
     return __half2float(__ushort_as_half(x.bits));
 }
+/* Rounded; a NaN becomes any NaN. */
+DEVICE void from_number(bf16 &to, float x)
+{
+    to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+DEVICE void from_number(f16 &to, float x)
+{
+    to.bits = __half_as_ushort(__float2half_rn(x));
+}
+/* The same, but a NaN becomes the one that the CPU makes of the canonical one, so that parameters
+ * have the same bits wherever they were updated; the GPU's own is 0x7fff. */
 DEVICE void from_float(float &to, float x)
 {
     to = x;
 }
 DEVICE void from_float(bf16 &to, float x)
 {
-    to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    from_number(to, x);
+    to.bits = x != x ? (uint16_t)0x7fc0 : to.bits;
 }
 DEVICE void from_float(f16 &to, float x)
 {
-    to.bits = __half_as_ushort(__float2half_rn(x));
+    from_number(to, x);
+    to.bits = x != x ? (uint16_t)0x7e00 : to.bits;
 }
 DEVICE float shuffle_xor(float x, int lane_mask)
 {
@@ -153,13 +166,15 @@ DEVICE void wait_copies()
 #endif
 }
 
-/* Shared memory beyond 48 KiB has to be asked for, per kernel and device; where that fails, the
- * launch fails too and says so. */
+/* Shared memory beyond 48 KiB, static and dynamic together, has to be asked for, per kernel and
+ * device; where that fails, the launch fails too and says so. check_ptxas.sh holds what a kernel
+ * that also has dynamic memory takes statically to STATIC_SHARED. */
+enum { STATIC_SHARED = 8 * 1024 };
 template <class Args>
 static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t shared_bytes,
                           cudaStream_t stream, const Args &args)
 {
-    if (shared_bytes > 48 * 1024) {
+    if (shared_bytes > 48 * 1024 - STATIC_SHARED) {
         cudaError_t error = cudaFuncSetAttribute(
             (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (error != cudaSuccess)

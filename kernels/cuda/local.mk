@@ -19,7 +19,7 @@ zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernel
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
 zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
-	-export-symbols-regex '^zinf_device_cuda_create$$'
+	-export-symbols-regex '^zinf_device_cuda_create$$' -Wl,-rpath,\$$ORIGIN/lib
 zinf_cuda_la_LIBADD = $(CUDA_LIBS)
 
 # ptxas reports what each kernel takes; check_ptxas.sh fails the build on spills.
@@ -45,16 +45,18 @@ if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
 # What runs the work is not instrumented for the thread sanitizer, and in what runs on a kernel's
 # threads calls and returns are not: it knows nothing of their stacks (tests/cuda_standin/order.h).
-check_LTLIBRARIES = libcuda_standin_hidden.la libcuda_standin.la
+check_LTLIBRARIES += libcuda_standin_hidden.la libcuda_standin.la
 libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
-	tests/cuda_standin/standin.h tests/cuda_standin/memory.c tests/cuda_standin/queue.c \
+	tests/cuda_standin/standin.h tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
+	tests/cuda_standin/queue.c \
 	tests/cuda_standin/copy.c tests/cuda_standin/order.h tests/cuda_standin/order.c \
 	tests/cuda_standin/fiber.h tests/cuda_standin/fiber.c tests/cuda_standin/simt.h \
 	tests/cuda_standin/simt.c
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
-	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/gemm.c \
+	tests/cuda_standin/nvtx3/nvToolsExt.h tests/cuda_standin/cublaslt.c \
+	tests/cuda_standin/product.h tests/cuda_standin/product.c \
 	tests/cuda_standin/simt_mma.h tests/cuda_standin/kernels.cpp \
 	tests/cuda_standin/kernels_attention.cpp
 libcuda_standin_la_CPPFLAGS = $(standin_CPPFLAGS)
@@ -80,6 +82,11 @@ standin_LDADD = libcuda_standin.la $(TEST_LDADD)
 tests_cuda_standin_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
 tests_cuda_standin_elementwise_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_elementwise_test_LDADD = $(standin_LDADD)
+check_PROGRAMS += tests/cuda_standin_machines_test
+TESTS += tests/cuda_standin_machines_test
+tests_cuda_standin_machines_test_SOURCES = tests/cuda_machines_test.c
+tests_cuda_standin_machines_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_machines_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_rows_test_SOURCES = tests/cuda_rows_test.c
 tests_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_rows_test_LDADD = $(standin_LDADD)
@@ -100,7 +107,7 @@ tests_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
 tests_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
 tests_cuda_standin_races_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
@@ -116,6 +123,9 @@ tests_device_described_test_SOURCES = tests/device_described_test.c
 tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_device_described_test_LDADD = $(standin_LDADD)
 endif
+
+TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)
@@ -138,7 +148,7 @@ tests_cuda_attention_test_LDADD = $(TEST_LDADD)
 tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_queues_test_LDADD = $(TEST_LDADD)
-tests_cuda_model_test_SOURCES = tests/cuda_model_test.c
+tests_cuda_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
 tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_model_test_LDADD = $(TEST_LDADD)
 tests_cuda_update_test_SOURCES = tests/cuda_update_test.c

@@ -5,11 +5,16 @@
  *
  * cuBLASLt wants A and B of one type, and C of that type or fp32. Where a product has others, the
  * operands are converted in the workspace: fp32 beside a 16-bit type becomes that type (gradients
- * of logits meet weights, on the fast units), C is made in fp32 and stored as asked.
+ * of logits meet weights, on the fast units), C is made in fp32 and stored as asked. A bias is left
+ * to cuBLASLt only where its address is a multiple of 16 bytes, as epilogues may read it in vectors
+ * and then end the process's work on the GPU with "misaligned address". Elsewhere, and where the
+ * library finds no algorithm with a bias, C begins as the bias and the product is added to it: as
+ * much work, and one rounding as well.
  */
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static uint64_t blas_workspace(const struct cuda_device *device)
@@ -31,6 +36,7 @@ struct plan_key {
 struct matmul_plan {
     struct plan_key key;
     bool made;
+    bool unserved; /* the library has no algorithm for it */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
@@ -162,6 +168,8 @@ static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key
     for (int i = 0; i < MATMUL_PLANS; i++)
         if (q->plans[i].made && !memcmp(&q->plans[i].key, key, sizeof *key)) {
             *out = &q->plans[i];
+            if (q->plans[i].unserved)
+                return CUBLAS_STATUS_NOT_SUPPORTED;
             return bias ? cublasLtMatmulDescSetAttribute(q->plans[i].operation,
                                                          CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                          sizeof bias)
@@ -176,44 +184,63 @@ static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key
         status = make_layouts(plan);
     if (!status)
         status = choose_algorithm(q->device, plan);
-    plan->made = !status;
+    plan->unserved = status == CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->made = !status || plan->unserved; /* it is not asked again */
     *out = plan;
     return status;
 }
 
 /* ---- one product ---- */
 
+enum { BIAS_ALIGN = 16 };
+
 /* A product with the places of its operands: the caller's, or converted ones in the workspace. */
 struct product {
     struct rectangle a, b, c;
     uint64_t a_bytes, b_bytes, c_bytes; /* of the workspace; 0: the caller's own */
-    bool bias_inside;                   /* done by cuBLASLt */
+    enum {
+        BIAS_NONE,
+        BIAS_INSIDE,
+        BIAS_BEFORE,
+        BIAS_AFTER
+    } bias; /* who adds it: cuBLASLt, or
+             * kernels of our own */
 };
 
 static struct product plan_product(const struct zinf_matmul *m)
 {
     struct packed_product packed = packed_product(m);
-    return (struct product){
+    struct product p = {
         .a = {(void *)(uintptr_t)m->a, packed.a.dtype, packed.a.ld},
         .b = {(void *)(uintptr_t)m->b, packed.b.dtype, packed.b.ld},
         .c = {m->c, packed.c.dtype, packed.c.ld},
         .a_bytes = packed.a.bytes,
         .b_bytes = packed.b.bytes,
         .c_bytes = packed.c.bytes,
-        .bias_inside = m->bias && m->b_dtype == packed.c.dtype,
     };
+    if (!m->bias)
+        p.bias = BIAS_NONE;
+    else if (m->b_dtype != p.c.dtype) /* C cannot hold it before the product unless it is fp32 */
+        p.bias = p.c.dtype == ZINF_DTYPE_F32 ? BIAS_BEFORE : BIAS_AFTER;
+    else
+        p.bias = alignment_of(m->bias) >= BIAS_ALIGN ? BIAS_INSIDE : BIAS_BEFORE;
+    return p;
 }
 
+/* A plan asks for the workspace of every product before the memory is taken: what this GPU does not
+ * multiply is remembered, and refused there instead of in the first step. */
 uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
 {
+    if (packed_product(args).a.dtype == ZINF_DTYPE_BF16)
+        ((struct cuda_device *)device)->asked_bf16 = true;
     return matmul_workspace_bytes(((struct cuda_device *)device)->capability, args);
 }
 
 static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,
-                               const struct product *p, void *workspace)
+                               const struct product *p)
 {
-    const void *bias = p->bias_inside ? m->bias : NULL;
-    const float alpha = 1.0f, beta = m->beta;
+    const void *bias = p->bias == BIAS_INSIDE ? m->bias : NULL;
+    const float alpha = 1.0f, beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
     struct plan_key key;
     struct matmul_plan *plan;
     memset(&key, 0, sizeof key);
@@ -241,7 +268,7 @@ static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m
         return status;
     return cublasLtMatmul(q->device->blas, plan->operation, &alpha, p->b.base, plan->a, p->a.base,
                           plan->b, &beta, p->c.base, plan->c, p->c.base, plan->c, &plan->algorithm,
-                          workspace, (size_t)key.workspace, q->stream);
+                          q->workspace, (size_t)key.workspace, q->stream);
 }
 
 /* Places converted operands behind the library's workspace and converts what is read. */
@@ -271,6 +298,14 @@ static cudaError_t convert_operands(struct zinf_queue *q, const struct zinf_matm
     return error;
 }
 
+/* C as the bias in every row. */
+static cudaError_t begin_with_bias(struct zinf_queue *q, const struct zinf_matmul *m,
+                                   const struct product *p)
+{
+    struct rectangle bias = {(void *)(uintptr_t)m->bias, m->b_dtype, 0};
+    return launch_rectangle_convert(q->stream, p->c, bias, m->m, m->n);
+}
+
 /* What cuBLASLt left to do: a bias of another type than C, and C's own type. */
 static cudaError_t finish_result(struct zinf_queue *q, const struct zinf_matmul *m,
                                  const struct product *p)
@@ -278,11 +313,32 @@ static cudaError_t finish_result(struct zinf_queue *q, const struct zinf_matmul 
     struct rectangle bias = {(void *)(uintptr_t)m->bias, m->b_dtype, 0};
     struct rectangle c = {m->c, m->c_dtype, m->ldc};
     cudaError_t error = cudaSuccess;
-    if (m->bias && !p->bias_inside)
+    if (p->bias == BIAS_AFTER)
         error = launch_rectangle_bias(q->stream, p->c, bias, m->m, m->n);
     if (p->c_bytes && error == cudaSuccess)
         error = launch_rectangle_convert(q->stream, c, p->c, m->m, m->n);
     return error;
+}
+
+/* Without its epilogue where the library has none for the product: the bias is added then. */
+static cublasStatus_t multiply_as_served(struct zinf_queue *q, const struct zinf_matmul *m,
+                                         struct product *p)
+{
+    cublasStatus_t status = multiply(q, m, p);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED || p->bias != BIAS_INSIDE)
+        return status;
+    p->bias = BIAS_BEFORE;
+    return begin_with_bias(q, m, p) ? CUBLAS_STATUS_EXECUTION_FAILED : multiply(q, m, p);
+}
+
+static int product_failed(cublasStatus_t status, const struct zinf_matmul *m, uint64_t workspace)
+{
+    char operation[160];
+    nvtxRangePop();
+    snprintf(operation, sizeof operation, "matmul %lld x %lld x %lld (%s, %s to %s)",
+             (long long)m->m, (long long)m->n, (long long)m->k, zinf_dtype_name(m->a_dtype),
+             zinf_dtype_name(m->b_dtype), zinf_dtype_name(m->c_dtype));
+    return cublas_fail(status, operation, workspace);
 }
 
 int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
@@ -295,14 +351,16 @@ int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
     if (code)
         return code;
     struct product p = plan_product(args);
+    if (p.a.dtype == ZINF_DTYPE_BF16 && (code = check_bf16(q->device)))
+        return code;
     queue_enter(q, "matmul");
     cudaError_t error = convert_operands(q, args, &p);
+    if (error == cudaSuccess && p.bias == BIAS_BEFORE)
+        error = begin_with_bias(q, args, &p);
     if (error == cudaSuccess) {
-        cublasStatus_t status = multiply(q, args, &p, q->workspace);
-        if (status) {
-            nvtxRangePop();
-            return cublas_fail(status, "matmul", needed);
-        }
+        cublasStatus_t status = multiply_as_served(q, args, &p);
+        if (status)
+            return product_failed(status, args, needed);
         error = finish_result(q, args, &p);
     }
     return queue_leave(q, error);

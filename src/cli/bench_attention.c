@@ -110,11 +110,12 @@ static void show(const struct attention_args *a, const char *way, double seconds
 static void keep(const struct bench_device *b, enum zinf_dtype dtype, double forward_flops,
                  double backward_flops)
 {
+    char key[32];
     cJSON *kept = cJSON_CreateObject();
     cJSON_AddNumberToObject(kept, "forward", forward_flops);
     cJSON_AddNumberToObject(kept, "backward", backward_flops);
     cJSON_AddStringToObject(kept, "device", b->device->name);
-    bench_cache_save("attention", zinf_dtype_name(dtype), kept);
+    bench_cache_save("attention", bench_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
 

@@ -41,6 +41,12 @@ cJSON *bench_cache_load(void)
     return cache ? cache : cJSON_CreateObject();
 }
 
+const char *bench_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype)
+{
+    snprintf(out, 32, "%s/%s", kind == ZINF_DEVICE_CUDA ? "cuda" : "host", zinf_dtype_name(dtype));
+    return out;
+}
+
 const cJSON *bench_cache_find(const cJSON *cache, const char *section, const char *key)
 {
     const cJSON *results = cJSON_GetObjectItemCaseSensitive(cache, section);

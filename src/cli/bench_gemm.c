@@ -114,10 +114,11 @@ static int measure(struct bench_device *b, const struct shape *s, enum zinf_dtyp
 
 static void keep(const struct bench_device *b, enum zinf_dtype dtype, double best)
 {
+    char key[32];
     cJSON *kept = cJSON_CreateObject();
     cJSON_AddNumberToObject(kept, "flops", best);
     cJSON_AddStringToObject(kept, "device", b->device->name);
-    bench_cache_save("gemm", zinf_dtype_name(dtype), kept);
+    bench_cache_save("gemm", bench_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
 

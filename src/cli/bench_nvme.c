@@ -6,7 +6,9 @@
 #include "cli/bench_nvme.h"
 
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 
 static const char usage[] =
     "usage: zinf bench nvme --path DIR[,DIR...] [options]\n"
@@ -180,6 +182,19 @@ static int print_json(const struct nvme_bench *bench)
     return 0;
 }
 
+/* Before the store says it of a key that nobody wrote here. */
+static int refuse_memory(const struct nvme_bench *bench)
+{
+    struct statfs info;
+    for (int i = 0; i < bench->n_paths; i++)
+        if (!statfs(bench->paths[i], &info) && info.f_type == TMPFS_MAGIC)
+            return zinf_fail(-EINVAL,
+                             "--path %s lies in memory (tmpfs), not on a drive: name a folder on "
+                             "one",
+                             bench->paths[i]);
+    return 0;
+}
+
 static int run(int argc, char **argv)
 {
     struct nvme_bench *bench = calloc(1, sizeof *bench);
@@ -190,7 +205,9 @@ static int run(int argc, char **argv)
         status = code < 0 ? cli_error(&bench_nvme, CLI_USAGE) : CLI_OK;
         goto out;
     }
-    code = nvme_measure(bench);
+    code = refuse_memory(bench);
+    if (!code)
+        code = nvme_measure(bench);
     if (!code) {
         if (is_kept(bench))
             save(bench);

@@ -123,6 +123,8 @@ static int parse(struct bench_optim_args *args, int argc, char **argv)
             select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS, args->optimizer_on);
     if (!rc)
         rc = select_names("--form", &args->forms, names + N_OPTIMIZERS, N_FORMS, args->form_on);
+    for (int i = 0; i < N_FORMS && !args->forms.n; i++) /* of fp32 and of bf16 trainings */
+        args->form_on[i] |= !strcmp(forms[i].name, "split");
     return rc;
 }
 

@@ -23,7 +23,8 @@ struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
-    cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate, cli_verify;
+    cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate,
+    cli_plot, cli_verify, cli_doctor;
 
 /* ---- options: one table a command ---- */
 
@@ -86,6 +87,17 @@ void cli_chart(FILE *out, const char *title, const double *values, size_t n, int
 
 /* Whether the terminal's characters are UTF-8, by LC_ALL, LC_CTYPE and LANG. */
 bool cli_utf8(void);
+
+/* "1,234,567"; "23.7 min": return out. */
+const char *cli_count(char out[32], uint64_t n);
+const char *cli_duration(char out[32], double seconds);
+/* Characters in a line of out: COLUMNS, the terminal's, or 80. */
+int cli_columns(FILE *out);
+/* Lines of a table; what is too long for the terminal goes on, indented, in the next line. A file
+ * gets them as they are. */
+void cli_print_lines(FILE *out, const char *text);
+/* A label and a text behind it, cut at words where the line ends. */
+void cli_print_field(FILE *out, const char *label, int label_cols, const char *text);
 
 /* The nearest of n words to word, or NULL if none is near (edit distance). */
 const char *cli_nearest(const char *word, const char *const *words, size_t n);

@@ -1,25 +1,16 @@
 /*
  * cmd_config: `zinf config`, the resolved configuration and where each value came from. With
- * --model, "auto" values that hang on the model are resolved as a run with that model does it.
+ * --model, "auto" values that hang on the model are resolved as a run with that model does it; what
+ * an option would decide stays "auto".
  */
 #include "cli/cli.h"
-
-#include "config/config.h"
-#include "model/model.h"
+#include "cli/data.h"
+#include "cli/usage.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_RESOLVED_BYTES ((size_t)16 << 20)
-
-static const char usage[] =
-    "usage: zinf config --config FILE [--model DIR] [--json]\n"
-    "\n"
-    "Prints the resolved configuration, each value with where it came from.\n"
-    "\n"
-    "  --config FILE         DeepSpeed configuration\n"
-    "  --model DIR           whose config.json \"auto\" values are taken from\n"
-    "  --json                one JSON object, which is itself a configuration\n";
 
 /* The configuration is written to files only, whole or not at all: so also here, then shown. */
 static int print_json(const struct zinf_config *config)
@@ -53,21 +44,34 @@ out:
     return code;
 }
 
-static int show(const char *config_path, const char *model_path, bool json)
+static int print_table(const struct zinf_config *config)
 {
-    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int code = out ? zinf_config_print(config, out) : zinf_fail(-ENOMEM, "no memory for a table");
+    if (out && !fclose(out) && !code)
+        cli_print_lines(stdout, text);
+    free(text);
+    return code;
+}
+
+static int show(const struct cli_common *c, bool json)
+{
+    struct zinf_config_context context = cli_context(c);
     struct zinf_config *config = NULL;
     struct zinf_model *model = NULL;
     int code = 0;
-    if (model_path) {
-        if ((code = zinf_model_open(&model, model_path)))
+    context.show = true;
+    if (c->model) {
+        if ((code = zinf_model_open(&model, c->model)))
             goto out;
-        context.hidden_size = zinf_model_spec(model)->hidden;
-        context.dtype = zinf_dtype_name(zinf_model_spec(model)->file_dtype);
+        context.hidden_size = zinf_model_facts(model)->hidden;
+        context.dtype = zinf_dtype_name(zinf_model_facts(model)->file_dtype);
     }
-    if ((code = zinf_config_load(&config, config_path, &context)))
+    if ((code = zinf_config_load(&config, c->config, &context)))
         goto out;
-    code = json ? print_json(config) : zinf_config_print(config, stdout);
+    code = json ? print_json(config) : print_table(config);
 out:
     zinf_config_destroy(config);
     zinf_model_close(model);
@@ -76,26 +80,27 @@ out:
 
 static int run(int argc, char **argv)
 {
-    const char *config = NULL, *model = NULL;
+    struct cli_common c = CLI_COMMON_DEFAULT;
     bool json = false;
     const struct cli_option options[] = {
-        {.name = "--config", .kind = CLI_STRING, .value = &config},
-        {.name = "--model", .kind = CLI_STRING, .value = &model},
-        {.name = "--json", .kind = CLI_FLAG, .value = &json},
+        {"--model", CLI_STRING, &c.model, 0, 0},
+        CLI_DEVICE_OPTIONS(&c),
+        CLI_STEP_OPTIONS(&c),
+        {"--json", CLI_FLAG, &json, 0, 0},
     };
     int code = cli_parse(&cli_config, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code)
         return code < 0 ? cli_error(&cli_config, CLI_USAGE) : CLI_OK;
-    if (!config) {
+    if (!c.config) {
         zinf_fail(-EINVAL, "--config FILE is needed");
         return cli_error(&cli_config, CLI_USAGE);
     }
-    return show(config, model, json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
+    return show(&c, json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_config = {
     .name = "config",
     .summary = "print the resolved configuration and where each value came from",
-    .usage = usage,
+    .usage = USAGE_CONFIG,
     .run = run,
 };

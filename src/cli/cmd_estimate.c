@@ -2,12 +2,14 @@
 #include "cli/estimate.h"
 #include "cli/usage.h"
 
+#include <stdlib.h>
+
 #define DEFAULT_TBW 600 /* TB: of a common 1 TB drive */
 
 struct options {
     struct cli_common common;
     bool measure, json;
-    double tbw;
+    double tbw, tokens;
     const char *trace;
 };
 
@@ -46,8 +48,10 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
 static int estimate(const struct options *o)
 {
     struct cli_session s = {0};
-    struct estimate e = {.tbw = o->tbw * 1e12};
+    struct estimate e = {.tbw = o->tbw * 1e12, .tokens = o->tokens};
     struct zinf_rates rates;
+    char *plan = NULL;
+    size_t plan_bytes = 0;
     int code = cli_session_shape(&s, &o->common);
     if (!code)
         code = cli_session_config(&s, &o->common);
@@ -58,26 +62,35 @@ static int estimate(const struct options *o)
                     .config = s.config,
                     .seq_len = s.seq_len,
                     .device = s.device},
-        .plan = o->json ? NULL : stdout,
+        .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
         .trace = o->trace,
     };
-    estimate_cached_speeds(&options.speeds, s.config, &e.source);
+    estimate_cached_speeds(&options.speeds, s.config, s.device, e.source);
     if (o->measure) {
         code = zinf_rates_measure(&rates, &options.trainer);
         options.rates = &rates;
         e.steps_apart = code ? 0 : rates.steps_apart;
-        e.source = "measured just now, by a few steps of this shape with two blocks";
+        snprintf(e.source, sizeof e.source,
+                 "measured just now, by a few steps of this shape with two blocks");
     }
     if (!code)
         code = zinf_estimate(&e.now, &options);
+    if (options.plan && !fclose(options.plan))
+        cli_print_lines(stdout, plan);
+    options.plan = NULL;
     if (code)
         goto out;
     add_changes(&e, &options);
+    estimate_drive_room(&e, s.config);
+    if (e.drive_free < e.now.bytes[2])
+        zinf_log(ZINF_LOG_WARN, "%s has too little room: zinf train would refuse to begin",
+                 e.drive_path);
     if (o->json)
         code = estimate_print_json(&e);
     else
         estimate_print(&e);
 out:
+    free(plan);
     cli_session_close(&s);
     return code;
 }
@@ -90,10 +103,10 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c->model, 0, 0},
         CLI_DEVICE_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--micro-batch", CLI_INT, &c->micro_batch, 1, 1 << 20},
-        {"--accumulate", CLI_INT, &c->accumulation, 1, 1 << 14},
+        CLI_STEP_OPTIONS(c),
         {"--measure", CLI_FLAG, &o.measure, 0, 0},
         {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
+        {"--tokens", CLI_DOUBLE, &o.tokens, 1, 1e18},
         {"--trace", CLI_STRING, &o.trace, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
     };
@@ -105,8 +118,7 @@ static int run(int argc, char **argv)
         code = cli_check_common(c);
     if (code)
         return cli_error(&cli_estimate, CLI_USAGE);
-    if (c->steps < 0)
-        c->steps = 1; /* for schedules that count steps; they change no time */
+    c->no_training = true; /* a learning rate changes no time */
     return estimate(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
 }
 

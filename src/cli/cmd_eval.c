@@ -13,7 +13,7 @@ static int evaluate(const struct cli_common *c, const struct cli_strings *data)
     uint64_t tokens;
     int code = cli_session_open(&s, c);
     if (!code)
-        code = cli_session_data(&s, data, NULL, false, 0, &s.data);
+        code = cli_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
         code = cli_session_config(&s, c);
     if (!code)
@@ -35,11 +35,13 @@ static int run(int argc, char **argv)
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
+        {"--text-column", CLI_STRING, &c.text_column, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
     };
+    c.no_training = true;
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;

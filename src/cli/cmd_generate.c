@@ -16,18 +16,18 @@ struct generate_options {
 static int extend(struct zinf_trainer *trainer, const struct generate_options *o,
                   struct zinf_tokens *ids)
 {
-    const struct zinf_model_spec *spec = zinf_model_spec(zinf_trainer_model(trainer));
+    const struct zinf_model_facts *facts = zinf_model_facts(zinf_trainer_model(trainer));
     size_t window = (size_t)zinf_trainer_seq_len(trainer);
-    float *logits = malloc((size_t)spec->vocab * sizeof *logits);
-    void *scratch = malloc((size_t)spec->vocab * 8);
+    float *logits = malloc((size_t)facts->vocab * sizeof *logits);
+    void *scratch = malloc((size_t)facts->vocab * 8);
     int code = logits && scratch ? 0 : zinf_fail(-ENOMEM, "no memory for logits");
     for (int64_t i = 0; !code && i < o->max_new_tokens; i++) {
         size_t n = ids->count < window ? ids->count : window;
         code = zinf_trainer_logits(trainer, ids->ids + ids->count - n, (int64_t)n, logits);
         if (code)
             break;
-        int32_t id = zinf_sample(&o->sampler, logits, spec->vocab, (uint64_t)i, scratch);
-        if (id == spec->end_of_text)
+        int32_t id = zinf_sample(&o->sampler, logits, facts->vocab, (uint64_t)i, scratch);
+        if (id == facts->end_of_text)
             break;
         ids->ids[ids->count++] = id;
     }
@@ -50,7 +50,7 @@ static int reserve(struct zinf_tokens *ids, size_t more)
 static int encode_prompt(struct cli_session *s, const struct generate_options *o,
                          struct zinf_tokens *ids)
 {
-    int64_t vocab = zinf_model_spec(s->model)->vocab;
+    int64_t vocab = zinf_model_facts(s->model)->vocab;
     int code = zinf_tokenizer_encode(s->tokenizer, o->prompt, strlen(o->prompt), ids);
     if (!code && !ids->count)
         code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
@@ -71,7 +71,10 @@ static int generate(struct generate_options *o)
     char *text = NULL;
     size_t bytes;
     o->common.micro_batch = 1;
+    o->common.no_training = true;
     int code = cli_session_open(&s, &o->common);
+    if (!code)
+        code = cli_session_need_tokenizer(&s, &o->common);
     if (!code)
         code = encode_prompt(&s, o, &ids);
     if (!code)

@@ -1,7 +1,9 @@
 /* init: a new model folder with the family's initialisation, streamed. */
 #include "cli/cli.h"
 #include "cli/usage.h"
+#include "formats/formats.h"
 #include "model/model.h"
+#include "text/text.h"
 #include "train/train.h"
 
 #include <stdlib.h>
@@ -18,8 +20,51 @@ static int refuse_existing(const char *output)
     return code;
 }
 
-static int init(const struct zinf_model_shape *shape, const char *dtype_name, const char *output,
-                uint64_t seed)
+/* The vocabulary that --tokenizer asks for; -1: none. */
+static int read_vocab(const char *from, int64_t *vocab)
+{
+    struct zinf_tokenizer *tokenizer;
+    if (!strcmp(from, "bytes")) {
+        *vocab = 257;
+        return 0;
+    }
+    int code = zinf_tokenizer_open(&tokenizer, from);
+    if (code)
+        return zinf_fail_in(code, "--tokenizer");
+    if (!strcmp(zinf_tokenizer_kind(tokenizer), "bytes"))
+        code = zinf_fail(-EINVAL,
+                         "--tokenizer %s: no tokenizer.json there, and no vocab.json with "
+                         "merges.txt",
+                         from);
+    *vocab = zinf_tokenizer_vocab(tokenizer);
+    zinf_tokenizer_close(tokenizer);
+    return code;
+}
+
+/* The model's vocabulary has room for the tokenizer's, and is it where nobody says otherwise. */
+static int fit_vocab(struct zinf_model_shape *shape, const char *tokenizer)
+{
+    int64_t vocab = 0;
+    int code = tokenizer ? read_vocab(tokenizer, &vocab) : 0;
+    if (code || !tokenizer)
+        return code;
+    if (shape->vocab && shape->vocab < vocab)
+        return zinf_fail(-EINVAL, "--vocab %lld is less than the %lld of --tokenizer",
+                         (long long)shape->vocab, (long long)vocab);
+    shape->vocab = shape->vocab ? shape->vocab : vocab;
+    return 0;
+}
+
+static int add_tokenizer(const char *from, const char *output)
+{
+    if (!from)
+        return 0;
+    return strcmp(from, "bytes") ? zinf_folder_copy_companions(from, output)
+                                 : zinf_tokenizer_write_bytes(output);
+}
+
+static int init(struct zinf_model_shape *shape, const char *dtype_name, const char *tokenizer,
+                const char *output, uint64_t seed)
 {
     enum zinf_dtype dtype = ZINF_DTYPE_F32;
     cJSON *config = NULL;
@@ -29,16 +74,20 @@ static int init(const struct zinf_model_shape *shape, const char *dtype_name, co
     if (!code)
         code = refuse_existing(output);
     if (!code)
+        code = fit_vocab(shape, tokenizer);
+    if (!code)
         code = zinf_model_make_config(shape, dtype, &config);
     if (!code)
         code = zinf_model_from_json(&model, config, "the options");
     if (!code)
         code = zinf_model_write_new(config, dtype, seed, output);
+    if (!code)
+        code = add_tokenizer(tokenizer, output);
     if (code == -EACCES || code == -EROFS || code == -ENOTDIR)
         zinf_fail_in(code, "--output");
     if (!code) {
         uint64_t n = zinf_model_n_params(model);
-        printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_spec(model)->family,
+        printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_facts(model)->family,
                (unsigned long long)n,
                zinf_size_format(size, sizeof size, n * zinf_dtype_bytes(dtype)),
                zinf_dtype_name(dtype));
@@ -51,7 +100,7 @@ static int init(const struct zinf_model_shape *shape, const char *dtype_name, co
 static int run(int argc, char **argv)
 {
     struct zinf_model_shape shape = {0};
-    const char *dtype = NULL, *output = NULL;
+    const char *dtype = NULL, *output = NULL, *tokenizer = NULL;
     int64_t seed = 0;
     const struct cli_option options[] = {
         {"--arch", CLI_STRING, &shape.arch, 0, 0},
@@ -61,6 +110,7 @@ static int run(int argc, char **argv)
         {"--heads", CLI_INT, &shape.heads, 1, 1 << 16},
         {"--vocab", CLI_INT, &shape.vocab, 2, 1 << 24},
         {"--context", CLI_INT, &shape.context, 1, 1 << 24},
+        {"--tokenizer", CLI_STRING, &tokenizer, 0, 0},
         {"--output", CLI_STRING, &output, 0, 0},
         {"--seed", CLI_INT, &seed, 0, 9e15},
         {"--dtype", CLI_STRING, &dtype, 0, 0},
@@ -72,7 +122,7 @@ static int run(int argc, char **argv)
         code = zinf_fail(-EINVAL, "--output DIR is missing");
     if (code)
         return cli_error(&cli_init, CLI_USAGE);
-    code = init(&shape, dtype, output, (uint64_t)seed);
+    code = init(&shape, dtype, tokenizer, output, (uint64_t)seed);
     return code ? cli_error(&cli_init, code == -EINVAL || code == -ENOTSUP ? CLI_USAGE : CLI_FAILED)
                 : CLI_OK;
 }

@@ -62,12 +62,12 @@ static void print_text(const struct inspection *it)
     if (it->tensors)
         print_tensors(it);
     if (it->model) {
-        const struct zinf_model_spec *s = zinf_model_spec(it->model);
+        const struct zinf_model_facts *f = zinf_model_facts(it->model);
         printf("model: %s, %llu parameters: %lld layers, hidden %lld, %lld heads, vocabulary %lld, "
                "context %lld\n",
-               s->family, (unsigned long long)zinf_model_n_params(it->model),
-               (long long)s->n_layers, (long long)s->hidden, (long long)s->n_heads,
-               (long long)s->vocab, (long long)s->context);
+               f->family, (unsigned long long)zinf_model_n_params(it->model), (long long)f->layers,
+               (long long)f->hidden, (long long)f->heads, (long long)f->vocab,
+               (long long)f->context);
     }
     if (it->tokenizer)
         printf("tokenizer: %s, %u ids\n", zinf_tokenizer_kind(it->tokenizer),
@@ -115,15 +115,15 @@ static bool add_tensors(cJSON *root, const struct inspection *it)
 static void add_model(cJSON *root, const struct inspection *it)
 {
     if (it->model) {
-        const struct zinf_model_spec *s = zinf_model_spec(it->model);
+        const struct zinf_model_facts *f = zinf_model_facts(it->model);
         cJSON *model = cJSON_AddObjectToObject(root, "model");
-        cJSON_AddStringToObject(model, "family", s->family);
+        cJSON_AddStringToObject(model, "family", f->family);
         cJSON_AddNumberToObject(model, "parameters", (double)zinf_model_n_params(it->model));
-        cJSON_AddNumberToObject(model, "layers", (double)s->n_layers);
-        cJSON_AddNumberToObject(model, "hidden", (double)s->hidden);
-        cJSON_AddNumberToObject(model, "heads", (double)s->n_heads);
-        cJSON_AddNumberToObject(model, "vocab", (double)s->vocab);
-        cJSON_AddNumberToObject(model, "context", (double)s->context);
+        cJSON_AddNumberToObject(model, "layers", (double)f->layers);
+        cJSON_AddNumberToObject(model, "hidden", (double)f->hidden);
+        cJSON_AddNumberToObject(model, "heads", (double)f->heads);
+        cJSON_AddNumberToObject(model, "vocab", (double)f->vocab);
+        cJSON_AddNumberToObject(model, "context", (double)f->context);
     }
     if (it->tokenizer) {
         cJSON *tokenizer = cJSON_AddObjectToObject(root, "tokenizer");

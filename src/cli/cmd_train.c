@@ -1,8 +1,8 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
-#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/estimate.h"
+#include "cli/train_show.h"
 #include "cli/usage.h"
 
 #include <math.h>
@@ -25,117 +25,36 @@ static void ask_save(int signal_number)
     save_asked = 1;
 }
 
-struct shown {
-    struct cli_progress progress;
-    enum cli_progress_mode mode;
-    int64_t every; /* plain lines: every so many steps */
-    double *losses;
-    size_t n_losses, capacity;
-    uint64_t n_steps, last_step; /* of this process; of the training */
-    double first_loss, last_loss;
-    bool breakdown;
-    uint64_t planned_bytes; /* device and host; on the host device both are RAM */
-};
-
-static void on_planned(void *arg, const struct zinf_trainer *trainer)
-{
-    struct shown *s = arg;
-    s->planned_bytes = zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_DEVICE) +
-                       zinf_trainer_planned_bytes(trainer, ZINF_MEMORY_HOST);
-    zinf_trainer_print_plan(trainer, stderr);
-}
-
-static void keep_loss(struct shown *s, double loss)
-{
-    if (s->n_losses == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 256;
-        double *losses = realloc(s->losses, capacity * sizeof *losses);
-        if (!losses)
-            return; /* the chart is shorter: no reason to stop training */
-        s->losses = losses;
-        s->capacity = capacity;
-    }
-    s->losses[s->n_losses++] = loss;
-}
-
-static void show_breakdown(const struct zinf_step_result *r)
-{
-    static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
-    char line[256];
-    int at = 0;
-    for (int i = 0; i < 6; i++)
-        at += snprintf(line + at, sizeof line - (size_t)at, " %s %.1f", lanes[i],
-                       r->lane_seconds[i] * 1e3);
-    zinf_log(ZINF_LOG_INFO, "step %llu: %.1f ms; busy ms:%s; bottleneck %s",
-             (unsigned long long)r->step, r->seconds * 1e3, line, r->bottleneck);
-}
-
-static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
-{
-    struct shown *s = arg;
-    char text[160], scale[32] = "";
-    bool first = !s->n_steps++;
-    if (first) {
-        cli_progress_begin(&s->progress, s->mode, "step", steps);
-        s->progress.first = r->step; /* the clock of the ETA starts here */
-        s->first_loss = r->loss;
-    }
-    s->last_loss = r->loss;
-    s->last_step = r->step;
-    if (!r->skipped)
-        keep_loss(s, r->loss);
-    if (r->loss_scale != 1)
-        snprintf(scale, sizeof scale, "  scale %g", r->loss_scale);
-    snprintf(text, sizeof text, "loss %.4f  norm %.3f  lr %.3g  %.0f tok/s  [%s]%s%s", r->loss,
-             r->grad_norm, r->lr, (double)r->tokens / r->seconds, r->bottleneck, scale,
-             r->skipped ? "  SKIPPED (overflow)" : "");
-    bool print =
-        first || r->step == steps || r->skipped || (s->every && r->step % (uint64_t)s->every == 0);
-    cli_progress_update(&s->progress, r->step, text, print);
-    if (s->breakdown)
-        show_breakdown(r);
-}
-
-static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
-{
-    (void)arg;
-    zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
-             (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
-}
-
-static void on_saved(void *arg, uint64_t step, const char *folder)
-{
-    (void)arg;
-    zinf_log(ZINF_LOG_INFO, "step %llu: saved %s", (unsigned long long)step, folder);
-}
-
-/* Without --steps the configuration is read as for one, to learn the batch. */
+/* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
+ * it is said when the steps are known. */
 static int read_config(struct cli_session *s, const struct cli_common *c)
 {
     struct cli_common known = *c;
     known.steps = c->steps < 0 ? 1 : c->steps;
+    known.quiet = c->steps < 0;
     return cli_session_config(s, &known);
 }
 
-/* --steps not given: one pass over the data. A schedule may need the number. */
-static int resolve_steps(struct cli_session *s, struct cli_common *c)
+/* --steps not given: --epochs, or one pass over the data. A schedule may need the number. */
+static int resolve_steps(struct cli_session *s, struct cli_common *c, double epochs)
 {
     if (c->steps >= 0)
         return 0;
-    uint64_t batch = (uint64_t)(s->config->micro_batch * s->config->accumulation);
-    uint64_t steps = zinf_dataset_n_windows(s->data) / batch;
-    c->steps = steps ? (int64_t)steps : 1;
+    double batch = (double)(s->config->micro_batch * s->config->accumulation);
+    double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
+    c->steps = steps > 1 ? (int64_t)steps : 1;
     return cli_session_config(s, c);
 }
 
 struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
-    const char *output, *log, *progress, *resume;
+    const char *output, *log, *progress, *resume, *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
-    bool init, no_shuffle;
+    double epochs;
+    bool init, no_shuffle, overwrite, no_final_checkpoint;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -158,41 +77,36 @@ static int open_all(struct cli_session *s, struct train_options *o)
     if (code)
         zinf_fail_in(code, "--output");
     if (!code)
-        code = cli_session_data(s, &o->data, cache, !o->no_shuffle, (uint64_t)o->common.seed,
-                                &s->data);
+        code = cli_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
+    s->shuffled = !o->no_shuffle;
     if (!code && o->eval_data.n)
-        code = cli_session_data(s, &o->eval_data, cache, false, 0, &s->eval_data);
+        code = cli_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
     if (!code)
-        code = resolve_steps(s, &o->common);
+        code = resolve_steps(s, &o->common, o->epochs > 0 ? o->epochs : 1);
 out:
     free(cache);
     return code;
 }
 
-static void print_result(const struct train_options *o, const struct shown *s)
-{
-    if (s->n_losses > 1 && o->progress == NULL)
-        cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-    printf("{\"steps\": %zu, \"first_loss\": %.6g, \"final_loss\": %.6g, \"model\": \"%s/model\", "
-           "\"planned_bytes\": %llu, \"peak_resident_bytes\": %llu}\n",
-           s->n_losses, s->first_loss, s->last_loss, o->output,
-           (unsigned long long)s->planned_bytes, (unsigned long long)zinf_memory_peak_resident());
-}
-
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
-    struct shown shown = {.mode = o->progress_mode};
+    struct train_show show = {.mode = o->progress_mode,
+                              .session = &session,
+                              .common = &o->common,
+                              .output = o->output,
+                              .chart = !o->progress,
+                              .tensorboard = o->tensorboard};
+    struct zinf_speeds speeds;
+    char source[ESTIMATE_SOURCE_BYTES];
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
     if (code)
         goto out;
-    shown.every = plain_every(session.config, o->common.steps);
-    shown.breakdown = session.config->wall_clock_breakdown;
-    struct zinf_speeds speeds;
-    const char *source;
-    estimate_cached_speeds(&speeds, session.config, &source);
-    struct zinf_run_options run = {
+    estimate_cached_speeds(&speeds, session.config, session.device, source);
+    show.speeds_source = source;
+    show.every = plain_every(session.config, o->common.steps);
+    show.run = (struct zinf_run_options){
         .trainer =
             {
                 .mode = ZINF_TRAINER_TRAIN,
@@ -212,27 +126,23 @@ static int train(struct train_options *o)
         .eval_every = (uint64_t)o->eval_every,
         .save_every = (uint64_t)o->save_every,
         .save_total_limit = (uint64_t)o->save_total_limit,
+        .save_last = !o->no_final_checkpoint,
+        .overwrite = o->overwrite,
         .resume = o->checkpoint,
         .resume_steps = o->resume && !*o->resume,
         .stop = &stop_asked,
         .save = &save_asked,
-        .events = {on_planned, on_stepped, on_evaluated, on_saved, &shown},
+        .events = train_show_events(&show),
     };
     signal(SIGINT, ask_stop);
     signal(SIGTERM, ask_stop);
     if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
         signal(SIGHUP, SIG_IGN);
-    code = zinf_run_train(&run);
-    cli_progress_end(&shown.progress);
-    if (!code)
-        print_result(o, &shown);
-    if (!code && shown.last_step < run.steps && stop_asked)
-        zinf_log(ZINF_LOG_INFO,
-                 "stopped after step %llu of %llu: to go on, repeat the command with --resume",
-                 (unsigned long long)shown.last_step, (unsigned long long)run.steps);
+    code = zinf_run_train(&show.run);
+    train_show_end(&show, code, stop_asked);
 out:
     cli_session_close(&session);
-    free(shown.losses);
+    free(show.losses);
     return code;
 }
 
@@ -262,20 +172,21 @@ static int run(int argc, char **argv)
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
-        {"--steps", CLI_INT, &c->steps, 0, 1e12},
+        CLI_STEP_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--micro-batch", CLI_INT, &c->micro_batch, 1, 1 << 20},
-        {"--accumulate", CLI_INT, &c->accumulation, 1, 1 << 14},
-        {"--lr", CLI_DOUBLE, &c->lr, 0, 1e6},
-        {"--dropout", CLI_DOUBLE, &c->dropout, 0, 0.999},
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
+        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
+        {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
+        {"--overwrite", CLI_FLAG, &o.overwrite, 0, 0},
+        {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
         {"--log", CLI_STRING, &o.log, 0, 0},
+        {"--tensorboard", CLI_STRING, &o.tensorboard, 0, 0},
         {"--progress", CLI_STRING, &o.progress, 0, 0},
     };
     int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);
@@ -285,6 +196,10 @@ static int run(int argc, char **argv)
         o.output = "zinf-output";
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (!code && o.epochs > 0 && c->steps >= 0)
+        code = zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
+    if (!code && o.overwrite && o.resume)
+        code = zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
     if (!code && o.progress)
         code = cli_progress_parse(o.progress, &o.progress_mode);
     int found = code ? 0 : find_checkpoint(&o);

@@ -3,7 +3,10 @@
 
 #include "formats/formats.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
@@ -54,21 +57,62 @@ int cli_check_common(const struct cli_common *c)
     return code ? code : data_parse_device(c->device, &device);
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    bool yes = path && !access(path, F_OK);
+    free(path);
+    return yes;
+}
+
+/* What is often named instead of a model's folder, and what to name. 0: nothing of that. */
+static int check_model_path(const char *path)
+{
+    struct stat info;
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int folder = slash ? (int)(slash - path) : 1;
+    if (stat(path, &info)) {
+        if (errno == ENOENT && slash && slash == strchr(path, '/') && slash != path && slash[1] &&
+            path[0] != '.')
+            return zinf_fail(
+                -ENOENT,
+                "--model %s: no such folder; if it is a model of the Hugging Face hub, "
+                "fetch it first: huggingface-cli download %s --local-dir %s",
+                path, path, slash + 1);
+        return 0;
+    }
+    if (!S_ISDIR(info.st_mode) && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin")))
+        return zinf_fail(-ENOTDIR, "--model %s is a file of weights: name its folder, --model %.*s",
+                         path, folder, slash ? path : ".");
+    if (!S_ISDIR(info.st_mode) || has_file(path, "config.json"))
+        return 0;
+    if (has_file(path, "model/config.json"))
+        return zinf_fail(-ENOENT,
+                         "--model %s is the output of a training: its model is --model %s/model",
+                         path, path);
+    if (has_file(path, "adapter_config.json"))
+        return zinf_fail(-ENOTSUP,
+                         "--model %s holds an adapter, not a model: merge it into its base first "
+                         "(PEFT: merge_and_unload, then save_pretrained)",
+                         path);
+    return 0;
+}
+
 int cli_session_shape(struct cli_session *s, const struct cli_common *c)
 {
     memset(s, 0, sizeof *s);
     int code = data_parse_device(c->device, &s->device);
     if (!code)
+        code = check_model_path(c->model);
+    if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)
         return code;
-    const struct zinf_model_spec *spec = zinf_model_spec(s->model);
-    s->seq_len = c->seq_len ? c->seq_len : spec->context < 1024 ? spec->context : 1024;
-    if (s->seq_len > spec->context)
-        return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (n_positions in "
-                         "%s/config.json)",
-                         (long long)s->seq_len, (long long)spec->context, c->model);
+    const struct zinf_model_facts *facts = zinf_model_facts(s->model);
+    s->seq_len = c->seq_len ? c->seq_len : facts->context < 1024 ? facts->context : 1024;
+    if (s->seq_len > facts->context)
+        return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
+                         (long long)s->seq_len, (long long)facts->context, c->model);
     return 0;
 }
 
@@ -78,38 +122,110 @@ int cli_session_open(struct cli_session *s, const struct cli_common *c)
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
-int cli_session_data(struct cli_session *s, const struct cli_strings *files,
-                     const char *cache_folder, bool shuffle, uint64_t seed,
+/* Bytes alone, or with the end-of-text token. */
+static bool has_bytes_vocabulary(const struct cli_session *s)
+{
+    int64_t vocab = zinf_model_facts(s->model)->vocab;
+    return vocab == 256 || vocab == 257;
+}
+
+static const char no_tokenizer[] =
+    "the model's folder has no tokenizer.json, and no vocab.json with merges.txt, and its "
+    "vocabulary is not the 257 of bytes: copy the tokenizer's files there";
+
+int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c)
+{
+    if (strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") || has_bytes_vocabulary(s))
+        return 0;
+    return zinf_fail(-EINVAL, "--model %s: %s", c->model, no_tokenizer);
+}
+
+/* The files that name means: itself if there is one of that name, or no wild card in it. */
+static int expand_name(glob_t *all, const char *name, int flags)
+{
+    static const char wild[] = "*?[\\";
+    struct stat info;
+    char literal[2 * PATH_MAX];
+    size_t used = 0;
+    bool exists = !stat(name, &info);
+    if (!exists && strpbrk(name, "*?["))
+        return glob(name, flags, NULL, all);
+    for (const char *at = name; *at && used + 2 < sizeof literal; at++) {
+        if (exists && strchr(wild, *at))
+            literal[used++] = '\\';
+        literal[used++] = *at;
+    }
+    literal[used] = 0;
+    return glob(literal, flags | GLOB_NOCHECK | (exists ? 0 : GLOB_NOESCAPE), NULL, all);
+}
+
+/* A quoted pattern is one that no shell has expanded. Its files come in the order of their names.
+ */
+static int expand(struct cli_session *s, const struct cli_strings *files, const glob_t **out)
+{
+    glob_t *all = &s->globs[s->n_globs++];
+    for (int i = 0; i < files->n; i++) {
+        int result = expand_name(all, files->items[i], i ? GLOB_APPEND : 0);
+        if (result == GLOB_NOMATCH)
+            return zinf_fail(-ENOENT, "no file matches %s", files->items[i]);
+        if (result)
+            return zinf_fail(-EIO, "cannot look for %s: %s", files->items[i], strerror(errno));
+    }
+    *out = all;
+    return 0;
+}
+
+int cli_session_data(struct cli_session *s, const struct cli_common *c,
+                     const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out)
 {
+    const glob_t *paths = NULL;
+    bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
+    int code = expand(s, files, &paths);
+    if (code)
+        return code;
     struct zinf_dataset_options options = {
-        .files = files->items,
-        .n_files = files->n,
-        .tokenizer = s->tokenizer,
+        .files = (const char *const *)paths->gl_pathv,
+        .n_files = (int)paths->gl_pathc,
+        .text_column = c->text_column,
+        .tokenizer = foreign ? NULL : s->tokenizer,
+        .why_no_tokenizer = no_tokenizer,
         .open_token_file = open_token_file,
         .cache_folder = cache_folder,
         .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_spec(s->model)->vocab,
+        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
         .shuffle = shuffle,
-        .seed = seed,
+        .seed = (uint64_t)c->seed,
     };
     return zinf_dataset_open(out, &options);
 }
 
-int cli_session_config(struct cli_session *s, const struct cli_common *c)
+struct zinf_config_context cli_context(const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    context.hidden_size = zinf_model_spec(s->model)->hidden;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
+    context.optimizer = c->optimizer;
     context.lr = c->lr;
+    context.lr_scheduler = c->lr_scheduler;
+    context.warmup_steps = c->warmup_steps;
+    context.weight_decay = c->weight_decay;
     context.dropout = c->dropout;
-    context.steps = c->steps;
+    context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
-    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_spec(s->model)->file_dtype);
     context.lenient = c->lenient;
+    context.no_training = c->no_training;
+    context.quiet = c->quiet;
+    return context;
+}
+
+int cli_session_config(struct cli_session *s, const struct cli_common *c)
+{
+    struct zinf_config_context context = cli_context(c);
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
+    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
     s->config = NULL;
     int code = zinf_config_load(&s->config, c->config, &context);
@@ -135,6 +251,8 @@ void cli_session_close(struct cli_session *s)
 {
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
+    for (int i = 0; i < s->n_globs; i++)
+        globfree(&s->globs[i]);
     zinf_config_destroy(s->config);
     zinf_tokenizer_close(s->tokenizer);
     zinf_model_close(s->model);

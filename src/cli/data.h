@@ -12,18 +12,22 @@
 #include "text/text.h"
 #include "train/train.h"
 
+#include <glob.h>
+
 /* Options of every command that runs a model. */
 struct cli_common {
-    const char *model, *config, *device, *dtype;
+    const char *model, *config, *device, *dtype, *optimizer, *lr_scheduler, *text_column;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps;
-    double lr, dropout;
+    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps;
+    double lr, dropout, weight_decay;
     bool lenient;
+    bool no_training; /* nobody is told of learning rates */
+    bool quiet;       /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
         .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
-        .dropout = -1                                                                              \
+        .dropout = -1, .weight_decay = -1, .warmup_steps = -1                                      \
     }
 
 /* Rows of a table of options, as USAGE_DEVICE says them. */
@@ -36,24 +40,46 @@ struct cli_common {
         "--lenient", CLI_FLAG, &(c)->lenient, 0, 0                                                 \
     }
 
+/* The same for what decides a step, as USAGE_STEP says them. */
+#define CLI_STEP_OPTIONS(c)                                                                        \
+    {"--steps", CLI_INT, &(c)->steps, 0, 1e12},                                                    \
+        {"--micro-batch", CLI_INT, &(c)->micro_batch, 1, 1 << 20},                                 \
+        {"--accumulate", CLI_INT, &(c)->accumulation, 1, 1 << 14},                                 \
+        {"--optimizer", CLI_STRING, &(c)->optimizer, 0, 0},                                        \
+        {"--lr", CLI_DOUBLE, &(c)->lr, 0, 1e6},                                                    \
+        {"--lr-scheduler", CLI_STRING, &(c)->lr_scheduler, 0, 0},                                  \
+        {"--warmup-steps", CLI_INT, &(c)->warmup_steps, 0, 1e12},                                  \
+        {"--weight-decay", CLI_DOUBLE, &(c)->weight_decay, 0, 1e6},                                \
+    {                                                                                              \
+        "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
+    }
+
 /* What a command has open; cli_session_close frees it all. */
 struct cli_session {
     struct zinf_model *model;
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
+    glob_t globs[2]; /* of --data and --eval-data */
+    int n_globs;
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     char dtype[16];  /* of the model folder, where it has one */
+    bool shuffled;   /* data is */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int cli_session_open(struct cli_session *s, const struct cli_common *c);
 /* The same without a tokenizer: --model may be a config.json. */
 int cli_session_shape(struct cli_session *s, const struct cli_common *c);
-/* cache_folder NULL: private. Checks ids against the model's vocabulary. */
-int cli_session_data(struct cli_session *s, const struct cli_strings *files,
-                     const char *cache_folder, bool shuffle, uint64_t seed,
+/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
+int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c);
+/* Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
+ * against the model's vocabulary. */
+int cli_session_data(struct cli_session *s, const struct cli_common *c,
+                     const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out);
+/* What the options say to a configuration. */
+struct zinf_config_context cli_context(const struct cli_common *c);
 int cli_session_config(struct cli_session *s, const struct cli_common *c);
 /* A trainer of the session's model; seq_len 0: the session's. */
 int cli_session_trainer(struct cli_session *s, const struct cli_common *c,

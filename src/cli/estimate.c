@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
 static const char *const lane_texts[] = {"drive reads", "drive writes", "to the device",
@@ -13,19 +14,24 @@ static const char *const lane_texts[] = {"drive reads", "drive writes", "to the 
 static const char *const tiers[] = {"device", "host", "drive"};
 #define N_LANES (sizeof lanes / sizeof *lanes)
 
+/* Columns of labels; what is longer than a line goes on below its beginning. */
+#define LABEL 11
+
 static void print_memory(const struct zinf_estimate *e)
 {
-    char size[16], budget[16], pinned[16];
-    fputs("memory       ", stdout);
+    char text[256], size[16], budget[16], pinned[16];
+    int used = 0;
     for (int i = 0; i < 3; i++) {
-        printf("%s%s %s", i ? ", " : "", tiers[i],
-               zinf_size_format(size, sizeof size, e->bytes[i]));
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", i ? ", " : "",
+                         tiers[i], zinf_size_format(size, sizeof size, e->bytes[i]));
         if (e->budget[i] != UINT64_MAX)
-            printf(" of %s", zinf_size_format(budget, sizeof budget, e->budget[i]));
+            used += snprintf(text + used, sizeof text - (size_t)used, " of %s",
+                             zinf_size_format(budget, sizeof budget, e->budget[i]));
         if (i == 1)
-            printf(" (pinned %s)", zinf_size_format(pinned, sizeof pinned, e->pinned));
+            used += snprintf(text + used, sizeof text - (size_t)used, " (pinned %s)",
+                             zinf_size_format(pinned, sizeof pinned, e->pinned));
     }
-    putchar('\n');
+    cli_print_field(stdout, "memory", LABEL, text);
     if (e->ram_is_shared)
         printf("             in all %s of RAM: the device is the CPU\n",
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
@@ -35,29 +41,63 @@ static void print_step(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
     double busy = n->lane_seconds[n->bottleneck] / n->step_seconds;
-    printf("step         %.3g s for %llu tokens: %.4g tokens/s, schedule %s\n", n->step_seconds,
-           (unsigned long long)n->tokens, (double)n->tokens / n->step_seconds, n->schedule);
+    char time[32], tokens[32];
+    char text[160];
+    snprintf(text, sizeof text, "%s for %s tokens: %.4g tokens/s, schedule %s",
+             cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
+             (double)n->tokens / n->step_seconds, n->schedule);
+    cli_print_field(stdout, "step", LABEL, text);
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_texts[n->bottleneck],
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
         if (n->lane_seconds[i] > 0)
             printf("             %-13s %10.4f s %10.3f GB\n", lane_texts[i], n->lane_seconds[i],
                    (double)n->lane_bytes[i] * 1e-9);
-    printf("utilisation  %.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)\n",
-           100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
+    snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
+             100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
+    cli_print_field(stdout, "utilisation", LABEL, text);
 }
 
 static void print_wear(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
+    char text[256];
     double day = estimate_written_a_day(e);
     if (!n->lane_bytes[0] && !n->lane_bytes[1])
         return;
-    printf("drive        %.3f GB read, %.3f GB written a step; %.2f TB written a day",
-           (double)n->lane_bytes[0] * 1e-9, (double)n->lane_bytes[1] * 1e-9, day * 1e-12);
+    int used =
+        snprintf(text, sizeof text, "%.3f GB read, %.3f GB written a step; %.2f TB written a day",
+                 (double)n->lane_bytes[0] * 1e-9, (double)n->lane_bytes[1] * 1e-9, day * 1e-12);
     if (day > 0)
-        printf(": %.0f TBW last %.0f days", e->tbw * 1e-12, e->tbw / day);
-    putchar('\n');
+        snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
+                 e->tbw * 1e-12, e->tbw / day);
+    cli_print_field(stdout, "drive", LABEL, text);
+}
+
+static double length_seconds(const struct estimate *e)
+{
+    return e->tokens / (double)e->now.tokens * e->now.step_seconds;
+}
+
+static double length_written(const struct estimate *e)
+{
+    return e->tokens / (double)e->now.tokens * (double)e->now.lane_bytes[1];
+}
+
+/* A whole training, and whether the drive has room for it. */
+static void print_length(const struct estimate *e)
+{
+    char time[32], needed[24], room[24], text[400];
+    if (e->tokens > 0)
+        printf("%-12s %.4g tokens: %s, %.2f TB written\n", "training", e->tokens,
+               cli_duration(time, length_seconds(e)), length_written(e) * 1e-12);
+    if (e->drive_free != UINT64_MAX && e->now.bytes[2]) {
+        snprintf(text, sizeof text, "%s needed, %s free in %s%s",
+                 zinf_size_format(needed, sizeof needed, e->now.bytes[2]),
+                 zinf_size_format(room, sizeof room, e->drive_free), e->drive_path,
+                 e->drive_free < e->now.bytes[2] ? ": TOO LITTLE" : "");
+        cli_print_field(stdout, "drive room", LABEL, text);
+    }
 }
 
 void estimate_print(const struct estimate *e)
@@ -67,16 +107,18 @@ void estimate_print(const struct estimate *e)
     print_memory(&e->now);
     print_step(e);
     print_wear(e);
+    print_length(e);
     for (int i = 0; i < e->n_changes; i++) {
         double seconds = e->changes[i].step_seconds;
+        char time[32];
         printf("%-12s %s: ", i ? "" : "if there was", e->changes[i].what);
         if (seconds > 0)
-            printf("%.3g s a step (%+.0f %%)\n", seconds, /* no "-0" */
+            printf("%s a step (%+.0f %%)\n", cli_duration(time, seconds), /* no "-0" */
                    round(100 * (seconds / e->now.step_seconds - 1)) + 0.0);
         else
             puts("no other plan");
     }
-    printf("speeds       %s\n", e->source);
+    cli_print_field(stdout, "speeds", LABEL, e->source);
     if (e->steps_apart > 0)
         printf("             which differed by %.0f %% among themselves\n",
                100 * (e->steps_apart - 1));
@@ -122,6 +164,13 @@ int estimate_print_json(const struct estimate *e)
     cJSON_AddNumberToObject(root, "tbw", e->tbw);
     if (n->lane_bytes[1])
         cJSON_AddNumberToObject(root, "drive_life_days", e->tbw / estimate_written_a_day(e));
+    if (e->drive_free != UINT64_MAX)
+        cJSON_AddNumberToObject(root, "drive_free_bytes", (double)e->drive_free);
+    if (e->tokens > 0) {
+        cJSON_AddNumberToObject(root, "training_tokens", e->tokens);
+        cJSON_AddNumberToObject(root, "training_seconds", length_seconds(e));
+        cJSON_AddNumberToObject(root, "training_bytes_written", length_written(e));
+    }
     cJSON_AddNumberToObject(root, "model_flops", n->model_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
     cJSON *changes = cJSON_AddArrayToObject(root, "changes");
@@ -154,10 +203,10 @@ static double number_of(const cJSON *result, const char *key)
 }
 
 /* Several drives add up. */
-static bool add_drives(const cJSON *cache, const struct zinf_config_offload *section,
-                       struct zinf_speeds *out)
+static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
+                               struct zinf_speeds *out)
 {
-    bool any = false;
+    const cJSON *any = NULL;
     for (int i = 0; i < section->n_nvme_paths; i++) {
         char *path = realpath(section->nvme_path[i], NULL);
         const cJSON *drive = bench_cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
@@ -166,7 +215,7 @@ static bool add_drives(const cJSON *cache, const struct zinf_config_offload *sec
         out->drive_read_bytes += number_of(drive, "read");
         out->drive_write_bytes += number_of(drive, "write");
         out->drive_mixed_bytes += number_of(drive, "mixed");
-        any |= drive != NULL;
+        any = drive ? drive : any;
         free(path);
     }
     return any;
@@ -182,24 +231,68 @@ static void optimizer_form(const struct zinf_config *config, char form[48])
         snprintf(form, 48, "%s/%s", config->optimizer.type, split ? "split" : "fp32");
 }
 
+/* "matrix products: measured 2026-11-22 by zinf bench gemm", or that they were not. */
+static void say_source(char source[ESTIMATE_SOURCE_BYTES], const char *what, const cJSON *result,
+                       const char *bench)
+{
+    size_t used = strlen(source);
+    const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
+    const char *opening = used ? "; " : "";
+    if (result)
+        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s by zinf bench %s of %.10s",
+                 opening, what, bench, cJSON_IsString(date) ? date->valuestring : "an unknown day");
+    else
+        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s assumed (zinf bench %s)",
+                 opening, what, bench);
+}
+
 void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
-                            const char **source)
+                            enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES])
 {
     cJSON *cache = bench_cache_load();
-    char form[48];
-    const char *type = zinf_dtype_name(config->dtype);
+    char form[48], key[32];
+    if (device == ZINF_DEVICE_AUTO)
+        device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
+    const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
+                                                   ? &config->offload_optimizer
+                                                   : &config->offload_param;
     optimizer_form(config, form);
     memset(out, 0, sizeof *out);
-    bool drive = add_drives(cache, &config->offload_optimizer, out) ||
-                 add_drives(cache, &config->offload_param, out);
-    out->optimizer_bytes = number_of(bench_cache_find(cache, "optim", form), "bytes");
-    out->device_flops = number_of(bench_cache_find(cache, "gemm", type), "flops");
-    out->link_bytes = number_of(bench_cache_find(cache, "pcie", "pinned"), "both");
-    bool any = drive || out->optimizer_bytes > 0 || out->device_flops > 0;
-    *source = !any ? "stated defaults; --measure measures them"
-              : drive && out->device_flops > 0
-                  ? "from zinf bench; --measure measures this shape"
-                  : "from zinf bench where it was run, else stated defaults; --measure measures "
-                    "them";
+    source[0] = 0;
+    const cJSON *gemm =
+        bench_cache_find(cache, "gemm", bench_device_key(key, device, config->dtype));
+    const cJSON *optim = bench_cache_find(cache, "optim", form);
+    const cJSON *link = bench_cache_find(cache, "pcie", "pinned"), *drive = NULL;
+    out->device_flops = number_of(gemm, "flops");
+    out->optimizer_bytes = number_of(optim, "bytes");
+    say_source(source, "matrix products", gemm, "gemm");
+    say_source(source, "optimizer", optim, "optim");
+    if (device == ZINF_DEVICE_CUDA) {
+        out->link_bytes = number_of(link, "both");
+        say_source(source, "copies", link, "pcie");
+    }
+    if (drives->device == ZINF_PLACE_NVME) {
+        drive = add_drives(cache, drives, out);
+        say_source(source, "drive", drive, "nvme");
+    }
     cJSON_Delete(cache);
+}
+
+void estimate_drive_room(struct estimate *e, const struct zinf_config *config)
+{
+    const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
+                                                   ? &config->offload_optimizer
+                                                   : &config->offload_param;
+    e->drive_free = UINT64_MAX;
+    for (int i = 0; drives->device == ZINF_PLACE_NVME && i < drives->n_nvme_paths; i++) {
+        struct statvfs room;
+        if (statvfs(drives->nvme_path[i], &room))
+            continue;
+        uint64_t each = (uint64_t)room.f_bavail * room.f_frsize; /* striped: the least counts */
+        uint64_t all = each * (uint64_t)drives->n_nvme_paths;
+        if (all >= e->drive_free)
+            continue;
+        e->drive_free = all;
+        snprintf(e->drive_path, sizeof e->drive_path, "%s", drives->nvme_path[i]);
+    }
 }

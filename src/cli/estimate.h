@@ -13,12 +13,16 @@ struct estimate_change {
 };
 #define ESTIMATE_CHANGES 4
 
+#define ESTIMATE_SOURCE_BYTES 512
 struct estimate {
     struct zinf_estimate now;
     struct estimate_change changes[ESTIMATE_CHANGES];
     int n_changes;
-    double tbw;         /* bytes that the drive may be written, by its maker */
-    const char *source; /* of the speeds */
+    double tbw;                         /* bytes that the drive may be written, by its maker */
+    char source[ESTIMATE_SOURCE_BYTES]; /* of the speeds, one by one */
+    double tokens;                      /* of a training, to say how long it takes; 0: none */
+    uint64_t drive_free;                /* where the drives are; UINT64_MAX: not known */
+    char drive_path[256];
     double steps_apart; /* zinf_rates; 0: nothing was measured */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
@@ -33,8 +37,10 @@ static inline double estimate_utilisation(const struct estimate *e)
 
 void estimate_print(const struct estimate *e);
 int estimate_print_json(const struct estimate *e);
-/* From what `zinf bench` left; *source says so. dtype: of the parameters. */
+/* From what `zinf bench` left for this kind of device; source says of each where it is from. */
 void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
-                            const char **source);
+                            enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES]);
+/* Room where the configuration keeps things on drives, if those are of this machine. */
+void estimate_drive_room(struct estimate *e, const struct zinf_config *config);
 
 #endif

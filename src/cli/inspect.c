@@ -89,16 +89,18 @@ void inspect_close(struct inspection *it)
 
 /* ---- names and shapes ---- */
 
-/* The file's tensor for a name of the family, with its prefix or without. */
-static const struct zinf_tensor_info *find(const struct inspection *it, const char *name)
+/* The file's tensor for one of the family, with its prefix or without. */
+static const struct zinf_tensor_info *find(const struct inspection *it,
+                                           const struct zinf_file_tensor *wanted)
 {
-    char prefixed[128];
-    snprintf(prefixed, sizeof prefixed, "%s%s", zinf_model_family(it->model)->prefix, name);
-    const struct zinf_tensor_info *info = zinf_tensors_find(it->tensors, prefixed);
-    return info ? info : zinf_tensors_find(it->tensors, name);
+    char name[160];
+    const char *prefix = zinf_model_family(it->model)->prefix;
+    const struct zinf_tensor_info *info =
+        zinf_tensors_find(it->tensors, zinf_file_tensor_name(wanted, prefix, name, sizeof name));
+    return info ? info : zinf_tensors_find(it->tensors, wanted->name);
 }
 
-static void check_tensor(struct inspection *it, const struct zinf_tensor_spec *wanted,
+static void check_tensor(struct inspection *it, const struct zinf_file_tensor *wanted,
                          const struct zinf_tensor_info *info)
 {
     char found[160], asked[160];
@@ -115,54 +117,42 @@ static void check_tensor(struct inspection *it, const struct zinf_tensor_spec *w
                     zinf_file_dtype_name(info->dtype));
 }
 
-/* Marks info in known, where entry i says that tensor i of the file has a place in the model. */
-static void mark(const struct inspection *it, const struct zinf_tensor_info *info, bool *known)
+static void check_wanted(struct inspection *it, const struct zinf_file_map *map)
 {
-    uint64_t i = 0;
-    while (zinf_tensors_at(it->tensors, i) != info)
-        i++;
-    known[i] = true;
+    char name[160];
+    const char *prefix = zinf_model_family(it->model)->prefix;
+    for (uint32_t i = 0; i < map->n_tensors; i++) {
+        const struct zinf_tensor_info *info = find(it, &map->tensors[i]);
+        if (info)
+            check_tensor(it, &map->tensors[i], info);
+        else
+            add_problem(it, "tensor %s is missing",
+                        zinf_file_tensor_name(&map->tensors[i], prefix, name, sizeof name));
+    }
 }
 
-static void check_wanted(struct inspection *it, bool *known)
+static void check_unexpected(struct inspection *it, const struct zinf_file_map *map)
 {
-    for (int u = 0; u < zinf_model_n_units(it->model); u++) {
-        const struct zinf_unit_spec *unit = zinf_model_unit(it->model, u);
-        for (int k = 0; k < unit->n_tensors; k++) {
-            const struct zinf_tensor_spec *wanted = &unit->tensors[k];
-            if (wanted->first_row)
-                continue; /* a later tile of a tensor that was looked at */
-            const struct zinf_tensor_info *info = find(it, wanted->name);
-            if (!info) {
-                add_problem(it, "tensor %s%s is missing", zinf_model_family(it->model)->prefix,
-                            wanted->name);
-                continue;
-            }
-            mark(it, info, known);
-            check_tensor(it, wanted, info);
-        }
+    const struct zinf_family *family = zinf_model_family(it->model);
+    for (uint64_t i = 0; i < zinf_tensors_count(it->tensors); i++) {
+        const char *name = zinf_tensors_at(it->tensors, i)->name;
+        const char *bare = zinf_family_bare_name(family, name);
+        if (!zinf_file_map_find(map, bare) && !family->ignores(bare))
+            add_problem(it, "tensor %s is unexpected: no part of a %s model of this config.json",
+                        name, family->model_type);
     }
 }
 
 static void check_tensors(struct inspection *it)
 {
-    const struct zinf_family *family = zinf_model_family(it->model);
-    uint64_t n = zinf_tensors_count(it->tensors);
-    bool *known = calloc(n ? n : 1, sizeof *known);
-    if (!known) {
-        add_problem(it, "no memory to check %llu tensors", (unsigned long long)n);
+    struct zinf_file_map *map = NULL;
+    if (zinf_file_map_create(&map, zinf_model_graph(it->model))) {
+        add_problem(it, "%s", zinf_error());
         return;
     }
-    check_wanted(it, known);
-    for (uint64_t i = 0; i < n; i++) {
-        const char *name = zinf_tensors_at(it->tensors, i)->name;
-        size_t prefix = strlen(family->prefix);
-        const char *bare = strncmp(name, family->prefix, prefix) ? name : name + prefix;
-        if (!known[i] && !family->ignores(bare))
-            add_problem(it, "tensor %s is unexpected: no part of a %s model of this config.json",
-                        name, family->model_type);
-    }
-    free(known);
+    check_wanted(it, map);
+    check_unexpected(it, map);
+    zinf_file_map_destroy(map);
 }
 
 void inspect_check_shapes(struct inspection *it)
@@ -174,7 +164,7 @@ void inspect_check_shapes(struct inspection *it)
     if (!it->model || !it->tokenizer || !strcmp(zinf_tokenizer_kind(it->tokenizer), "bytes"))
         return;
     uint32_t ids = zinf_tokenizer_vocab(it->tokenizer);
-    int64_t vocab = zinf_model_spec(it->model)->vocab;
+    int64_t vocab = zinf_model_facts(it->model)->vocab;
     if (ids > vocab)
         add_problem(it, "the tokenizer (%s) has ids up to %u; vocab_size of config.json is %lld",
                     zinf_tokenizer_kind(it->tokenizer), ids - 1, (long long)vocab);

@@ -1,11 +1,15 @@
-cli_parts = src/cli/cli.h src/cli/options.c src/cli/progress.c src/cli/chart.c src/cli/nearest.c \
+cli_parts = src/cli/cli.h src/cli/options.c src/cli/progress.c src/cli/chart.c src/cli/nearest.c src/cli/words.c \
 	src/cli/report.h src/cli/report_redact.c
 bin_PROGRAMS += zinf
 zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cli/data.c \
-	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
+	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
+	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
+	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
+	src/cli/doctor.h src/cli/cmd_doctor.c \
+	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_step.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
@@ -13,11 +17,26 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/bench_pcie.c
 zinf_LDADD = libcore.la $(EXTERNAL_LIBS)
 
+bashcompletiondir = $(datarootdir)/bash-completion/completions
+dist_bashcompletion_DATA = src/cli/completions/zinf
+zshcompletiondir = $(datarootdir)/zsh/site-functions
+dist_zshcompletion_DATA = src/cli/completions/_zinf
+fishcompletiondir = $(datarootdir)/fish/vendor_completions.d
+dist_fishcompletion_DATA = src/cli/completions/zinf.fish
+
 check_PROGRAMS += tests/cli_options_test
 TESTS += tests/cli_options_test
 tests_cli_options_test_SOURCES = tests/cli_options_test.c $(cli_parts)
 tests_cli_options_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cli_options_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/tb_events_test
+TESTS += tests/tb_events_test tests/plot_test.sh
+tests_tb_events_test_SOURCES = tests/tb_events_test.c src/cli/tb_events.h src/cli/tb_events.c
+tests_tb_events_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_tb_events_test_LDADD = $(TEST_LDADD)
+TESTS += tests/completion_test.sh
+EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
 TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
 EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh

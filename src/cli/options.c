@@ -124,6 +124,9 @@ static int read_value(const struct cli_option *option, const char *text)
     case CLI_DOUBLE:
         return read_double(option, text);
     case CLI_SIZE:
+        if (*text && text[strspn(text, "0123456789.")] == 0 && strtod(text, NULL) > 0)
+            return zinf_fail(-EINVAL, "%s %s has no unit: write %sGiB, or %sB for bytes",
+                             option->name, text, text, text);
         if (zinf_size_parse(text, option->value))
             return zinf_fail_in(-EINVAL, "%s", option->name);
         return 0;

@@ -13,20 +13,41 @@
     "  --host-memory SIZE    most memory to take in the host's RAM\n"                              \
     "  --threads N           CPU threads (default: all that this process may use)\n"
 
+#define USAGE_DATA                                                                                 \
+    "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \
+    "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
+    "                        input\n"                                                              \
+    "  --text-column NAME    field or column that is the text (default: text)\n"
+
+#define USAGE_STEP                                                                                 \
+    "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
+    "  --micro-batch N       sequences computed at once\n"                                         \
+    "  --accumulate N        micro-batches in a step\n"                                            \
+    "  --optimizer NAME      AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad or SGD\n"            \
+    "  --lr X                learning rate\n"                                                      \
+    "  --lr-scheduler NAME   linear, cosine, constant, constant_with_warmup, or one\n"             \
+    "                        of DeepSpeed's, such as WarmupLR\n"                                   \
+    "  --warmup-steps N      steps over which the learning rate rises\n"                           \
+    "  --weight-decay X      of matrices; norms and biases are spared\n"                           \
+    "  --dropout X           instead of the model's; 0 switches it off\n"
+
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
     "\n"
     "Writes a Hugging Face model folder with fresh weights, of any size in little\n"
     "memory.\n"
     "\n"
-    "  --arch NAME           model family: gpt2\n"
-    "  --size NAME           small, medium, large or xl\n"
+    "  --arch NAME           gpt2, llama, mistral, qwen2 or qwen3\n"
+    "  --size NAME           small to xl, 7b, 13b, 0.5b, ...: as published; a name\n"
+    "                        that the family does not have lists them\n"
     "  --output DIR          folder to write\n"
     "  --layers N            number of blocks, instead of the size's\n"
     "  --hidden N            width, instead of the size's; a multiple of the heads\n"
     "  --heads N             attention heads, instead of the size's\n"
-    "  --vocab N             vocabulary size (default: 50257)\n"
-    "  --context N           longest sequence (default: 1024)\n"
+    "  --tokenizer DIR       take the tokenizer of a model folder and its vocabulary;\n"
+    "                        the word bytes: bytes as tokens\n"
+    "  --vocab N             vocabulary size (default: the size's, or the tokenizer's)\n"
+    "  --context N           longest sequence, instead of the size's\n"
     "  --seed N              of the random weights (default: 0)\n"
     "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
 
@@ -37,26 +58,25 @@ static const char USAGE_TRAIN[] =
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
-    "  --init                start from fresh weights, not from the folder's\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
-    "  --eval-data FILE      the same, to measure the loss on\n"
+    "  --init                start from fresh weights, not from the folder's\n" USAGE_DATA
+    "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
+    "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
+    "  --tensorboard DIR     event files for TensorBoard\n"
     "  --eval-every N        steps between evaluations\n"
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
+    "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
+    "  --overwrite           remove what an earlier run left in DIR, and say what\n"
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
     "The step\n"
-    "  --steps N             optimizer steps\n"
-    "  --micro-batch N       sequences computed at once\n"
-    "  --accumulate N        micro-batches in a step\n"
-    "  --lr X                learning rate of the optimizer\n"
-    "  --dropout X           instead of the model's; 0 switches it off\n"
+    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP
     "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
@@ -70,14 +90,35 @@ static const char USAGE_ESTIMATE[] =
     "  --model DIR           Hugging Face model folder, or its config.json\n"
     "  --config FILE         of the training\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --micro-batch N       sequences computed at once\n"
-    "  --accumulate N        micro-batches in a step\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
+    "  --tokens X            days and terabytes written for a training of X tokens\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"
-    "  --json                print one JSON object\n" USAGE_DEVICE
+    "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
+
+static const char USAGE_CONFIG[] =
+    "usage: zinf config --config FILE [--model DIR] [options]\n"
+    "\n"
+    "Prints the resolved configuration, each value with where it came from. The\n"
+    "options of zinf train that change it may be given too.\n"
+    "\n"
+    "  --model DIR           whose config.json \"auto\" values are taken from\n"
+    "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
+        USAGE_DEVICE "  --lenient             unknown keys of the configuration are warnings\n";
+
+static const char USAGE_PLOT[] =
+    "usage: zinf plot RUN... [options]\n"
+    "\n"
+    "Draws loss, evaluation, learning rate, gradient norm, step times beside the\n"
+    "predicted ones, lanes, stalls, memory and the drive: as one HTML page that needs\n"
+    "nothing else, and in the terminal. RUN is the --output of a training, or a log.\n"
+    "\n"
+    "  --output FILE         the page (default: RUN/plot.html)\n"
+    "  --csv FILE            the log of one run as CSV; - for standard output\n"
+    "  --tensorboard DIR     event files for TensorBoard\n"
+    "  --no-charts           nothing in the terminal\n";
 
 static const char USAGE_EXPORT[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"
@@ -112,8 +153,7 @@ static const char USAGE_EVAL[] =
     "\n"
     "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
 
@@ -139,8 +179,7 @@ static const char USAGE_GRADIENTS[] =
     "gradients under their Hugging Face names and prints {\"loss\", \"grad_norm\"}. For\n"
     "checks against PyTorch.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n"
-    "  --data FILE...        text, .jsonl, .json, or token files (.bin, .npy)\n"
+    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence\n"
     "  --micro-batch N       sequences in the batch\n"
     "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;

@@ -1,9 +1,11 @@
 /*
  * config: DeepSpeed's JSON, as users have it, into one checked struct. Every value of the struct
  * is resolved: defaults filled in, "auto" replaced, the batch triple completed; and each knows
- * where it came from. Unknown keys are errors with path, line and the nearest known key; keys that
- * are known and change nothing here are listed once; a key that asks for what zinf does not
- * do is an error that says so. Knows nothing of models but the few numbers given to it.
+ * where it came from. Unknown keys are errors with path, line and the nearest known key, but for
+ * foreign ones at the top, which DeepSpeed ignores too; keys that are known and change nothing here
+ * are listed once; a key that asks for what zinf does not do is an error that says so. What a file
+ * leaves to Hugging Face's Trainer has Trainer's defaults, and one line says which. Knows nothing
+ * of models but the few numbers given to it.
  *
  * Ownership: a config is one heap object, freed with zinf_config_destroy. Read-only after
  * zinf_config_load, any thread.
@@ -33,6 +35,10 @@ enum zinf_scheduler_kind {
     ZINF_SCHEDULER_WARMUP_COSINE_LR,
     ZINF_SCHEDULER_LR_RANGE_TEST,
     ZINF_SCHEDULER_ONE_CYCLE,
+    /* As Hugging Face's Trainer has them: warm-up from 0 over warmup_num_steps, then */
+    ZINF_SCHEDULER_LINEAR, /* down to 0 at total_num_steps */
+    ZINF_SCHEDULER_COSINE, /* the same along half a cosine */
+    ZINF_SCHEDULER_CONSTANT_WITH_WARMUP,
 };
 
 struct zinf_config_optimizer {
@@ -64,7 +70,8 @@ struct zinf_config_scheduler {
 struct zinf_config_fp16 {
     bool enabled;
     double loss_scale; /* 0: dynamic */
-    int64_t initial_scale_power, loss_scale_window, hysteresis, min_loss_scale;
+    int64_t initial_scale_power, loss_scale_window, hysteresis;
+    double min_loss_scale;
     bool consecutive_hysteresis;
 };
 
@@ -108,6 +115,8 @@ struct zinf_config {
     bool wall_clock_breakdown;
     bool csv_enabled;
     char *csv_output_path, *csv_job_name;
+    bool tensorboard_enabled;
+    char *tensorboard_output_path, *tensorboard_job_name;
 
     /* "zinf": {...}: what DeepSpeed has no key for */
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
@@ -139,20 +148,28 @@ struct zinf_config_context {
     /* command line: wins over the file; a conflict is said (logged at WARN, both values) */
     int64_t micro_batch, accumulation;
     double lr;
-    double dropout;
-    int64_t steps; /* total optimizer steps: total_num_steps "auto" */
+    double dropout, weight_decay;
+    int64_t warmup_steps;
+    const char *optimizer;    /* a name, as optimizer.type has it */
+    const char *lr_scheduler; /* a name, as scheduler.type has it, or "constant" */
+    int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
     int64_t threads;
     uint64_t device_memory, host_memory;
     const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
     bool lenient;      /* unknown keys are warnings */
+    /* Nothing is trained: not a word on learning rates. */
+    bool no_training;
+    bool quiet; /* notes and warnings were given by an earlier load */
+    /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
+    bool show;
 };
 #define ZINF_CONFIG_CONTEXT_DEFAULT                                                                \
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
-        .dropout = -1, .steps = -1, .threads = -1                                                  \
+        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1          \
     }
 
-/* path NULL: no file, defaults and context alone (micro batch 1, AdamW lr 1e-3 when not given). */
+/* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */
 int zinf_config_load(struct zinf_config **out, const char *path,
                      const struct zinf_config_context *context);
 /* The same from text; what names it in messages. */

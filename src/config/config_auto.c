@@ -1,23 +1,33 @@
 /*
  * config_auto: "auto" by the rules of Hugging Face's Trainer and Accelerate, from the command line
- * and the model; and the defaults that hang on other keys. An "auto" that nobody provides is an
- * error: guessing is what makes runs differ from what their configuration says.
+ * and the model; and the defaults that hang on other keys. An "auto" that nobody provides, and for
+ * which Trainer has no default either, is an error: guessing is what makes runs differ from what
+ * their configuration says. In a configuration that is only shown it stays "auto".
  */
 #include "config/config_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-static int nobody(const struct config_loader *loader, const char *path, const char *remedy)
+int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
+                           const char *option, const char *otherwise)
 {
-    return zinf_fail(-EINVAL, "%s is \"auto\", but nothing provides it: %s",
-                     zinf_config_where(loader->config, path), remedy);
+    char place[400];
+    snprintf(place, sizeof place, "%.390s", entry->source ? entry->source : loader->what);
+    entry->wanted = option;
+    return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "%s%s%s", place, *otherwise ? "; " : "",
+                                  otherwise);
 }
 
-static int resolve_lr(struct config_loader *loader, const struct zinf_config_key *key,
-                      struct config_entry *entry)
+/* option: what would provide it. */
+static int nobody(struct config_loader *loader, const char *path, const char *option,
+                  const char *remedy)
 {
-    (void)entry;
-    return nobody(loader, key->path, "pass --lr, or write a number");
+    struct config_entry *entry = zinf_config_entry(loader->config, path);
+    if (loader->context->show && option)
+        return zinf_config_leave_open(loader, entry, option, "");
+    return zinf_fail(-EINVAL, "%s is \"auto\", but nothing provides it: %s",
+                     zinf_config_where(loader->config, path), remedy);
 }
 
 /* On when the model folder has this number type; the other section may have decided already. */
@@ -34,7 +44,7 @@ static int resolve_dtype(struct config_loader *loader, const struct zinf_config_
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: %s is true", other);
     }
     if (!loader->context->dtype)
-        return nobody(loader, key->path,
+        return nobody(loader, key->path, "--model",
                       "give --model (its number type decides), or write true "
                       "or false");
     int code = zinf_dtype_parse(loader->context->dtype, &dtype);
@@ -54,7 +64,7 @@ static int resolve_from_hidden(struct config_loader *loader, const struct zinf_c
     if (config->zero_stage < 3)
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: default below stage 3");
     if (hidden < 0)
-        return nobody(loader, key->path,
+        return nobody(loader, key->path, "--model",
                       "give --model (its hidden_size decides), or write a "
                       "number");
     if (hidden > INT32_MAX)
@@ -71,6 +81,8 @@ static int resolve_from_hidden(struct config_loader *loader, const struct zinf_c
 /* Trainer's warmup_steps is 0 unless told, and the schedules make at least 2 of it. */
 static int resolve_warmup_steps(struct config_loader *loader, struct config_entry *entry)
 {
+    if (loader->config->scheduler.kind >= ZINF_SCHEDULER_LINEAR)
+        return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: Trainer's default");
     loader->config->scheduler.warmup_num_steps = 2;
     return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: no warm-up asked for, shortest");
 }
@@ -79,7 +91,7 @@ static int resolve_total_steps(struct config_loader *loader, const struct zinf_c
                                struct config_entry *entry)
 {
     if (loader->context->steps < 1)
-        return nobody(loader, key->path, "pass --steps, or write a number");
+        return nobody(loader, key->path, "--steps", "pass --steps, or write a number");
     loader->config->scheduler.total_num_steps = loader->context->steps;
     return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: --steps");
 }
@@ -89,17 +101,19 @@ static int resolve_entry(struct config_loader *loader, const struct zinf_config_
 {
     switch (key->rule) {
     case AUTO_ERROR:
-        return nobody(loader, key->path, "there is no rule for this key; write its value");
+        return nobody(loader, key->path, NULL, "there is no rule for this key; write its value");
     case AUTO_BATCH: /* config_batch.c */
         return 0;
     case AUTO_DEFAULT:
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: default");
     case AUTO_VALUE:
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: Hugging Face's default");
-    case AUTO_LR:
-        return resolve_lr(loader, key, entry);
+    case AUTO_LR: /* config_trainer.c */
+        return 0;
     case AUTO_MAX_LR:
         loader->config->scheduler.warmup_max_lr = loader->config->optimizer.lr;
+        if (zinf_config_entry(loader->config, "optimizer.params.lr")->wanted)
+            return zinf_config_leave_open(loader, entry, "--lr", "optimizer.params.lr");
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: optimizer.params.lr");
     case AUTO_DTYPE:
         return resolve_dtype(loader, key, entry);
@@ -143,6 +157,16 @@ static int inherit(struct config_loader *loader, const char *path, const char *f
                                   "default: %s", from);
 }
 
+/* torch_adam asks for torch.optim.AdamW, whose decay is not 0 (PyTorch, optim/adamw.py). */
+static bool is_torch_adam(const struct config_loader *loader)
+{
+    const struct config_entry *entry =
+        zinf_config_entry(loader->config, "optimizer.params.torch_adam");
+    const struct zinf_config_optimizer *optimizer = &loader->config->optimizer;
+    return entry->state == ENTRY_FILE && entry->number != 0 && optimizer->decoupled &&
+           (!strcmp(optimizer->type, "AdamW") || !strcmp(optimizer->type, "Adam"));
+}
+
 static int optimizer_defaults(struct config_loader *loader)
 {
     struct zinf_config_optimizer *optimizer = &loader->config->optimizer;
@@ -157,9 +181,14 @@ static int optimizer_defaults(struct config_loader *loader)
         optimizer->eps = 1e-10;
         code = inherit(loader, "optimizer.params.eps", "Adagrad");
     }
+    if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {
+        optimizer->weight_decay = 0.01;
+        code = inherit(loader, "optimizer.params.weight_decay", "PyTorch's AdamW, by torch_adam");
+    }
     if (!strcmp(optimizer->type, "AdamW") && !optimizer->decoupled)
-        zinf_log(ZINF_LOG_WARN, "%s is false, but AdamW always decouples the decay; use Adam",
-                 zinf_config_where(loader->config, "optimizer.params.adam_w_mode"));
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s is false, but AdamW always decouples the decay; use Adam",
+                         zinf_config_where(loader->config, "optimizer.params.adam_w_mode"));
     if (strcmp(optimizer->type, "Adam"))
         optimizer->decoupled = strcmp(optimizer->type, "Adagrad") && strcmp(optimizer->type, "SGD");
     return code;
@@ -173,6 +202,11 @@ static int scheduler_defaults(struct config_loader *loader)
         !given(loader, "scheduler.params.warmup_max_lr")) {
         scheduler->warmup_max_lr = loader->config->optimizer.lr;
         code = inherit(loader, "scheduler.params.warmup_max_lr", "optimizer.params.lr");
+    }
+    if (scheduler->kind >= ZINF_SCHEDULER_LINEAR &&
+        !given(loader, "scheduler.params.warmup_num_steps")) {
+        scheduler->warmup_num_steps = 0;
+        code = inherit(loader, "scheduler.params.warmup_num_steps", "no warm-up");
     }
     if (scheduler->kind != ZINF_SCHEDULER_ONE_CYCLE)
         return code;
@@ -205,6 +239,9 @@ int zinf_config_resolve_defaults(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
     int code = optimizer_defaults(loader);
+    /* 0 is the least there is: the smallest sub-groups. */
+    if (!code && !config->sub_group_size)
+        config->sub_group_size = 1;
     if (!code)
         code = scheduler_defaults(loader);
     if (!code)

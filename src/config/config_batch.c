@@ -8,6 +8,9 @@
  */
 #include "config/config_private.h"
 
+#include <stdio.h>
+
+#define LARGE_MICRO 16
 #define TRAIN "train_batch_size"
 #define MICRO "train_micro_batch_size_per_gpu"
 #define ACCUMULATION "gradient_accumulation_steps"
@@ -36,6 +39,20 @@ static int64_t even_micro(int64_t per_rank, int64_t limit)
     return limit;
 }
 
+/* The commonest reason: the file is for more ranks. step: sequences of one round of this run. */
+static void say_ranks(const struct triple *t, int64_t step, char *out, size_t out_bytes)
+{
+    int64_t each = t->micro * (t->accumulation ? t->accumulation : 1);
+    out[0] = 0;
+    if (t->accumulation && t->train % each == 0 && t->train / each > t->world &&
+        t->train % step == 0)
+        snprintf(out, out_bytes,
+                 "the file is for %lld ranks; with %lld, --accumulate %lld keeps the batch of "
+                 "%lld. ",
+                 (long long)(t->train / each), (long long)t->world, (long long)(t->train / step),
+                 (long long)t->train);
+}
+
 static int fail_triple(const struct config_loader *loader, const struct triple *t)
 {
     int64_t accumulation = t->accumulation ? t->accumulation : 1, whole = 0, step = 0;
@@ -49,12 +66,14 @@ static int fail_triple(const struct config_loader *loader, const struct triple *
     if (per_rank % accumulation == 0)
         micro = per_rank / accumulation;
     rounds = rounds < 1 ? 1 : rounds;
+    char ranks[160];
+    say_ranks(t, step, ranks, sizeof ranks);
     return zinf_fail(-EINVAL,
-                     "%s: " TRAIN " is %lld, but " MICRO " %lld * " ACCUMULATION
+                     "%s: %s" TRAIN " is %lld, but " MICRO " %lld * " ACCUMULATION
                      " %lld * world size %lld (ranks of this run) is %lld. Set " TRAIN
                      " to %lld; or " MICRO " to %lld with " ACCUMULATION " %lld and " TRAIN
                      " %lld; or " ACCUMULATION " to %lld with " TRAIN " %lld",
-                     loader->what, (long long)t->train, (long long)t->micro,
+                     loader->what, ranks, (long long)t->train, (long long)t->micro,
                      (long long)t->accumulation, (long long)t->world,
                      (long long)(t->accumulation ? whole : 0), (long long)whole, (long long)micro,
                      (long long)(per_rank / micro), (long long)(per_rank * t->world),
@@ -64,7 +83,7 @@ static int fail_triple(const struct config_loader *loader, const struct triple *
 static bool is_given(const struct config_loader *loader, const char *path)
 {
     enum entry_state state = zinf_config_entry(loader->config, path)->state;
-    return state == ENTRY_FILE || state == ENTRY_CONTEXT;
+    return state != ENTRY_DEFAULT && state != ENTRY_AUTO;
 }
 
 static bool from_command_line(const struct config_loader *loader, const char *path)
@@ -120,15 +139,28 @@ static int follow(struct config_loader *loader, struct triple *t, bool was_given
     if (!product(t->micro, t->accumulation, t->world, &whole))
         return fail_triple(loader, t);
     if (was_given && whole != loader->config->train_batch_size)
-        zinf_log(ZINF_LOG_WARN,
-                 "%s is %lld, but the command line's %lld * %lld * world size %lld "
-                 "makes %lld: %lld is used",
-                 zinf_config_where(loader->config, TRAIN),
-                 (long long)loader->config->train_batch_size, (long long)t->micro,
-                 (long long)t->accumulation, (long long)t->world, (long long)whole,
-                 (long long)whole);
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s is %lld, but the command line's %lld * %lld * world size %lld "
+                         "makes %lld: %lld is used",
+                         zinf_config_where(loader->config, TRAIN),
+                         (long long)loader->config->train_batch_size, (long long)t->micro,
+                         (long long)t->accumulation, (long long)t->world, (long long)whole,
+                         (long long)whole);
     t->train = whole;
     return mark(loader, TRAIN, MICRO " * " ACCUMULATION " * world size");
+}
+
+/* train_batch_size alone is one micro-batch, as in DeepSpeed: more than most devices hold. */
+static void say_large(const struct config_loader *loader, const struct triple *t)
+{
+    if (t->micro <= LARGE_MICRO)
+        return;
+    zinf_config_note(loader, ZINF_LOG_INFO,
+                     "%s is %lld, and without " MICRO
+                     " that is one micro-batch of %lld, as in DeepSpeed: "
+                     "--micro-batch %lld cuts it",
+                     zinf_config_where(loader->config, TRAIN), (long long)t->train,
+                     (long long)t->micro, (long long)even_micro(t->micro, 8));
 }
 
 int zinf_config_resolve_batch(struct config_loader *loader)
@@ -143,7 +175,7 @@ int zinf_config_resolve_batch(struct config_loader *loader)
     if (t.micro && t.accumulation &&
         (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))
         t.train = 0;
-    bool train_follows = !t.train;
+    bool train_follows = !t.train, alone = t.train && !t.micro && !t.accumulation;
     int code = complete(loader, &t);
     if (!code && train_follows)
         code = follow(loader, &t, train_given);
@@ -161,8 +193,12 @@ int zinf_config_resolve_batch(struct config_loader *loader)
                          " %lld, which is too large",
                          zinf_config_where(config, TRAIN), (long long)t.train, (long long)t.micro,
                          (long long)t.accumulation);
+    if (alone)
+        say_large(loader, &t);
     config->train_batch_size = t.train;
     config->micro_batch = t.micro;
     config->accumulation = t.accumulation;
-    return 0;
+    struct config_entry *train = zinf_config_entry(config, TRAIN);
+    const char *wanted = zinf_config_entry(config, MICRO)->wanted;
+    return wanted ? zinf_config_leave_open(loader, train, wanted, "") : 0;
 }

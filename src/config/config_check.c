@@ -118,17 +118,25 @@ static int check_scheduler(struct config_loader *loader)
     const struct zinf_config_scheduler *scheduler = &loader->config->scheduler;
     int code = require(loader, "scheduler.params.total_num_steps",
                        "the number of optimizer steps, or \"auto\" to take --steps");
+    if (!code && scheduler->kind && scheduler->kind <= ZINF_SCHEDULER_WARMUP_COSINE_LR &&
+        !scheduler->warmup_num_steps) /* DeepSpeed's */
+        code = zinf_fail(-EINVAL,
+                         "%s is 0, but must be at least 1; for no warm-up set scheduler.type to "
+                         "\"linear\", \"cosine\" or \"constant_with_warmup\"",
+                         zinf_config_where(loader->config, "scheduler.params.warmup_num_steps"));
     if (!code)
         code = require(loader, "scheduler.params.cycle_min_lr", "the lowest learning rate");
     if (!code)
         code = require(loader, "scheduler.params.cycle_max_lr", "the highest learning rate");
     if (!code &&
-        (scheduler->kind == ZINF_SCHEDULER_WARMUP_DECAY_LR ||
-         scheduler->kind == ZINF_SCHEDULER_WARMUP_COSINE_LR) &&
+        zinf_config_key_applies(loader->config,
+                                zinf_config_key_find("scheduler.params.total_num_steps")) &&
+        !zinf_config_entry(loader->config, "scheduler.params.total_num_steps")->wanted &&
         scheduler->total_num_steps < scheduler->warmup_num_steps)
-        zinf_log(ZINF_LOG_WARN, "%s is %lld, less than the %lld steps of the warm-up",
-                 zinf_config_where(loader->config, "scheduler.params.total_num_steps"),
-                 (long long)scheduler->total_num_steps, (long long)scheduler->warmup_num_steps);
+        zinf_config_note(
+            loader, ZINF_LOG_WARN, "%s is %lld, less than the %lld steps of the warm-up",
+            zinf_config_where(loader->config, "scheduler.params.total_num_steps"),
+            (long long)scheduler->total_num_steps, (long long)scheduler->warmup_num_steps);
     return code;
 }
 
@@ -172,19 +180,33 @@ static int check_offload(struct config_loader *loader, const struct zinf_config_
     return 0;
 }
 
+/* DeepSpeed's stage 3 alone reads offload_param. */
+static int drop_offload_param(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    if (config->offload_param.device == ZINF_PLACE_NONE || config->zero_stage == 3)
+        return 0;
+    zinf_config_note(
+        loader, ZINF_LOG_WARN,
+        "%s is \"%s\", but is only read at zero_optimization.stage 3 (it is %lld): parameters "
+        "stay on the device",
+        zinf_config_where(config, PARAM "device"), zinf_place_name(config->offload_param.device),
+        (long long)config->zero_stage);
+    config->offload_param.device = ZINF_PLACE_NONE;
+    return zinf_config_entry_mark(zinf_config_entry(config, PARAM "device"), ENTRY_RESOLVED,
+                                  "only read at stage 3");
+}
+
 static int check_zero(struct config_loader *loader)
 {
-    const struct zinf_config *config = loader->config;
-    int code = check_offload(loader, &config->offload_param, PARAM "device", PARAM "nvme_path");
+    struct zinf_config *config = loader->config;
+    int code = drop_offload_param(loader);
+    if (!code)
+        code = check_offload(loader, &config->offload_param, PARAM "device", PARAM "nvme_path");
     if (!code)
         code = check_offload(loader, &config->offload_optimizer, OPT "device", OPT "nvme_path");
     if (code)
         return code;
-    if (config->offload_param.device != ZINF_PLACE_NONE && config->zero_stage != 3)
-        return zinf_fail(-EINVAL,
-                         "%s needs zero_optimization.stage 3 (it is %lld); set stage to "
-                         "3, or device to \"none\"",
-                         zinf_config_where(config, PARAM "device"), (long long)config->zero_stage);
     if (config->offload_optimizer.device != ZINF_PLACE_NONE && config->zero_stage == 0)
         return zinf_fail(-EINVAL,
                          "%s needs zero_optimization.stage 1, 2 or 3 (it is 0); set "

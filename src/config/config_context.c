@@ -6,13 +6,13 @@
 
 #include <stdlib.h>
 
-static int override(struct config_loader *loader, const char *path, double number,
-                    const char *option)
+/* json is taken over; NULL: there was no memory for it. */
+static int override_json(struct config_loader *loader, const char *path, cJSON *json,
+                         const char *option)
 {
     const struct zinf_config_key *key = zinf_config_key_find(path);
     struct config_entry *entry = zinf_config_entry(loader->config, path);
     struct config_value value;
-    cJSON *json = cJSON_CreateNumber(number);
     char *before = NULL, *after = NULL;
     if (!json)
         return zinf_fail(-ENOMEM, "no memory for the configuration");
@@ -29,13 +29,57 @@ static int override(struct config_loader *loader, const char *path, double numbe
         goto out;
     }
     if (entry->state == ENTRY_FILE && strcmp(before, after))
-        zinf_log(ZINF_LOG_WARN, "%s is %s, but %s says %s: %s is used",
-                 zinf_config_where(loader->config, path), before, option, after, after);
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s is %s, but %s says %s: %s is used",
+                         zinf_config_where(loader->config, path), before, option, after, after);
     code = zinf_config_entry_mark(entry, ENTRY_CONTEXT, "command line");
 out:
     free(before);
     free(after);
     cJSON_Delete(json);
+    return code;
+}
+
+static int override(struct config_loader *loader, const char *path, double number,
+                    const char *option)
+{
+    return override_json(loader, path, cJSON_CreateNumber(number), option);
+}
+
+static int override_name(struct config_loader *loader, const char *path, const char *name,
+                         const char *option)
+{
+    return override_json(loader, path, cJSON_CreateString(name), option);
+}
+
+/* Parameters of the schedule that the file has and that give way. */
+static void forget_schedule(struct config_loader *loader)
+{
+    for (size_t i = 0; i < zinf_config_n_keys; i++) {
+        struct config_entry *entry = &loader->config->entries->item[i];
+        if (strncmp(zinf_config_keys[i].path, "scheduler.params.", 17) ||
+            entry->state == ENTRY_DEFAULT)
+            continue;
+        zinf_config_value_default(loader->config, &zinf_config_keys[i]);
+        entry->state = ENTRY_DEFAULT;
+        free(entry->source);
+        entry->source = NULL;
+    }
+}
+
+/* One of the file's gives way whole: its parameters would mean other things in another one. */
+static int override_schedule(struct config_loader *loader, const char *name)
+{
+    enum zinf_scheduler_kind before = loader->config->scheduler.kind;
+    int code = 0;
+    if (!strcmp(name, "constant")) {
+        struct config_entry *entry = zinf_config_entry(loader->config, "scheduler.type");
+        loader->config->scheduler.kind = ZINF_SCHEDULER_NONE;
+        code = zinf_config_entry_mark(entry, ENTRY_CONTEXT, "command line");
+    } else {
+        code = override_name(loader, "scheduler.type", name, "--lr-scheduler");
+    }
+    if (!code && loader->config->scheduler.kind != before)
+        forget_schedule(loader);
     return code;
 }
 
@@ -51,8 +95,9 @@ static int override_lr(struct config_loader *loader, double lr)
         return override(loader, "scheduler.params.warmup_max_lr", lr, "--lr");
     case ZINF_SCHEDULER_LR_RANGE_TEST:
     case ZINF_SCHEDULER_ONE_CYCLE:
-        zinf_log(ZINF_LOG_WARN, "%s: --lr changes nothing: this schedule gives the rates itself",
-                 zinf_config_where(loader->config, "scheduler.type"));
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s: --lr changes nothing: this schedule gives the rates itself",
+                         zinf_config_where(loader->config, "scheduler.type"));
         return 0;
     default:
         return 0;
@@ -86,7 +131,17 @@ int zinf_config_apply_context(struct config_loader *loader)
     for (size_t i = 0; i < sizeof options / sizeof *options && !code; i++)
         if (options[i].given)
             code = override(loader, options[i].path, options[i].number, options[i].option);
+    if (!code && context->optimizer)
+        code = override_name(loader, "optimizer.type", context->optimizer, "--optimizer");
+    if (!code && context->lr_scheduler)
+        code = override_schedule(loader, context->lr_scheduler);
     if (!code && context->lr >= 0)
         code = override_lr(loader, context->lr);
+    if (!code && context->weight_decay >= 0)
+        code = override(loader, "optimizer.params.weight_decay", context->weight_decay,
+                        "--weight-decay");
+    if (!code && context->warmup_steps >= 0)
+        code = override(loader, "scheduler.params.warmup_num_steps", (double)context->warmup_steps,
+                        "--warmup-steps");
     return code;
 }

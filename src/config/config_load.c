@@ -1,19 +1,15 @@
 /*
- * config_load: JSON text to struct. The document is walked once; each leaf finds its row by path
- * and stores itself. Unknown keys are gathered, so that one run names them all. Then the steps
- * that need the whole picture follow in a fixed order: command line, "auto", dependent defaults,
- * batch triple, checks.
+ * config_load: text to struct. The document is read (config_read.c), then the steps that need the
+ * whole picture follow in a fixed order: command line, what is Trainer's, "auto", dependent
+ * defaults, batch triple, checks. And what the steps share: entries and where things stand.
  */
 #include "config/config_private.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 
 #define MAX_FILE_BYTES (1u << 20)
-#define MAX_PATH_BYTES 256
-#define MAX_UNKNOWN 16 /* said in full; the others are counted */
 
 /* ---- entries ---- */
 
@@ -54,6 +50,19 @@ const char *zinf_config_where(const struct zinf_config *config, const char *path
     return where;
 }
 
+void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
+                      const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    if (loader->context->quiet)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    zinf_log(level, "%s", text);
+}
+
 int zinf_config_list_append(char **list, const char *separator, const char *item)
 {
     size_t used = *list ? strlen(*list) : 0;
@@ -64,193 +73,6 @@ int zinf_config_list_append(char **list, const char *separator, const char *item
     snprintf(longer + used, bytes - used, "%s%s", used ? separator : "", item);
     *list = longer;
     return 0;
-}
-
-/* ---- one leaf ---- */
-
-/* "ds.json:12", or the name alone where the key is not found as plain text. Returns the line. */
-static int where_is(const struct config_loader *loader, const char *path, char *out,
-                    size_t out_bytes)
-{
-    int line = zinf_json_line_of(loader->text, loader->bytes, path);
-    if (line > 0)
-        snprintf(out, out_bytes, "%s:%d", loader->what, line);
-    else
-        snprintf(out, out_bytes, "%s", loader->what);
-    return line;
-}
-
-static bool is_auto(const struct zinf_config_key *key, const cJSON *json)
-{
-    if (!cJSON_IsString(json) || strcmp(json->valuestring, "auto"))
-        return false;
-    for (int i = 0; key->choices && key->choices[i]; i++)
-        if (!strcmp(key->choices[i], "auto"))
-            return false;
-    return true;
-}
-
-/* A flag of old becomes a value of the new key; present says whether it asks for anything. */
-static int parse_old_flag(const struct zinf_config_alias *alias, const cJSON *json,
-                          const char *where, struct config_value *value, bool *present)
-{
-    if (!cJSON_IsBool(json))
-        return zinf_fail(-EINVAL, "%s: %s must be %strue or false", where, alias->path,
-                         alias->change == ALIAS_STAGE ? "an object, or " : "");
-    bool on = cJSON_IsTrue(json);
-    memset(value, 0, sizeof *value);
-    value->number = alias->change == ALIAS_CPU ? ZINF_PLACE_CPU : on;
-    value->integer = on;
-    *present = on || alias->change == ALIAS_STAGE;
-    return 0;
-}
-
-static int store_leaf(struct config_loader *loader, const struct zinf_config_key *key,
-                      const char *path, const cJSON *json, const char *where,
-                      const struct config_value *value)
-{
-    struct config_entry *entry = &loader->config->entries->item[key - zinf_config_keys];
-    entry->number = value->number;
-    if (key->use == KEY_USED) {
-        int code = zinf_config_value_store(loader->config, key, value);
-        return code ? code : zinf_config_entry_mark(entry, ENTRY_FILE, "%s", where);
-    }
-    if (key->use == KEY_UNSUPPORTED && !zinf_config_value_is_default(key, value)) {
-        char *found = cJSON_PrintUnformatted(json);
-        int code = zinf_fail(-ENOTSUP, "%s: %s is %.60s, which zinf does not do: %s", where, path,
-                             found ? found : "?", key->why);
-        cJSON_free(found);
-        return code;
-    }
-    return zinf_config_entry_mark(entry, ENTRY_FILE, "%s", where);
-}
-
-static int read_leaf(struct config_loader *loader, const struct zinf_config_key *key,
-                     const struct zinf_config_alias *alias, const char *path, const cJSON *json)
-{
-    struct config_entry *entry = &loader->config->entries->item[key - zinf_config_keys];
-    struct config_value value;
-    char where[MAX_PATH_BYTES + 64], renamed[2 * MAX_PATH_BYTES + 8];
-    bool present = true, automatic = is_auto(key, json);
-    int code = 0;
-    if (key->use == KEY_IGNORED)
-        return 0;
-    int line = where_is(loader, path, where, sizeof where);
-    if (alias && alias->change != ALIAS_SAME)
-        code = parse_old_flag(alias, json, where, &value, &present);
-    else if (!automatic)
-        code = zinf_config_value_parse(key, json, where, &value);
-    if (code || !present)
-        return code;
-    if (alias) {
-        snprintf(renamed, sizeof renamed, "%s -> %s", path, key->path);
-        code = zinf_config_list_append(&loader->renamed, ", ", renamed);
-    }
-    if (!code && key->use == KEY_ACCEPTED)
-        code = zinf_config_list_append(&loader->accepted, ", ", path);
-    if (code)
-        return code;
-    if (entry->in_file && !strchr(key->path, '*'))
-        return zinf_fail(-EINVAL, "%s: %s is given under two names (also at %s); keep one", where,
-                         key->path, entry->source);
-    entry->in_file = true;
-    entry->line = line;
-    if (automatic)
-        return zinf_config_entry_mark(entry, ENTRY_AUTO, "%s", where);
-    return store_leaf(loader, key, path, json, where, &value);
-}
-
-/* ---- the walk ---- */
-
-static int note_unknown(struct config_loader *loader, const char *path, const char *name)
-{
-    char where[MAX_PATH_BYTES + 64], hint[512] = "", line[MAX_PATH_BYTES + 1024];
-    if (++loader->n_unknown > MAX_UNKNOWN)
-        return 0;
-    where_is(loader, path, where, sizeof where);
-    if (strchr(name, '.'))
-        snprintf(hint, sizeof hint, "; sections are nested objects, not names with dots");
-    else
-        zinf_config_key_suggest(path, hint, sizeof hint);
-    snprintf(line, sizeof line, "%s: unknown key \"%.*s\"%s", where, MAX_PATH_BYTES, path, hint);
-    return zinf_config_list_append(&loader->unknown, "\n", line);
-}
-
-static int walk(struct config_loader *loader, const cJSON *object, const char *section);
-
-static int walk_member(struct config_loader *loader, const cJSON *member, const char *section)
-{
-    char path[MAX_PATH_BYTES];
-    int length =
-        snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", member->string);
-    const struct zinf_config_alias *alias = zinf_config_alias_find(path);
-    const struct zinf_config_key *key = zinf_config_key_find(alias ? alias->key : path);
-    bool known_section = zinf_config_section_known(path);
-    if (length >= (int)sizeof path || strchr(member->string, '.') ||
-        !(alias || key || known_section))
-        return note_unknown(loader, path, member->string);
-    if (cJSON_IsNull(member))
-        return 0;
-    if (known_section && cJSON_IsObject(member))
-        return walk(loader, member, path);
-    if (key)
-        return read_leaf(loader, key, alias, path, member);
-    char where[MAX_PATH_BYTES + 64];
-    where_is(loader, path, where, sizeof where);
-    return zinf_fail(-EINVAL, "%s: %s must be an object {...}", where, path);
-}
-
-/* The JSON reader capped the depth. */
-static int walk(struct config_loader *loader, const cJSON *object, const char *section)
-{
-    const cJSON *member;
-    cJSON_ArrayForEach(member, object)
-    {
-        int code = walk_member(loader, member, section);
-        if (code)
-            return code;
-    }
-    return 0;
-}
-
-static int report_unknown(struct config_loader *loader)
-{
-    if (!loader->n_unknown)
-        return 0;
-    int more = loader->n_unknown - MAX_UNKNOWN;
-    char tail[64] = "";
-    if (more > 0)
-        snprintf(tail, sizeof tail, "\nand %d more unknown keys", more);
-    if (!loader->context->lenient)
-        return zinf_fail(-EINVAL, "%s%s", loader->unknown, tail);
-    zinf_log(ZINF_LOG_WARN, "%s%s (ignored)", loader->unknown, tail);
-    return 0;
-}
-
-static int read_document(struct config_loader *loader)
-{
-    const cJSON *type;
-    int code = zinf_json_parse(loader->text, loader->bytes, loader->what, ZINF_JSON_RELAXED,
-                               &loader->document);
-    if (code)
-        return code;
-    if (!cJSON_IsObject(loader->document))
-        return zinf_fail(-EINVAL, "%s: the configuration must be an object {...}", loader->what);
-    /* Before the keys: another optimizer's parameters would be reported as unknown. */
-    type = cJSON_GetObjectItemCaseSensitive(loader->document, "optimizer");
-    type = cJSON_GetObjectItemCaseSensitive(type, "type");
-    code = type ? zinf_config_check_optimizer_type(loader, type) : 0;
-    if (!code)
-        code = walk(loader, loader->document, "");
-    if (!code)
-        code = report_unknown(loader);
-    if (!code && loader->renamed)
-        zinf_log(ZINF_LOG_INFO, "%s: old key names read as their new ones: %s", loader->what,
-                 loader->renamed);
-    if (!code && loader->accepted)
-        zinf_log(ZINF_LOG_INFO, "%s: known keys that change nothing here: %s", loader->what,
-                 loader->accepted);
-    return code;
 }
 
 /* ---- the whole ---- */
@@ -282,8 +104,9 @@ no_memory:
 static int resolve(struct config_loader *loader)
 {
     static int (*const steps[])(struct config_loader *) = {
-        zinf_config_apply_context,    zinf_config_resolve_kinds, zinf_config_resolve_auto,
-        zinf_config_resolve_defaults, zinf_config_resolve_batch, zinf_config_check,
+        zinf_config_apply_context, zinf_config_resolve_trainer,  zinf_config_resolve_kinds,
+        zinf_config_resolve_auto,  zinf_config_resolve_defaults, zinf_config_resolve_batch,
+        zinf_config_check,
     };
     int code = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !code; i++)
@@ -296,18 +119,23 @@ static int load(struct zinf_config **out, const char *text, size_t bytes, const 
                 const struct zinf_config_context *context)
 {
     static const struct zinf_config_context nothing = ZINF_CONFIG_CONTEXT_DEFAULT;
-    struct config_loader loader = {
-        .context = context ? context : &nothing, .text = text, .bytes = bytes, .what = what};
+    struct config_loader loader = {.context = context ? context : &nothing, .what = what};
+    char *json = NULL;
     *out = NULL;
     int code = config_create(&loader.config, what);
     if (!code && text)
-        code = read_document(&loader);
+        code = zinf_config_hjson(text, bytes, what, &json, &loader.bytes);
+    loader.text = json;
+    if (!code && text)
+        code = zinf_config_read(&loader);
     if (!code)
         code = resolve(&loader);
     cJSON_Delete(loader.document);
     free(loader.unknown);
     free(loader.accepted);
     free(loader.renamed);
+    free(loader.comments);
+    free(json);
     if (code)
         zinf_config_destroy(loader.config);
     else

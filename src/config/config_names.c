@@ -22,6 +22,14 @@ static const char *const synonyms[][2] = {
     {"warmup_steps", "scheduler.params.warmup_num_steps"},
     {"total_steps", "scheduler.params.total_num_steps"},
     {"zero_stage", "zero_optimization.stage"},
+    {"learning_rate_scheduler", "scheduler"},
+    {"lr_scheduler", "scheduler"},
+    {"zero", "zero_optimization"},
+    {"zero_opt", "zero_optimization"},
+    {"optim", "optimizer"},
+    {"grad_clip", "gradient_clipping"},
+    {"accumulation_steps", "gradient_accumulation_steps"},
+    {"batch_size", "train_batch_size"},
 };
 
 static bool is_wildcard(const char *path)
@@ -113,7 +121,8 @@ struct candidate {
     size_t key, at; /* row, and where in its path this candidate ends */
 };
 
-/* Steps to the next one; sections come once for each key in them. Starts from all zeros. */
+/* Steps to the next one; sections come once for each key in them, old names last. Starts from all
+ * zeros. */
 static bool candidate_next(struct candidate *c)
 {
     for (; c->key < zinf_config_n_keys; c->key++, c->at = 0) {
@@ -128,6 +137,14 @@ static bool candidate_next(struct candidate *c)
         if (whole && (is_wildcard(path) || zinf_config_keys[c->key].use == KEY_UNSUPPORTED))
             continue;
         snprintf(c->path, sizeof c->path, "%.*s", (int)end, path);
+        return true;
+    }
+    for (; c->key < zinf_config_n_keys + zinf_config_n_aliases; c->key++) {
+        const char *path = zinf_config_aliases[c->key - zinf_config_n_keys].path;
+        if (strlen(path) > MAX_NAME || strstr(path, ".aio."))
+            continue;
+        c->key++;
+        snprintf(c->path, sizeof c->path, "%s", path);
         return true;
     }
     return false;
@@ -167,22 +184,84 @@ static bool say_place(const char *path, char *out, size_t out_bytes)
     return n > 0;
 }
 
-/* The nearest candidate; with section_only, of those in the section of path. */
-static int nearest(const char *path, bool section_only, char best[MAX_NAME + 1])
+/* Bytes of names that the nearest may be told by; ties are all of them. */
+struct nearest {
+    int distance;
+    int n;
+    char paths[MAX_PLACES][MAX_NAME + 1];
+};
+
+static void keep_near(struct nearest *near, const char *path, int distance)
+{
+    if (distance > near->distance)
+        return;
+    if (distance < near->distance)
+        near->n = 0;
+    near->distance = distance;
+    for (int i = 0; i < near->n; i++)
+        if (!strcmp(near->paths[i], path))
+            return;
+    if (near->n < MAX_PLACES)
+        snprintf(near->paths[near->n++], sizeof near->paths[0], "%s", path);
+}
+
+/* The nearest candidates; with section_only, of those in the section of path. */
+static void find_nearest(const char *path, bool section_only, struct nearest *near)
 {
     size_t parent = parent_bytes(path);
-    int best_distance = 2 * MAX_NAME;
+    *near = (struct nearest){.distance = 2 * MAX_NAME};
     for (struct candidate c = {0}; candidate_next(&c);) {
         bool same = parent_bytes(c.path) == parent && !strncmp(c.path, path, parent);
-        if (section_only && !same)
-            continue;
-        int distance = zinf_config_edit_distance(path, c.path);
-        if (distance < best_distance) {
-            best_distance = distance;
-            memcpy(best, c.path, sizeof c.path);
-        }
+        if (!section_only || same)
+            keep_near(near, c.path, zinf_config_edit_distance(path, c.path));
     }
-    return best_distance;
+}
+
+static int compare_words(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+#define MAX_WORDS 12
+/* The words of a name in alphabetical order: comm_overlap and overlap_comm are alike. */
+static void sort_words(const char *name, char out[MAX_NAME + 1])
+{
+    char copy[MAX_NAME + 1], *words[MAX_WORDS], *rest = copy;
+    size_t used = 0;
+    int n = 0;
+    snprintf(copy, sizeof copy, "%s", name);
+    while (n < MAX_WORDS && (words[n] = strsep(&rest, "_")))
+        n++;
+    qsort(words, (size_t)n, sizeof *words, compare_words);
+    out[0] = 0;
+    for (int i = 0; i < n && used < MAX_NAME; i++)
+        used += (size_t)snprintf(out + used, MAX_NAME + 1 - used, "%s_", words[i]);
+}
+
+/* The same words in another order, in the same section or elsewhere. */
+static bool find_reordered(const char *path, struct nearest *near)
+{
+    char wanted[MAX_NAME + 1], words[MAX_NAME + 1];
+    *near = (struct nearest){.distance = 0};
+    if (strlen(leaf_of(path)) > MAX_NAME || !strchr(leaf_of(path), '_'))
+        return false;
+    sort_words(leaf_of(path), wanted);
+    for (struct candidate c = {0}; candidate_next(&c);) {
+        sort_words(leaf_of(c.path), words);
+        if (!strcmp(words, wanted))
+            keep_near(near, c.path, 0);
+    }
+    return near->n > 0;
+}
+
+static void say_near(const struct nearest *near, char *out, size_t out_bytes)
+{
+    size_t used = (size_t)snprintf(out, out_bytes, "; did you mean ");
+    for (int i = 0; i < near->n && used < out_bytes; i++)
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s\"%s\"", i ? " or " : "",
+                                 near->paths[i]);
+    if (used < out_bytes)
+        snprintf(out + used, out_bytes - used, "?");
 }
 
 /* "known here: a, b, c" when the section is known and small. */
@@ -208,24 +287,33 @@ static void say_section(const char *path, char *out, size_t out_bytes)
     }
 }
 
-void zinf_config_key_suggest(const char *path, char *out, size_t out_bytes)
+bool zinf_config_key_suggest(const char *path, char *out, size_t out_bytes)
 {
     const char *leaf = leaf_of(path);
-    char place[256], best[MAX_NAME + 1];
+    char place[256];
+    struct nearest here, anywhere;
+    int length = (int)strlen(leaf), whole = (int)strlen(path);
+    out[0] = 0;
     for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
         if (strcmp(leaf, synonyms[i][0]))
             continue;
         snprintf(out, out_bytes, "; the key for this is \"%s\"", synonyms[i][1]);
-        return;
+        return true;
     }
     if (say_place(path, place, sizeof place)) {
         snprintf(out, out_bytes, "; \"%.*s\" belongs%s", MAX_NAME, leaf, place);
-        return;
+        return true;
     }
-    int length = (int)strlen(leaf), whole = (int)strlen(path);
-    if (nearest(path, true, best) <= (length >= 6 ? length / 3 : 1) ||
-        nearest(path, false, best) <= whole / 4)
-        snprintf(out, out_bytes, "; did you mean \"%s\"?", best);
+    if (find_reordered(path, &here)) {
+        say_near(&here, out, out_bytes);
+        return true;
+    }
+    find_nearest(path, true, &here);
+    find_nearest(path, false, &anywhere);
+    bool is_here = here.n && here.distance <= (length >= 6 ? length / 3 : 1);
+    if (is_here || anywhere.distance <= whole / 4)
+        say_near(is_here ? &here : &anywhere, out, out_bytes);
     else
         say_section(path, out, out_bytes);
+    return out[0] != 0;
 }

@@ -40,11 +40,23 @@ char *zinf_config_value_shown(const struct zinf_config *config, const struct zin
     return strdup(both);
 }
 
+/* An "auto" that waits for an option is not the value that stands in for it. */
+static char *shown(const struct zinf_config *config, size_t i)
+{
+    const char *wanted = config->entries->item[i].wanted;
+    char text[64];
+    if (!wanted)
+        return zinf_config_value_shown(config, &zinf_config_keys[i]);
+    snprintf(text, sizeof text, "auto (unresolved: %s)", wanted);
+    return strdup(text);
+}
+
 static int print_accepted(const struct zinf_config *config, FILE *out)
 {
     const char *opening = "\nknown keys that change nothing here: ";
     for (size_t i = 0; i < zinf_config_n_keys; i++) {
-        if (zinf_config_keys[i].use != KEY_ACCEPTED || !config->entries->item[i].in_file)
+        if (zinf_config_keys[i].use != KEY_ACCEPTED || !config->entries->item[i].in_file ||
+            zinf_config_keys[i].why) /* said already */
             continue;
         fprintf(out, "%s%s", opening, zinf_config_keys[i].path);
         opening = ", ";
@@ -63,7 +75,7 @@ int zinf_config_print(const struct zinf_config *config, FILE *out)
     for (size_t i = 0; i < zinf_config_n_keys; i++) {
         if (!is_shown(config, i))
             continue;
-        values[i] = zinf_config_value_shown(config, &zinf_config_keys[i]);
+        values[i] = shown(config, i);
         if (!values[i]) {
             code = zinf_fail(-ENOMEM, "no memory to print the configuration");
             goto out;
@@ -108,7 +120,8 @@ static bool add_value(cJSON *root, const struct zinf_config *config,
 {
     const char *leaf;
     cJSON *section = section_of(root, key->path, &leaf);
-    char *text = zinf_config_value_text(config, key);
+    bool open = config->entries->item[key - zinf_config_keys].wanted != NULL;
+    char *text = open ? strdup("\"auto\"") : zinf_config_value_text(config, key);
     bool good = section && text && cJSON_AddRawToObject(section, leaf, text);
     free(text);
     return good;

@@ -49,14 +49,14 @@ enum auto_rule {
 
 /* Bits of zinf_config_key.takers: 1 << enum zinf_scheduler_kind, and above them the optimizers. */
 enum {
-    TAKER_ADAMW = 1 << 8,
-    TAKER_ADAM = 1 << 9,
-    TAKER_LION = 1 << 10,
-    TAKER_ADAGRAD = 1 << 11,
-    TAKER_SGD = 1 << 12,
-    TAKER_ADAFACTOR = 1 << 13,
-    TAKER_ADAMW8BIT = 1 << 14,
-    TAKER_OPTIMIZERS = 0x7f00,
+    TAKER_ADAMW = 1 << 16,
+    TAKER_ADAM = 1 << 17,
+    TAKER_LION = 1 << 18,
+    TAKER_ADAGRAD = 1 << 19,
+    TAKER_SGD = 1 << 20,
+    TAKER_ADAFACTOR = 1 << 21,
+    TAKER_ADAMW8BIT = 1 << 22,
+    TAKER_OPTIMIZERS = 0x7f0000,
 };
 
 struct zinf_config_key {
@@ -67,13 +67,16 @@ struct zinf_config_key {
     unsigned takers; /* optimizers or schedulers that have this parameter; 0: not such a key */
     bool loose;      /* numbers and booleans may be written as strings */
     bool below_max;  /* max itself is outside */
+    bool above_min;  /* min itself is outside */
+    bool by_enabled; /* KEY_UNSUPPORTED: only where an "enabled" in it is true */
     size_t offset;   /* in struct zinf_config, of a used key */
     double number;   /* default: a number, 0 or 1, or the index of a choice */
-    double second;   /* default of the second of KEY_PAIR */
+    double second;   /* default of the second of KEY_PAIR; KEY_UNSUPPORTED: as good as number */
     double min, max;
     const char *text; /* default of KEY_TEXT, KEY_NAME */
     const char *const *choices;
-    const char *why; /* KEY_UNSUPPORTED: the rest of the sentence after "KEY is VALUE: " */
+    const char *why; /* KEY_UNSUPPORTED: the rest of the sentence after "KEY is VALUE: ";
+                      * KEY_ACCEPTED: why it changes nothing */
 };
 extern const struct zinf_config_key zinf_config_keys[];
 extern const size_t zinf_config_n_keys;
@@ -100,10 +103,12 @@ enum entry_state {
 };
 struct config_entry {
     enum entry_state state;
-    bool in_file;  /* present and not null, whatever won in the end */
-    double number; /* as the file has it, for keys that are not stored: 0/1, number, choice */
-    int line;      /* in the file, 0: unknown */
-    char *source;  /* NULL: default */
+    bool in_file;       /* present and not null, whatever won in the end */
+    bool is_auto;       /* as "auto" */
+    double number;      /* as the file has it, for keys that are not stored: 0/1, number, choice */
+    int line;           /* in the file, 0: unknown */
+    const char *wanted; /* option that would decide an "auto"; the value is a stand-in */
+    char *source;       /* NULL: default */
 };
 struct zinf_config_entries {
     char *what; /* the file's name in messages */
@@ -133,15 +138,20 @@ struct config_loader {
     int n_unknown;
     char *accepted; /* "a, b, c": known keys that change nothing */
     char *renamed;  /* "old -> new, ..." */
+    char *comments; /* keys that begin with _ */
 };
 
 /* config_names.c */
 const struct zinf_config_key *zinf_config_key_find(const char *path);
 const struct zinf_config_alias *zinf_config_alias_find(const char *path);
 bool zinf_config_section_known(const char *path);
-/* The end of the sentence about an unknown key: what was probably meant. */
-void zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
+/* The end of the sentence about an unknown key: what was probably meant. False: nobody knows. */
+bool zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
 int zinf_config_edit_distance(const char *a, const char *b);
+
+/* config_hjson.c: text as plain JSON on the heap, each value in its line. */
+int zinf_config_hjson(const char *text, size_t bytes, const char *what, char **out,
+                      size_t *out_bytes);
 
 /* config_value.c */
 /* where ("ds.json:12") opens the message. */
@@ -157,6 +167,10 @@ char *zinf_config_value_shown(const struct zinf_config *config, const struct zin
 bool zinf_config_value_is_default(const struct zinf_config_key *key,
                                   const struct config_value *value);
 
+/* config_auto.c: an "auto" that only option could decide, in a configuration that is only shown. */
+int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
+                           const char *option, const char *otherwise);
+
 /* config_load.c; path must be a known key. */
 struct config_entry *zinf_config_entry(const struct zinf_config *config, const char *path);
 /* Sets state and source; -ENOMEM. */
@@ -164,6 +178,9 @@ int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, c
                            ...) ZINF_PRINTF(3, 4);
 /* "ds.json:12: zero_optimization.stage": opens messages. One static buffer per thread. */
 const char *zinf_config_where(const struct zinf_config *config, const char *path);
+/* zinf_log, but for a quiet load. */
+void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
+                      const char *format, ...) ZINF_PRINTF(3, 4);
 /* Appends to a heap string with separator; -ENOMEM. */
 int zinf_config_list_append(char **list, const char *separator, const char *item);
 /* Of its optimizer and scheduler, does this configuration have this parameter? */
@@ -171,10 +188,12 @@ bool zinf_config_key_applies(const struct zinf_config *config, const struct zinf
 /* config_print.c: what zinf_config_write writes; freed with cJSON_free. NULL without memory. */
 char *zinf_config_text(const struct zinf_config *config, bool with_sources);
 
-/* The steps of a load, in this order after the file is read. */
+/* The steps of a load, in this order. */
+int zinf_config_read(struct config_loader *loader);          /* config_read.c */
 int zinf_config_apply_context(struct config_loader *loader); /* config_context.c */
 int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type);
 int zinf_config_resolve_kinds(struct config_loader *loader);    /* config_check.c */
+int zinf_config_resolve_trainer(struct config_loader *loader);  /* config_trainer.c */
 int zinf_config_resolve_auto(struct config_loader *loader);     /* config_auto.c */
 int zinf_config_resolve_defaults(struct config_loader *loader); /* config_auto.c */
 int zinf_config_resolve_batch(struct config_loader *loader);    /* config_batch.c */

@@ -21,7 +21,8 @@ static const char *const dtypes[] = {"fp32", "float32", "bf16", "bfloat16",
 static const char *const optimizers[] = {"AdamW", "Adam",      "Lion",      "Adagrad",
                                          "SGD",   "Adafactor", "AdamW8bit", NULL};
 static const char *const schedulers[] = {
-    "", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle", NULL};
+    "",         "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",       "LRRangeTest",
+    "OneCycle", "linear",   "cosine",        "constant_with_warmup", NULL};
 static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const checkpointings[] = {"auto", "always", "never", NULL};
@@ -52,9 +53,20 @@ static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 /* Known keys that change nothing here: only their type is checked. */
 #define ACCEPT(path_, type_) \
     {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY},
+#define ACCEPT_AS(path_, type_, why_) \
+    {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY, \
+     .why = why_},
+#define BF16_SCALE "bf16 has no loss scale"
+/* Sections that must not be switched on. */
+#define REFUSE_ENABLED(path_, why_) \
+    {.path = path_, .type = KEY_ANY, .use = KEY_UNSUPPORTED, .by_enabled = true, .why = why_},
 /* Keys that must keep their default, and why. */
 #define REFUSE(path_, type_, number_, why_) \
     {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .number = number_, \
+     .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
+/* Degrees of parallelism: 0 and 1 both mean none. */
+#define REFUSE_PARALLEL(path_, why_) \
+    {.path = path_, .type = KEY_INT, .use = KEY_UNSUPPORTED, .number = 0, .second = 1, \
      .min = -INFINITY, .max = INFINITY, .why = why_},
 
 #define ZERO "zero_optimization."
@@ -69,6 +81,8 @@ enum {
     COSINE = 1 << ZINF_SCHEDULER_WARMUP_COSINE_LR,
     RANGE = 1 << ZINF_SCHEDULER_LR_RANGE_TEST,
     CYCLE = 1 << ZINF_SCHEDULER_ONE_CYCLE,
+    FALLING = 1 << ZINF_SCHEDULER_LINEAR | 1 << ZINF_SCHEDULER_COSINE,
+    TRAINER = FALLING | 1 << ZINF_SCHEDULER_CONSTANT_WITH_WARMUP,
 };
 
 const struct zinf_config_key zinf_config_keys[] = {
@@ -129,10 +143,10 @@ const struct zinf_config_key zinf_config_keys[] = {
         .rule = AUTO_VALUE, .takers = WARMUP | DECAY)
     NUMBER_KEY(SCHED "warmup_max_lr", scheduler.warmup_max_lr, 1e-3, 0, INFINITY,
         .rule = AUTO_MAX_LR, .takers = WARMUP | DECAY)
-    INT_KEY(SCHED "warmup_num_steps", scheduler.warmup_num_steps, 1000, 1, MAX_STEPS,
-        .rule = AUTO_WARMUP_STEPS, .takers = WARMUP | DECAY | COSINE)
+    INT_KEY(SCHED "warmup_num_steps", scheduler.warmup_num_steps, 1000, 0, MAX_STEPS,
+        .rule = AUTO_WARMUP_STEPS, .takers = WARMUP | DECAY | COSINE | TRAINER)
     INT_KEY(SCHED "total_num_steps", scheduler.total_num_steps, 0, 1, MAX_STEPS,
-        .rule = AUTO_TOTAL_STEPS, .takers = DECAY | COSINE)
+        .rule = AUTO_TOTAL_STEPS, .takers = DECAY | COSINE | FALLING)
     CHOICE_KEY(SCHED "warmup_type", KEY_BOOL, scheduler.warmup_log, warmups, .number = 1,
         .takers = WARMUP | DECAY | COSINE)
     NUMBER_KEY(SCHED "warmup_min_ratio", scheduler.warmup_min_ratio, 0, 0, 1, .takers = COSINE)
@@ -172,13 +186,21 @@ const struct zinf_config_key zinf_config_keys[] = {
         .rule = AUTO_DEFAULT)
     INT_KEY("fp16.hysteresis", fp16.hysteresis, 2, 1, 1e9, .rule = AUTO_DEFAULT)
     BOOL_KEY("fp16.consecutive_hysteresis", fp16.consecutive_hysteresis, 0, .rule = AUTO_DEFAULT)
-    INT_KEY("fp16.min_loss_scale", fp16.min_loss_scale, 1, 1, 0x1p62, .rule = AUTO_DEFAULT)
+    NUMBER_KEY("fp16.min_loss_scale", fp16.min_loss_scale, 1, 0, INFINITY, .above_min = true,
+        .rule = AUTO_DEFAULT)
     ACCEPT("fp16.auto_cast", KEY_BOOL)
     REFUSE("fp16.fp16_master_weights_and_grads", KEY_BOOL, 0,
         "master weights are kept in fp32; remove it")
     BOOL_KEY("bf16.enabled", bf16, 0, .rule = AUTO_DTYPE)
     BOOL_KEY("bf16.check_grad_overflow", bf16_check_overflow, 1, .rule = AUTO_DEFAULT)
     ACCEPT("bf16.immediate_grad_update", KEY_BOOL)
+    ACCEPT_AS("bf16.auto_cast", KEY_BOOL, BF16_SCALE)
+    ACCEPT_AS("bf16.loss_scale", KEY_NUMBER, BF16_SCALE)
+    ACCEPT_AS("bf16.initial_scale_power", KEY_NUMBER, BF16_SCALE)
+    ACCEPT_AS("bf16.loss_scale_window", KEY_NUMBER, BF16_SCALE)
+    ACCEPT_AS("bf16.hysteresis", KEY_NUMBER, BF16_SCALE)
+    ACCEPT_AS("bf16.consecutive_hysteresis", KEY_BOOL, BF16_SCALE)
+    ACCEPT_AS("bf16.min_loss_scale", KEY_NUMBER, BF16_SCALE)
     REFUSE("bf16.bf16_master_weights_and_grads", KEY_BOOL, 0,
         "master weights are kept in fp32; remove it")
     REFUSE("bf16.bf16_optimizer_states", KEY_BOOL, 0,
@@ -198,7 +220,7 @@ const struct zinf_config_key zinf_config_keys[] = {
 
     /* ---- global scalars ---- */
     NUMBER_KEY("gradient_clipping", gradient_clipping, 1, 0, INFINITY, .rule = AUTO_VALUE)
-    INT_KEY("steps_per_print", steps_per_print, 0, 0, MAX_STEPS)
+    INT_KEY("steps_per_print", steps_per_print, 0, 0, INFINITY) /* 1e16 and more: never */
     BOOL_KEY("wall_clock_breakdown", wall_clock_breakdown, 0)
     ACCEPT("prescale_gradients", KEY_BOOL)
     {.path = "gradient_predivide_factor", .type = KEY_NUMBER,
@@ -223,7 +245,7 @@ const struct zinf_config_key zinf_config_keys[] = {
 
     /* ---- zero_optimization ---- */
     INT_KEY(ZERO "stage", zero_stage, 0, 0, 3)
-    INT_KEY(ZERO "sub_group_size", sub_group_size, 1e9, 1, INFINITY, .rule = AUTO_DEFAULT)
+    INT_KEY(ZERO "sub_group_size", sub_group_size, 1e9, 0, INFINITY, .rule = AUTO_DEFAULT)
     INT_KEY(ZERO "stage3_prefetch_bucket_size", prefetch_bucket_size, 5e7, 0, INFINITY,
         .rule = AUTO_PREFETCH)
     INT_KEY(ZERO "stage3_param_persistence_threshold", param_persistence_threshold, 1e5, 0,
@@ -302,10 +324,13 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("csv_monitor.enabled", csv_enabled, 0, .rule = AUTO_DEFAULT)
     TEXT_KEY("csv_monitor.output_path", csv_output_path, .text = "", .rule = AUTO_DEFAULT)
     TEXT_KEY("csv_monitor.job_name", csv_job_name, .text = "DeepSpeedJobName", .rule = AUTO_DEFAULT)
-    ACCEPT("tensorboard.enabled", KEY_BOOL)
-    ACCEPT("tensorboard.output_path", KEY_TEXT)
-    ACCEPT("tensorboard.job_name", KEY_TEXT)
-    ACCEPT("wandb.enabled", KEY_BOOL)
+    BOOL_KEY("tensorboard.enabled", tensorboard_enabled, 0, .rule = AUTO_DEFAULT)
+    TEXT_KEY("tensorboard.output_path", tensorboard_output_path, .text = "", .rule = AUTO_DEFAULT)
+    TEXT_KEY("tensorboard.job_name", tensorboard_job_name, .text = "DeepSpeedJobName",
+        .rule = AUTO_DEFAULT)
+    REFUSE("wandb.enabled", KEY_BOOL, 0,
+        "set it to false and tensorboard.enabled to true; \"wandb sync FOLDER\" then takes the "
+        "event files")
     ACCEPT("wandb.group", KEY_TEXT)
     ACCEPT("wandb.team", KEY_TEXT)
     ACCEPT("wandb.project", KEY_TEXT)
@@ -332,12 +357,10 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
     ACCEPT("autotuning.*", KEY_ANY)
-    REFUSE("tensor_parallel.autotp_size", KEY_INT, 0,
-        "there is no tensor parallelism here; remove it")
-    REFUSE("tensor_parallel.tp.tp_size", KEY_INT, 1,
-        "there is no tensor parallelism here; remove it")
+    REFUSE_PARALLEL("tensor_parallel.autotp_size", "there is no tensor parallelism here; remove it")
+    REFUSE_PARALLEL("tensor_parallel.tp.tp_size", "there is no tensor parallelism here; remove it")
     ACCEPT("tensor_parallel.*", KEY_ANY)
-    REFUSE("sequence_parallel_size", KEY_INT, 1, "there is no sequence parallelism here; remove it")
+    REFUSE_PARALLEL("sequence_parallel_size", "there is no sequence parallelism here; remove it")
     REFUSE("elasticity.enabled", KEY_BOOL, 0,
         "elastic training would own the batch sizes; remove it and set them")
     ACCEPT("elasticity.*", KEY_ANY)
@@ -354,9 +377,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     REFUSE("eigenvalue.enabled", KEY_BOOL, 0,
         "eigenvalues are for quantised training, which is not done here; remove it")
     ACCEPT("eigenvalue.*", KEY_ANY)
-    REFUSE("compression_training.*", KEY_ANY, 0,
-        "models are not compressed here; remove the section")
-    REFUSE("quantize_training.*", KEY_ANY, 0, "training is not quantised here; remove the section")
+    REFUSE_ENABLED("compression_training.*", "models are not compressed here; set it to false")
+    REFUSE_ENABLED("quantize_training.*", "training is not quantised here; set it to false")
     REFUSE("sparse_attention.*", KEY_ANY, 0, "attention is dense here; remove the section")
 
     /* ---- what DeepSpeed has no key for ---- */
@@ -409,6 +431,14 @@ const struct zinf_config_alias zinf_config_aliases[] = {
     {"bfloat16.immediate_grad_update", "bf16.immediate_grad_update", ALIAS_SAME},
     {"bfloat16.bf16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", ALIAS_SAME},
     {"bfloat16.bf16_optimizer_states", "bf16.bf16_optimizer_states", ALIAS_SAME},
+    {ZERO "aio.block_size", "aio.block_size", ALIAS_SAME},
+    {ZERO "aio.queue_depth", "aio.queue_depth", ALIAS_SAME},
+    {ZERO "aio.intra_op_parallelism", "aio.intra_op_parallelism", ALIAS_SAME},
+    {ZERO "aio.thread_count", "aio.intra_op_parallelism", ALIAS_SAME},
+    {ZERO "aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
+    {ZERO "aio.single_submit", "aio.single_submit", ALIAS_SAME},
+    {ZERO "aio.overlap_events", "aio.overlap_events", ALIAS_SAME},
+    {ZERO "aio.use_gds", "aio.use_gds", ALIAS_SAME},
     {"aio.thread_count", "aio.intra_op_parallelism", ALIAS_SAME},
     {"aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
 };

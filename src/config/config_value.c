@@ -4,6 +4,7 @@
  */
 #include "config/config_private.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,10 +25,12 @@ static void describe_choices(const struct zinf_config_key *key, char *out, size_
 static void describe_range(const struct zinf_config_key *key, const char *noun, char *out,
                            size_t out_bytes)
 {
-    bool floor_given = key->min > -INFINITY, ceiling_given = key->max < 1e15;
+    bool floor_given = key->min > -INFINITY, ceiling_given = key->max < INFINITY;
     if (floor_given && ceiling_given)
         snprintf(out, out_bytes, "%s from %.15g %s %.15g", noun, key->min,
                  key->below_max ? "to below" : "to", key->max);
+    else if (key->above_min)
+        snprintf(out, out_bytes, "%s above %.15g", noun, key->min);
     else if (floor_given)
         snprintf(out, out_bytes, "%s of at least %.15g", noun, key->min);
     else
@@ -65,13 +68,24 @@ static void describe(const struct zinf_config_key *key, char *out, size_t out_by
     }
 }
 
+/* A word where a number should be, such as GBSIZE, ${BATCH} or {{batch}}. */
+static bool is_placeholder(const struct zinf_config_key *key, const cJSON *json)
+{
+    const char *text = cJSON_IsString(json) ? json->valuestring : "";
+    bool wants_number = !key->choices && (key->type == KEY_INT || key->type == KEY_NUMBER ||
+                                          key->type == KEY_SIZE || key->type == KEY_BOOL);
+    return wants_number && (strpbrk(text, "${<%") ||
+                            (isupper((unsigned char)text[0]) && !islower((unsigned char)text[1])));
+}
+
 static int mismatch(const struct zinf_config_key *key, const cJSON *json, const char *where)
 {
     char expected[512];
     describe(key, expected, sizeof expected);
     char *found = cJSON_PrintUnformatted(json);
-    int code = zinf_fail(-EINVAL, "%s: %s is %.80s, but must be %s", where, key->path,
-                         found ? found : "?", expected);
+    int code = zinf_fail(-EINVAL, "%s: %s is %.80s, but must be %s%s", where, key->path,
+                         found ? found : "?", expected,
+                         is_placeholder(key, json) ? "; was a template not filled in?" : "");
     cJSON_free(found);
     return code;
 }
@@ -79,7 +93,7 @@ static int mismatch(const struct zinf_config_key *key, const cJSON *json, const 
 static bool in_range(const struct zinf_config_key *key, double number)
 {
     return isfinite(number) && number >= key->min && number <= key->max &&
-           !(key->below_max && number == key->max);
+           !(key->below_max && number == key->max) && !(key->above_min && number == key->min);
 }
 
 static bool parse_choice(const struct zinf_config_key *key, const cJSON *json,
@@ -221,7 +235,8 @@ bool zinf_config_value_is_default(const struct zinf_config_key *key,
         return false;
     if (key->type == KEY_TEXT)
         return key->text && !strcasecmp(key->text, value->text);
-    return value->number == key->number;
+    return value->number == key->number ||
+           (key->use == KEY_UNSUPPORTED && value->number == key->second);
 }
 
 /* ---- value to struct ---- */

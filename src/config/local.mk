@@ -1,6 +1,7 @@
 libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 	src/config/config_table.c src/config/config_names.c src/config/config_value.c \
-	src/config/config_load.c src/config/config_context.c src/config/config_auto.c \
+	src/config/config_load.c src/config/config_read.c src/config/config_hjson.c \
+	src/config/config_context.c src/config/config_trainer.c src/config/config_auto.c \
 	src/config/config_batch.c src/config/config_check.c src/config/config_print.c
 INSTALLED_H += src/config/config.h
 dist_man_MANS += man/zinf-config.5
@@ -26,6 +27,13 @@ EXTRA_DIST += tests/fixtures/config/hf_zero3_nvme_auto.json \
 	tests/fixtures/config/lr_range_test_sgd.json tests/fixtures/config/one_cycle_lion.json \
 	tests/fixtures/config/adagrad_defaults.json tests/fixtures/config/accelerate_style.json \
 	tests/fixtures/config/zinf_section.json tests/fixtures/config/hostile_nulls.json
+
+check_PROGRAMS += tests/config_corpus_test
+TESTS += tests/config_corpus_test
+tests_config_corpus_test_SOURCES = tests/config_corpus_test.c tests/config_support.h
+tests_config_corpus_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_config_corpus_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/config_corpus
 
 check_PROGRAMS += tests/fuzz_config
 TESTS += tests/fuzz_config

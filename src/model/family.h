@@ -27,6 +27,8 @@ int family_read_activation(const struct zinf_model_source *source, const char *k
 /* eos_token_id: a number, or the first of a list; absent or null: *out stays. */
 void family_read_end_of_text(const struct zinf_model_source *source, int64_t *out);
 
+/* Names with ", " between them, cut to the buffer (returned). */
+const char *family_join(char *buffer, size_t bytes, const char *const *names, size_t n);
 /* Numbers of a new config.json; key NULL ends a list. */
 struct family_number {
     const char *key;

@@ -1,7 +1,10 @@
-/* family_llama: LLaMA 1 to 3.3. Biases where the configuration asks for them. */
-#include "model/llama.h"
+/*
+ * family_llama: LLaMA 1 to 3.3 (Touvron et al., arXiv 2302.13971). Biases where the configuration
+ * asks for them.
+ */
+#include "model/family_rotary.h"
 
-static const struct llama_size sizes[] = {
+static const struct rotary_size sizes[] = {
     {"1-7b", 32, 4096, 32, 32, 11008, 32000, 2048, 1e4, 1e-6, 0, false, 0, 0, 1, 2},
     {"1-13b", 40, 5120, 40, 40, 13824, 32000, 2048, 1e4, 1e-6, 0, false, 0, 0, 1, 2},
     {"1-33b", 60, 6656, 52, 52, 17920, 32000, 2048, 1e4, 1e-6, 0, false, 0, 0, 1, 2},
@@ -18,7 +21,7 @@ static const struct llama_size sizes[] = {
     {"3.2-1b", 16, 2048, 32, 8, 8192, 128256, 131072, 5e5, 1e-5, 64, true, 32, 0, 128000, 128001},
     {"3.2-3b", 28, 3072, 24, 8, 8192, 128256, 131072, 5e5, 1e-5, 128, true, 32, 0, 128000, 128001},
 };
-static const struct llama_traits traits = {
+static const struct rotary_traits traits = {
     .ffn = 11008,
     .vocab = 32000,
     .context = 2048,
@@ -33,20 +36,20 @@ static const struct llama_traits traits = {
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    return llama_build(graph, facts, source, &traits);
+    return rotary_build(graph, facts, source, &traits);
 }
 
 static int make_config(cJSON *config, const struct zinf_model_shape *shape)
 {
-    return llama_make_config(config, shape, &traits);
+    return rotary_make_config(config, shape, &traits);
 }
 
 const struct zinf_family zinf_family_llama = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
-    .prefix = LLAMA_PREFIX,
-    .layers_key = LLAMA_LAYERS_KEY,
+    .prefix = ROTARY_PREFIX,
+    .layers_key = ROTARY_LAYERS_KEY,
     .build = build,
     .make_config = make_config,
-    .ignores = llama_ignores,
+    .ignores = rotary_ignores,
 };

@@ -1,18 +1,18 @@
 /* family_mistral: Mistral (Jiang et al., arXiv 2310.06825): a sliding window unless it is null. */
-#include "model/llama.h"
+#include "model/family_rotary.h"
 
-static const struct llama_size sizes[] = {
+static const struct rotary_size sizes[] = {
     {"7b", 32, 4096, 32, 8, 14336, 32000, 32768, 1e4, 1e-5, 0, false, 0, 4096, 1, 2},
     {"7b-v0.2", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
     {"7b-v0.3", 32, 4096, 32, 8, 14336, 32768, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
 };
-static const struct llama_traits traits = {
+static const struct rotary_traits traits = {
     .kv_heads = 8,
     .ffn = 14336,
     .vocab = 32000,
     .context = 131072,
     .end_of_text = 2,
-    .window = LLAMA_WINDOW_ALL,
+    .window = ROTARY_WINDOW_ALL,
     .sizes = sizes,
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
@@ -20,20 +20,20 @@ static const struct llama_traits traits = {
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    return llama_build(graph, facts, source, &traits);
+    return rotary_build(graph, facts, source, &traits);
 }
 
 static int make_config(cJSON *config, const struct zinf_model_shape *shape)
 {
-    return llama_make_config(config, shape, &traits);
+    return rotary_make_config(config, shape, &traits);
 }
 
 const struct zinf_family zinf_family_mistral = {
     .model_type = "mistral",
     .architecture = "MistralForCausalLM",
-    .prefix = LLAMA_PREFIX,
-    .layers_key = LLAMA_LAYERS_KEY,
+    .prefix = ROTARY_PREFIX,
+    .layers_key = ROTARY_LAYERS_KEY,
     .build = build,
     .make_config = make_config,
-    .ignores = llama_ignores,
+    .ignores = rotary_ignores,
 };

@@ -1,7 +1,7 @@
 /* family_qwen2: Qwen2 and Qwen2.5: biases of q, k and v, windows in the upper layers if asked. */
-#include "model/llama.h"
+#include "model/family_rotary.h"
 
-static const struct llama_size sizes[] = {
+static const struct rotary_size sizes[] = {
     {"0.5b", 24, 896, 14, 2, 4864, 151936, 32768, 1e6, 1e-6, 0, true, 0, 0, 151643, 151643},
     {"1.5b", 28, 1536, 12, 2, 8960, 151936, 131072, 1e6, 1e-6, 0, true, 0, 0, 151643, 151643},
     {"3b", 36, 2048, 16, 2, 11008, 151936, 32768, 1e6, 1e-6, 0, true, 0, 0, 151643, 151643},
@@ -10,14 +10,14 @@ static const struct llama_size sizes[] = {
     {"32b", 64, 5120, 40, 8, 27648, 152064, 131072, 1e6, 1e-6, 0, false, 0, 0, 151643, 151643},
     {"72b", 80, 8192, 64, 8, 29568, 152064, 131072, 1e6, 1e-6, 0, false, 0, 0, 151643, 151643},
 };
-static const struct llama_traits traits = {
+static const struct rotary_traits traits = {
     .kv_heads = 32,
     .ffn = 22016,
     .vocab = 151936,
     .context = 32768,
     .end_of_text = -1,
     .qkv_bias = true,
-    .window = LLAMA_WINDOW_LAYERS,
+    .window = ROTARY_WINDOW_LAYERS,
     .sizes = sizes,
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
@@ -25,20 +25,20 @@ static const struct llama_traits traits = {
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    return llama_build(graph, facts, source, &traits);
+    return rotary_build(graph, facts, source, &traits);
 }
 
 static int make_config(cJSON *config, const struct zinf_model_shape *shape)
 {
-    return llama_make_config(config, shape, &traits);
+    return rotary_make_config(config, shape, &traits);
 }
 
 const struct zinf_family zinf_family_qwen2 = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .prefix = LLAMA_PREFIX,
-    .layers_key = LLAMA_LAYERS_KEY,
+    .prefix = ROTARY_PREFIX,
+    .layers_key = ROTARY_LAYERS_KEY,
     .build = build,
     .make_config = make_config,
-    .ignores = llama_ignores,
+    .ignores = rotary_ignores,
 };

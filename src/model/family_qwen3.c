@@ -1,7 +1,7 @@
 /* family_qwen3: Qwen3: norms of every query and key head, heads of 128 whatever the hidden size. */
-#include "model/llama.h"
+#include "model/family_rotary.h"
 
-static const struct llama_size sizes[] = {
+static const struct rotary_size sizes[] = {
     {"0.6b", 28, 1024, 16, 8, 3072, 151936, 40960, 1e6, 1e-6, 128, true, 0, 0, 151643, 151645},
     {"1.7b", 28, 2048, 16, 8, 6144, 151936, 40960, 1e6, 1e-6, 128, true, 0, 0, 151643, 151645},
     {"4b", 36, 2560, 32, 8, 9728, 151936, 40960, 1e6, 1e-6, 128, true, 0, 0, 151643, 151645},
@@ -9,7 +9,7 @@ static const struct llama_size sizes[] = {
     {"14b", 40, 5120, 40, 8, 17408, 151936, 40960, 1e6, 1e-6, 128, false, 0, 0, 151643, 151645},
     {"32b", 64, 5120, 64, 8, 25600, 151936, 40960, 1e6, 1e-6, 128, false, 0, 0, 151643, 151645},
 };
-static const struct llama_traits traits = {
+static const struct rotary_traits traits = {
     .kv_heads = 32,
     .ffn = 22016,
     .vocab = 151936,
@@ -18,7 +18,7 @@ static const struct llama_traits traits = {
     .end_of_text = -1,
     .attention_bias = true,
     .head_norms = true,
-    .window = LLAMA_WINDOW_LAYERS,
+    .window = ROTARY_WINDOW_LAYERS,
     .sizes = sizes,
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
@@ -26,20 +26,20 @@ static const struct llama_traits traits = {
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    return llama_build(graph, facts, source, &traits);
+    return rotary_build(graph, facts, source, &traits);
 }
 
 static int make_config(cJSON *config, const struct zinf_model_shape *shape)
 {
-    return llama_make_config(config, shape, &traits);
+    return rotary_make_config(config, shape, &traits);
 }
 
 const struct zinf_family zinf_family_qwen3 = {
     .model_type = "qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .prefix = LLAMA_PREFIX,
-    .layers_key = LLAMA_LAYERS_KEY,
+    .prefix = ROTARY_PREFIX,
+    .layers_key = ROTARY_LAYERS_KEY,
     .build = build,
     .make_config = make_config,
-    .ignores = llama_ignores,
+    .ignores = rotary_ignores,
 };

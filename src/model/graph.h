@@ -62,7 +62,7 @@ struct zinf_value {
 
 /* Which rows of a file's tensor, seen as [out][in], are which rows of ours: `count` runs of `rows`
  * rows; run i begins at file_first + i * file_stride there and at flat_first + i * flat_stride
- * here. One run is a plain range; BLOOM's and ChatGLM's fused rows by head are `n_heads` runs. */
+ * here. One run is a plain range; fused rows that a file has by head are `n_heads` runs. */
 struct zinf_row_map {
     uint64_t file_first, file_stride, flat_first, flat_stride, rows, count;
 };

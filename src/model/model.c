@@ -24,7 +24,6 @@ struct zinf_model {
     bool join_tiles;
     struct zinf_unit_spec *units;
     int n_units, n_tiles, first_block;
-    uint64_t n_params;
 };
 
 static int check_range(const char *what, const char *name, int64_t value, int64_t most)
@@ -102,8 +101,6 @@ static void describe(struct zinf_model *m, struct zinf_unit_spec *unit, enum zin
         }
     }
     place_tensors(unit);
-    for (int i = 0; i < unit->n_tensors; i++)
-        m->n_params += unit->tensors[i].elems;
 }
 
 static int build_units(struct zinf_model *m)
@@ -240,12 +237,13 @@ int zinf_model_open(struct zinf_model **out, const char *config_path)
 
 int zinf_model_join_tiles(struct zinf_model *m)
 {
-    free(m->units);
-    m->n_params = 0;
-    m->spec.tile_rows = (m->spec.vocab + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
     m->join_tiles = true;
     int code = build_graph(m, "config.json");
-    return code ? code : build_units(m);
+    if (code || !m->family->read_config)
+        return code;
+    free(m->units);
+    m->spec.tile_rows = (m->spec.vocab + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+    return build_units(m);
 }
 
 int zinf_model_set_dropout(struct zinf_model *m, float p)
@@ -332,7 +330,11 @@ int zinf_model_first_block(const struct zinf_model *m)
 
 uint64_t zinf_model_n_params(const struct zinf_model *m)
 {
-    return m->n_params;
+    uint64_t n = 0;
+    for (uint32_t u = 0; u < m->graph->n_units; u++)
+        for (uint32_t i = 0; i < m->graph->units[u].n_tensors; i++)
+            n += m->graph->units[u].tensors[i].elems;
+    return n;
 }
 
 /* FNV-1a: a stream number for a tensor's name, so that init does not depend on the order. */

@@ -24,6 +24,7 @@
 #include "base/json.h"
 #include "kernels/kernels.h"
 #include "model/graph.h"
+#include "model/tensors.h"
 
 struct zinf_model_spec {
     char family[24]; /* model_type */
@@ -135,6 +136,8 @@ struct zinf_family {
 };
 const struct zinf_family *zinf_family_find(const char *model_type); /* NULL: unknown */
 const char *zinf_family_names(void);                                /* "gpt2, ..." */
+/* A tensor's name in a file without the family's prefix. */
+const char *zinf_family_bare_name(const struct zinf_family *family, const char *name);
 const struct zinf_family *zinf_family_default(void); /* of `zinf init` without --arch */
 
 /* ---- a model ---- */

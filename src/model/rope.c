@@ -124,7 +124,7 @@ enum kind {
     KIND_DEFAULT,
     KIND_LINEAR,
     KIND_DYNAMIC,
-    KIND_LLAMA3,
+    KIND_BANDS,
     KIND_YARN,
     KINDS,
 };
@@ -161,7 +161,7 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
         return zinf_fail(-EINVAL,
                          "%s: rope_type %s with factor %g of %lld positions is out of range",
                          source->what, s->kind, s->factor, (long long)s->original);
-    if (kind == KIND_LLAMA3 && !(s->low > 0 && s->high > s->low))
+    if (kind == KIND_BANDS && !(s->low > 0 && s->high > s->low))
         return zinf_fail(-EINVAL,
                          "%s: low_freq_factor %g must be above 0 and below high_freq_factor %g",
                          source->what, s->low, s->high);
@@ -177,7 +177,7 @@ static void fill(const struct scaling *s, enum kind kind, int64_t dims, float *i
         double inv = frequency(s->theta, i, dims);
         if (kind == KIND_LINEAR)
             inv /= s->factor;
-        else if (kind == KIND_LLAMA3)
+        else if (kind == KIND_BANDS)
             inv = llama3_frequency(s, inv);
         else if (kind == KIND_YARN)
             inv = yarn_frequency(s, dims, i, inv);

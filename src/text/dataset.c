@@ -7,13 +7,16 @@
 #include "text/internal.h"
 #include "base/random.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
-#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct segment {
     enum { FROM_CACHE, FROM_TOKEN_FILE, SEPARATOR } kind;
     char *path;
     uint64_t first, count; /* in the stream */
+    bool documents;        /* a row of them: an end-of-text token parts it from its neighbours */
     struct text_token_cache cache;
     struct zinf_token_source source;
 };
@@ -29,10 +32,25 @@ struct zinf_dataset {
     int32_t *window; /* [seq_len + 1] */
 };
 
+/* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
 static bool is_token_file(const char *path)
 {
+    static const uint32_t llmc[] = {20240520, 20240801};
+    unsigned char first[8] = {0};
+    uint32_t word;
     size_t n = strlen(path);
-    return n >= 4 && (!strcasecmp(path + n - 4, ".bin") || !strcasecmp(path + n - 4, ".npy"));
+    if (text_name_ends(path, n, ".bin") || text_name_ends(path, n, ".npy"))
+        return true;
+    struct stat info;
+    if (stat(path, &info) || !S_ISREG(info.st_mode)) /* a pipe is read once */
+        return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, first, sizeof first);
+    if (fd >= 0)
+        close(fd);
+    memcpy(&word, first, sizeof word);
+    return got == sizeof first &&
+           (!memcmp(first, "\x93NUMPY", 6) || word == llmc[0] || word == llmc[1]);
 }
 
 /* ---- opening ---- */
@@ -64,12 +82,15 @@ static int open_text_file(struct zinf_dataset *dataset, struct segment *segment,
                           const struct zinf_dataset_options *options)
 {
     if (!options->tokenizer)
-        return zinf_fail(-EINVAL, "%s: text needs a tokenizer", path);
+        return zinf_fail(-EINVAL, "%s: text needs a tokenizer%s%s", path,
+                         options->why_no_tokenizer ? ": " : "",
+                         options->why_no_tokenizer ? options->why_no_tokenizer : "");
     segment->kind = FROM_CACHE;
-    int code =
-        text_token_cache_open(&segment->cache, path, options->tokenizer, options->cache_folder);
+    int code = text_token_cache_open(&segment->cache, path, options->text_column,
+                                     options->tokenizer, options->cache_folder);
     if (code)
         return code;
+    segment->documents = segment->cache.documents;
     segment->count = segment->cache.count;
     if (segment->cache.largest >= dataset->vocab)
         return bad_id(dataset, path, segment->cache.largest_at, segment->cache.largest);
@@ -89,23 +110,27 @@ static struct segment *append_segment(struct zinf_dataset *dataset, const char *
     return segment;
 }
 
-/* Documents of two files meet here; the files themselves hold the tokens between their own. */
-static int append_separator(struct zinf_dataset *dataset,
+/* Documents of two files meet here; the files themselves hold the tokens between their own. The
+ * file at the end of the list moves on by one. */
+static int insert_separator(struct zinf_dataset *dataset,
                             const struct zinf_dataset_options *options)
 {
     int32_t end = options->tokenizer ? zinf_tokenizer_end_of_text(options->tokenizer) : -1;
     if (end < 0)
         return 0;
-    struct segment *segment = append_segment(dataset, "end-of-text token");
-    if (!segment)
-        return -ENOMEM;
-    segment->kind = SEPARATOR;
-    segment->first = dataset->n_tokens;
-    segment->count = 1;
+    struct segment *last = &dataset->segments[dataset->n_segments - 1];
+    struct segment separator = {.kind = SEPARATOR, .count = 1, .first = dataset->n_tokens};
+    separator.cache.fd = -1;
+    separator.path = strdup("end-of-text token");
+    if (!separator.path)
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    last[1] = *last;
+    *last = separator;
+    dataset->n_segments++;
     dataset->separator = end;
     dataset->n_tokens++;
     if ((uint32_t)end >= dataset->vocab)
-        return bad_id(dataset, segment->path, 0, (uint32_t)end);
+        return bad_id(dataset, separator.path, 0, (uint32_t)end);
     return 0;
 }
 
@@ -113,18 +138,19 @@ static int append_file(struct zinf_dataset *dataset, int index,
                        const struct zinf_dataset_options *options)
 {
     const char *path = options->files[index];
-    const char *before = index ? options->files[index - 1] : NULL;
-    int code = 0;
-    if (before && (text_is_json_name(path) || text_is_json_name(before)))
-        code = append_separator(dataset, options);
-    struct segment *segment = code ? NULL : append_segment(dataset, path);
+    struct segment *segment = append_segment(dataset, path);
     if (!segment)
-        return code ? code : -ENOMEM;
-    code = is_token_file(path) ? open_token_file(segment, path, options)
-                               : open_text_file(dataset, segment, path, options);
+        return -ENOMEM;
+    int code = is_token_file(path) ? open_token_file(segment, path, options)
+                                   : open_text_file(dataset, segment, path, options);
+    if (!code && index && (segment->documents || segment[-1].documents))
+        code = insert_separator(dataset, options);
+    if (code)
+        return code;
+    segment = &dataset->segments[dataset->n_segments - 1];
     segment->first = dataset->n_tokens;
     dataset->n_tokens += segment->count;
-    return code;
+    return 0;
 }
 
 static int check_options(const struct zinf_dataset_options *options)

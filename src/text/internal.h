@@ -203,6 +203,27 @@ int text_encoder_feed(struct text_encoder *encoder, const char *text, size_t beg
 void text_encoder_restart(struct text_encoder *encoder);
 int text_tokens_push(struct zinf_tokens *tokens, int32_t id);
 
+/* ---- source.c ---- */
+
+enum text_kind {
+    TEXT_PLAIN, /* one document; the others are rows of them */
+    TEXT_JSON_LINES,
+    TEXT_JSON,
+    TEXT_CSV,
+    TEXT_TSV,
+};
+struct text_source;
+/* Of an open file or pipe, which is borrowed, as path is; reads its beginning. Packed files are
+ * unpacked. -EINVAL: it is no text; the message has the command that converts it. */
+int text_source_open(struct text_source **out, int fd, const char *path);
+enum text_kind text_source_kind(const struct text_source *source);
+const char *text_source_path(const struct text_source *source);
+/* The next bytes; *done 0: there are no more. */
+int text_source_read(struct text_source *source, char *out, size_t bytes, size_t *done);
+void text_source_close(struct text_source *source);
+/* Whether the first n bytes of a name end so, in any letter case. */
+bool text_name_ends(const char *name, size_t n, const char *extension);
+
 /* ---- documents.c ---- */
 
 /* Gives a file's documents, in portions, to a sink. */
@@ -212,9 +233,10 @@ struct text_sink {
                 size_t *consumed);
     void *handle;
 };
-bool text_is_json_name(const char *path);
-/* first: how much is read at once (tests make it small); 0: the default. */
-int text_documents_read(int fd, const char *path, size_t first, const struct text_sink *sink);
+/* column: the field or column that is the text; NULL: "text". first: how much is read at once
+ * (tests make it small); 0: the default. */
+int text_documents_read(struct text_source *source, const char *column, size_t first,
+                        const struct text_sink *sink);
 
 /* ---- token_cache.c ---- */
 
@@ -240,9 +262,11 @@ struct text_token_cache {
     unsigned id_bytes; /* 2 or 4 */
     uint32_t largest;  /* id, first seen at largest_at */
     uint64_t largest_at;
-    bool reused; /* was there already */
+    bool reused;    /* was there already */
+    bool documents; /* the file is a row of documents, not one text */
 };
-int text_token_cache_open(struct text_token_cache *cache, const char *path,
+/* path "-": standard input, whose tokens are kept by nobody. column as text_documents_read. */
+int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
                           const struct zinf_tokenizer *tokenizer, const char *cache_folder);
 void text_token_cache_close(struct text_token_cache *cache);
 int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,

@@ -1,8 +1,9 @@
 libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_json.h \
 	src/text/utf8.c src/text/vocab.c src/text/bpe.c src/text/pretokenize.c \
 	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
-	src/text/tokenizer.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
-	src/text/documents.c src/text/token_cache.c src/text/token_sums.c src/text/dataset.c
+	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
+	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
+	src/text/table.c src/text/token_cache.c src/text/token_sums.c src/text/dataset.c
 INSTALLED_H += src/text/text.h
 
 check_PROGRAMS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer
@@ -19,5 +20,10 @@ tests_dataset_test_LDADD = $(TEST_LDADD)
 tests_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c tests/fuzz/driver.c
 tests_fuzz_tokenizer_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"tokenizer"'
 tests_fuzz_tokenizer_LDADD = $(TEST_LDADD)
+check_PROGRAMS += tests/sources_test
+TESTS += tests/sources_test
+tests_sources_test_SOURCES = tests/sources_test.c
+tests_sources_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_sources_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_tokenizer.py tests/fixtures/tokenizer \
 	tests/fuzz/corpus/tokenizer

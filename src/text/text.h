@@ -26,6 +26,8 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
 int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
                              const char *what);
 int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default */
+/* Writes FOLDER/tokenizer.json: ids 0..255 are the bytes, 256 is the end-of-text token. */
+int zinf_tokenizer_write_bytes(const char *folder);
 void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);    /* "bytes", "bpe" */
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */
@@ -59,9 +61,14 @@ struct zinf_token_source {
 
 struct zinf_dataset;
 struct zinf_dataset_options {
-    const char *const *files; /* .txt and anything unknown: text; .jsonl, .json: "text" fields */
+    /* Each is told by its first bytes, and by its name where those leave it open: .jsonl, .ndjson,
+     * .json, .csv, .tsv, token files, else text; gzip and zstd of text are unpacked. "-" is
+     * standard input. */
+    const char *const *files;
     int n_files;
+    const char *text_column; /* field or column that is the text; NULL: "text" */
     const struct zinf_tokenizer *tokenizer;
+    const char *why_no_tokenizer; /* the end of the message where there is none, or NULL */
     /* Opens token files (.bin, .npy); NULL: they are refused. */
     int (*open_token_file)(const char *path, struct zinf_token_source *out);
     const char *cache_folder; /* where token caches are kept; NULL: a private temporary file */
@@ -70,9 +77,10 @@ struct zinf_dataset_options {
     bool shuffle;
     uint64_t seed;
 };
-/* Tokenises text and JSON once into a cache file keyed by file size, time and tokenizer. Documents
- * of .jsonl/.json files are joined with the end-of-text token. Errors name the file: missing,
- * empty, shorter than one window, not JSON (line), no "text" field, id outside the vocabulary. */
+/* Tokenises text, JSON and tables once into a cache file keyed by file size, time, column and
+ * tokenizer. Documents of JSON and tables are joined with the end-of-text token. Errors name the
+ * file: missing, empty, shorter than one window, no text but Parquet and the like (with the command
+ * that converts it), not JSON (line), no such field, id outside the vocabulary. */
 int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options);
 void zinf_dataset_close(struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset);

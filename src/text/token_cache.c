@@ -134,6 +134,14 @@ static int feed_writer(void *handle, const char *text, size_t begin, size_t end,
     return code;
 }
 
+/* What is tokenized. */
+struct origin {
+    int fd;
+    struct text_source *source;
+    const char *column;
+    bool is_file; /* and no pipe: it has a size and a time */
+};
+
 static int check_unchanged(int source, const char *path, const struct header *header)
 {
     struct stat info;
@@ -162,10 +170,11 @@ static int end_writing(struct writer *writer, uint32_t **sums)
     return code;
 }
 
-/* Tokenizes the open file source into the empty file of the cache. */
-static int write_cache(struct text_token_cache *cache, int source, const char *path,
+/* Tokenizes a source into the empty file of the cache. */
+static int write_cache(struct text_token_cache *cache, const struct origin *from,
                        const struct zinf_tokenizer *tokenizer, struct header *header)
 {
+    const char *path = text_source_path(from->source);
     struct writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
@@ -178,9 +187,9 @@ static int write_cache(struct text_token_cache *cache, int source, const char *p
     struct text_sink sink = {feed_writer, writer};
     int code = text_encoder_init(&writer->encoder, tokenizer, &writer->tokens);
     if (!code)
-        code = text_documents_read(source, path, 0, &sink);
-    if (!code)
-        code = check_unchanged(source, path, header);
+        code = text_documents_read(from->source, from->column, 0, &sink);
+    if (!code && from->is_file)
+        code = check_unchanged(from->fd, path, header);
     if (!code && !writer->header.count)
         code = zinf_fail(-EINVAL, "%s has no text", path);
     if (!code)
@@ -283,14 +292,14 @@ static void try_existing(struct text_token_cache *cache, struct header *header)
     cache->reused = true;
 }
 
-static int make_named(struct text_token_cache *cache, int source, const char *path,
+static int make_named(struct text_token_cache *cache, const struct origin *from,
                       const struct zinf_tokenizer *tokenizer, struct header *header)
 {
     char *temporary = NULL;
     int code = zinf_file_temporary(cache->name, &temporary, &cache->fd);
     if (code)
         return zinf_fail_in(code, "the token cache");
-    code = write_cache(cache, source, path, tokenizer, header);
+    code = write_cache(cache, from, tokenizer, header);
     if (!code && fsync(cache->fd))
         code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
     if (!code && rename(temporary, cache->name))
@@ -302,16 +311,17 @@ static int make_named(struct text_token_cache *cache, int source, const char *pa
     return code;
 }
 
-static int open_cache_file(struct text_token_cache *cache, int source, const char *path,
+static int open_cache_file(struct text_token_cache *cache, const struct origin *from,
                            const struct zinf_tokenizer *tokenizer, const char *folder,
                            struct header *header)
 {
-    if (!folder) {
+    const char *path = text_source_path(from->source);
+    if (!folder || !from->is_file) {
         int code = open_private(&cache->fd);
         cache->name = strdup("(a temporary file)");
         if (!code && !cache->name)
             code = zinf_fail(-ENOMEM, "no memory for a name");
-        return code ? code : write_cache(cache, source, path, tokenizer, header);
+        return code ? code : write_cache(cache, from, tokenizer, header);
     }
     int code = zinf_check_link(folder);
     if (!code)
@@ -320,40 +330,60 @@ static int open_cache_file(struct text_token_cache *cache, int source, const cha
     if (!cache->name)
         return code ? code : -ENOMEM;
     try_existing(cache, header);
-    return cache->reused ? 0 : make_named(cache, source, path, tokenizer, header);
+    return cache->reused ? 0 : make_named(cache, from, tokenizer, header);
 }
 
-int text_token_cache_open(struct text_token_cache *cache, const char *path,
+/* Files have to be whole when the training goes on with them; pipes are read once. */
+static int open_origin(struct origin *from, const char *path, const char *name, struct stat *info)
+{
+    bool standard = !strcmp(path, "-");
+    from->fd =
+        standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_RDONLY | O_CLOEXEC);
+    if (from->fd < 0 || fstat(from->fd, info))
+        return zinf_fail(-errno, "cannot open the data file %s: %s", name, strerror(errno));
+    from->is_file = !standard && S_ISREG(info->st_mode);
+    if (standard && isatty(from->fd))
+        return zinf_fail(-EINVAL, "--data - reads standard input, which is a terminal: give a pipe "
+                                  "or a file");
+    if (S_ISDIR(info->st_mode))
+        return zinf_fail(-EINVAL,
+                         "the data file %s is a folder, not a regular file: --data '%s/*' "
+                         "takes its files",
+                         name, name);
+    if (!standard && !from->is_file && !S_ISFIFO(info->st_mode))
+        return zinf_fail(-EINVAL, "the data file %s is not a regular file", name);
+    if (S_ISREG(info->st_mode) && !info->st_size)
+        return zinf_fail(-EINVAL, "the data file %s is empty", name);
+    return text_source_open(&from->source, from->fd, name);
+}
+
+int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
                           const struct zinf_tokenizer *tokenizer, const char *cache_folder)
 {
+    const char *name = strcmp(path, "-") ? path : "standard input";
+    struct origin from = {.fd = -1, .column = column ? column : "text"};
     struct stat info;
     struct header header;
-    *cache = (struct text_token_cache){.fd = -1, .path = strdup(path)};
-    int code = 0, source = open(path, O_RDONLY | O_CLOEXEC);
-    if (source < 0 || !cache->path) {
-        code = zinf_fail(cache->path ? -errno : -ENOMEM, "cannot open the data file %s: %s", path,
-                         strerror(errno));
+    *cache = (struct text_token_cache){.fd = -1, .path = strdup(name)};
+    int code = cache->path ? open_origin(&from, path, name, &info)
+                           : zinf_fail(-ENOMEM, "no memory to open %s", name);
+    if (code)
         goto out;
-    }
-    if (fstat(source, &info) || !S_ISREG(info.st_mode)) {
-        code = zinf_fail(-EINVAL, "the data file %s is not a regular file", path);
-        goto out;
-    }
-    if (!info.st_size) {
-        code = zinf_fail(-EINVAL, "the data file %s is empty", path);
-        goto out;
-    }
-    uint64_t parts[3] = {zinf_tokenizer_fingerprint(tokenizer), text_is_json_name(path),
-                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer)};
+    enum text_kind kind = text_source_kind(from.source);
+    uint64_t column_hash = kind ? XXH3_64bits(from.column, strlen(from.column)) : 0;
+    uint64_t parts[4] = {zinf_tokenizer_fingerprint(tokenizer), kind,
+                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer), column_hash};
     describe(&header, &info, XXH3_64bits(parts, sizeof parts));
-    code = open_cache_file(cache, source, path, tokenizer, cache_folder, &header);
+    code = open_cache_file(cache, &from, tokenizer, cache_folder, &header);
     cache->count = header.count;
     cache->id_bytes = header.id_bytes;
     cache->largest = header.largest;
     cache->largest_at = header.largest_at;
+    cache->documents = kind != TEXT_PLAIN;
 out:
-    if (source >= 0)
-        close(source);
+    text_source_close(from.source);
+    if (from.fd >= 0)
+        close(from.fd);
     if (code)
         text_token_cache_close(cache);
     return code;

@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -10,12 +10,13 @@ libcore_la_SOURCES += src/train/train.h src/train/trainer.h src/train/setup.h sr
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c \
-	src/train/save/transfer.c src/train/save/transfer.h src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/transfer.c src/train/save/transfer.h src/train/save/transfer_load.c src/train/save/transfer_save.c \
+	src/train/save/transfer_new.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_checkpoint.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
+	src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
 INSTALLED_H += src/train/train.h
 
 
@@ -41,6 +42,12 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 	tests/train_support.h
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/train_ranks_test
+TESTS += tests/train_ranks_test
+tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h
+tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_ranks_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test

@@ -28,6 +28,7 @@ enum op_cost {
  * executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
+ *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
  *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
@@ -39,6 +40,7 @@ enum op_cost {
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_GRAD_ADD, "add gradient", run_add, COST_HOST_ADD)                                       \
     ROW(OP_DEVICE_ADD, "device add gradient", run_add, COST_DEVICE_ADD)                            \
+    ROW(OP_DEVICE_COPY, "keep gradient", run_device_copy, COST_DEVICE_MEMORY)                      \
     ROW(OP_SQUARES, "squares", run_squares, COST_DEVICE_MEMORY)                                    \
     ROW(OP_NORM_PART, "gradient norm", run_norm, COST_OPTIMIZER)                                   \
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \

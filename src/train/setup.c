@@ -137,7 +137,9 @@ static int open_model(struct setup *s)
         return code;
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
-    code = set_shape(s);
+    code = zinf_file_map_create(&s->files, s->graph);
+    if (!code)
+        code = set_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
@@ -195,7 +197,8 @@ static int lay_out(struct setup *s)
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
     if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
         group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, 0, 1);
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
+                                s->options.world ? s->options.world : 1);
     free(elems);
     return code ? code : setup_state_bytes(s);
 }
@@ -293,6 +296,7 @@ void setup_fini(struct setup *s)
     zinf_device_destroy(s->device);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
+    zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
     *s = (struct setup){0};

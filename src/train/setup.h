@@ -12,6 +12,7 @@
 #define ZINF_TRAIN_SETUP_H
 
 #include "base/memory.h"
+#include "model/tensors.h"
 #include "offload/offload.h"
 #include "train/plan/walk.h"
 #include "train/train.h"
@@ -56,6 +57,7 @@ struct setup {
 
     struct zinf_model *model;
     const struct zinf_graph *graph; /* the model's */
+    struct zinf_file_map *files;    /* and its tensors as files have them */
     struct walk walk;               /* and what follows from it */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */

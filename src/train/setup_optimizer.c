@@ -46,11 +46,12 @@ int setup_optimizer(struct setup *s)
     };
     if (s->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
         s->hyper.kind = ZINF_OPTIM_ADAMW;
-    if (s->moments == MOMENTS_FACTORED && s->config->world_size > 1)
+    int64_t world = s->options.world > 1 ? s->options.world : s->config->world_size;
+    if (s->moments == MOMENTS_FACTORED && world > 1)
         return zinf_fail(-ENOTSUP,
                          "optimizer.type Adafactor needs whole tensors, which %lld ranks would "
                          "share: train on one, or use AdamW8bit, whose state is small too",
-                         (long long)s->config->world_size);
+                         (long long)world);
     return 0;
 }
 

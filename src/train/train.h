@@ -43,6 +43,10 @@ struct zinf_trainer_options {
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
     enum zinf_device_kind device;
+    /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
+     * Nothing goes between ranks: each computes whole gradients and updates its slice of the
+     * parameters. */
+    uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */
@@ -183,7 +187,13 @@ struct zinf_run_options {
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
-    const char *resume;        /* checkpoint to go on from, or NULL: from the beginning */
+    /* A checkpoint after the last step without save_every too, from which a longer run can go on.
+     * Where it cannot be saved, that is reported and the run is none the less done. */
+    bool save_last;
+    /* What another run left in output or log_path is removed once this one can begin, and said.
+     * Without it such a run is refused. */
+    bool overwrite;
+    const char *resume; /* checkpoint to go on from, or NULL: from the beginning */
     /* Go on after the last step that outlived its process, where there is one that is not before
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */

@@ -48,7 +48,7 @@ take_turn() { # model, seq, memory options...
         --measure --json >"$folder/estimate.json"
     number "$folder/estimate.json" step_seconds >>"$folder/estimated"
     rm -rf "$folder/output"
-    "$zinf" train --model "$model" --data "$text" --config "$folder/config.json" \
+    "$zinf" train --no-final-checkpoint --model "$model" --data "$text" --config "$folder/config.json" \
         --seq-len "$seq" --steps "$steps" "$@" --output "$folder/output" --progress none \
         >"$folder/result.json" 2>"$folder/log" &
     largest $! >"$folder/drive"
@@ -63,7 +63,7 @@ compare() { # name, init options, param device, state device, seq, micro-batch, 
     local name=$1 init=$2 where=$3/$4 seq=$5
     echo "$name $where" | grep -qe "$rows" || return 0
     [ -e "$folder/$name/config.json" ] ||
-        "$zinf" init --arch gpt2 $init --dtype bf16 --output "$folder/$name" >/dev/null 2>&1
+        "$zinf" init --arch gpt2 --tokenizer bytes --vocab 50257 $init --dtype bf16 --output "$folder/$name" >/dev/null 2>&1
     configure "$3" "$4" "$6"
     shift 6
     rm -f "$folder/estimated" "$folder/ran" "$folder/medians"

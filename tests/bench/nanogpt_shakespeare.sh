@@ -37,6 +37,6 @@ if [ ! -d "$work/init" ]; then
     "$zinf" init --arch gpt2 --size small --layers 4 --hidden 128 --heads 4 --vocab 257 \
         --context 64 --seed 1337 --dtype fp32 --output "$work/init"
 fi
-"$zinf" train --model "$work/init" --data "$work/train.txt" --config "$work/$precision.json" \
+"$zinf" train --no-final-checkpoint --model "$work/init" --data "$work/train.txt" --config "$work/$precision.json" \
     --seq-len 64 --steps 2000 --seed 1337 --dropout 0 --output "$work/$precision" "$@"
 "$zinf" eval --model "$work/$precision/model" --data "$work/validation.txt" --seq-len 64

@@ -41,10 +41,10 @@ END_OF_CONFIG
 drive_rate() { "$bench" "$work/file" mixed seq 1MiB "$depth" uring 2 | cut -d' ' -f1; }
 transferred() { awk '/^(read|write)_bytes/ { sum += $2 } END { printf "%.0f", sum }' "/proc/$pid/io"; }
 
-"$zinf" init --arch gpt2 --size medium --layers "${LAYERS:-24}" --dtype bf16 --output "$work/model"
+"$zinf" init --arch gpt2 --tokenizer bytes --vocab 50257 --size medium --layers "${LAYERS:-24}" --dtype bf16 --output "$work/model"
 head -c 3000000 /dev/urandom | od -An -tx1 >"$work/text"
 head -c 2G /dev/urandom | dd of="$work/file" bs=4M iflag=fullblock oflag=direct status=none
-"$zinf" train --model "$work/model" --data "$work/text" --config "$work/config.json" \
+"$zinf" train --no-final-checkpoint --model "$work/model" --data "$work/text" --config "$work/config.json" \
     --seq-len "$seq_len" --steps "$((3 + rounds * each))" --progress none --output "$work/output" \
     --device-memory "${DEVICE_MEMORY:-768MiB}" --host-memory "${HOST_MEMORY:-1GiB}" \
     >"$work/result.json" 2>"$work/messages" &

@@ -65,7 +65,7 @@ prepare_model() {
     [ ! -e "$folder/model/config.json" ] || return 0
     local source=${MODEL:-$folder/weights}
     [ -e "$source/config.json" ] ||
-        "$zinf" init --arch gpt2 --size xl --dtype bf16 --output "$source"
+        "$zinf" init --arch gpt2 --tokenizer bytes --vocab 50257 --size xl --dtype bf16 --output "$source"
     mkdir -p "$folder/model"
     ln -s "$(realpath "$source")"/*.safetensors "$folder/model/"
     sed 's/\("[a-z]*_pdrop":[[:space:]]*\)[0-9.]*/\10.0/' "$source/config.json" \

@@ -11,6 +11,7 @@ struct copy {
     size_t bytes;
     const void *host; /* must still be registered when the copy runs; NULL: none */
     int value;
+    bool to_device, within; /* from the host; from the device too */
 };
 
 static void run_copy(void *payload)
@@ -20,6 +21,10 @@ static void run_copy(void *payload)
         standin_fault(cudaErrorInvalidValue, "host memory unregistered before its copy ran");
     else
         memcpy(c->dst, c->src, c->bytes);
+    if (standin_watch && c->within)
+        standin_watch->copied(c->dst, c->src, c->bytes);
+    else if (standin_watch && c->to_device)
+        standin_watch->written(c->dst, c->bytes);
     free(c->snapshot);
 }
 
@@ -27,6 +32,8 @@ static void run_fill(void *payload)
 {
     struct copy *c = payload;
     memset(c->dst, c->value, c->bytes);
+    if (standin_watch)
+        standin_watch->written(c->dst, c->bytes);
 }
 
 static bool to_device(enum cudaMemcpyKind kind)
@@ -39,8 +46,10 @@ static bool from_device(enum cudaMemcpyKind kind)
     return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
 }
 
-static cudaError_t check_copy(const struct copy *c, enum cudaMemcpyKind kind)
+static cudaError_t check_copy(struct copy *c, enum cudaMemcpyKind kind)
 {
+    c->to_device = kind == cudaMemcpyHostToDevice;
+    c->within = kind == cudaMemcpyDeviceToDevice;
     if (to_device(kind) != standin_on_device(c->dst, c->bytes) ||
         from_device(kind) != standin_on_device(c->src, c->bytes))
         return standin_fault(cudaErrorInvalidValue,

@@ -1,5 +1,6 @@
 /* memory: the stand-in's device memory, each allocation a mapping of its own that is closed while
- * nothing runs on the device, and the list of registered host ranges. */
+ * nothing runs on the device, and the list of registered host ranges. A GPU's memory is its own:
+ * there is no access to a peer's. */
 #include "standin.h"
 
 #include <string.h>
@@ -10,19 +11,22 @@ enum { MAX_RANGES = 64 };
 struct range {
     char *base;
     size_t bytes;
+    int gpu;
 };
 static struct range allocations[MAX_RANGES], registered[MAX_RANGES];
-static size_t cap, taken;
+static size_t cap, taken[STANDIN_MOST_GPUS];
 
-/* All ones are a NaN in every float type: what is read before it is written shows. */
+/* All ones are a NaN in every float type: what is read before it is written shows. Beyond so much
+ * it would take long, and be memory that nobody may have. */
 enum { POISON = 0xff };
+static const size_t MOST_POISON = (size_t)1 << 30;
 
-static bool inside(const struct range *ranges, const void *base, size_t bytes)
+static bool inside(const struct range *ranges, int gpu, const void *base, size_t bytes)
 {
     uintptr_t from = (uintptr_t)base;
     for (int i = 0; i < MAX_RANGES; i++) {
         uintptr_t start = (uintptr_t)ranges[i].base;
-        if (start && from >= start && bytes <= ranges[i].bytes &&
+        if (start && ranges[i].gpu == gpu && from >= start && bytes <= ranges[i].bytes &&
             from - start <= ranges[i].bytes - bytes)
             return true;
     }
@@ -31,13 +35,15 @@ static bool inside(const struct range *ranges, const void *base, size_t bytes)
 
 bool standin_on_device(const void *base, size_t bytes)
 {
-    return inside(allocations, base, bytes);
+    return inside(allocations, standin_gpu(), base, bytes);
 }
 
 bool standin_registered(const void *base, size_t bytes)
 {
-    return inside(registered, base, bytes);
+    return inside(registered, 0, base, bytes);
 }
+
+const struct standin_watch *standin_watch;
 
 static void protect_all(int protection)
 {
@@ -67,12 +73,16 @@ static struct range *find(struct range *ranges, const void *base)
 void standin_memory_reset(const struct standin_options *options)
 {
     for (int i = 0; i < MAX_RANGES; i++)
-        if (allocations[i].base)
+        if (allocations[i].base) {
+            if (standin_watch)
+                standin_watch->freed(allocations[i].base);
             munmap(allocations[i].base, allocations[i].bytes);
+        }
     memset(allocations, 0, sizeof allocations);
     memset(registered, 0, sizeof registered);
     cap = options->memory_bytes ? options->memory_bytes : (size_t)256 << 20;
-    taken = 0;
+    cap -= options->context_bytes < cap ? options->context_bytes : cap;
+    memset(taken, 0, sizeof taken);
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -82,17 +92,20 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = NULL;
     if (!bytes || !slot)
         return standin_fault(cudaErrorInvalidValue, "cudaMalloc of %zu bytes", bytes);
-    if (bytes > cap - taken)
+    if (bytes > cap - taken[standin_gpu()])
         return standin_set_error(cudaErrorMemoryAllocation);
-    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return standin_set_error(cudaErrorMemoryAllocation);
     madvise(base, bytes, MADV_HUGEPAGE); /* few pages open and close faster */
-    memset(base, POISON, bytes);
+    memset(base, POISON, bytes < MOST_POISON ? bytes : MOST_POISON);
     mprotect(base, bytes, PROT_NONE);
-    *slot = (struct range){base, bytes};
-    taken += bytes;
+    *slot = (struct range){base, bytes, standin_gpu()};
+    taken[standin_gpu()] += bytes;
     standin_count_live(1);
+    if (standin_watch)
+        standin_watch->allocated(base, bytes);
     *out = base;
     return cudaSuccess;
 }
@@ -109,9 +122,11 @@ cudaError_t cudaFree(void *memory)
         return standin_fault(cudaErrorInvalidValue, "cudaFree of %p, which is no allocation",
                              memory);
     standin_run_all();
+    if (standin_watch)
+        standin_watch->freed(slot->base);
     munmap(slot->base, slot->bytes);
-    taken -= slot->bytes;
-    *slot = (struct range){NULL, 0};
+    taken[slot->gpu] -= slot->bytes;
+    *slot = (struct range){NULL, 0, 0};
     standin_count_live(-1);
     return cudaSuccess;
 }
@@ -119,8 +134,8 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total)
 {
     STANDIN_CALL;
-    *bytes_free = cap - taken;
-    *bytes_total = cap;
+    *bytes_free = cap - taken[standin_gpu()];
+    *bytes_total = cap + standin_options()->context_bytes;
     return cudaSuccess;
 }
 
@@ -129,11 +144,13 @@ cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
     STANDIN_CALL;
     struct range *slot = find(registered, NULL);
     (void)flags;
+    if (standin_options()->no_pinning)
+        return standin_set_error(cudaErrorNotSupported);
     if (!base || !bytes || !slot)
         return standin_set_error(cudaErrorInvalidValue);
     if (standin_registered(base, 1))
         return standin_set_error(cudaErrorHostMemoryAlreadyRegistered);
-    *slot = (struct range){base, bytes};
+    *slot = (struct range){base, bytes, 0};
     standin_count_live(1);
     return cudaSuccess;
 }
@@ -144,7 +161,7 @@ cudaError_t cudaHostUnregister(void *base)
     struct range *slot = base ? find(registered, base) : NULL;
     if (!slot)
         return standin_fault(cudaErrorHostMemoryNotRegistered, "unregistering %p", base);
-    *slot = (struct range){NULL, 0};
+    *slot = (struct range){NULL, 0, 0};
     standin_count_live(-1);
     return cudaSuccess;
 }

@@ -5,7 +5,9 @@
  */
 #include "standin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static uint64_t number(const char *name, uint64_t otherwise)
 {
@@ -13,11 +15,28 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
+/* Misuse that the program did not notice, where that is to be a failure. */
+__attribute__((destructor)) static void finish(void)
+{
+    if (!number("ZINF_STANDIN_STRICT", 0) || !standin_faults())
+        return;
+    printf("# %d faults of the stand-in\n", standin_faults());
+    fflush(stdout);
+    _exit(99);
+}
+
 __attribute__((constructor)) static void start(void)
 {
     struct standin_options options = {
         .seed = number("ZINF_STANDIN_SEED", 0),
         .memory_bytes = (size_t)number("ZINF_STANDIN_MEMORY", 1u << 30),
+        .context_bytes = (size_t)number("ZINF_STANDIN_CONTEXT", 0),
+        .capability = (int)number("ZINF_STANDIN_CAPABILITY", 0),
+        .gpus = (int)number("ZINF_STANDIN_GPUS", 1),
+        .old_driver = number("ZINF_STANDIN_OLD_DRIVER", 0),
+        .no_pinning = number("ZINF_STANDIN_NO_PINNING", 0),
+        .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),
+        .no_algorithms = number("ZINF_STANDIN_NO_ALGORITHMS", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
     };
     standin_start(&options);

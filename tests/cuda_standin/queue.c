@@ -11,8 +11,6 @@
 #include "order.h"
 #include "standin.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +29,7 @@ struct CUstream_st {
     struct work *first, **last;
     uint32_t rank;
     bool alive;
+    int gpu;
     struct order_stream *order; /* as the sanitizer knows it; NULL: not watched */
 };
 
@@ -38,45 +37,20 @@ struct CUevent_st {
     struct CUevent_st *next;
     uint64_t recorded, reached;
     bool alive;
+    int gpu;
     void *token; /* of the last record */
 };
 
 /* cudaStreamLegacy: where blocking copies run; the device's own streams do not order with it. */
-static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true, NULL};
+static struct CUstream_st legacy = {NULL, NULL, &legacy.first, 0, true, -1, NULL};
 static struct CUstream_st *streams = &legacy;
 static struct CUevent_st *events;
-static struct standin_options options;
-static uint64_t random_state;
-static int launches_left, waits_left; /* until they fail; 0: never */
-static bool broken;
-static int waits, skip_first, skip_end, faults, live, nvtx_depth;
-static uint64_t kernels;
-static _Thread_local cudaError_t last_error; /* as CUDA's */
+static int waits, skip_first, skip_end;
 
-/* Guards everything in this folder. */
-int standin_lock(void)
+void standin_queues_reset(void)
 {
-    order_lock();
-    return 0;
-}
-
-void standin_unlock(const int *unused)
-{
-    (void)unused;
-    order_unlock();
-}
-
-/* ---- counters and errors ---- */
-
-void standin_start(const struct standin_options *wanted)
-{
-    STANDIN_CALL;
-    static const struct standin_options defaults;
-    options = wanted ? *wanted : defaults;
-    options.at_once = options.at_once && order_is_watched();
-    if (options.at_once && !legacy.order)
+    if (standin_options()->at_once && !legacy.order)
         legacy.order = order_open();
-    random_state = options.seed * 2654435761u + 88172645463325252u;
     for (struct CUstream_st *s = streams; s; s = s->next) {
         while (s->first) {
             struct work *next = s->first->next;
@@ -85,12 +59,7 @@ void standin_start(const struct standin_options *wanted)
         }
         s->last = &s->first;
     }
-    waits = skip_first = skip_end = faults = live = nvtx_depth = 0;
-    launches_left = waits_left = 0;
-    broken = false;
-    kernels = 0;
-    last_error = cudaSuccess;
-    standin_memory_reset(&options);
+    waits = skip_first = skip_end = 0;
 }
 
 void standin_skip_wait(int number)
@@ -106,159 +75,10 @@ void standin_skip_waits(int first, int count)
     skip_end = skip_first + count;
 }
 
-void standin_fail(int launch, int wait)
-{
-    STANDIN_CALL;
-    launches_left = launch;
-    waits_left = wait;
-}
-
-static bool fails(int *left)
-{
-    broken = broken || (*left && --*left == 0);
-    return broken;
-}
-
-bool standin_launch_fails(void)
-{
-    return fails(&launches_left);
-}
-
-void standin_forgive(void)
-{
-    STANDIN_CALL;
-    faults = 0;
-}
-
 int standin_waits(void)
 {
     STANDIN_CALL;
     return waits;
-}
-
-int standin_faults(void)
-{
-    STANDIN_CALL;
-    return faults + (nvtx_depth != 0);
-}
-
-int standin_live(void)
-{
-    STANDIN_CALL;
-    return live;
-}
-
-uint64_t standin_kernels(void)
-{
-    return kernels;
-}
-
-void standin_blocks_ran(uint64_t count)
-{
-    kernels += count;
-}
-
-void standin_count_live(int change)
-{
-    live += change;
-}
-
-uint32_t standin_random(uint32_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)((random_state >> 32) * below >> 32);
-}
-
-cudaError_t standin_set_error(cudaError_t error)
-{
-    return last_error = error;
-}
-
-cudaError_t standin_fault(cudaError_t error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (!faults++) {
-        printf("# stand-in: ");
-        vprintf(format, args);
-        printf("\n");
-    }
-    va_end(args);
-    return standin_set_error(error);
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
-}
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "out of memory" : "refused by the stand-in";
-}
-
-int nvtxRangePushA(const char *message);
-int nvtxRangePushA(const char *message)
-{
-    STANDIN_CALL;
-    (void)message;
-    return nvtx_depth++;
-}
-
-int nvtxRangePop(void);
-int nvtxRangePop(void)
-{
-    STANDIN_CALL;
-    return --nvtx_depth;
-}
-
-/* ---- the device ---- */
-
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int index)
-{
-    return index ? standin_fault(cudaErrorInvalidDevice, "device %d", index) : cudaSuccess;
-}
-
-static int capability(void)
-{
-    return options.capability ? options.capability : 80;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index)
-{
-    (void)index;
-    *properties = (struct cudaDeviceProp){"stand-in", capability() / 10, capability() % 10};
-    return cudaSuccess;
-}
-
-/* What NVIDIA's programming guide gives per compute capability. */
-size_t standin_shared_limit(void)
-{
-    switch (capability()) {
-    case 75:
-        return 64 << 10;
-    case 80:
-        return 163 << 10;
-    case 90:
-        return 227 << 10;
-    default:
-        return 99 << 10;
-    }
 }
 
 /* ---- running ---- */
@@ -351,7 +171,7 @@ void standin_run_all(void)
 /* What was just enqueued, where nothing runs late. */
 static void run_at_once(cudaStream_t stream)
 {
-    if (options.at_once)
+    if (standin_options()->at_once)
         run_until(stream ? stream : &legacy, NULL, 0);
 }
 
@@ -359,6 +179,9 @@ static struct work *append(struct CUstream_st *stream, size_t payload_bytes)
 {
     struct work *w = calloc(1, sizeof *w + payload_bytes);
     stream = stream ? stream : &legacy;
+    if (stream->gpu >= 0 && stream->gpu != standin_gpu())
+        standin_fault(cudaErrorInvalidResourceHandle, "work on GPU %d for a stream of GPU %d",
+                      standin_gpu(), stream->gpu);
     if (!w || !stream->alive) {
         free(w);
         standin_fault(cudaErrorInvalidResourceHandle, "work for a stream that is gone");
@@ -392,7 +215,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
         standin_fault(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
     s->last = &s->first;
     s->alive = true;
-    s->order = options.at_once ? order_open() : NULL;
+    s->gpu = standin_gpu();
+    s->order = standin_options()->at_once ? order_open() : NULL;
     s->next = streams;
     streams = s;
     standin_count_live(1);
@@ -419,7 +243,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     stream = stream ? stream : &legacy;
     run_until(stream, NULL, 0);
     host_follows(stream);
-    return cudaSuccess;
+    return standin_is_broken() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
 /* ---- events ---- */
@@ -430,6 +254,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     struct CUevent_st *e = calloc(1, sizeof *e);
     (void)flags;
     e->alive = true;
+    e->gpu = standin_gpu();
     e->next = events;
     events = e;
     standin_count_live(1);
@@ -453,6 +278,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     STANDIN_CALL;
     struct work *w = event->alive ? append(stream, 0) : NULL;
+    if (w && stream && stream->gpu != event->gpu)
+        standin_fault(cudaErrorInvalidResourceHandle, "recording GPU %d's event on GPU %d",
+                      event->gpu, stream->gpu);
     if (!w)
         return standin_fault(cudaErrorInvalidResourceHandle, "recording what is gone");
     w->event = event;
@@ -484,7 +312,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 static void dawdle(void)
 {
     standin_lock();
-    unsigned most = options.dawdle_us, us = most ? standin_random(most) : 0;
+    unsigned most = standin_options()->dawdle_us, us = most ? standin_random(most) : 0;
     standin_unlock(NULL);
     if (us)
         usleep(us);
@@ -498,5 +326,5 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         return standin_fault(cudaErrorInvalidResourceHandle, "waiting for an event that is gone");
     run_until(NULL, event, event->recorded);
     order_wait_host(event->token);
-    return fails(&waits_left) ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
+    return standin_wait_fails() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }

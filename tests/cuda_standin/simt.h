@@ -61,17 +61,25 @@ DEVICE float to_float(f16 x)
 {
     return zinf_f16_to_f32(x.bits);
 }
+DEVICE void from_number(bf16 &to, float x)
+{
+    to.bits = zinf_bf16_from_f32(x);
+}
+DEVICE void from_number(f16 &to, float x)
+{
+    to.bits = zinf_f16_from_f32(x);
+}
 DEVICE void from_float(float &to, float x)
 {
     to = x;
 }
 DEVICE void from_float(bf16 &to, float x)
 {
-    to.bits = zinf_bf16_from_f32(x);
+    to.bits = x != x ? 0x7fc0 : zinf_bf16_from_f32(x);
 }
 DEVICE void from_float(f16 &to, float x)
 {
-    to.bits = zinf_f16_from_f32(x);
+    to.bits = x != x ? 0x7e00 : zinf_f16_from_f32(x);
 }
 DEVICE float shuffle_xor(float x, int lane_mask)
 {

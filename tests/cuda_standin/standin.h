@@ -3,7 +3,7 @@
  * break its user: nothing that is enqueued runs until something waits; then work that may run does
  * so in a seeded random order. Device memory begins as NaN, cannot be touched by the host, and has
  * a hard cap. A copy that would be asynchronous must lie in registered host memory. Kernels run
- * as fibers (simt.h), products as loops (gemm.c). Under the thread sanitizer it has a second way,
+ * as fibers (simt.h), products as loops (product.c). Under the thread sanitizer it has a second way,
  * which finds what is missing even where the order happens to be right (at_once).
  *
  * Threads: any, one at a time: every call takes the one lock. A thread that waits for an event may
@@ -20,13 +20,21 @@
 extern "C" {
 #endif
 
+enum { STANDIN_MOST_GPUS = 8 };
+
 struct standin_options {
     uint64_t seed;
-    size_t memory_bytes; /* what cudaMalloc gives in all; 0: 256 MiB */
-    int capability;      /* 80 = 8.0; 0: 80 */
-    unsigned dawdle_us;  /* before a wait for an event, at most */
-    bool at_once;        /* under the thread sanitizer: nothing runs late, and what no event orders
-                          * is reported as a race (order.h) */
+    size_t memory_bytes;  /* that a GPU has; 0: 256 MiB */
+    size_t context_bytes; /* of them, what the driver has taken before anybody asks */
+    int capability;       /* 80 = 8.0; 0: 80 */
+    int gpus;             /* 0: 1; none sees another's memory */
+    bool old_driver;      /* the first call says so */
+    bool no_pinning;      /* cudaHostRegister is refused */
+    bool no_epilogues;    /* cuBLASLt finds no algorithm for a product with a bias */
+    bool no_algorithms;   /* nor for any other */
+    unsigned dawdle_us;   /* before a wait for an event, at most */
+    bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
+                           * is reported as a race (order.h) */
 };
 /* Begins anew: what was left is dropped, counters are zero. */
 void standin_start(const struct standin_options *options);
@@ -55,6 +63,11 @@ void standin_unlock(const int *unused);
 cudaError_t standin_fault(cudaError_t error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 cudaError_t standin_set_error(cudaError_t error);
+/* The same for what a GPU does not get over: all that comes after it fails too. */
+cudaError_t standin_break(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const struct standin_options *standin_options(void);
+int standin_gpu(void); /* the calling thread's */
+int standin_capability(void);
 /* Appends work to a stream; payload is copied. */
 typedef void standin_work(void *payload);
 cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *payload,
@@ -66,12 +79,24 @@ size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Whether all of it is device memory, or registered host memory. */
 bool standin_on_device(const void *base, size_t bytes);
 bool standin_registered(const void *base, size_t bytes);
+/* What happens to device memory, for who keeps a record of it (tests/ptx). */
+struct standin_watch {
+    void (*allocated)(void *base, size_t bytes);
+    void (*freed)(void *base);
+    void (*written)(const void *base, size_t bytes);
+    void (*copied)(const void *to, const void *from, size_t bytes);
+    bool (*known)(const void *base, size_t bytes); /* whether all of it was written */
+};
+extern const struct standin_watch *standin_watch; /* NULL: nobody */
 /* Device memory can be touched only between these. */
 void standin_memory_open(void);
 void standin_memory_close(void);
+void standin_queues_reset(void);
 void standin_memory_reset(const struct standin_options *options);
 void standin_blocks_ran(uint64_t kernels);
 bool standin_launch_fails(void);
+bool standin_wait_fails(void);
+bool standin_is_broken(void); /* nothing runs any more */
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,7 @@ void plan_measure(struct plan *p);
 void plan_set_places(struct plan *p, const struct choice *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 bool plan_has_param(const struct plan *p, enum zinf_tier tier);
-bool plan_has_grad(const struct plan *p, enum zinf_tier tier);
+bool plan_has_grad(const struct plan *p, enum gradient_way way);
 /* Whether a device that the CPU cannot read makes parts of norms. */
 bool plan_norms_there(const struct plan *p);
 /* Whether kept gradients come into the tiles of updates. */

@@ -17,7 +17,8 @@ bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
     bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR;
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
-    bool better = moves && !variant->micro_major;
+    /* A choice by budgets must not show in the sums. */
+    bool better = moves && !variant->micro_major && !s->walk.order_counts;
     return possible && (s->order == ORDER_LAYER_MAJOR || (s->order == ORDER_AUTO && better));
 }
 
@@ -25,7 +26,9 @@ static int take_arrays(struct plan *p)
 {
     p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
     p->homes = calloc(p->setup->n_units, sizeof *p->homes);
-    return p->deferred && p->homes ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
+    p->routes = calloc(p->setup->n_units, sizeof *p->routes);
+    bool taken = p->deferred && p->homes && p->routes;
+    return taken ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
 static int take_store(struct plan *p)
@@ -186,6 +189,7 @@ void plan_fini(struct plan *p)
     zinf_store_destroy(p->counted);
     zinf_ledger_destroy(p->ledger);
     free(p->homes);
+    free(p->routes);
     free(p->x_extents);
     free(p->deferred);
     *p = (struct plan){0};
@@ -198,7 +202,7 @@ static int n_fetched(const struct plan *p, int n)
 {
     int fetched = 0;
     for (int i = 0; i < n; i++)
-        fetched += unit_is_fetched(p, p->setup->walk.by_own_order[i]);
+        fetched += p->routes[p->setup->walk.by_own_order[i]].fetch != FETCH_STAYS;
     return fetched;
 }
 

@@ -14,6 +14,7 @@
 #define ZINF_TRAIN_PLAN_H
 
 #include "train/op.h"
+#include "train/plan/route.h"
 #include "train/setup.h"
 
 #define MAX_LOOK_AHEAD 16
@@ -73,6 +74,7 @@ struct plan {
     int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
     struct zinf_home *homes; /* [n_units] */
+    struct route *routes;    /* [n_units]: what follows from them */
     struct zinf_tiers *tiers;
     struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
     struct zinf_store *counted; /* extents alone */
@@ -111,8 +113,6 @@ void plan_place(struct plan *p);
 /* The ledger by tier with budgets, and one line on each choice. */
 int plan_print(const struct plan *p, FILE *out);
 
-/* Whether a unit's parameters are copied to the device before use. */
-bool unit_is_fetched(const struct plan *p, uint32_t unit);
 /* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */
 uint64_t plan_own_bytes(const struct plan *p, int n);
 bool unit_has_own(const struct plan *p, uint32_t unit);
@@ -146,12 +146,6 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
     for (uint32_t u = 0; u < unit; u++)
         elems += p->setup->layout.units[u].slice_elems;
     return elems / ZINF_SUM_BLOCK;
-}
-
-/* Whether an update of the unit can be taken back. */
-static inline bool unit_speculates(const struct plan *p, uint32_t unit)
-{
-    return p->homes[unit].generations == 2 && p->homes[unit].param != ZINF_TIER_DEVICE;
 }
 
 /* cost.c: op->seconds and op->cpu */

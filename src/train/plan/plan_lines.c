@@ -35,7 +35,8 @@ static uint64_t whole_grad_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
     uint64_t elems = 0;
-    if (p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
+    bool in_place = p->routes[sweep->at[0]].grad_in_place;
+    if (in_place && p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
         return 0;
     for (uint32_t i = 0; i < sweep->n; i++)
         elems += p->setup->layout.units[sweep->at[i]].padded_elems;

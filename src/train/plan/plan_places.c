@@ -5,20 +5,13 @@
 #include "train/plan/lines.h"
 #include "train/save/save.h"
 
-/* Whether a unit's parameters are copied to the device before use. */
-bool unit_is_fetched(const struct plan *p, uint32_t unit)
-{
-    enum zinf_tier tier = p->homes[unit].param;
-    return tier == ZINF_TIER_DRIVE || (tier == ZINF_TIER_HOST && !p->setup->direct);
-}
-
 /* Bytes of the first n of the units in the order in which they get slots of their own. */
 uint64_t plan_own_bytes(const struct plan *p, int n)
 {
     uint64_t elems = 0;
     for (int i = 0; i < n; i++) {
         uint32_t unit = p->setup->walk.by_own_order[i];
-        if (unit_is_fetched(p, unit))
+        if (p->routes[unit].fetch != FETCH_STAYS)
             elems += p->setup->layout.units[unit].padded_elems;
     }
     return elems * zinf_dtype_bytes(p->setup->dtype);
@@ -74,7 +67,7 @@ void plan_measure(struct plan *p)
     s->grad_slot = layout->max_unit_elems * sizeof(float);
     s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
-    s->transfer = trainer_transfer_bytes(p->setup->model, p->setup->dtype);
+    s->transfer = source_memory_bytes(p->setup);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)
@@ -163,6 +156,7 @@ void plan_set_places(struct plan *p, const struct choice *c)
         if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
         home->generations = generations_of(p, u, c);
+        p->routes[u] = route_of(p->setup, u, home);
     }
 }
 
@@ -190,45 +184,48 @@ bool plan_has_param(const struct plan *p, enum zinf_tier tier)
     return false;
 }
 
-bool plan_has_grad(const struct plan *p, enum zinf_tier tier)
+bool plan_has_grad(const struct plan *p, enum gradient_way way)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].keeps_grad && p->homes[u].grad == tier)
+        if (p->routes[u].gradient == way)
             return true;
     return false;
 }
 
 bool plan_norms_there(const struct plan *p)
 {
-    return device_is_far(p->setup) && plan_has_grad(p, ZINF_TIER_DEVICE);
-}
-
-/* A sum of gradients on a device that the CPU cannot reach, for an update by the CPU. */
-static bool grad_is_far(const struct plan *p, uint32_t unit)
-{
-    const struct zinf_home *home = &p->homes[unit];
-    return home->keeps_grad && home->grad == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
-           !p->setup->direct;
-}
-
-static bool any_grad_is_far(const struct plan *p)
-{
-    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
-        if (grad_is_far(p, u))
-            return true;
-    return false;
+    return device_is_far(p->setup) && plan_has_grad(p, GRADIENT_SUM_ON_DEVICE);
 }
 
 bool plan_tiles_have_grads(const struct plan *p)
 {
-    return plan_has_grad(p, ZINF_TIER_DRIVE) || any_grad_is_far(p);
+    bool out_of_reach = false;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        out_of_reach |= p->routes[u].grad_out_of_reach;
+    return out_of_reach || plan_has_grad(p, GRADIENT_SUM_ON_DRIVE);
 }
 
 /* Whether any unit is copied to the device before use, of those without the first n own slots. */
 bool plan_fetches_beyond(const struct plan *p, int n)
 {
     for (uint32_t i = (uint32_t)n; i < p->setup->n_units; i++)
-        if (unit_is_fetched(p, p->setup->walk.by_own_order[i]))
+        if (p->routes[p->setup->walk.by_own_order[i]].fetch != FETCH_STAYS)
+            return true;
+    return false;
+}
+
+/* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
+ * does so micro-batch by micro-batch in either order. */
+static bool has_several(const struct plan *p, uint32_t unit)
+{
+    const struct walk *w = &p->setup->walk;
+    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
+        return true;
+    if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
+        return false;
+    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (sweep->at[i] == unit)
             return true;
     return false;
 }
@@ -240,31 +237,18 @@ bool plan_stages_grads(const struct plan *p)
     if (!has_backward(p->setup))
         return false;
     if (!p->setup->direct)
-        return plan_has_grad(p, ZINF_TIER_HOST) || plan_tiles_have_grads(p);
-    bool several = p->setup->n_micro > 1 && !p->layer_major;
+        return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p);
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].grad == ZINF_TIER_DRIVE && p->homes[u].keeps_grad &&
-            (several || p->setup->walk.units[u].uses > 1))
+        if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u))
             return true;
     return false;
-}
-
-static bool unit_uses_tiles(const struct plan *p, uint32_t unit)
-{
-    const struct zinf_home *home = &p->homes[unit];
-    if (!unit_trains(p->setup, unit))
-        return false;
-    return home->param == ZINF_TIER_DRIVE || home->state == ZINF_TIER_DRIVE ||
-           home->grad == ZINF_TIER_DRIVE || grad_is_far(p, unit) ||
-           (home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
-            !p->setup->direct);
 }
 
 int plan_n_tile_groups(const struct plan *p)
 {
     uint32_t n = 0;
-    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
-        if (unit_uses_tiles(p, u))
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->routes[u].update == UPDATE_THROUGH_SLOT)
             n += p->setup->layout.units[u].n_groups;
     return (int)n;
 }

@@ -58,6 +58,9 @@ struct walk {
     uint32_t most_operands; /* of one operation: units, values and gradients */
     uint32_t most_units;    /* at hand at once, the sweep's one included */
     uint32_t most_leaving;  /* that one stage reads and writes */
+    /* Sums depend on the order of micro-batches: a unit has several contributions from stages that
+     * do not run last. */
+    bool order_counts;
     uint32_t n_slots;       /* of values in a forward pass alone */
     uint64_t slot_bytes;    /* each */
     uint64_t leaving_bytes; /* the largest of the values that leave */

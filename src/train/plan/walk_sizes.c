@@ -179,6 +179,30 @@ static void find_layers(struct walk *w)
     }
 }
 
+static uint32_t count(const struct zinf_ids *ids, uint32_t number)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ids->n; i++)
+        n += ids->at[i] == number;
+    return n;
+}
+
+/* Micro-batch by micro-batch a unit's contributions are added in turn; layer by layer those of one
+ * stage and visit are added up first. That is the same only where there is one stage and visit. */
+static void find_order(struct walk *w)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t u = 0; !w->order_counts && u < g->n_units; u++) {
+        uint32_t n = 0;
+        for (uint32_t s = 0; g->units[u].trained && w->units[u].uses > 1 && s < g->n_stages; s++) {
+            const struct zinf_stage *stage = &g->stages[s];
+            if (w->stages[s].differentiates && !w->stages[s].runs_last)
+                n += count(&stage->units, u) * zinf_stage_visits(stage) + count(&stage->sweep, u);
+        }
+        w->order_counts = n > 1;
+    }
+}
+
 /* The units of a whole sweep get device slots first: they are at hand together or not at all. */
 static void order_units(struct walk *w)
 {
@@ -232,6 +256,7 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
     number_kinds(w);
     measure_values(w, c);
     find_layers(w);
+    find_order(w);
     order_units(w);
     count_operands(w);
     return give_slots(w);

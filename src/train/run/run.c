@@ -104,9 +104,10 @@ static int save_if_due(struct run *run, uint64_t step, bool last)
         run_end_saving(run, true);
     if (asked)
         *o->save = 0;
-    if (asked || stopped || due(step, o->save_every) || (last && o->save_every))
+    bool wanted = asked || stopped || due(step, o->save_every) || (last && o->save_every);
+    if (wanted || (last && o->save_last))
         code = run_save_checkpoint(run, step, last);
-    return last ? code : 0;
+    return last && wanted ? code : 0;
 }
 
 static int one_step(struct run *run, uint64_t step, bool *last)
@@ -192,6 +193,8 @@ static int prepare(struct run *run)
         code = open_trainer(run);
     if (code == -EBADMSG && !(code = run_fall_back(run, code)))
         code = open_trainer(run);
+    if (!code)
+        code = run_clear_output(run);
     if (!code && o->events.planned)
         o->events.planned(o->events.arg, run->trainer);
     if (!code)

@@ -72,6 +72,14 @@ int run_name_make(struct run_name *name, const char *output);
 int run_name_mark(struct run_name *name, const char *output, const char *steps);
 void run_name_free(struct run_name *name);
 
+/* run_output.c: what another run left in the output folder. */
+/* Refuses to begin in a folder with a model, log or checkpoints that this run does not go on from.
+ */
+int run_guard_output(const struct run *run);
+/* Once the run can begin: --overwrite removes them; the log of a run that never came to a
+ * checkpoint is put aside where --resume begins it anew. */
+int run_clear_output(const struct run *run);
+
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */
 int run_find_steps(struct run *run);

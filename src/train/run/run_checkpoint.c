@@ -9,28 +9,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static int refuse_other_run(const char *output)
-{
-    uint64_t *steps;
-    uint32_t n;
-    int code = output_checkpoints(output, &steps, &n);
-    if (!code && n)
-        code = zinf_fail(-EEXIST,
-                         "--output %s holds checkpoints of an earlier run, up to checkpoint-%llu: "
-                         "go on from them with --resume, or choose another --output",
-                         output, (unsigned long long)steps[n - 1]);
-    free(steps);
-    return code;
-}
-
 int run_open_checkpoint(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
     if (run->recovers)
         return 0;
-    if (!o->resume)
-        return refuse_other_run(o->output);
-    int code = checkpoint_open(&run->from, o->resume);
+    int code = run_guard_output(run);
+    if (code || !o->resume)
+        return code;
+    code = checkpoint_open(&run->from, o->resume);
     run->resumes = !code;
     return code ? code : checkpoint_check_model(o->resume, o->trainer.model_path);
 }

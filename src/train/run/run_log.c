@@ -64,8 +64,11 @@ static FILE *open_log(const char *path, const char *start, bool has_head, int64_
         return NULL;
     }
     *is_new = !file || ftell(file) == 0;
-    if (!file)
-        file = fopen(path, "w");
+    /* A file with a head is csv_monitor's, whose rows of earlier runs stay, as in DeepSpeed. */
+    if (!file) {
+        file = fopen(path, has_head ? "a" : "w");
+        *is_new = file && (fseek(file, 0, SEEK_END) || ftell(file) == 0);
+    }
     if (!file)
         zinf_fail(-errno, "cannot write the log %s: %s", path, strerror(errno));
     return file;

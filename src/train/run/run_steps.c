@@ -161,7 +161,7 @@ static int settle(struct run *run, const char *path, bool possible)
     if (!run->left.folder)
         return 0;
     run->recovers = o->resume_steps && run->left.step >= checkpoint_step(run);
-    if (!run->recovers && !o->resume && !o->resume_steps && run->left.step)
+    if (!run->recovers && !o->resume && !o->resume_steps && !o->overwrite && run->left.step)
         return refuse_beginning(run);
     if (!run->recovers && o->resume)
         zinf_log(asked_for_another ? ZINF_LOG_INFO : ZINF_LOG_WARN,
@@ -244,8 +244,9 @@ int run_commit_step(struct run *run)
         .seed = run->options->trainer.seed, .threads = run_threads(run), .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
+    struct source source = trainer_source(run->trainer);
     c.data.position = run->position;
-    checkpoint_take_counters(run->trainer, &c);
+    checkpoint_take_counters(&source, &c);
     c.config = run->resolved;
     char *text = checkpoint_text(&c);
     if (text && strlen(text) > DURABLE_SCALARS_BYTES) { /* changes are not warned of then */

@@ -67,8 +67,11 @@ void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
  * nothing of it is left, and what was there stays. */
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
                     uint64_t limit);
+/* The same where no update is still to be done. */
+int checkpoint_write(const struct source *s, struct checkpoint *c, const char *output,
+                     uint64_t limit);
 /* What the trainer does know. */
-void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c);
+void checkpoint_take_counters(const struct source *s, struct checkpoint *c);
 
 /* checkpoint_background.c: the same by another thread; c is taken over, output is borrowed. The
  * second step after that one may begin only when it has ended. */

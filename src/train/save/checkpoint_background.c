@@ -1,69 +1,66 @@
 /*
  * checkpoint_background: saving while training goes on. Where every unit has two generations, the
  * one that a step left is not written before the second step after it; until then a thread saves
- * it through a trainer that is a copy of the real one, with generations of its own that do not turn
- * and a transfer region of its own. So what is saved is exactly that step, and no byte is copied
+ * it from a source of its own: generations that do not turn, a transfer region of its own, and one
+ * thread to compute by. So what is saved is exactly that step, and no byte is copied
  * for it. Who takes the second step waits for the thread first.
  */
 #include "train/save/checkpoint.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 struct checkpoint_background {
     pthread_t thread;
-    struct zinf_trainer view;
-    struct zinf_device device; /* the view's: its thread computes alone */
+    struct source source;
+    struct zinf_tiers *tiers;  /* the source's */
+    struct zinf_device device; /* and its device, with one thread */
     struct checkpoint checkpoint;
     const char *output;
     uint64_t limit;
     int code;
     char message[1024];
-    _Atomic bool done;
+    _Atomic bool done; /* written last */
 };
 
 bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
     bool possible = true;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        possible = possible && unit_speculates(&t->plan, u);
+        possible = possible && t->plan.routes[u].eager;
     return possible && t->plan.at.h_background;
 }
 
 static void *save(void *arg)
 {
     struct checkpoint_background *b = arg;
-    b->code = checkpoint_save(&b->view, &b->checkpoint, b->output, b->limit);
+    b->code = checkpoint_write(&b->source, &b->checkpoint, b->output, b->limit);
     if (b->code)
         snprintf(b->message, sizeof b->message, "%s", zinf_error());
-    atomic_store(&b->done, true);
+    atomic_store_explicit(&b->done, true, memory_order_release);
     return NULL;
 }
 
 static void destroy(struct checkpoint_background *b)
 {
-    zinf_tiers_destroy(b->view.plan.tiers);
-    free(b->view.pending);
+    zinf_tiers_destroy(b->tiers);
     checkpoint_fini(&b->checkpoint);
     free(b);
 }
 
 /* All that a save looks at, as it is after this step. */
-static int make_view(struct checkpoint_background *b, struct zinf_trainer *t)
+static int make_source(struct checkpoint_background *b, const struct zinf_trainer *t)
 {
-    b->view = *t;
-    b->view.plan.setup = &b->view.setup;
+    int code = zinf_tiers_view(&b->tiers, t->plan.tiers);
     b->device = *t->setup.device;
     b->device.n_threads = 1;
-    b->view.setup.device = &b->device;
-    b->view.plan.at.h_transfer = t->plan.at.h_background;
-    b->view.durable = (struct durable){0};
-    b->view.plan.tiers = NULL;
-    b->view.pending = calloc(t->setup.n_units, sizeof *b->view.pending);
-    if (!b->view.pending)
-        return zinf_fail(-ENOMEM, "no memory to save in the background");
-    return zinf_tiers_view(&b->view.plan.tiers, t->plan.tiers);
+    b->source = trainer_source(t);
+    b->source.tiers = b->tiers;
+    b->source.device = &b->device;
+    b->source.memory = host_at(&t->plan, t->plan.at.h_background);
+    return code;
 }
 
 int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_trainer *t,
@@ -77,7 +74,7 @@ int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_
         return zinf_fail(-ENOMEM, "no memory to save in the background");
     b->output = output;
     b->limit = limit;
-    code = make_view(b, t);
+    code = make_source(b, t);
     if (!code) {
         b->checkpoint = *c;
         *c = (struct checkpoint){0};
@@ -93,12 +90,12 @@ int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_
 
 bool checkpoint_background_is_done(const struct checkpoint_background *b)
 {
-    return atomic_load(&b->done);
+    return atomic_load_explicit(&b->done, memory_order_acquire);
 }
 
 uint64_t checkpoint_background_step(const struct checkpoint_background *b)
 {
-    return b->view.step;
+    return b->source.step;
 }
 
 int checkpoint_background_end(struct checkpoint_background *b)

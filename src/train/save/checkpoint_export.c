@@ -77,7 +77,7 @@ static int write_rest(const struct export *e, const char *output)
     struct zinf_model *model = NULL;
     int code = zinf_model_open(&model, e->folder);
     if (!code)
-        code = trainer_write_config(zinf_model_config(model), e->dtype, output);
+        code = transfer_write_config(zinf_model_config(model), e->dtype, output);
     zinf_model_close(model);
     return code ? code : zinf_folder_copy_companions(e->folder, output);
 }

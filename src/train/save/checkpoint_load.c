@@ -157,25 +157,49 @@ int checkpoint_check_config(const struct checkpoint *c, const char *folder,
     return 0;
 }
 
+/* Whether the two have the same tensors in their files. */
+static int compare_tensors(const struct zinf_model *a, const struct zinf_model *b, bool *same)
+{
+    struct zinf_file_map *x = NULL, *y = NULL;
+    int code = zinf_file_map_create(&x, zinf_model_graph(a));
+    if (!code)
+        code = zinf_file_map_create(&y, zinf_model_graph(b));
+    *same = !code && x->n_tensors == y->n_tensors;
+    for (uint32_t i = 0; *same && i < x->n_tensors; i++) {
+        const struct zinf_file_tensor *t = &x->tensors[i], *u = &y->tensors[i];
+        *same = !strcmp(t->name, u->name) && !memcmp(t->shape, u->shape, sizeof t->shape);
+    }
+    zinf_file_map_destroy(x);
+    zinf_file_map_destroy(y);
+    return code;
+}
+
+static int compare_models(const struct zinf_model *saved, const char *folder,
+                          const struct zinf_model *asked, const char *model_path)
+{
+    const struct zinf_model_facts *a = zinf_model_facts(saved), *b = zinf_model_facts(asked);
+    bool same = false;
+    int code = compare_tensors(saved, asked, &same);
+    if (code ||
+        (same && !strcmp(a->family, b->family) && a->heads == b->heads && a->context == b->context))
+        return code;
+    return zinf_fail(-EINVAL,
+                     "%s is of another model (%s, %" PRId64 " layers of %" PRId64
+                     ", vocabulary %" PRId64 ") than --model %s (%s, %" PRId64 " layers of %" PRId64
+                     ", vocabulary %" PRId64
+                     "): name the model it was trained from, or another --output",
+                     folder, a->family, a->layers, a->hidden, a->vocab, model_path, b->family,
+                     b->layers, b->hidden, b->vocab);
+}
+
 int checkpoint_check_model(const char *folder, const char *model_path)
 {
     struct zinf_model *saved = NULL, *asked = NULL;
     int code = zinf_model_open(&saved, folder);
     if (!code)
         code = zinf_model_open(&asked, model_path);
-    if (!code) {
-        const struct zinf_model_spec *a = zinf_model_spec(saved), *b = zinf_model_spec(asked);
-        if (strcmp(a->family, b->family) || a->n_layers != b->n_layers || a->hidden != b->hidden ||
-            a->n_heads != b->n_heads || a->ffn != b->ffn || a->vocab != b->vocab ||
-            a->context != b->context || a->tied_head != b->tied_head)
-            code = zinf_fail(-EINVAL,
-                             "%s is of another model (%s, %" PRId64 " layers of %" PRId64
-                             ", vocabulary %" PRId64 ") than --model %s (%s, %" PRId64
-                             " layers of %" PRId64 ", vocabulary %" PRId64
-                             "): name the model it was trained from, or another --output",
-                             folder, a->family, a->n_layers, a->hidden, a->vocab, model_path,
-                             b->family, b->n_layers, b->hidden, b->vocab);
-    }
+    if (!code)
+        code = compare_models(saved, folder, asked, model_path);
     zinf_model_close(saved);
     zinf_model_close(asked);
     return code;
@@ -212,22 +236,30 @@ static void forget_cache(const char *path)
     close(fd);
 }
 
-static int load_part(const struct checkpoint *c, const char *folder, struct zinf_trainer *t,
+/* Units that are not trained have none. */
+static int load_unit(const struct source *s, const struct zinf_tensors *file, uint32_t unit,
+                     int part)
+{
+    const float *slice = source_region(s).unit + s->setup->layout.units[unit].slice_first;
+    if (!unit_trains(s->setup, unit))
+        return 0;
+    int code = transfer_gather(s, file, unit);
+    return code ? code : state_write(s, unit, part, slice);
+}
+
+static int load_part(const struct checkpoint *c, const char *folder, const struct source *s,
                      int part)
 {
     char name[64];
     struct zinf_tensors *file = NULL;
-    struct region r = trainer_region(t);
     checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
     int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
-    bool factors = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED;
+    bool factors = part > PART_MASTER && s->setup->moments == MOMENTS_FACTORED;
     if (!code && factors)
-        code = trainer_load_factors(t, part, file);
-    for (uint32_t u = 0; !code && !factors && u < t->setup.n_units; u++) {
-        code = trainer_gather_unit(t, file, zinf_model_unit(t->setup.model, (int)u), &r);
-        if (!code)
-            code = trainer_state_write(t, u, part, r.unit + t->setup.layout.units[u].slice_first);
+        code = transfer_load_factors(s, part, file);
+    for (uint32_t u = 0; !code && !factors && u < s->setup->n_units; u++) {
+        code = load_unit(s, file, u, part);
         forget_cache(path);
     }
     zinf_tensors_close(file);
@@ -248,9 +280,10 @@ static void forget_model(const struct checkpoint *c, const char *folder)
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
     int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER, code = 0;
+    struct source source = trainer_source(t);
     forget_model(c, folder);
     for (int part = first; !code && part <= c->n_moments; part++)
-        code = load_part(c, folder, t, part);
+        code = load_part(c, folder, &source, part);
     if (!code)
         checkpoint_count_on(c, t);
     return code;

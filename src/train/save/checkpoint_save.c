@@ -18,11 +18,11 @@
 #define SLACK_SHARE 50
 
 /* Room for the new one beside all that is there: the old one goes only after it. */
-static int check_room(const struct zinf_trainer *t, const struct checkpoint *c, const char *output)
+static int check_room(const struct source *s, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = t->setup.moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
+    uint64_t moments = s->setup->moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
-    uint64_t elems = zinf_model_n_params(t->setup.model);
+    uint64_t elems = zinf_model_n_params(s->setup->model);
     uint64_t numbers = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype));
     uint64_t needed = numbers + numbers / SLACK_SHARE + SLACK_BYTES;
     struct statvfs room;
@@ -50,7 +50,7 @@ static int list_written(struct checkpoint *c, const char *part,
 }
 
 /* One array of all units: the model as a folder, another as one file in optimizer/. */
-static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *folder, int part)
+static int write_part(const struct source *s, struct checkpoint *c, const char *folder, int part)
 {
     bool model = part == PART_PARAM;
     char name[64] = "";
@@ -61,9 +61,9 @@ static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
     int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
     if (!code)
-        code = part > PART_MASTER && t->setup.moments == MOMENTS_FACTORED
-                   ? trainer_stream_factors(t, part, writer)
-                   : trainer_stream(t, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
+        code = part > PART_MASTER && s->setup->moments == MOMENTS_FACTORED
+                   ? transfer_stream_factors(s, part, writer)
+                   : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
         code = list_written(c, model ? "" : CHECKPOINT_OPTIMIZER, writer);
     zinf_tensors_writer_destroy(writer);
@@ -71,13 +71,13 @@ static int write_part(struct zinf_trainer *t, struct checkpoint *c, const char *
     return code;
 }
 
-static int write_optimizer(struct zinf_trainer *t, struct checkpoint *c, const char *folder)
+static int write_optimizer(const struct source *s, struct checkpoint *c, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
     int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
     int code = path ? zinf_make_dirs(path) : -ENOMEM;
     for (int part = first; !code && part <= c->n_moments; part++)
-        code = write_part(t, c, folder, part);
+        code = write_part(s, c, folder, part);
     if (!code)
         code = zinf_folder_sync(path);
     free(path);
@@ -94,17 +94,17 @@ static int read_back(const char *folder)
     return code ? zinf_fail_in(code, "the checkpoint was written, but not as it should be") : 0;
 }
 
-static int write_all(struct zinf_trainer *t, struct checkpoint *c, const char *folder)
+static int write_all(const struct source *s, struct checkpoint *c, const char *folder)
 {
     int code = zinf_make_dirs(folder);
     if (!code)
-        code = write_part(t, c, folder, PART_PARAM);
+        code = write_part(s, c, folder, PART_PARAM);
     if (!code)
-        code = write_optimizer(t, c, folder);
+        code = write_optimizer(s, c, folder);
     if (!code)
-        code = trainer_write_config(zinf_model_config(t->setup.model), c->dtype, folder);
+        code = transfer_write_config(zinf_model_config(s->setup->model), c->dtype, folder);
     if (!code)
-        code = zinf_folder_copy_companions(t->setup.options.model_path, folder);
+        code = zinf_folder_copy_companions(s->folder, folder);
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
@@ -112,31 +112,28 @@ static int write_all(struct zinf_trainer *t, struct checkpoint *c, const char *f
     return code ? code : read_back(folder);
 }
 
-void checkpoint_take_counters(const struct zinf_trainer *t, struct checkpoint *c)
+void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
 {
-    c->step = t->step;
-    c->n_applied = t->n_applied;
-    c->lr = (double)t->setup.hyper.lr;
-    c->dtype = t->setup.dtype;
-    c->n_moments = setup_n_moments(&t->setup);
-    c->loss_scale = t->loss_scale;
-    snprintf(c->optimizer, sizeof c->optimizer, "%s", t->setup.config->optimizer.type);
+    c->step = s->step;
+    c->n_applied = s->n_applied;
+    c->lr = (double)s->setup->hyper.lr;
+    c->dtype = s->setup->dtype;
+    c->n_moments = setup_n_moments(s->setup);
+    c->loss_scale = s->loss_scale;
+    snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->config->optimizer.type);
 }
 
-int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
-                    uint64_t limit)
+int checkpoint_write(const struct source *s, struct checkpoint *c, const char *output,
+                     uint64_t limit)
 {
-    int code = trainer_settle(t);
-    if (code)
-        return code;
-    checkpoint_take_counters(t, c);
+    checkpoint_take_counters(s, c);
     char *folder = output_checkpoint_path(output, "", c->step);
     char *partial = output_checkpoint_path(output, "tmp-", c->step);
-    code = folder && partial ? check_room(t, c, output) : -ENOMEM;
+    int code = folder && partial ? check_room(s, c, output) : -ENOMEM;
     if (!code)
         output_remove(partial);
     if (!code)
-        code = write_all(t, c, partial);
+        code = write_all(s, c, partial);
     if (!code)
         code = output_publish(output, partial, folder);
     if (code && partial)
@@ -148,4 +145,12 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
     free(folder);
     free(partial);
     return code;
+}
+
+int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
+                    uint64_t limit)
+{
+    int code = trainer_settle(t);
+    struct source source = trainer_source(t);
+    return code ? code : checkpoint_write(&source, c, output, limit);
 }

@@ -63,22 +63,18 @@ static uint64_t layout_number(const struct zinf_trainer *t)
 /* Between parameters that are not on the drive and their copies behind the state. */
 static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
 {
-    void *memory = trainer_region(t).unit;
+    struct source s = trainer_source(t);
+    void *memory = source_region(&s).unit;
     uint64_t bytes = durable_copy_bytes(&t->setup, t->setup.layout.groups[group].n);
     struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
     struct zinf_location state = zinf_tiers_group_state(t->plan.tiers, group, 0);
-    struct zinf_queue *in_queue = t->queues[ZINF_LANE_H2D], *out_queue = t->queues[ZINF_LANE_D2H];
     uint64_t at = state.bytes - bytes;
-    int code = out ? zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &param, 0,
-                                        memory, bytes)
-                   : zinf_location_read(t->plan.tiers, t->setup.device, out_queue, &state, at,
-                                        memory, bytes);
+    int code = out ? source_read(&s, &param, 0, memory, bytes)
+                   : source_read(&s, &state, at, memory, bytes);
     if (code)
         return code;
-    return out ? zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &state, at, memory,
-                                     bytes)
-               : zinf_location_write(t->plan.tiers, t->setup.device, in_queue, &param, 0, memory,
-                                     bytes);
+    return out ? source_write(&s, &state, at, memory, bytes)
+               : source_write(&s, &param, 0, memory, bytes);
 }
 
 static int move_copies(struct zinf_trainer *t, bool out)

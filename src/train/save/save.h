@@ -1,32 +1,55 @@
 /*
  * save: what becomes of a trainer's weights and state outside of a step. Weights come from model
- * folders and go to them (transfer.c); checkpoints hold the state too (checkpoint.h); committed
+ * folders and go to them (transfer*.c); checkpoints hold the state too (checkpoint.h); committed
  * steps outlive the process in the store itself (durable.c); a run's output folder is locked and
  * changed by renames (output.h).
  *
- * All work through one region of the host arena, places.h_transfer, between steps and in the
- * trainer's thread. Only a background save has a thread, and a region, of its own.
+ * All see a trainer as a *source* and work through one region of the host arena, places.h_transfer,
+ * between steps and in the trainer's thread. Only a background save has a thread, and a region, of
+ * its own.
  */
 #ifndef ZINF_TRAIN_SAVE_H
 #define ZINF_TRAIN_SAVE_H
 
 #include "train/setup.h"
+#include "train/step/scales.h"
 
 struct zinf_trainer;
 
+/* Where weights and state are, and what moves them: what saving knows of a trainer. Everything is
+ * borrowed, and nothing changes while it is used. */
+struct source {
+    const struct setup *setup;
+    const struct zinf_tiers *tiers;
+    const struct zinf_device *device; /* whose threads compute, too */
+    struct zinf_queue *to_device, *to_host;
+    const char *prefix; /* of tensor names: as the folder of the weights has them */
+    const char *folder; /* has what belongs beside the weights */
+    char *memory;       /* the region, source_memory_bytes */
+    uint64_t scratch_elems;
+    uint64_t step, n_applied;
+    struct zinf_loss_scale loss_scale;
+};
+
 /* ---- transfer.c ---- */
 
+struct source trainer_source(const struct zinf_trainer *t);
+uint64_t source_memory_bytes(const struct setup *setup);
+
+/* ---- transfer_load.c ---- */
+
 int trainer_load(struct zinf_trainer *t);
-uint64_t trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
 
 /* ---- state_access.c ---- */
 
-/* What checkpoints see of the state. flat: the rank's slice of the unit in fp32, in
- * flat order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of
- * MOMENTS_FACTORED. */
-int trainer_state_read(struct zinf_trainer *t, uint32_t unit, int which, float *flat);
-/* which 0 also sets the parameter in its number type; uses the transfer region's packed part. */
-int trainer_state_write(struct zinf_trainer *t, uint32_t unit, int which, const float *flat);
+/* What checkpoints see of the state. flat: the rank's slice of a trained unit in fp32, in flat
+ * order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of MOMENTS_FACTORED. All
+ * use the region's scratch. */
+int state_read(const struct source *s, uint32_t unit, int which, float *flat);
+/* which 0 also sets the parameter in its number type. */
+int state_write(const struct source *s, uint32_t unit, int which, const float *flat);
+/* Masters of parameters that are there already, and moments of zero. */
+int state_begin(const struct source *s, uint32_t unit, const float *flat);
 
 /* ---- durable.c ---- */
 

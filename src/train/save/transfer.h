@@ -1,7 +1,8 @@
 /*
  * transfer: the pieces with which weights and optimizer state go between files and tiers, for the
- * files of this folder that load, save and checkpoint. All of them work in one fixed region of the
- * host arena, a unit at a time, so that memory does not grow with the model.
+ * files of this folder that load, save and checkpoint. Files have the family's names, shapes and
+ * order of rows, tiers have flat buffers; model/tensors.h is the way between. All work in one fixed
+ * region of the host arena, a unit at a time, so that memory does not grow with the model.
  */
 #ifndef ZINF_TRAIN_TRANSFER_H
 #define ZINF_TRAIN_TRANSFER_H
@@ -9,31 +10,45 @@
 #include "formats/formats.h"
 #include "train/trainer.h"
 
-/* The region: a unit in fp32, one tensor in fp32, a unit in the parameters' type if it is another.
- */
+/* The region: a unit in fp32, room for a part of one, a unit in the parameters' type if it is
+ * another. */
 struct region {
-    float *unit, *tensor;
+    float *unit, *scratch;
     char *packed;
-    uint64_t unit_elems, tensor_elems;
+    uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
-struct region trainer_region(const struct zinf_trainer *t);
+struct region source_region(const struct source *s);
+int source_read(const struct source *s, const struct zinf_location *where, uint64_t offset,
+                void *memory, uint64_t bytes);
+int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
+                 const void *memory, uint64_t bytes);
 
-/* What of a unit is streamed; from 0 on as in trainer_state_read. */
+/* What of a unit is streamed; from 0 on as in state_read. */
 enum {
     PART_GRAD = -2,
     PART_PARAM = -1, /* in its own number type, then fp32 */
     PART_MASTER = 0,
 };
-/* Declares, begins, streams and finishes: every tensor of the model under its name in the file. */
-int trainer_stream(struct zinf_trainer *t, int part, enum zinf_dtype dtype,
-                   struct zinf_tensors_writer *writer);
-/* The unit's tensors from the file (NULL: their initialisation) into r->unit, gaps zero. */
-int trainer_gather_unit(const struct zinf_trainer *t, const struct zinf_tensors *file,
-                        const struct zinf_unit_spec *unit, const struct region *r);
+
+/* transfer_load.c: the unit's tensors from the file (NULL: their initialisation) into the region's
+ * unit, gaps zero. */
+int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
+
+/* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
+ * in the file. What is not PART_PARAM leaves out tensors that are not trained; of those that are
+ * trained in part, the rest is zero, or the parameter where it is PART_MASTER. Of a rank among
+ * several, gradients and state are those of its slice, and zero elsewhere. */
+int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
+                    struct zinf_tensors_writer *writer);
+bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
+int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
+                     const char *prefix, enum zinf_dtype dtype);
+
 /* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
-int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensors_writer *writer);
-int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_tensors *file);
-/* The document as folder/config.json, with the number type of the weights. */
-int trainer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
+int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
+int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
+
+/* transfer_new.c: the document as folder/config.json, with the number type of the weights. */
+int transfer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
 #endif

@@ -1,24 +1,40 @@
 /*
  * transfer_factors: Adafactor's second moments between checkpoints and tiers. A file has one vector
- * for each tensor, under the tensor's name: moment 1 the means of the rows of a matrix as the file
- * has it, or all of a vector's moment; moment 2 the means of a matrix's columns.
+ * for each tensor of the model's files, under the tensor's name: moment 1 the means of the rows of
+ * a matrix as the file has it, or all of a vector's moment; moment 2 the means of a matrix's
+ * columns.
+ *
+ * A unit's tensor may be several of the file, one below the other. Means over its columns belong to
+ * rows and are cut as these are; those over its rows belong to all of them and stand in the file
+ * once for each.
  */
 #include "train/save/transfer.h"
 
-#include <stdio.h>
-
-/* A vector in a unit's moments, in floats. */
+/* One of the two vectors of a file's tensor. */
 struct vector {
-    uint64_t offset, n; /* n 0: there is none */
+    uint64_t n;   /* 0: there is none */
+    bool of_rows; /* one number for each row of the unit's tensor, else for each column */
 };
 
-static struct vector vector_of(const struct zinf_unit *unit, uint32_t tensor, int which)
+static bool is_vector(const struct zinf_tensor *tensor)
 {
-    struct factors f = unit_factors(unit, tensor);
-    bool of_rows = (which == 1) != unit->tensors[tensor].pieces[0].transposed;
-    if (f.rows == 1)
-        return (struct vector){f.col_offset, which == 1 ? f.cols : 0};
-    return of_rows ? (struct vector){f.row_offset, f.rows} : (struct vector){f.col_offset, f.cols};
+    return tensor->rank == 1 || tensor->rows == 1;
+}
+
+static struct vector vector_of(const struct zinf_file_tensor *t, int which)
+{
+    const struct zinf_tensor *tensor = t->parts[0].tensor;
+    if (is_vector(tensor))
+        return (struct vector){which == 1 ? t->shape[0] * t->shape[1] : 0, tensor->rank == 1};
+    return (struct vector){t->shape[which - 1], (which == 1) != t->transposed};
+}
+
+/* Where a tensor has it among its unit's moments, which begin at base. */
+static float *place_of(const struct zinf_unit *unit, const struct zinf_tensor *tensor,
+                       const struct vector *v, float *base)
+{
+    struct factors f = unit_factors(unit, (uint32_t)(tensor - unit->tensors));
+    return base + (v->of_rows && !is_vector(tensor) ? f.row_offset : f.col_offset);
 }
 
 /* All moments of a unit, which is one sub-group. */
@@ -27,85 +43,119 @@ struct moments {
     uint64_t offset, bytes;
 };
 
-static struct moments moments_of(const struct zinf_trainer *t, uint32_t unit)
+static struct moments moments_of(const struct source *s, uint32_t unit)
 {
-    uint32_t g = t->setup.layout.units[unit].first_group;
-    uint64_t offset = setup_moments_offset(&t->setup, t->setup.layout.groups[g].n);
-    return (struct moments){zinf_tiers_group_state(t->plan.tiers, g, 0), offset,
-                            t->setup.state_bytes[g] - offset};
+    uint32_t g = s->setup->layout.units[unit].first_group;
+    uint64_t offset = setup_moments_offset(s->setup, s->setup->layout.groups[g].n);
+    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), offset,
+                            s->setup->state_bytes[g] - offset};
 }
 
-static int read_moments(struct zinf_trainer *t, const struct moments *m, float *memory)
+static int read_moments(const struct source *s, uint32_t unit, const struct region *r)
 {
-    return zinf_location_read(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_D2H], &m->state,
-                              m->offset, memory, m->bytes);
+    if (!unit_trains(s->setup, unit)) {
+        memset(r->unit, 0, r->unit_elems * sizeof *r->unit);
+        return 0;
+    }
+    struct moments m = moments_of(s, unit);
+    return source_read(s, &m.state, m.offset, r->unit, m.bytes);
 }
 
-static void name_of(const struct zinf_trainer *t, const struct zinf_unit *unit, uint32_t tensor,
-                    char name[128])
-{
-    snprintf(name, 128, "%s%s", t->prefix, unit->tensors[tensor].pieces[0].name);
-}
+/* ---- saving ---- */
 
-int trainer_stream_factors(struct zinf_trainer *t, int which, struct zinf_tensors_writer *writer)
+static int append(const struct source *s, const struct zinf_file_tensor *t, const struct vector *v,
+                  struct zinf_tensors_writer *writer, int64_t *at_hand)
 {
-    struct region r = trainer_region(t);
-    char name[128];
+    struct region r = source_region(s);
     int code = 0;
-    for (uint32_t u = 0; u < t->setup.n_units; u++) {
-        const struct zinf_unit *unit = &t->setup.graph->units[u];
-        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
-            struct vector v = vector_of(unit, i, which);
-            name_of(t, unit, i, name);
-            if (v.n)
-                code = zinf_tensors_writer_declare(
-                    writer, name, zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1, &v.n);
-        }
+    for (uint32_t p = 0; !code && p < t->n_parts; p++) {
+        const struct zinf_file_part *part = &t->parts[p];
+        if (*at_hand != (int64_t)part->unit)
+            code = read_moments(s, part->unit, &r);
+        *at_hand = code ? -1 : (int64_t)part->unit;
+        const float *place = place_of(&s->setup->graph->units[part->unit], part->tensor, v, r.unit);
+        if (v->of_rows)
+            zinf_piece_rows_to_file(part->piece, place, r.scratch);
+        else
+            memcpy(r.scratch, place, v->n * sizeof *place);
+    }
+    return code ? code : zinf_tensors_writer_append(writer, r.scratch, v->n * sizeof *r.scratch);
+}
+
+int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer)
+{
+    const struct zinf_file_map *files = s->setup->files;
+    int64_t at_hand = -1;
+    char name[160];
+    int code = 0;
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++) {
+        struct vector v = vector_of(&files->tensors[i], which);
+        zinf_file_tensor_name(&files->tensors[i], s->prefix, name, sizeof name);
+        if (v.n && transfer_trains(s->setup, &files->tensors[i]))
+            code = zinf_tensors_writer_declare(writer, name,
+                                               zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1, &v.n);
     }
     if (!code)
         code = zinf_tensors_writer_begin(writer);
-    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
-        const struct zinf_unit *unit = &t->setup.graph->units[u];
-        struct moments m = moments_of(t, u);
-        code = read_moments(t, &m, r.unit);
-        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
-            struct vector v = vector_of(unit, i, which);
-            code = zinf_tensors_writer_append(writer, r.unit + v.offset, v.n * sizeof(float));
-        }
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++) {
+        struct vector v = vector_of(&files->tensors[i], which);
+        if (v.n && transfer_trains(s->setup, &files->tensors[i]))
+            code = append(s, &files->tensors[i], &v, writer, &at_hand);
     }
     return code ? code : zinf_tensors_writer_finish(writer);
 }
 
-static int read_vector(const struct zinf_trainer *t, const struct zinf_tensors *file,
-                       const char *name, const struct vector *v, float *out)
+/* ---- loading ---- */
+
+static int read_vector(const struct source *s, const struct zinf_tensors *file,
+                       const struct zinf_file_tensor *t, const struct vector *v, float *out)
 {
+    char name[160];
+    zinf_file_tensor_name(t, s->prefix, name, sizeof name);
     const struct zinf_tensor_info *info = zinf_tensors_find(file, name);
     if (!info || info->n_elems != v->n)
         return zinf_fail(-EINVAL,
                          "%s: the moment of %s is missing or has not %llu elements: the checkpoint "
                          "is of another model",
-                         t->setup.options.model_path, name, (unsigned long long)v->n);
+                         s->setup->options.model_path, name, (unsigned long long)v->n);
     return zinf_tensors_read_f32(file, info, 0, v->n, out);
 }
 
-int trainer_load_factors(struct zinf_trainer *t, int which, const struct zinf_tensors *file)
+/* Into the unit's moments, which are in the region. */
+static int load_tensor(const struct source *s, const struct zinf_unit *unit,
+                       const struct zinf_tensor *tensor, int which, const struct zinf_tensors *file)
 {
-    struct region r = trainer_region(t);
-    char name[128];
+    struct region r = source_region(s);
     int code = 0;
-    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
-        const struct zinf_unit *unit = &t->setup.graph->units[u];
-        struct moments m = moments_of(t, u);
-        code = read_moments(t, &m, r.unit);
-        for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
-            struct vector v = vector_of(unit, i, which);
-            name_of(t, unit, i, name);
-            if (v.n)
-                code = read_vector(t, file, name, &v, r.unit + v.offset);
-        }
+    for (uint32_t p = 0; !code && p < tensor->n_pieces; p++) {
+        const struct zinf_piece *piece = &tensor->pieces[p];
+        const struct zinf_file_tensor *t = zinf_file_map_find(s->setup->files, piece->name);
+        struct vector v = vector_of(t, which);
+        float *place = place_of(unit, tensor, &v, r.unit);
+        if (v.n)
+            code = read_vector(s, file, t, &v, r.scratch);
+        if (!code && v.n && v.of_rows)
+            zinf_piece_rows_to_unit(piece, r.scratch, place);
+        else if (!code)
+            memcpy(place, r.scratch, v.n * sizeof *place);
+    }
+    return code;
+}
+
+int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file)
+{
+    struct region r = source_region(s);
+    int code = 0;
+    for (uint32_t u = 0; !code && u < s->setup->n_units; u++) {
+        const struct zinf_unit *unit = &s->setup->graph->units[u];
+        if (!unit_trains(s->setup, u))
+            continue;
+        struct moments m = moments_of(s, u);
+        code = read_moments(s, u, &r);
+        for (uint32_t i = 0; !code && i < unit->n_tensors; i++)
+            code = load_tensor(s, unit, &unit->tensors[i], which, file);
         if (!code)
-            code = zinf_location_write(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_H2D],
-                                       &m.state, m.offset, r.unit, m.bytes);
+            code = source_write(s, &m.state, m.offset, r.unit, m.bytes);
     }
     return code;
 }

@@ -253,16 +253,25 @@ void emit_backward_last(struct emitter *e, uint32_t s)
     }
 }
 
+/* All units of a sweep are used alike; what is frozen has no gradient to go by. */
+static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
+{
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (is_trained(e, sweep->at[i]))
+            return sweep->at[i];
+    return sweep->at[0];
+}
+
 /* Gradients go to the sums themselves where they are the first, else to an area of their own. */
 void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 {
+    uint32_t lead = first_trained(e, &e->walk->graph->stages[s].sweep);
     struct plan *p = e->p;
     for (int64_t m = micros.first; m < micros.end; m++) {
         struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
         uint64_t offset = p->at.d_whole_grads;
-        bool sums =
-            p->homes[sweep->at[0]].grad == ZINF_TIER_DEVICE && e->grads_seen[sweep->at[0]] == 0;
+        bool sums = p->routes[lead].grad_in_place && e->grads_seen[lead] == 0;
         if (!sums)
             uses_write(&c.uses, e->whole_grads);
         add_units(e, &c, true);

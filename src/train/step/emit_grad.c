@@ -6,9 +6,23 @@
  */
 #include "train/step/emit.h"
 
+/* Of the rank's slice: of what is computed, which is always the whole unit's, no more is copied,
+ * added and kept. */
 static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
 {
     return e->p->setup->layout.units[unit].slice_elems * sizeof(float);
+}
+
+static struct zinf_operand slice_of(const struct emitter *e, uint32_t unit,
+                                    struct zinf_operand whole)
+{
+    return zinf_beyond(whole, e->p->setup->layout.units[unit].slice_first * sizeof(float));
+}
+
+/* Updated as soon as it is complete. */
+static bool is_eager(const struct emitter *e, uint32_t unit)
+{
+    return e->speculates && e->p->routes[unit].eager && !e->p->deferred[unit];
 }
 
 struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
@@ -22,7 +36,7 @@ struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses)
 {
     struct plan *p = e->p;
-    if (p->homes[unit].grad == ZINF_TIER_DEVICE && e->grads_seen[unit] == 0) {
+    if (p->routes[unit].grad_in_place && e->grads_seen[unit] == 0) {
         struct zinf_location where = zinf_tiers_unit_grad(p->tiers, unit);
         struct made_grad g = {.at = zinf_of(&where), .resource = e->grad[unit], .is_sum = true};
         uses_write(uses, g.resource);
@@ -50,7 +64,8 @@ static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane, stru
 
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
 {
-    emit_add(e, unit, ZINF_LANE_DEVICE, sum.at, sum.resource, part.at, part.resource);
+    emit_add(e, unit, ZINF_LANE_DEVICE, slice_of(e, unit, sum.at), sum.resource,
+             slice_of(e, unit, part.at), part.resource);
 }
 
 /* On a device that the CPU cannot read: parts of the sum there, the sum of parts on the CPU. */
@@ -94,7 +109,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
 static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
                       struct zinf_operand grad, zinf_resource resource)
 {
-    if (lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup)) {
+    if (lane == ZINF_LANE_DEVICE && e->p->routes[unit].norm == NORM_BY_DEVICE) {
         emit_norm_of_parts(e, unit, grad, resource);
         return;
     }
@@ -161,15 +176,14 @@ static struct made_grad kept(const struct emitter *e, uint32_t unit)
 static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
 {
     struct plan *p = e->p;
-    enum zinf_tier tier = p->homes[unit].grad;
-    bool eager = e->speculates && unit_speculates(p, unit) && !p->deferred[unit];
-    bool device = g.is_sum && tier == ZINF_TIER_DEVICE;
-    if (!g.is_sum && !eager && tier == ZINF_TIER_HOST) {
+    enum gradient_way way = p->routes[unit].gradient;
+    bool eager = is_eager(e, unit), device = g.is_sum && way == GRADIENT_SUM_ON_DEVICE;
+    if (!g.is_sum && !eager && way == GRADIENT_SUM_ON_HOST) {
         struct made_grad place = kept(e, unit);
         copy_out(e, unit, place.at, place.resource, &g);
         if (!p->setup->direct)
             g = place;
-    } else if (!g.is_sum && !eager && tier == ZINF_TIER_DRIVE) {
+    } else if (!g.is_sum && !eager && way == GRADIENT_SUM_ON_DRIVE) {
         to_drive(e, unit, &g);
     }
     emit_norm(e, unit, device ? ZINF_LANE_DEVICE : ZINF_LANE_HOST, g.at, g.resource);
@@ -178,6 +192,28 @@ static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
     if (device)
         g = on_host(e, unit, g);
     emit_update_eager(e, unit, g.at, g.resource);
+}
+
+/* The first is there already if it was computed in place. */
+static void add_on_device(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
+{
+    struct made_grad sum = kept(e, unit);
+    if (g.is_sum)
+        return;
+    if (!first) {
+        emit_add(e, unit, ZINF_LANE_DEVICE, sum.at, sum.resource, g.at, g.resource);
+        return;
+    }
+    struct zinf_op op = {.lane = ZINF_LANE_DEVICE,
+                         .kind = OP_DEVICE_COPY,
+                         .unit = (int32_t)unit,
+                         .at = (struct zinf_operand[]){sum.at, g.at},
+                         .n_at = 2,
+                         .bytes = grad_bytes(e, unit)};
+    struct uses uses = {0};
+    uses_read(&uses, g.resource);
+    uses_write(&uses, sum.resource);
+    emit(e, &op, &uses);
 }
 
 static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
@@ -207,27 +243,35 @@ static struct made_grad add_to_drive(struct emitter *e, uint32_t unit, struct ma
     return sum;
 }
 
+/* One contribution alone: kept, or used from where the CPU can read it. */
+static void complete_at_once(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    bool copied = e->p->routes[unit].gradient == GRADIENT_SUM_ON_HOST && !e->p->setup->direct &&
+                  !is_eager(e, unit);
+    complete(e, unit, copied ? g : on_host(e, unit, g));
+}
+
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    struct plan *p = e->p;
-    enum zinf_tier tier = p->homes[unit].grad;
+    enum gradient_way way = e->p->routes[unit].gradient;
     bool first = e->grads_seen[unit]++ == 0;
     bool last = e->grads_seen[unit] == e->grads_total[unit];
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
-    if (first && last && !g.is_sum) {
-        bool copied = tier == ZINF_TIER_HOST && !p->setup->direct &&
-                      !(e->speculates && unit_speculates(p, unit) && !p->deferred[unit]);
-        complete(e, unit, copied ? g : on_host(e, unit, g));
-    } else if (tier == ZINF_TIER_DRIVE) {
+    if (!g.is_sum)
+        g.at = slice_of(e, unit, g.at);
+    if (way == GRADIENT_SUM_ON_DEVICE) {
+        add_on_device(e, unit, g, first);
+        if (last)
+            complete(e, unit, kept(e, unit));
+    } else if (first && last) {
+        complete_at_once(e, unit, g);
+    } else if (way == GRADIENT_SUM_ON_DRIVE) {
         struct made_grad sum = add_to_drive(e, unit, g, first, last);
         if (last)
             complete(e, unit, sum);
     } else {
-        if (tier == ZINF_TIER_HOST)
-            add_to_host(e, unit, g, first);
-        else if (!g.is_sum)
-            emit_grad_join(e, unit, kept(e, unit), g);
+        add_to_host(e, unit, g, first);
         if (last)
             complete(e, unit, kept(e, unit));
     }

@@ -8,13 +8,16 @@
  */
 #include "train/step/emit.h"
 
+/* State, parameters and gradient come into the slot; the first to come is the slot itself. */
+#define MAX_PARTS 3
+
 struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
     zinf_buffer tile;                        /* ZINF_NO_BUFFER: none is needed */
     bool tile_ready;                         /* something has been put there */
-    zinf_resource parts[3];                  /* what else the update waits for */
+    zinf_resource parts[MAX_PARTS];          /* what else the update waits for */
     uint32_t n_parts;
     zinf_resource grad;
 };
@@ -61,12 +64,9 @@ static struct zinf_operand read_part(struct emitter *e, struct group *g,
     return memory;
 }
 
-/* Parameters that the CPU cannot reach come and go through the tile, unless the device itself
- * makes the update. */
-static bool param_is_far(const struct emitter *e, const struct group *g)
+static const struct route *route(const struct emitter *e, const struct group *g)
 {
-    return g->param[0].tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE &&
-           !e->p->setup->direct;
+    return &e->p->routes[g->unit];
 }
 
 /* The gradient was computed with the parameters: where they are still at hand they need not be read
@@ -76,7 +76,7 @@ static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand a
     const struct zinf_layout *layout = &e->p->setup->layout;
     uint64_t first = layout->units[g->unit].slice_first + layout->groups[g->number].first;
     bool eager = e->flags & OP_EAGER;
-    if (!eager || g->param[0].tier != ZINF_TIER_DRIVE ||
+    if (!eager || route(e, g)->fetch != FETCH_FROM_DRIVE ||
         !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
         return false;
     g->n_parts++;
@@ -90,19 +90,20 @@ static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand a
 static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
 {
     bool wanted = e->p->setup->form != ZINF_STATE_WHOLE;
+    bool on_drive = route(e, g)->fetch == FETCH_FROM_DRIVE, far = route(e, g)->param_out_of_reach;
     struct uses uses = {0};
     for (int i = 0; i < 2; i++)
         at[i] = zinf_of(&g->param[i]);
     if (wanted && fetched_in(e, g, at))
         return;
-    if (g->param[0].tier == ZINF_TIER_DRIVE && wanted) {
+    if (on_drive && wanted) {
         at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
-    } else if (param_is_far(e, g) && wanted) {
+    } else if (far && wanted) {
         struct zinf_operand memory = into_tile(e, g, 0, &uses);
         uses_read(&uses, e->param[g->unit]);
         emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, memory, at[0], g->param[0].bytes, &uses);
         at[0] = at[1] = memory;
-    } else if (g->param[0].tier == ZINF_TIER_DRIVE || param_is_far(e, g)) {
+    } else if (on_drive || far) {
         if (g->tile == ZINF_NO_BUFFER)
             g->tile = emit_buffer(e, e->tiles);
         at[0] = at[1] = zinf_in(g->tile, 0);
@@ -116,10 +117,10 @@ static void param_out(struct emitter *e, const struct group *g, struct zinf_oper
         uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
-    if (g->param[1].tier == ZINF_TIER_DRIVE)
+    if (route(e, g)->fetch == FETCH_FROM_DRIVE)
         emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
                    &uses);
-    else if (param_is_far(e, g))
+    else if (route(e, g)->param_out_of_reach)
         emit_copy(e, ZINF_LANE_H2D, (int32_t)g->unit, zinf_of(&g->param[1]), from,
                   g->param[1].bytes, &uses);
 }
@@ -141,13 +142,13 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
     struct plan *p = e->p;
     struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
     struct uses uses = {0};
-    bool there = g->state[0].tier == ZINF_TIER_DEVICE;
+    enum zinf_lane lane = route(e, g)->update_lane;
     if (g->state[0].tier == ZINF_TIER_DRIVE)
         state[0] = state[1] = read_part(e, g, &g->state[0], p->sizes.tile_state, e->done[g->unit]);
     param_in(e, g, param);
     struct zinf_op op = {
-        .lane = there ? ZINF_LANE_DEVICE : ZINF_LANE_HOST,
-        .kind = there && device_is_far(p->setup) ? OP_DEVICE_UPDATE : OP_UPDATE,
+        .lane = lane,
+        .kind = lane == ZINF_LANE_DEVICE && device_is_far(p->setup) ? OP_DEVICE_UPDATE : OP_UPDATE,
         .unit = (int32_t)g->unit,
         .arg = (int32_t)g->number,
         .at = (struct zinf_operand[]){state[0], state[1], param[0], param[1], grad},
@@ -198,12 +199,11 @@ static struct zinf_operand late_grad(struct emitter *e, struct group *g)
     struct zinf_location where = zinf_tiers_group_grad(p->tiers, g->number);
     struct zinf_operand grad = zinf_of(&where), copy;
     struct uses uses = {0};
-    bool far =
-        where.tier == ZINF_TIER_DEVICE && g->state[0].tier != ZINF_TIER_DEVICE && !p->setup->direct;
+    bool on_drive = route(e, g)->gradient == GRADIENT_SUM_ON_DRIVE;
     g->grad = e->grad[g->unit];
-    if (where.tier != ZINF_TIER_DRIVE && !far)
+    if (!on_drive && !route(e, g)->grad_out_of_reach)
         return grad;
-    if (where.tier == ZINF_TIER_DRIVE) {
+    if (on_drive) {
         copy = read_part(e, g, &where, p->sizes.tile_grad, g->grad);
     } else {
         copy = into_tile(e, g, p->sizes.tile_grad, &uses);

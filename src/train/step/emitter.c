@@ -255,9 +255,8 @@ uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *h
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses)
 {
     struct plan *p = e->p;
-    enum zinf_tier tier = p->homes[unit].param;
     uint32_t deadline = e->deadline;
-    if (tier == ZINF_TIER_DEVICE || (tier == ZINF_TIER_HOST && p->setup->direct)) {
+    if (p->routes[unit].fetch == FETCH_STAYS) {
         struct zinf_location where = zinf_tiers_param(p->tiers, unit, 0);
         uses_read(uses, e->param[unit]);
         return zinf_of(&where);

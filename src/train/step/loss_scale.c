@@ -26,12 +26,12 @@ static int drop(struct zinf_loss_scale *s)
         s->hysteresis_left--;
         return 0;
     }
-    if (s->scale <= (double)s->min_scale)
+    if (s->scale <= s->min_scale)
         return zinf_fail(-ERANGE,
-                         "the gradients overflow at the smallest loss scale (%lld): lower lr, use "
+                         "the gradients overflow at the smallest loss scale (%g): lower lr, use "
                          "bf16, or lower fp16.min_loss_scale",
-                         (long long)s->min_scale);
-    s->scale = fmax(s->scale / 2, (double)s->min_scale);
+                         s->min_scale);
+    s->scale = fmax(s->scale / 2, s->min_scale);
     return 0;
 }
 

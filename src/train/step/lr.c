@@ -1,5 +1,5 @@
 /*
- * lr: the five schedules as functions of the number of applied updates, without state. In
+ * lr: the schedules as functions of the number of applied updates, without state. In
  * DeepSpeed's terms t = last_batch_iteration is -1 before the first update, so t = n_applied - 1;
  * the lr of an update is the one set after the update before it.
  */
@@ -55,6 +55,21 @@ static double range_lr(const struct zinf_config_scheduler *s, double t)
     return s->range_min_lr * (1 + s->range_step_rate * interval);
 }
 
+/* Hugging Face's get_linear_schedule_with_warmup, get_cosine_ and get_constant_ (transformers,
+ * optimization.py), where the update after n applied ones has the rate of step n. */
+static double trainer_lr(const struct zinf_config_scheduler *s, double base_lr, double n)
+{
+    double warmup = (double)s->warmup_num_steps, total = (double)s->total_num_steps;
+    double progress = (n - warmup) / fmax(1, total - warmup);
+    if (n < warmup)
+        return base_lr * n / warmup;
+    if (s->kind == ZINF_SCHEDULER_CONSTANT_WITH_WARMUP)
+        return base_lr;
+    if (s->kind == ZINF_SCHEDULER_LINEAR)
+        return base_lr * fmax(0, 1 - progress);
+    return base_lr * (1 + cos(M_PI * fmin(1, progress))) / 2;
+}
+
 /* Place in the triangle: 0 at both ends, 1 at the top. */
 static double cycle_scale(const struct zinf_config_scheduler *s, double t)
 {
@@ -107,6 +122,11 @@ struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *s, double base_lr,
         break;
     case ZINF_SCHEDULER_ONE_CYCLE:
         out = one_cycle(s, t);
+        break;
+    case ZINF_SCHEDULER_LINEAR:
+    case ZINF_SCHEDULER_COSINE:
+    case ZINF_SCHEDULER_CONSTANT_WITH_WARMUP:
+        out.lr = trainer_lr(s, base_lr, (double)n_applied);
         break;
     }
     return out;

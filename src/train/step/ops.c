@@ -33,6 +33,11 @@ static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+static int run_device_copy(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return t->setup.device->ops->copy(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), op->bytes);
+}
+
 static int run_squares(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->sum_squares(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1),

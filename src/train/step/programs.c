@@ -85,7 +85,7 @@ static void emit_updates_late(struct emitter *e, bool all)
 {
     const struct plan *p = e->p;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (unit_trains(p->setup, u) && (all || p->deferred[u] || !unit_speculates(p, u)))
+        if (unit_trains(p->setup, u) && (all || p->deferred[u] || !p->routes[u].eager))
             emit_update_late(e, u);
 }
 

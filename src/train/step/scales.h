@@ -24,7 +24,8 @@ struct zinf_lr zinf_lr_at(const struct zinf_config_scheduler *scheduler, double 
 struct zinf_loss_scale {
     double scale;
     bool dynamic, consecutive;
-    int64_t window, hysteresis, hysteresis_left, min_scale;
+    int64_t window, hysteresis, hysteresis_left;
+    double min_scale;
     int64_t iteration, last_overflow;
 };
 void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);

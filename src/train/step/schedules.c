@@ -94,7 +94,7 @@ static int predict(struct plan *p, const struct zinf_program *program, double *s
 static bool can_speculate(const struct plan *p)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (unit_speculates(p, u))
+        if (p->routes[u].eager)
             return true;
     return false;
 }
@@ -104,10 +104,11 @@ static uint32_t defer(struct plan *p, uint32_t n)
 {
     uint32_t deferred = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        p->deferred[u] = !unit_speculates(p, u);
+        p->deferred[u] = !p->routes[u].eager;
     for (uint32_t l = p->setup->walk.n_layers; l-- > 0 && deferred < n;) {
         uint32_t unit = p->setup->walk.layers[l];
-        if (!unit_trains(p->setup, unit) || p->homes[unit].grad == ZINF_TIER_DRIVE)
+        if (p->routes[unit].gradient == GRADIENT_NONE ||
+            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE)
             continue;
         p->deferred[unit] = 1;
         deferred++;

@@ -1,29 +1,20 @@
 /*
- * gemm: the stand-in's cuBLASLt. Stricter than the library: every attribute must have its exact
- * size, the types must be among those that it documents, an algorithm serves only the shapes and
- * alignments that it was chosen for. The product itself is three loops with fp32 sums.
+ * cublaslt: the stand-in's cuBLASLt, as strict as the library at its strictest: every attribute
+ * must have its exact size, the types must be among those that it documents for the GPU's
+ * generation, an algorithm serves only the shapes and alignments that it was chosen for and wants
+ * the workspace that it asked for, and a bias that is not aligned to 16 bytes breaks the GPU. Where
+ * it is told to, it finds no algorithm.
+ *
+ * It is compiled with the stand-in's header and with the library's own, whose objects are opaque:
+ * hence the conversions.
  */
-#include "standin.h"
-
-#include "base/base.h"
-#include <cublasLt.h>
+#include "product.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct standin_blas {
     int unused;
-};
-
-struct standin_operation {
-    cublasOperation_t op_a, op_b;
-    cublasLtEpilogue_t epilogue;
-    const void *bias;
-};
-
-struct standin_layout {
-    cudaDataType type;
-    int64_t rows, cols, ld;
 };
 
 struct standin_preference {
@@ -62,7 +53,7 @@ static cublasStatus_t refuse(const char *what)
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
     STANDIN_CALL;
-    *out = object(sizeof **out);
+    *out = (cublasLtHandle_t)object(sizeof(struct standin_blas));
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -76,10 +67,13 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
                                         cudaDataType_t scale_type)
 {
     STANDIN_CALL;
-    if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
+    bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale_type != CUDA_R_32F)
         return refuse("a compute type other than fp32");
-    *out = object(sizeof **out);
-    (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    struct standin_operation *made = object(sizeof *made);
+    made->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    made->tf32 = tf32;
+    *out = (cublasLtMatmulDesc_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -97,12 +91,13 @@ static cublasStatus_t set(void *to, size_t to_bytes, const void *value, size_t b
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t name,
                                               const void *value, size_t bytes)
 {
     STANDIN_CALL;
-    switch (name) {
+    struct standin_operation *d = (struct standin_operation *)operation;
+    switch ((int)name) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
         return set(&d->op_a, sizeof d->op_a, value, bytes);
     case CUBLASLT_MATMUL_DESC_TRANSB:
@@ -121,8 +116,11 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     STANDIN_CALL;
     if (!rows || !cols || ld < (int64_t)rows)
         return refuse("a layout whose columns overlap");
-    *out = object(sizeof **out);
-    **out = (struct standin_layout){type, (int64_t)rows, (int64_t)cols, ld};
+    if (rows > INT32_MAX || cols > INT32_MAX)
+        return refuse("a layout of more than 2^31 rows or columns");
+    struct standin_layout *made = object(sizeof *made);
+    *made = (struct standin_layout){type, (int64_t)rows, (int64_t)cols, ld};
+    *out = (cublasLtMatrixLayout_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -135,8 +133,9 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     STANDIN_CALL;
-    *out = object(sizeof **out);
-    **out = (struct standin_preference){0, 0, {256, 256, 256, 256}}; /* the library's defaults */
+    struct standin_preference *made = object(sizeof *made);
+    *made = (struct standin_preference){0, 0, {256, 256, 256, 256}}; /* the library's defaults */
+    *out = (cublasLtMatmulPreference_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -146,12 +145,13 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
     return drop(preference);
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t name,
                                                     const void *value, size_t bytes)
 {
     STANDIN_CALL;
-    switch (name) {
+    struct standin_preference *p = (struct standin_preference *)preference;
+    switch ((int)name) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(&p->workspace, sizeof p->workspace, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
@@ -168,10 +168,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 /* ---- choosing ---- */
 
-struct shape {
-    int64_t m, n, k;
-};
-
 static bool shape_of(const struct standin_operation *op, const struct standin_layout *a,
                      const struct standin_layout *b, const struct standin_layout *c,
                      struct shape *shape)
@@ -183,10 +179,20 @@ static bool shape_of(const struct standin_operation *op, const struct standin_la
     return k_of_b == shape->k && c->rows == shape->m && c->cols == shape->n;
 }
 
-static bool types_are_served(const struct standin_layout *a, const struct standin_layout *b,
-                             const struct standin_layout *c)
+/* The library's table for a compute type of fp32, and what the generation has units for. */
+static bool types_are_served(const struct standin_operation *op, const struct standin_layout *a,
+                             const struct standin_layout *b, const struct standin_layout *c)
 {
-    return a->type == b->type && (c->type == a->type || c->type == CUDA_R_32F);
+    bool known = a->type == CUDA_R_32F || a->type == CUDA_R_16F || a->type == CUDA_R_16BF;
+    bool has_units = standin_capability() >= 80 || (a->type != CUDA_R_16BF && !op->tf32);
+    return known && has_units && a->type == b->type &&
+           (c->type == a->type || c->type == CUDA_R_32F);
+}
+
+static bool algorithm_is_there(const struct standin_operation *op)
+{
+    return !standin_options()->no_algorithms &&
+           !(standin_options()->no_epilogues && op->epilogue != CUBLASLT_EPILOGUE_DEFAULT);
 }
 
 static struct answer answer_for(const struct standin_operation *op, const struct standin_layout *a,
@@ -200,25 +206,38 @@ static struct answer answer_for(const struct standin_operation *op, const struct
     return answer;
 }
 
+/* Of three algorithms one wants half the workspace that it may have, one all, one none. */
+static uint64_t workspace_of(const struct answer *answer, uint64_t most)
+{
+    return answer->shape % 3 == 0 ? 0 : answer->shape % 3 == 1 ? most / 2 / 256 * 256 : most;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
-                                              cublasLtMatmulDesc_t operation,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int n_wanted,
+                                              cublasLtMatmulDesc_t operation_,
+                                              cublasLtMatrixLayout_t a_, cublasLtMatrixLayout_t b_,
+                                              cublasLtMatrixLayout_t c_, cublasLtMatrixLayout_t d_,
+                                              cublasLtMatmulPreference_t preference_, int n_wanted,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *n_results)
 {
     STANDIN_CALL;
+    const struct standin_operation *operation = (const struct standin_operation *)operation_;
+    const struct standin_layout *a = (const struct standin_layout *)a_;
+    const struct standin_layout *b = (const struct standin_layout *)b_;
+    const struct standin_layout *c = (const struct standin_layout *)c_;
+    const struct standin_preference *preference = (const struct standin_preference *)preference_;
     struct shape shape;
     *n_results = 0;
-    if (!handle || n_wanted < 1 || c != d || !shape_of(operation, a, b, c, &shape))
+    if (!handle || n_wanted < 1 || c_ != d_ || !shape_of(operation, a, b, c, &shape))
         return refuse("layouts that do not fit each other");
-    if (!types_are_served(a, b, c))
+    if (!types_are_served(operation, a, b, c))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (preference->reductions & 4)
         return refuse("split sums in C's type");
+    if (!algorithm_is_there(operation))
+        return CUBLAS_STATUS_SUCCESS; /* with n_results = 0, as the library may */
     struct answer answer = answer_for(operation, a, b, c);
-    answer.workspace = preference->workspace;
+    answer.workspace = workspace_of(&answer, preference->workspace);
     memcpy(answer.align, preference->align, sizeof answer.align);
     memset(&results[0], 0, sizeof results[0]);
     memcpy(&results[0].algo, &answer, sizeof answer);
@@ -230,69 +249,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
 
 /* ---- multiplying ---- */
 
-struct product {
-    struct standin_operation op;
-    struct standin_layout a, b, c;
-    struct shape shape;
-    const char *a_data, *b_data;
-    char *c_data, *workspace;
-    size_t workspace_bytes;
-    float alpha, beta;
-};
-
-static enum zinf_dtype dtype_of(cudaDataType type)
-{
-    return type == CUDA_R_32F   ? ZINF_DTYPE_F32
-           : type == CUDA_R_16F ? ZINF_DTYPE_F16
-                                : ZINF_DTYPE_BF16;
-}
-
-static float value_at(const void *data, cudaDataType type, int64_t i)
-{
-    float value;
-    zinf_convert(&value, ZINF_DTYPE_F32,
-                 (const char *)data + (size_t)i * zinf_dtype_bytes(dtype_of(type)), dtype_of(type),
-                 1);
-    return value;
-}
-
-/* A matrix as fp32 [rows of op][cols of op], row-major. */
-static float *unpack(const char *data, const struct standin_layout *l, bool transposed)
-{
-    int64_t rows = transposed ? l->cols : l->rows, cols = transposed ? l->rows : l->cols;
-    float *to = malloc((size_t)(rows * cols) * sizeof *to);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            to[i * cols + j] = value_at(data, l->type, transposed ? i * l->ld + j : j * l->ld + i);
-    return to;
-}
-
-static void run_product(void *payload)
-{
-    struct product *p = payload;
-    const int64_t m = p->shape.m, n = p->shape.n, k = p->shape.k;
-    float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
-    float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
-    if (p->workspace_bytes) /* what it was lent is its own */
-        memset(p->workspace, 0xff, p->workspace_bytes < 4096 ? p->workspace_bytes : 4096);
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < m; i++) {
-            char *to =
-                p->c_data + (size_t)(j * p->c.ld + i) * zinf_dtype_bytes(dtype_of(p->c.type));
-            float sum = 0.0f;
-            for (int64_t l = 0; l < k; l++)
-                sum += a[i * k + l] * b[j * k + l];
-            sum *= p->alpha;
-            if (p->beta != 0.0f)
-                sum += p->beta * value_at(to, p->c.type, 0);
-            if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                sum += value_at(p->op.bias, p->c.type, i);
-            zinf_convert(to, dtype_of(p->c.type), &sum, ZINF_DTYPE_F32, 1);
-        }
-    free(a);
-    free(b);
-}
-
 static bool aligned(const void *pointer, uint32_t bytes)
 {
     return bytes && (uintptr_t)pointer % bytes == 0;
@@ -303,14 +259,28 @@ static size_t layout_bytes(const struct standin_layout *l)
     return (size_t)((l->cols - 1) * l->ld + l->rows) * zinf_dtype_bytes(dtype_of(l->type));
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                              const void *alpha, const void *a_data, cublasLtMatrixLayout_t a,
-                              const void *b_data, cublasLtMatrixLayout_t b, const void *beta,
-                              const void *c_data, cublasLtMatrixLayout_t c, void *d_data,
-                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+static bool places_are_good(const struct product *p)
+{
+    size_t bias_bytes = (size_t)p->shape.m * zinf_dtype_bytes(dtype_of(p->c.type));
+    return standin_on_device(p->a_data, layout_bytes(&p->a)) &&
+           standin_on_device(p->b_data, layout_bytes(&p->b)) &&
+           standin_on_device(p->c_data, layout_bytes(&p->c)) &&
+           (!p->workspace_bytes || standin_on_device(p->workspace, p->workspace_bytes)) &&
+           (p->op.epilogue != CUBLASLT_EPILOGUE_BIAS || standin_on_device(p->op.bias, bias_bytes));
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_,
+                              const void *alpha, const void *a_data, cublasLtMatrixLayout_t a_,
+                              const void *b_data, cublasLtMatrixLayout_t b_, const void *beta,
+                              const void *c_data, cublasLtMatrixLayout_t c_, void *d_data,
+                              cublasLtMatrixLayout_t d_, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     STANDIN_CALL;
+    const struct standin_operation *operation = (const struct standin_operation *)operation_;
+    const struct standin_layout *a = (const struct standin_layout *)a_;
+    const struct standin_layout *b = (const struct standin_layout *)b_;
+    const struct standin_layout *c = (const struct standin_layout *)c_;
     struct product p = {*operation,
                         *a,
                         *b,
@@ -325,7 +295,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                         *(const float *)beta};
     struct answer answer, expected = answer_for(operation, a, b, c);
     memcpy(&answer, algo, sizeof answer);
-    if (!handle || c_data != d_data || c != d || !shape_of(operation, a, b, c, &p.shape))
+    if (!handle || c_data != d_data || c_ != d_ || !shape_of(operation, a, b, c, &p.shape))
         return refuse("a product of layouts that do not fit each other");
     if (answer.shape != expected.shape || answer.types != expected.types)
         return refuse("an algorithm chosen for another product");
@@ -334,12 +304,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (!aligned(a_data, answer.align[0]) || !aligned(b_data, answer.align[1]) ||
         !aligned(d_data, answer.align[3]))
         return refuse("operands less aligned than the algorithm was chosen for");
-    if (!standin_on_device(a_data, layout_bytes(a)) ||
-        !standin_on_device(b_data, layout_bytes(b)) ||
-        !standin_on_device(d_data, layout_bytes(c)) ||
-        !standin_on_device(workspace, workspace_bytes) ||
-        (operation->epilogue == CUBLASLT_EPILOGUE_BIAS &&
-         !standin_on_device(operation->bias, (size_t)p.shape.m * (c->type == CUDA_R_32F ? 4 : 2))))
+    if (operation->epilogue == CUBLASLT_EPILOGUE_BIAS && !aligned(operation->bias, 16)) {
+        standin_break("a bias at %p, which the epilogue reads 16 bytes at a time", operation->bias);
+        return CUBLAS_STATUS_SUCCESS; /* the library does not see it: the kernel faults */
+    }
+    p.workspace_bytes = answer.workspace;
+    if (!places_are_good(&p))
         return refuse("operands outside device memory");
     return standin_enqueue(stream, run_product, &p, sizeof p) ? CUBLAS_STATUS_INVALID_VALUE
                                                               : CUBLAS_STATUS_SUCCESS;

@@ -1,5 +1,5 @@
-/* llama: config.json to a decoder, for LLaMA and its descendants. */
-#include "model/llama.h"
+/* family_rotary: config.json to a decoder. */
+#include "model/family_rotary.h"
 #include "model/rope.h"
 
 #include <math.h>
@@ -7,21 +7,23 @@
 enum { MAX_LAYERS = 4096, USUAL_LAYERS = 32, USUAL_HIDDEN = 4096, USUAL_HEADS = 32 };
 
 /* What is read beside the decoder's own numbers. */
-struct llama {
+struct rotary {
     struct decoder d;
-    const struct llama_traits *traits;
+    const struct rotary_traits *traits;
     bool qkv_bias, proj_bias, mlp_bias, tied;
     bool *windowed; /* [n_layers], memory of the graph */
 };
 
-static int read_shape(const struct zinf_model_source *source, struct llama *l)
+static int read_shape(const struct zinf_model_source *source, struct rotary *l)
 {
-    const struct llama_traits *t = l->traits;
+    const struct rotary_traits *t = l->traits;
     struct decoder *d = &l->d;
     struct attention_spec *a = &d->attention;
     int64_t kv_heads = t->kv_heads, head_dim = t->head_dim;
+    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(source->config, "num_key_value_heads")))
+        kv_heads = 0;
     const struct family_int list[] = {
-        {LLAMA_LAYERS_KEY, &d->n_layers},
+        {ROTARY_LAYERS_KEY, &d->n_layers},
         {"hidden_size", &d->hidden},
         {"num_attention_heads", &a->n_heads},
         {"num_key_value_heads", &kv_heads},
@@ -53,7 +55,7 @@ static int read_shape(const struct zinf_model_source *source, struct llama *l)
     return 0;
 }
 
-static int read_numbers(const struct zinf_model_source *source, struct llama *l)
+static int read_numbers(const struct zinf_model_source *source, struct rotary *l)
 {
     struct decoder *d = &l->d;
     double eps = 1e-6, std = 0.02, dropout = 0;
@@ -78,9 +80,9 @@ static int read_numbers(const struct zinf_model_source *source, struct llama *l)
     return family_read_activation(source, "hidden_act", &d->mlp.activation);
 }
 
-static int read_switches(const struct zinf_model_source *source, struct llama *l)
+static int read_switches(const struct zinf_model_source *source, struct rotary *l)
 {
-    const struct llama_traits *t = l->traits;
+    const struct rotary_traits *t = l->traits;
     bool attention = false;
     int code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &l->tied);
     if (!code && t->attention_bias)
@@ -95,7 +97,7 @@ static int read_switches(const struct zinf_model_source *source, struct llama *l
 /* ---- windows ---- */
 
 /* "layer_types", one name a layer. */
-static int read_layer_types(const struct zinf_model_source *source, struct llama *l,
+static int read_layer_types(const struct zinf_model_source *source, struct rotary *l,
                             const cJSON *list)
 {
     if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != l->d.n_layers)
@@ -114,7 +116,7 @@ static int read_layer_types(const struct zinf_model_source *source, struct llama
 }
 
 static int read_window_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
-                              struct llama *l)
+                              struct rotary *l)
 {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(source->config, "layer_types");
     int64_t first = 28;
@@ -137,20 +139,20 @@ static int read_window_layers(struct zinf_graph *graph, const struct zinf_model_
 }
 
 static int read_window(struct zinf_graph *graph, const struct zinf_model_source *source,
-                       struct llama *l)
+                       struct rotary *l)
 {
     static const char key[] = "sliding_window";
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
     int64_t window = cJSON_IsNull(item) ? 0 : 4096;
-    if (l->traits->window == LLAMA_WINDOW_NONE)
+    if (l->traits->window == ROTARY_WINDOW_NONE)
         return 0;
     int code = zinf_json_int(source->config, source->what, key, &window);
     if (!code && window < 0)
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);
     l->d.attention.window = window;
-    return code || l->traits->window == LLAMA_WINDOW_ALL ? code
-                                                         : read_window_layers(graph, source, l);
+    return code || l->traits->window == ROTARY_WINDOW_ALL ? code
+                                                          : read_window_layers(graph, source, l);
 }
 
 /* ---- tensors ---- */
@@ -189,7 +191,7 @@ static void list_matrices(struct list *list, const struct decoder *d)
     add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
 }
 
-static void list_vectors(struct list *list, const struct llama *l)
+static void list_vectors(struct list *list, const struct rotary *l)
 {
     const struct decoder *d = &l->d;
     const struct attention_spec *a = &d->attention;
@@ -214,7 +216,7 @@ static void list_vectors(struct list *list, const struct llama *l)
     add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
 }
 
-static int append(struct zinf_graph *graph, struct llama *l)
+static int append(struct zinf_graph *graph, struct rotary *l)
 {
     struct list list = {.std = l->d.init_std};
     list_matrices(&list, &l->d);
@@ -228,10 +230,10 @@ static int append(struct zinf_graph *graph, struct llama *l)
     return decoder_build(graph, &l->d);
 }
 
-int llama_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                const struct zinf_model_source *source, const struct llama_traits *traits)
+int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source, const struct rotary_traits *traits)
 {
-    struct llama l = {
+    struct rotary l = {
         .d = {.what = source->what, .join_tiles = source->join_tiles},
         .traits = traits,
     };
@@ -253,7 +255,7 @@ int llama_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return append(graph, &l);
 }
 
-int llama_ignores(const char *name)
+int rotary_ignores(const char *name)
 {
     static const char tail[] = ".rotary_emb.inv_freq";
     size_t length = strlen(name), n = sizeof tail - 1;

@@ -1,14 +1,15 @@
 /*
- * llama_config: config.json of a new model, in the form that every version of transformers reads.
- * Numbers that the caller gives replace those of the size; what hangs on them follows in
+ * family_rotary_config: config.json of a new model, in the form that every version of transformers
+ * reads. Numbers that the caller gives replace those of the size; what hangs on them follows in
  * proportion.
  */
-#include "model/llama.h"
+#include "model/family_rotary.h"
 
 /* The size with the caller's numbers in it. */
-static struct llama_size choose(const struct llama_size *size, const struct zinf_model_shape *shape)
+static struct rotary_size choose(const struct rotary_size *size,
+                                 const struct zinf_model_shape *shape)
 {
-    struct llama_size s = *size;
+    struct rotary_size s = *size;
     int64_t group = size->heads / size->kv_heads;
     if (shape->layers)
         s.layers = shape->layers;
@@ -31,7 +32,7 @@ static struct llama_size choose(const struct llama_size *size, const struct zinf
     return s;
 }
 
-static int add_scaling(cJSON *config, const struct llama_size *s)
+static int add_scaling(cJSON *config, const struct rotary_size *s)
 {
     const struct family_number numbers[] = {
         {"factor", s->scaling},
@@ -48,18 +49,18 @@ static int add_scaling(cJSON *config, const struct llama_size *s)
     return family_add_numbers(scaling, numbers);
 }
 
-static int add_switches(cJSON *config, const struct llama_size *s, const struct llama_traits *t)
+static int add_switches(cJSON *config, const struct rotary_size *s, const struct rotary_traits *t)
 {
     bool good = cJSON_AddStringToObject(config, "hidden_act", "silu") &&
                 cJSON_AddBoolToObject(config, "tie_word_embeddings", s->tied);
-    if (good && t->window == LLAMA_WINDOW_ALL)
+    if (good && t->window == ROTARY_WINDOW_ALL)
         good = s->window ? cJSON_AddNumberToObject(config, "sliding_window", (double)s->window)
                          : cJSON_AddNullToObject(config, "sliding_window");
     return good ? 0 : zinf_fail(-ENOMEM, "no memory for a configuration");
 }
 
-int llama_make_config(cJSON *config, const struct zinf_model_shape *shape,
-                      const struct llama_traits *t)
+int rotary_make_config(cJSON *config, const struct zinf_model_shape *shape,
+                       const struct rotary_traits *t)
 {
     const char *names[32];
     size_t n = t->n_sizes < 32 ? t->n_sizes : 32, i;
@@ -68,12 +69,12 @@ int llama_make_config(cJSON *config, const struct zinf_model_shape *shape,
     int code = family_find_size(shape, names, n, names[t->usual], &i);
     if (code)
         return code;
-    struct llama_size s = choose(&t->sizes[i], shape);
+    struct rotary_size s = choose(&t->sizes[i], shape);
     const struct family_number numbers[] = {
         {"vocab_size", (double)s.vocab},
         {"hidden_size", (double)s.hidden},
         {"intermediate_size", (double)s.ffn},
-        {LLAMA_LAYERS_KEY, (double)s.layers},
+        {ROTARY_LAYERS_KEY, (double)s.layers},
         {"num_attention_heads", (double)s.heads},
         {"num_key_value_heads", (double)s.kv_heads},
         {"max_position_embeddings", (double)s.context},

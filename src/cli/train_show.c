@@ -1,0 +1,208 @@
+/* train_show: the events of a run, as progress and as what the summaries need. */
+#include "cli/train_show.h"
+#include "cli/plot.h"
+#include "cli/tb_events.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Event files are a copy for others: where they cannot be written, training goes on without. */
+static void lose_events(struct train_show *s)
+{
+    zinf_log(ZINF_LOG_WARN, "no more event files for TensorBoard: %s", zinf_error());
+    tb_writer_close(s->events);
+    s->events = NULL;
+}
+
+static void open_events(struct train_show *s)
+{
+    const struct zinf_config *c = s->session->config;
+    char *folder = s->tensorboard ? strdup(s->tensorboard) : NULL;
+    if (!folder && c->tensorboard_enabled)
+        folder = *c->tensorboard_output_path
+                     ? zinf_path_join(c->tensorboard_output_path, c->tensorboard_job_name)
+                     : strdup(c->tensorboard_job_name);
+    if (folder && tb_writer_open(&s->events, folder, tb_wall_seconds()))
+        lose_events(s);
+    free(folder);
+}
+
+/* Tags as Hugging Face's Trainer has them, against the step. */
+static void write_events(struct train_show *s, const struct zinf_step_result *r)
+{
+    const struct {
+        const char *tag;
+        double value;
+    } values[] = {{"train/loss", r->loss},
+                  {"train/grad_norm", r->grad_norm},
+                  {"train/learning_rate", r->lr},
+                  {"train/epoch", train_summary_epochs(s, r->step)},
+                  {"train/tokens_per_second", (double)r->tokens / r->seconds}};
+    double wall = tb_wall_seconds();
+    for (size_t i = 0; s->events && i < sizeof values / sizeof *values; i++)
+        if (tb_writer_scalar(s->events, wall, (int64_t)r->step, values[i].tag, values[i].value))
+            lose_events(s);
+}
+
+static void print_plan(const struct zinf_trainer *trainer)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return;
+    zinf_trainer_print_plan(trainer, out);
+    if (!fclose(out))
+        cli_print_lines(stderr, text);
+    free(text);
+}
+
+static void on_planned(void *arg, const struct zinf_trainer *trainer)
+{
+    struct train_show *s = arg;
+    for (int tier = 0; tier < 3; tier++)
+        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier);
+    print_plan(trainer);
+    train_summary_begin(s);
+    open_events(s);
+    s->begin_ns = zinf_now_ns();
+}
+
+static void keep_loss(struct train_show *s, double loss)
+{
+    if (s->n_losses == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 256;
+        double *losses = realloc(s->losses, capacity * sizeof *losses);
+        if (!losses)
+            return; /* the chart is shorter: no reason to stop training */
+        s->losses = losses;
+        s->capacity = capacity;
+    }
+    s->losses[s->n_losses++] = loss;
+}
+
+static void show_breakdown(const struct zinf_step_result *r)
+{
+    static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
+    char line[256];
+    int at = 0;
+    for (int i = 0; i < 6; i++)
+        at += snprintf(line + at, sizeof line - (size_t)at, " %s %.1f", lanes[i],
+                       r->lane_seconds[i] * 1e3);
+    zinf_log(ZINF_LOG_INFO, "step %llu: %.1f ms; busy ms:%s; bottleneck %s",
+             (unsigned long long)r->step, r->seconds * 1e3, line, r->bottleneck);
+}
+
+static void count(struct train_show *s, const struct zinf_step_result *r)
+{
+    if (!s->n_steps++)
+        s->first_loss = r->loss;
+    s->last_loss = r->loss;
+    s->last_step = r->step;
+    s->tokens += r->tokens;
+    s->drive_read += r->lane_bytes[0];
+    s->drive_written += r->lane_bytes[1];
+    s->n_skipped += r->skipped;
+    if (!r->skipped)
+        keep_loss(s, r->loss);
+}
+
+static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
+{
+    struct train_show *s = arg;
+    char text[160], scale[32] = "", norm[32];
+    bool first = !s->n_steps;
+    if (first) {
+        cli_progress_begin(&s->progress, s->mode, "step", steps);
+        s->progress.first = r->step; /* the clock of the ETA starts here */
+    }
+    count(s, r);
+    write_events(s, r);
+    if (r->loss_scale != 1)
+        snprintf(scale, sizeof scale, "  scale %g", r->loss_scale);
+    snprintf(norm, sizeof norm, r->grad_norm < 1e5 ? "%.3f" : "%.3g", r->grad_norm);
+    snprintf(text, sizeof text, "loss %.4f  norm %s  lr %.3g  %.0f tok/s  [%s]%s%s", r->loss, norm,
+             r->lr, (double)r->tokens / r->seconds, r->bottleneck, scale,
+             r->skipped ? "  SKIPPED (overflow)" : "");
+    bool print =
+        first || r->step == steps || r->skipped || (s->every && r->step % (uint64_t)s->every == 0);
+    cli_progress_update(&s->progress, r->step, text, print);
+    if (s->session->config->wall_clock_breakdown)
+        show_breakdown(r);
+}
+
+static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
+{
+    struct train_show *s = arg;
+    s->eval_loss = loss;
+    s->eval_tokens = tokens;
+    if (s->events &&
+        tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, "eval/loss", loss))
+        lose_events(s);
+    zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
+             (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
+}
+
+static void on_saved(void *arg, uint64_t step, const char *folder)
+{
+    struct train_show *s = arg;
+    if (strstr(folder, "checkpoint-")) {
+        free(s->checkpoint);
+        s->checkpoint = strdup(folder);
+    }
+    zinf_log(ZINF_LOG_INFO, "step %llu: saved %s", (unsigned long long)step, folder);
+}
+
+struct zinf_run_events train_show_events(struct train_show *show)
+{
+    return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, show};
+}
+
+/* Made of the log, which has the steps of earlier processes too. In a folder of its own: beside
+ * checkpoints a file of that name would be taken for one's. */
+static void write_trainer_state(const struct train_show *s)
+{
+    struct plot_run run;
+    char *log = s->run.log_path ? strdup(s->run.log_path) : zinf_path_join(s->output, "log.jsonl");
+    char *folder = zinf_path_join(s->output, "history"), *path = NULL;
+    int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
+    if (!code)
+        path = zinf_path_join(folder, "trainer_state.json");
+    if (!code)
+        code = log && path ? plot_run_read(&run, log) : -ENOMEM;
+    if (!code) {
+        const struct zinf_config *c = s->session->config;
+        run.batch = (double)(c->micro_batch * c->accumulation);
+        run.micro_batch = (double)c->micro_batch;
+        run.steps = (double)s->run.steps;
+        run.windows = (double)zinf_dataset_n_windows(s->session->data);
+        code = plot_trainer_state_write(&run, path);
+        plot_run_fini(&run);
+    }
+    if (code)
+        zinf_log(ZINF_LOG_WARN, "no trainer_state.json: %s", zinf_error());
+    free(folder);
+    free(path);
+    free(log);
+}
+
+void train_show_end(struct train_show *s, int code, bool stopped)
+{
+    cli_progress_end(&s->progress);
+    tb_writer_close(s->events);
+    s->events = NULL;
+    if (!code && s->n_steps)
+        write_trainer_state(s);
+    if (!code) {
+        if (s->n_losses > 1 && s->chart)
+            cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
+        train_summary_end(s);
+        train_summary_json(s);
+    }
+    if (!code && s->last_step < s->run.steps && stopped)
+        zinf_log(ZINF_LOG_INFO,
+                 "stopped after step %llu of %llu: to go on, repeat the command with --resume",
+                 (unsigned long long)s->last_step, (unsigned long long)s->run.steps);
+    free(s->checkpoint);
+    s->checkpoint = NULL;
+}

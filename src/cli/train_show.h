@@ -1,0 +1,45 @@
+/*
+ * train_show: what a training says of itself: a summary before it starts, progress, and a summary
+ * and one JSON line at its end. Used by one thread, that of the run.
+ */
+#ifndef ZINF_CLI_TRAIN_SHOW_H
+#define ZINF_CLI_TRAIN_SHOW_H
+
+#include "cli/cli.h"
+#include "cli/data.h"
+
+struct train_show {
+    /* Set by the caller; session, common and output are borrowed. */
+    enum cli_progress_mode mode;
+    const struct cli_session *session;
+    const struct cli_common *common;
+    const char *output, *speeds_source;
+    int64_t every; /* plain lines: every so many steps */
+    bool chart;
+    const char *tensorboard; /* folder of event files, or NULL: as the configuration says */
+    struct zinf_run_options run;
+
+    struct cli_progress progress;
+    double *losses; /* of applied steps, on the heap */
+    size_t n_losses, capacity;
+    uint64_t n_steps, n_skipped, last_step; /* of this process; of the training */
+    uint64_t begin_ns, tokens, drive_read, drive_written;
+    double first_loss, last_loss, eval_loss;
+    uint64_t eval_tokens;     /* 0: not evaluated */
+    uint64_t planned[3];      /* device, host, drive bytes; on the host device two are RAM */
+    char *checkpoint;         /* the last one saved, on the heap */
+    struct tb_writer *events; /* NULL: none */
+};
+struct zinf_run_events train_show_events(struct train_show *show);
+/* After the run: its result where code is 0. stopped: by a signal. */
+void train_show_end(struct train_show *show, int code, bool stopped);
+
+/* train_summary.c */
+void train_summary_begin(const struct train_show *show);
+void train_summary_end(const struct train_show *show);
+void train_summary_json(const struct train_show *show);
+double train_summary_epochs(const struct train_show *show, uint64_t steps);
+/* Mean over the last tenth of the steps, 1 to 100 of them: one step's loss is noise. *n of them. */
+double train_summary_loss(const struct train_show *show, size_t *n);
+
+#endif

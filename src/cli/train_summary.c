@@ -1,0 +1,264 @@
+/*
+ * train_summary: a training in a few lines, before it starts and at its end, in the terms that
+ * people know from other trainers; and the line of JSON for programs. Lines are cut at words to the
+ * width of the terminal.
+ */
+#include "base/memory.h"
+#include "cli/train_show.h"
+
+#include "base/json.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define LABEL_COLS 12
+
+static void line(const char *label, const char *format, ...) ZINF_PRINTF(2, 3);
+static void line(const char *label, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    cli_print_field(stderr, label, LABEL_COLS, text);
+}
+
+/* ---- before ---- */
+
+static double windows_a_step(const struct train_show *s)
+{
+    return (double)s->session->config->micro_batch * (double)s->session->config->accumulation;
+}
+
+double train_summary_epochs(const struct train_show *s, uint64_t steps)
+{
+    return (double)steps * windows_a_step(s) / (double)zinf_dataset_n_windows(s->session->data);
+}
+
+static void say_data(const struct train_show *s)
+{
+    char tokens[32], windows[32], cut[32];
+    const struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
+    uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
+    line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
+         cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
+         (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
+         cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
+    if (eval)
+        line("evaluation", "%s tokens in %s windows",
+             cli_count(tokens, zinf_dataset_n_tokens(eval)),
+             cli_count(windows, zinf_dataset_n_windows(eval)));
+}
+
+static void say_length(const struct train_show *s)
+{
+    char steps[32], tokens[32], each[32];
+    const struct zinf_config *c = s->session->config;
+    uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
+    line("batch", "%lld windows a step (%lld at once x %lld): %s tokens",
+         (long long)(c->micro_batch * c->accumulation), (long long)c->micro_batch,
+         (long long)c->accumulation, cli_count(each, batch));
+    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps),
+         train_summary_epochs(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
+}
+
+static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
+{
+    static const char *const names[] = {"constant",       "WarmupLR",    "WarmupDecayLR",
+                                        "WarmupCosineLR", "LRRangeTest", "OneCycle",
+                                        "linear to 0",    "cosine to 0", "constant"};
+    const struct zinf_config_scheduler *s = &c->scheduler;
+    bool warms = s->kind && s->kind != ZINF_SCHEDULER_LR_RANGE_TEST &&
+                 s->kind != ZINF_SCHEDULER_ONE_CYCLE && s->warmup_num_steps > 0;
+    int n = snprintf(out, bytes, "%s", names[s->kind]);
+    if (warms && n > 0 && (size_t)n < bytes)
+        snprintf(out + n, bytes - (size_t)n, ", warm-up of %lld steps",
+                 (long long)s->warmup_num_steps);
+    else if (s->kind >= ZINF_SCHEDULER_LINEAR && n > 0 && (size_t)n < bytes)
+        snprintf(out + n, bytes - (size_t)n, ", no warm-up");
+}
+
+/* Schedules of DeepSpeed's name their own highest rate. */
+static double peak_lr(const struct zinf_config *c)
+{
+    switch (c->scheduler.kind) {
+    case ZINF_SCHEDULER_WARMUP_LR:
+    case ZINF_SCHEDULER_WARMUP_DECAY_LR:
+        return c->scheduler.warmup_max_lr;
+    case ZINF_SCHEDULER_ONE_CYCLE:
+        return c->scheduler.cycle_max_lr;
+    case ZINF_SCHEDULER_LR_RANGE_TEST:
+        return c->scheduler.range_min_lr;
+    default:
+        return c->optimizer.lr;
+    }
+}
+
+static void say_optimizer(const struct train_show *s)
+{
+    const struct zinf_config *c = s->session->config;
+    const struct zinf_config_optimizer *o = &c->optimizer;
+    char schedule[96], betas[64] = "", clip[48] = "gradients are not clipped";
+    describe_schedule(c, schedule, sizeof schedule);
+    if (!strncmp(o->type, "Adam", 4) || !strcmp(o->type, "Lion"))
+        snprintf(betas, sizeof betas, ", betas %g %g", o->beta1, o->beta2);
+    if (c->gradient_clipping > 0)
+        snprintf(clip, sizeof clip, "gradients clipped at norm %g", c->gradient_clipping);
+    line("optimizer", "%s, lr %g (%s)%s, weight decay %g; %s", o->type, peak_lr(c), schedule, betas,
+         o->weight_decay, clip);
+    line("precision", "%s; master weights, moments and sums in fp32%s", zinf_dtype_name(c->dtype),
+         c->dtype == ZINF_DTYPE_F16 ? "; loss scaled" : "");
+}
+
+static void say_places(const struct train_show *s)
+{
+    const struct zinf_config *c = s->session->config;
+    static const char *const places[] = {"device", "RAM", "drive"};
+    char device[16], host[16], drive[16];
+    line("placement",
+         "parameters: %s; gradients: %s; optimizer: %s (as configured; the plan may do better)",
+         places[c->offload_param.device], places[c->grad_device],
+         places[c->offload_optimizer.device]);
+    line("memory", "device %s, RAM %s, drive %s",
+         zinf_size_format(device, sizeof device, s->planned[0]),
+         zinf_size_format(host, sizeof host, s->planned[1]),
+         zinf_size_format(drive, sizeof drive, s->planned[2]));
+}
+
+/* From shapes and speeds alone; the first step will tell. */
+static void say_prediction(const struct train_show *s)
+{
+    struct zinf_estimate_options options = {.trainer = s->run.trainer};
+    struct zinf_estimate estimate;
+    char step[32], all[32], clock[32] = "";
+    if (s->run.trainer.speeds)
+        options.speeds = *s->run.trainer.speeds;
+    options.trainer.init = true;
+    if (!s->run.steps || zinf_estimate(&estimate, &options))
+        return;
+    double seconds = estimate.step_seconds * (double)s->run.steps;
+    time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);
+    struct tm local;
+    if (localtime_r(&end, &local))
+        strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
+    line("predicted", "%s a step, %s for all of them, until %s; speeds: %s",
+         cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock,
+         s->speeds_source);
+}
+
+void train_summary_begin(const struct train_show *s)
+{
+    char count[32];
+    line("model", "%s, %s parameters", zinf_model_facts(s->session->model)->family,
+         cli_count(count, zinf_model_n_params(s->session->model)));
+    say_data(s);
+    say_length(s);
+    say_optimizer(s);
+    say_places(s);
+    say_prediction(s);
+    line("output", "%s", s->output);
+}
+
+/* ---- after ---- */
+
+double train_summary_loss(const struct train_show *s, size_t *n)
+{
+    double sum = 0;
+    *n = s->n_losses / 10;
+    *n = *n < 1 ? s->n_losses > 0 : *n > 100 ? 100 : *n;
+    for (size_t i = 0; i < *n; i++)
+        sum += s->losses[s->n_losses - 1 - i];
+    return *n ? sum / (double)*n : s->last_loss;
+}
+
+static double wall_seconds(const struct train_show *s)
+{
+    return s->begin_ns ? (double)(zinf_now_ns() - s->begin_ns) * 1e-9 : 0;
+}
+
+void train_summary_end(const struct train_show *s)
+{
+    char steps[32], wall[32], tokens[32], rate[32], read[32], written[32], resident[16],
+        eval[96] = "";
+    double seconds = wall_seconds(s);
+    size_t n;
+    double loss = train_summary_loss(s, &n);
+    line("trained", "%s steps in %s: %s tokens, %s a second, %.3g epochs%s",
+         cli_count(steps, s->n_steps), cli_duration(wall, seconds), cli_count(tokens, s->tokens),
+         cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
+         train_summary_epochs(s, s->last_step),
+         s->n_skipped ? "; some steps were skipped for overflow" : "");
+    if (s->eval_tokens)
+        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
+                 exp(s->eval_loss));
+    if (s->n_steps)
+        line("loss", "%.4f at first, %.4f over the last %zu%s", s->first_loss, loss, n, eval);
+    if (s->drive_read + s->drive_written)
+        line("drive", "%s read, %s written", zinf_size_format(read, sizeof read, s->drive_read),
+             zinf_size_format(written, sizeof written, s->drive_written));
+    line("memory", "%s of RAM at most",
+         zinf_size_format(resident, sizeof resident, zinf_memory_peak_resident()));
+    line("model", "%s/model", s->output);
+    if (s->checkpoint)
+        line("checkpoint", "%s: more --steps with --resume go on from it", s->checkpoint);
+    line("next", "zinf generate --model %s/model --prompt TEXT; zinf plot %s", s->output,
+         s->output);
+}
+
+/* {"a": 1, "b": 2}: a line that people read too. */
+static void print_spaced(const char *json)
+{
+    bool in_string = false;
+    for (; *json; json++) {
+        putchar(*json);
+        if (*json == '\\' && json[1])
+            putchar(*++json);
+        else if (*json == '"')
+            in_string = !in_string;
+        else if (!in_string && (*json == ':' || *json == ','))
+            putchar(' ');
+    }
+    putchar('\n');
+}
+
+void train_summary_json(const struct train_show *s)
+{
+    size_t n;
+    double seconds = wall_seconds(s), loss = train_summary_loss(s, &n);
+    cJSON *root = cJSON_CreateObject();
+    char *model = zinf_path_join(s->output, "model");
+    cJSON_AddNumberToObject(root, "steps", (double)s->n_steps);
+    cJSON_AddNumberToObject(root, "last_step", (double)s->last_step);
+    cJSON_AddNumberToObject(root, "epochs", train_summary_epochs(s, s->last_step));
+    cJSON_AddNumberToObject(root, "tokens", (double)s->tokens);
+    cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
+    cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
+    cJSON_AddNumberToObject(root, "mean_loss", loss);
+    cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
+    if (s->eval_tokens) {
+        cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
+        cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
+        cJSON_AddNumberToObject(root, "eval_tokens", (double)s->eval_tokens);
+    }
+    cJSON_AddNumberToObject(root, "skipped_steps", (double)s->n_skipped);
+    cJSON_AddNumberToObject(root, "wall_seconds", seconds);
+    cJSON_AddNumberToObject(root, "tokens_per_second",
+                            seconds > 0 ? (double)s->tokens / seconds : 0);
+    cJSON_AddNumberToObject(root, "drive_bytes_read", (double)s->drive_read);
+    cJSON_AddNumberToObject(root, "drive_bytes_written", (double)s->drive_written);
+    cJSON_AddStringToObject(root, "model", model ? model : "");
+    if (s->checkpoint)
+        cJSON_AddStringToObject(root, "checkpoint", s->checkpoint);
+    cJSON_AddNumberToObject(root, "planned_bytes", (double)(s->planned[0] + s->planned[1]));
+    cJSON_AddNumberToObject(root, "peak_resident_bytes", (double)zinf_memory_peak_resident());
+    char *text = cJSON_PrintUnformatted(root);
+    if (text)
+        print_spaced(text);
+    else
+        zinf_log(ZINF_LOG_ERROR, "no memory for the result");
+    cJSON_free(text);
+    cJSON_Delete(root);
+    free(model);
+}

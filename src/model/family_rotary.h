@@ -1,0 +1,53 @@
+/*
+ * family_rotary: what families of decoders with rotary positions share: keys of config.json, names
+ * of tensors, RMS norms, grouped queries (Ainslie et al., arXiv 2305.13245) and a gated
+ * feed-forward part. A family says what it does differently and which sizes were published.
+ */
+#ifndef ZINF_FAMILY_ROTARY_H
+#define ZINF_FAMILY_ROTARY_H
+
+#include "model/decoder.h"
+#include "model/family.h"
+
+/* A published size, and what `zinf init` writes for it. */
+struct rotary_size {
+    const char *name;
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab, context;
+    double theta, eps;
+    int64_t head_dim; /* 0: not written, hidden / heads */
+    bool tied;
+    double scaling; /* factor of "llama3" scaling from 8192 positions; 0: none */
+    int64_t window; /* sliding_window; 0: null */
+    int64_t bos, eos;
+};
+
+enum rotary_window {
+    ROTARY_WINDOW_NONE,
+    ROTARY_WINDOW_ALL,    /* "sliding_window", unless it is null */
+    ROTARY_WINDOW_LAYERS, /* where "use_sliding_window" is true: "layer_types", or from
+                           * "max_window_layers" on */
+};
+/* What a family's class in transformers has, and its defaults of keys that are absent. */
+struct rotary_traits {
+    int64_t kv_heads, ffn, vocab, context, head_dim,
+        end_of_text;     /* kv_heads, head_dim 0: derived */
+    bool qkv_bias;       /* always; not of the projection back */
+    bool attention_bias; /* the key is read: biases of q, k, v and the projection back */
+    bool mlp_bias;       /* the key is read */
+    bool head_norms;     /* RMS norms of each query and key head */
+    enum rotary_window window;
+    const struct rotary_size *sizes;
+    size_t n_sizes;
+    size_t usual; /* the size that is made when nobody says */
+};
+int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source, const struct rotary_traits *traits);
+int rotary_make_config(cJSON *config, const struct zinf_model_shape *shape,
+                       const struct rotary_traits *traits);
+/* Frequencies that old files carry, and the head of a model whose head is tied. */
+int rotary_ignores(const char *name);
+
+#define ROTARY_PREFIX "model."
+#define ROTARY_LAYERS_KEY "num_hidden_layers"
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * transfer_load: weights from a model folder, or fresh ones, to tiers. What a folder holds is
+ * checked before it is believed: names, shapes, and that every number is finite.
+ */
+#include "train/save/transfer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- tensors of the folder ---- */
+
+/* The first files of a family had no prefix; what was read is what is written. */
+static const char *prefix_of(const struct setup *s, const struct zinf_tensors *file)
+{
+    const char *prefix = zinf_model_family(s->model)->prefix;
+    char name[160];
+    uint32_t i = 0;
+    while (i < s->files->n_tensors && s->files->tensors[i].plain_name)
+        i++;
+    if (!file || i == s->files->n_tensors)
+        return prefix;
+    const struct zinf_file_tensor *t = &s->files->tensors[i];
+    bool prefixed = zinf_tensors_find(file, zinf_file_tensor_name(t, prefix, name, sizeof name));
+    return !prefixed && zinf_tensors_find(file, t->name) ? "" : prefix;
+}
+
+static int check_shape(const struct setup *s, const struct zinf_tensor_info *info,
+                       const struct zinf_piece *piece)
+{
+    bool same = info->rank == piece->rank;
+    for (int i = 0; same && i < piece->rank; i++)
+        same = info->shape[i] == piece->shape[i];
+    if (same)
+        return 0;
+    char found[128] = "", asked[64];
+    for (int i = 0, at = 0; i < info->rank && at < 100; i++)
+        at += snprintf(found + at, sizeof found - (size_t)at, "%s%llu", i ? ", " : "",
+                       (unsigned long long)info->shape[i]);
+    int used = snprintf(asked, sizeof asked, "%llu", (unsigned long long)piece->shape[0]);
+    if (piece->rank == 2)
+        snprintf(asked + used, sizeof asked - (size_t)used, ", %llu",
+                 (unsigned long long)piece->shape[1]);
+    return zinf_fail(-EINVAL,
+                     "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
+                     "of one model; take the config.json that belongs to these weights",
+                     s->options.model_path, info->name, found, asked);
+}
+
+static int check_finite(const struct source *s, const struct zinf_piece *piece, uint64_t first,
+                        uint64_t n, const float *values)
+{
+    uint64_t at = zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, n, s->device->n_threads);
+    if (at == UINT64_MAX)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: tensor %s holds %s at element %llu: the weights are damaged",
+                     s->setup->options.model_path, piece->name, isnan(values[at]) ? "NaN" : "Inf",
+                     (unsigned long long)(first + at));
+}
+
+/* ---- gathering ---- */
+
+struct gathering {
+    const struct source *source;
+    const struct zinf_tensors *file; /* NULL: fresh weights */
+};
+
+static int read_values(void *context, const struct zinf_tensor *tensor,
+                       const struct zinf_piece *piece, uint64_t first, uint64_t n, float *out)
+{
+    const struct gathering *g = context;
+    const struct setup *s = g->source->setup;
+    char name[160];
+    if (!g->file) {
+        zinf_tensor_init_fill(tensor, piece, s->options.seed, first, n, out);
+        return 0;
+    }
+    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : g->source->prefix, piece->name);
+    const struct zinf_tensor_info *info = zinf_tensors_find(g->file, name);
+    if (!info)
+        return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files",
+                         s->options.model_path,
+                         piece->plain_name ? "" : zinf_model_family(s->model)->prefix, piece->name);
+    int code = check_shape(s, info, piece);
+    if (!code)
+        code = zinf_tensors_read_f32(g->file, info, first, n, out);
+    return code ? code : check_finite(g->source, piece, first, n, out);
+}
+
+int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit)
+{
+    struct region r = source_region(s);
+    struct gathering context = {s, file};
+    struct zinf_gather gather = {
+        .read = read_values,
+        .context = &context,
+        .scratch = {r.scratch, r.scratch_elems},
+    };
+    const struct zinf_unit *u = &s->setup->graph->units[unit];
+    memset(r.unit + u->elems, 0, (r.unit_elems - u->elems) * sizeof *r.unit);
+    return zinf_unit_gather(u, &gather, r.unit);
+}
+
+/* ---- placing ---- */
+
+/* A split master's upper half is rounded as the optimizer rounds it. */
+static void pack_unit(const struct source *s, uint32_t unit, const struct region *r)
+{
+    const struct setup *setup = s->setup;
+    uint64_t n = setup->layout.units[unit].padded_elems, step = r->scratch_elems;
+    bool split = setup->form == ZINF_STATE_SPLIT && trains(setup) && unit_trains(setup, unit);
+    uint16_t *remainder = (uint16_t *)(void *)r->scratch, *param = (uint16_t *)(void *)r->packed;
+    if (setup->dtype == ZINF_DTYPE_F32)
+        return;
+    if (!split)
+        zinf_convert(r->packed, setup->dtype, r->unit, ZINF_DTYPE_F32, n);
+    for (uint64_t at = 0; split && at < n; at += step)
+        zinf_optim_split(param + at, remainder, r->unit + at, n - at < step ? n - at : step,
+                         s->device->n_threads);
+}
+
+/* The whole unit's parameters, and the rank's slice of its state. */
+static int place_unit(const struct source *s, uint32_t unit)
+{
+    struct region r = source_region(s);
+    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    pack_unit(s, unit, &r);
+    const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
+    int code = source_write(s, &where, 0, packed, where.bytes);
+    if (!code && trains(s->setup) && unit_trains(s->setup, unit))
+        code = state_begin(s, unit, r.unit + s->setup->layout.units[unit].slice_first);
+    return code;
+}
+
+/* Tensors of the file that no unit wants are said once, unless the family ignores them. */
+static void report_unused(const struct setup *s, const struct zinf_tensors *file)
+{
+    const struct zinf_family *family = zinf_model_family(s->model);
+    size_t prefix = strlen(family->prefix);
+    const char *first = NULL;
+    uint64_t unused = 0;
+    for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
+        const char *name = zinf_tensors_at(file, i)->name;
+        if (!strncmp(name, family->prefix, prefix))
+            name += prefix;
+        if (!family->ignores(name) && !zinf_file_map_find(s->files, name) && !unused++)
+            first = name;
+    }
+    if (unused)
+        zinf_log(ZINF_LOG_WARN,
+                 "%s: %llu tensors are not part of the model and are not used "
+                 "(first: %s)",
+                 s->options.model_path, (unsigned long long)unused, first);
+}
+
+int trainer_load(struct zinf_trainer *t)
+{
+    const struct setup *setup = &t->setup;
+    struct zinf_tensors *file = NULL;
+    int code = setup->options.init ? 0 : zinf_tensors_open(&file, setup->options.model_path);
+    if (code == -ENOENT && setup->options.mode == ZINF_TRAINER_TRAIN)
+        return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
+    if (code)
+        return code;
+    t->prefix = prefix_of(setup, file);
+    struct source source = trainer_source(t);
+    if (file)
+        report_unused(setup, file);
+    for (uint32_t u = 0; !code && !t->durable.recovered && u < setup->n_units; u++) {
+        code = transfer_gather(&source, file, u);
+        if (!code)
+            code = place_unit(&source, u);
+    }
+    zinf_tensors_close(file);
+    /* what was only filled, too, is there before another queue looks */
+    return code ? code : setup->device->ops->queue_synchronize(source.to_device);
+}

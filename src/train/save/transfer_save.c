@@ -1,0 +1,156 @@
+/*
+ * transfer_save: weights, gradients and state from tiers to files, tensor by tensor in the file's
+ * order; a unit is read once for all of its tensors that follow each other.
+ */
+#include "train/save/transfer.h"
+
+#include <stdio.h>
+
+/* ---- one array of a unit ---- */
+
+static int read_param(const struct source *s, uint32_t unit, const struct region *r)
+{
+    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    enum zinf_dtype dtype = s->setup->dtype;
+    void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
+    int code = source_read(s, &where, 0, target, where.bytes);
+    if (!code && dtype != ZINF_DTYPE_F32)
+        zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
+                     s->setup->layout.units[unit].padded_elems);
+    return code;
+}
+
+/* The rank's slice, in its place; zero elsewhere. */
+static int read_slice(const struct source *s, uint32_t unit, int part, const struct region *r)
+{
+    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
+    float *slice = r->unit + u->slice_first;
+    if (s->setup->layout.world > 1)
+        memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
+    if (part >= PART_MASTER)
+        return state_read(s, unit, part, slice);
+    struct zinf_location where = zinf_tiers_unit_grad(s->tiers, unit);
+    return source_read(s, &where, 0, slice, where.bytes);
+}
+
+/* One array of a unit as fp32 into the region. */
+static int read_part(const struct source *s, uint32_t unit, int part, const struct region *r)
+{
+    bool trained = unit_trains(s->setup, unit);
+    if (part == PART_PARAM || (part == PART_MASTER && !trained))
+        return read_param(s, unit, r);
+    if (trained)
+        return read_slice(s, unit, part, r);
+    memset(r->unit, 0, s->setup->layout.units[unit].padded_elems * sizeof *r->unit);
+    return 0;
+}
+
+/* ---- streams ---- */
+
+struct stream {
+    const struct source *source;
+    struct region region;
+    int part;
+    enum zinf_dtype dtype; /* of the file */
+    struct zinf_tensors_writer *writer;
+    int64_t unit; /* that the region holds; -1: none */
+};
+
+static int give_unit(void *context, uint32_t unit, const float **flat)
+{
+    struct stream *s = context;
+    int code = 0;
+    if (s->unit != (int64_t)unit)
+        code = read_part(s->source, unit, s->part, &s->region);
+    s->unit = code ? -1 : (int64_t)unit;
+    *flat = s->region.unit;
+    return code;
+}
+
+static int write_values(void *context, const float *values, uint64_t n)
+{
+    const struct stream *s = context;
+    uint64_t width = zinf_dtype_bytes(s->dtype), most = s->region.unit_elems;
+    int code = 0;
+    if (s->dtype == ZINF_DTYPE_F32)
+        return zinf_tensors_writer_append(s->writer, values, n * width);
+    for (uint64_t at = 0; !code && at < n; at += most) {
+        uint64_t now = n - at < most ? n - at : most;
+        zinf_convert(s->region.packed, s->dtype, values + at, ZINF_DTYPE_F32, now);
+        code = zinf_tensors_writer_append(s->writer, s->region.packed, now * width);
+    }
+    return code;
+}
+
+bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tensor)
+{
+    for (uint32_t p = 0; p < tensor->n_parts; p++)
+        if (unit_trains(s, tensor->parts[p].unit))
+            return true;
+    return false;
+}
+
+int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
+                     const char *prefix, enum zinf_dtype dtype)
+{
+    char name[160];
+    zinf_file_tensor_name(tensor, prefix, name, sizeof name);
+    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
+                                       tensor->rank, tensor->shape);
+}
+
+int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
+                    struct zinf_tensors_writer *writer)
+{
+    struct stream context = {s, source_region(s), part, dtype, writer, -1};
+    struct zinf_stream stream = {
+        .flat = give_unit,
+        .write = write_values,
+        .context = &context,
+        .scratch = {context.region.scratch, context.region.scratch_elems},
+    };
+    const struct zinf_file_map *files = s->setup->files;
+    int code = 0;
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
+        if (part == PART_PARAM || transfer_trains(s->setup, &files->tensors[i]))
+            code = transfer_declare(writer, &files->tensors[i], s->prefix, dtype);
+    if (!code)
+        code = zinf_tensors_writer_begin(writer);
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
+        if (part == PART_PARAM || transfer_trains(s->setup, &files->tensors[i]))
+            code = zinf_file_tensor_stream(&files->tensors[i], &stream);
+    return code ? code : zinf_tensors_writer_finish(writer);
+}
+
+/* ---- a trainer's ---- */
+
+static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_options *options,
+                int part, enum zinf_dtype dtype)
+{
+    struct source source = trainer_source(t);
+    struct zinf_tensors_writer *writer = NULL;
+    int code = zinf_tensors_writer_create(&writer, options);
+    if (!code)
+        code = transfer_stream(&source, part, dtype, writer);
+    zinf_tensors_writer_destroy(writer);
+    return code;
+}
+
+int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
+{
+    struct zinf_tensors_writer_options options = {.path = folder};
+    int code = trainer_settle(t);
+    if (!code)
+        code = zinf_make_dirs(folder);
+    if (!code)
+        code = save(t, &options, PART_PARAM, t->setup.dtype);
+    if (!code)
+        code = transfer_write_config(zinf_model_config(t->setup.model), t->setup.dtype, folder);
+    return code ? code : zinf_folder_copy_companions(t->setup.options.model_path, folder);
+}
+
+int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
+{
+    struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
+    return save(t, &options, PART_GRAD, ZINF_DTYPE_F32);
+}

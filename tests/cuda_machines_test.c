@@ -1,0 +1,167 @@
+/*
+ * cuda_machines: the CUDA device on machines that there are: GPUs of 8 to 80 GB whose driver has
+ * taken a part, every generation from 7.5 to 12.0, several GPUs, a driver that is too old. On the
+ * stand-in.
+ */
+#include "cuda_twin.h"
+
+static struct zinf_device *open_on(const struct standin_options *machine, int index)
+{
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA, .index = index};
+    struct zinf_device *device = NULL;
+    standin_start(machine);
+    cuda_device_create(&device, &options);
+    return device;
+}
+
+/* What is free is what the driver leaves, less a margin; an arena of it can be taken, no more. */
+static void test_memory_sizes(void)
+{
+    static const uint64_t sizes[] = {8, 12, 24, 80};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct standin_options machine = {.memory_bytes = sizes[i] * 1000000000u,
+                                          .context_bytes = 450u << 20};
+        struct zinf_device *device = open_on(&machine, 0);
+        CHECKF(device, "%s", zinf_error());
+        uint64_t bytes = device->free_bytes, left = machine.memory_bytes - machine.context_bytes;
+        CHECKF(bytes < left && left - bytes <= (uint64_t)1 << 30, "%llu of %llu bytes",
+               (unsigned long long)bytes, (unsigned long long)machine.memory_bytes);
+        CHECK(zinf_device_take_memory(device, left + 1) == -ENOMEM);
+        CHECKF(strstr(zinf_error(), "free on the GPU"), "%s", zinf_error());
+        CHECKF(!zinf_device_take_memory(device, bytes / 512), "%s", zinf_error());
+        zinf_device_destroy(device);
+        CHECK(!standin_faults() && !standin_live());
+    }
+}
+
+static void test_old_driver(void)
+{
+    struct standin_options machine = {.old_driver = true};
+    CHECK(!open_on(&machine, 0));
+    CHECKF(strstr(zinf_error(), "too old") && strstr(zinf_error(), "install driver"), "%s",
+           zinf_error());
+}
+
+static void test_no_pinning(void)
+{
+    struct standin_options machine = {.no_pinning = true};
+    struct zinf_device *device = open_on(&machine, 0);
+    static char memory[4096];
+    CHECK(device->ops->host_register(device, memory, sizeof memory) == -EIO);
+    CHECKF(strstr(zinf_error(), "page-locking host memory"), "%s", zinf_error());
+    zinf_device_destroy(device);
+    CHECK(!standin_faults() && !standin_live());
+}
+
+/* ---- several GPUs ---- */
+
+/* A number to a GPU and back, on a queue of its own. */
+static void send_and_receive(struct zinf_device *device, float value)
+{
+    const struct zinf_device_ops *ops = device->ops;
+    struct zinf_queue *q;
+    static float there[16], back[16];
+    for (int i = 0; i < 16; i++)
+        there[i] = value;
+    CHECKF(!ops->queue_create(device, ZINF_QUEUE_COMPUTE, &q), "%s", zinf_error());
+    CHECK(!ops->copy_to_device(q, device->memory, there, sizeof there));
+    CHECK(!ops->add(q, device->memory, device->memory, 16));
+    CHECK(!ops->copy_to_host(q, back, device->memory, sizeof back));
+    CHECK(!ops->queue_synchronize(q));
+    CHECKF(back[0] == 2 * value && back[15] == 2 * value, "%g", (double)back[0]);
+    ops->queue_destroy(q);
+}
+
+/* Each has memory of its own, and all of it, whatever the others have taken. */
+static void test_several_gpus(void)
+{
+    static const int counts[] = {2, 4};
+    for (size_t c = 0; c < 2; c++) {
+        struct standin_options machine = {.gpus = counts[c], .memory_bytes = 64u << 20};
+        struct zinf_device *devices[4];
+        standin_start(&machine);
+        for (int k = 0; k < counts[c]; k++) {
+            struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA, .index = k};
+            CHECKF(!cuda_device_create(&devices[k], &options), "%s", zinf_error());
+            CHECKF(!zinf_device_take_memory(devices[k], 40u << 20), "%s", zinf_error());
+        }
+        for (int k = counts[c] - 1; k >= 0; k--)
+            send_and_receive(devices[k], (float)k + 1);
+        for (int k = 0; k < counts[c]; k++)
+            zinf_device_destroy(devices[k]);
+        CHECK(!standin_faults() && !standin_live());
+        CHECK(!open_on(&machine, counts[c]));
+        CHECKF(strstr(zinf_error(), "give an index from 0 on"), "%s", zinf_error());
+    }
+}
+
+/* A GPU that reaches into another's memory is stopped: there is no access to a peer's. */
+static void test_no_peer_access(void)
+{
+    struct standin_options machine = {.gpus = 2};
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    struct zinf_device *devices[2];
+    struct zinf_queue *q;
+    standin_start(&machine);
+    for (int k = 0; k < 2; k++) {
+        options.index = k;
+        CHECK(!cuda_device_create(&devices[k], &options));
+        CHECK(!zinf_device_take_memory(devices[k], 4096));
+    }
+    CHECK(!devices[1]->ops->queue_create(devices[1], ZINF_QUEUE_COMPUTE, &q));
+    CHECK(devices[1]->ops->copy(q, devices[1]->memory, devices[0]->memory, 64) == -EIO);
+    CHECK(standin_faults() == 1);
+    standin_forgive();
+    devices[1]->ops->queue_destroy(q);
+    zinf_device_destroy(devices[0]);
+    zinf_device_destroy(devices[1]);
+    CHECK(!standin_faults() && !standin_live());
+}
+
+/* ---- generations ---- */
+
+/* Heads of 256 take the most shared memory: on every generation the kernel that is chosen has room,
+ * and its results are near the host's. */
+static void test_generations(void)
+{
+    static const int capabilities[] = {75, 80, 86, 89, 90, 100, 120};
+    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++) {
+        struct twin t;
+        CHECK(twin_open_for(&t, capabilities[i], 1));
+        const int64_t seq = 5, size = 256;
+        struct pair qkv =
+            pair_of(&t, tensor_random(ZINF_DTYPE_F16, (size_t)(3 * seq * size), 1, 1));
+        struct pair d_out = pair_of(&t, tensor_random(ZINF_DTYPE_F16, (size_t)(seq * size), 2, 1));
+        struct pair out = pair_of(&t, tensor_new(ZINF_DTYPE_F16, (size_t)(seq * size)));
+        struct pair d_qkv = pair_of(&t, tensor_new(ZINF_DTYPE_F16, (size_t)(3 * seq * size)));
+        struct pair lse = pair_of(&t, tensor_new(ZINF_DTYPE_F32, (size_t)seq));
+        struct zinf_attention a = {.dtype = ZINF_DTYPE_F16,
+                                   .batch = 1,
+                                   .seq = seq,
+                                   .n_heads = 1,
+                                   .n_kv_heads = 1,
+                                   .head_dim = size,
+                                   .causal = true,
+                                   .scale = 0.0625f};
+        ON_BOTH(&t, (a.qkv = at(&qkv, side), a.d_out = at(&d_out, side), a.out = at(&out, side),
+                     a.d_qkv = at(&d_qkv, side), a.lse = at(&lse, side),
+                     ops->attention_forward(q, &a) || ops->attention_backward(q, &a)));
+        PAIR_CHECK(&t, &out, 4e-3, 4e-3);
+        PAIR_CHECK(&t, &d_qkv, 2e-2, 1e-2);
+        struct pair *all[] = {&qkv, &d_out, &out, &d_qkv, &lse};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            pair_free(all[k]);
+        twin_close(&t);
+    }
+}
+
+int main(void)
+{
+    TAP_RUN(test_memory_sizes);
+    TAP_RUN(test_old_driver);
+    TAP_RUN(test_no_pinning);
+    TAP_RUN(test_several_gpus);
+    TAP_RUN(test_no_peer_access);
+    TAP_RUN(test_generations);
+    return tap_done();
+}

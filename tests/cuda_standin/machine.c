@@ -1,0 +1,266 @@
+/*
+ * machine: what the stand-in's machine has: how many GPUs of which capability, a driver or one that
+ * is too old, and the record of what its user did: faults, counters, injected failures.
+ */
+#include "order.h"
+#include "standin.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct standin_options options;
+static uint64_t random_state;
+static int launches_left, waits_left; /* until they fail; 0: never */
+static bool broken;
+static int faults, live, nvtx_depth;
+static uint64_t kernels;
+static _Thread_local cudaError_t last_error; /* as CUDA's */
+static _Thread_local int current_gpu;
+
+/* Guards everything in this folder. */
+int standin_lock(void)
+{
+    order_lock();
+    return 0;
+}
+
+void standin_unlock(const int *unused)
+{
+    (void)unused;
+    order_unlock();
+}
+
+const struct standin_options *standin_options(void)
+{
+    return &options;
+}
+
+void standin_start(const struct standin_options *wanted)
+{
+    STANDIN_CALL;
+    static const struct standin_options defaults;
+    options = wanted ? *wanted : defaults;
+    options.at_once = options.at_once && order_is_watched();
+    options.capability = options.capability ? options.capability : 80;
+    options.gpus = options.gpus ? options.gpus : 1;
+    random_state = options.seed * 2654435761u + 88172645463325252u;
+    faults = live = nvtx_depth = 0;
+    launches_left = waits_left = 0;
+    broken = false;
+    kernels = 0;
+    last_error = cudaSuccess;
+    current_gpu = 0;
+    standin_queues_reset();
+    standin_memory_reset(&options);
+}
+
+/* ---- counters and errors ---- */
+
+void standin_fail(int launch, int wait)
+{
+    STANDIN_CALL;
+    launches_left = launch;
+    waits_left = wait;
+}
+
+static bool fails(int *left)
+{
+    broken = broken || (*left && --*left == 0);
+    return broken;
+}
+
+bool standin_launch_fails(void)
+{
+    return fails(&launches_left);
+}
+
+bool standin_wait_fails(void)
+{
+    return fails(&waits_left);
+}
+
+bool standin_is_broken(void)
+{
+    return broken;
+}
+
+void standin_forgive(void)
+{
+    STANDIN_CALL;
+    faults = 0;
+    broken = false;
+}
+
+int standin_faults(void)
+{
+    STANDIN_CALL;
+    return faults + (nvtx_depth != 0);
+}
+
+int standin_live(void)
+{
+    STANDIN_CALL;
+    return live;
+}
+
+uint64_t standin_kernels(void)
+{
+    return kernels;
+}
+
+void standin_blocks_ran(uint64_t count)
+{
+    kernels += count;
+}
+
+void standin_count_live(int change)
+{
+    live += change;
+}
+
+uint32_t standin_random(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) * below >> 32);
+}
+
+cudaError_t standin_set_error(cudaError_t error)
+{
+    return last_error = error;
+}
+
+cudaError_t standin_fault(cudaError_t error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!faults++) {
+        printf("# stand-in: ");
+        vprintf(format, args);
+        printf("\n");
+    }
+    va_end(args);
+    return standin_set_error(error);
+}
+
+cudaError_t standin_break(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    broken = true;
+    return standin_fault(cudaErrorIllegalAddress, "%s", text);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} errors[] = {
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+};
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].error == error)
+            return errors[i].name;
+    return "cudaError";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].error == error)
+            return errors[i].text;
+    return "refused by the stand-in";
+}
+
+int nvtxRangePushA(const char *message);
+int nvtxRangePushA(const char *message)
+{
+    STANDIN_CALL;
+    (void)message;
+    return nvtx_depth++;
+}
+
+int nvtxRangePop(void);
+int nvtxRangePop(void)
+{
+    STANDIN_CALL;
+    return --nvtx_depth;
+}
+
+/* ---- GPUs ---- */
+
+int standin_gpu(void)
+{
+    return current_gpu;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 0;
+    if (options.old_driver)
+        return standin_set_error(cudaErrorInsufficientDriver);
+    *count = options.gpus;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    if (index < 0 || index >= options.gpus)
+        return standin_fault(cudaErrorInvalidDevice, "device %d", index);
+    current_gpu = index;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index)
+{
+    memset(properties, 0, sizeof *properties);
+    if (index < 0 || index >= options.gpus)
+        return standin_fault(cudaErrorInvalidDevice, "properties of device %d", index);
+    strcpy(properties->name, "stand-in");
+    properties->major = options.capability / 10;
+    properties->minor = options.capability % 10;
+    return cudaSuccess;
+}
+
+int standin_capability(void)
+{
+    return options.capability;
+}
+
+/* What NVIDIA's programming guide gives per compute capability. */
+size_t standin_shared_limit(void)
+{
+    switch (options.capability) {
+    case 75:
+        return 64 << 10;
+    case 80:
+    case 87:
+        return 163 << 10;
+    case 90:
+    case 100:
+    case 103:
+        return 227 << 10;
+    default:
+        return 99 << 10;
+    }
+}

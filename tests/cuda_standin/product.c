@@ -1,0 +1,78 @@
+/* product: a product as three loops with fp32 sums. */
+#include "product.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum zinf_dtype dtype_of(cudaDataType type)
+{
+    return type == CUDA_R_32F   ? ZINF_DTYPE_F32
+           : type == CUDA_R_16F ? ZINF_DTYPE_F16
+                                : ZINF_DTYPE_BF16;
+}
+
+static float value_at(const void *data, cudaDataType type, int64_t i)
+{
+    float value;
+    zinf_convert(&value, ZINF_DTYPE_F32,
+                 (const char *)data + (size_t)i * zinf_dtype_bytes(dtype_of(type)), dtype_of(type),
+                 1);
+    return value;
+}
+
+/* Whether somebody has written all of a matrix that is read. */
+static void check_known(const char *what, const void *data, const struct standin_layout *l)
+{
+    size_t width = zinf_dtype_bytes(dtype_of(l->type));
+    for (int64_t j = 0; standin_watch && j < l->cols; j++)
+        if (!standin_watch->known((const char *)data + (size_t)(j * l->ld) * width,
+                                  (size_t)l->rows * width)) {
+            standin_break("a product reads of %s what nobody has written", what);
+            return;
+        }
+}
+
+/* A matrix as fp32 [rows of op][cols of op], row-major. */
+static float *unpack(const char *data, const struct standin_layout *l, bool transposed)
+{
+    int64_t rows = transposed ? l->cols : l->rows, cols = transposed ? l->rows : l->cols;
+    float *to = malloc((size_t)(rows * cols) * sizeof *to);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[i * cols + j] = value_at(data, l->type, transposed ? i * l->ld + j : j * l->ld + i);
+    return to;
+}
+
+void run_product(void *payload)
+{
+    struct product *p = payload;
+    const int64_t m = p->shape.m, n = p->shape.n, k = p->shape.k;
+    check_known("A", p->a_data, &p->a);
+    check_known("B", p->b_data, &p->b);
+    if (p->beta != 0.0f)
+        check_known("C", p->c_data, &p->c);
+    float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
+    float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
+    if (p->workspace_bytes) /* what it was lent is its own */
+        memset(p->workspace, 0xff, p->workspace_bytes < 4096 ? p->workspace_bytes : 4096);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) {
+            char *to =
+                p->c_data + (size_t)(j * p->c.ld + i) * zinf_dtype_bytes(dtype_of(p->c.type));
+            float sum = 0.0f;
+            for (int64_t l = 0; l < k; l++)
+                sum += a[i * k + l] * b[j * k + l];
+            sum *= p->alpha;
+            if (p->beta != 0.0f)
+                sum += p->beta * value_at(to, p->c.type, 0);
+            if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                sum += value_at(p->op.bias, p->c.type, i);
+            zinf_convert(to, dtype_of(p->c.type), &sum, ZINF_DTYPE_F32, 1);
+        }
+    for (int64_t j = 0; standin_watch && j < n; j++)
+        standin_watch->written(p->c_data +
+                                   (size_t)(j * p->c.ld) * zinf_dtype_bytes(dtype_of(p->c.type)),
+                               (size_t)m * zinf_dtype_bytes(dtype_of(p->c.type)));
+    free(a);
+    free(b);
+}
