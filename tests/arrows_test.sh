@@ -44,7 +44,7 @@ nothing "formats stands on base" "$(strangers src/formats "$base")"
 nothing "text stands on base" "$(strangers src/text "$base")"
 nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
 nothing "train stands on all below it" \
-    "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame)\.h')"
+    "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame)\.h' 'train/train\.h' 'cpu_optim/optim_bench\.h')"
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \

@@ -1,10 +1,18 @@
 /*
  * Against PyTorch: loss, every gradient, and the weights after ten steps with accumulation,
- * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py computed them.
+ * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py and make_llama.py computed
+ * them.
  */
 #include "train_support.h"
 
-static const char *const folders[] = {"gpt2_a", "gpt2_b", "gpt2_c", "gpt2_d"};
+static const char *const folders[] = {
+    "gpt2_a",  "gpt2_b",  "gpt2_c",    "gpt2_d",  "llama_a", "llama_b", "llama_c",
+    "llama_d", "llama_e", "mistral_a", "qwen2_a", "qwen3_a", "qwen3_b",
+};
+
+/* Its rotation grows with the sequence, so that logits after the first ids of a longer sequence are
+ * not those after these ids alone. */
+static const char by_length[] = "llama_d";
 
 struct fixture {
     char folder[512];
@@ -244,6 +252,8 @@ static void check_logits(const char *name)
     {
         int64_t row = (int64_t)number(entry, "row"), at = (int64_t)number(entry, "position");
         const cJSON *values = cJSON_GetObjectItem(entry, "values");
+        if (!strcmp(name, by_length) && at + 1 < f.seq)
+            continue;
         for (int64_t i = 0; i < vocab; i++)
             wanted[i] = (float)cJSON_GetNumberValue(cJSON_GetArrayItem(values, (int)i));
         CHECKF(!zinf_trainer_logits(t, in + row * f.seq, at + 1, logits), "%s", zinf_error());

@@ -39,8 +39,4 @@ int family_add_numbers(cJSON *config, const struct family_number *list);
 int family_find_size(const struct zinf_model_shape *shape, const char *const *names, size_t n,
                      const char *usual, size_t *out);
 
-/* Until src/train reads graphs. */
-int old_gpt2_read_config(const cJSON *config, const char *what, struct zinf_model_spec *spec);
-void old_gpt2_describe_unit(const struct zinf_model_spec *spec, struct zinf_unit_spec *unit);
-
 #endif

@@ -187,6 +187,4 @@ const struct zinf_family zinf_family_gpt2 = {
     .build = build,
     .make_config = make_config,
     .ignores = ignores,
-    .read_config = old_gpt2_read_config,
-    .describe_unit = old_gpt2_describe_unit,
 };

@@ -96,11 +96,11 @@ static int read_switches(const struct zinf_model_source *source, struct rotary *
 
 /* ---- windows ---- */
 
-/* "layer_types", one name a layer. */
+/* "layer_types", one name a layer; longer where a model is looked at with fewer layers. */
 static int read_layer_types(const struct zinf_model_source *source, struct rotary *l,
                             const cJSON *list)
 {
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != l->d.n_layers)
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < l->d.n_layers)
         return zinf_fail(-EINVAL, "%s: layer_types must have one name for each of %lld layers",
                          source->what, (long long)l->d.n_layers);
     const cJSON *item = list->child;

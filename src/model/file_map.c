@@ -126,6 +126,9 @@ static int check_file(const struct zinf_file_tensor *t, struct side *sides)
                     (piece->rank == 1 || piece->shape[1] == first->shape[1]);
         if (!same)
             return zinf_fail(-EINVAL, "tensor %s has two shapes", t->name);
+        if (t->parts[p].tensor->init != t->parts[0].tensor->init ||
+            t->parts[p].tensor->init_std != t->parts[0].tensor->init_std)
+            return zinf_fail(-EINVAL, "tensor %s begins in two ways", t->name);
         if (t->transposed && t->parts[p].unit != t->parts[0].unit)
             return zinf_fail(-EINVAL, "tensor %s is transposed and in several units", t->name);
         sides[p] = (struct side){&piece->rows, false};

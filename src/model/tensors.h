@@ -5,7 +5,8 @@
  * weights, gradients and optimizer state alike. Nothing is opened: callers read and write.
  *
  * A tensor of the file is held by one unit, in any order of rows and in several of its tensors, or,
- * if it is not transposed, by several units one after the other, each having the next rows.
+ * if it is not transposed, by several units one after the other, each having the next rows. All of
+ * it has one initialisation, so that fresh weights do not depend on who holds what.
  */
 #ifndef ZINF_TENSORS_H
 #define ZINF_TENSORS_H
@@ -37,7 +38,7 @@ struct zinf_file_map {
     uint64_t scratch_elems;       /* that the calls below need; more makes them faster */
 };
 /* The graph's; borrows from it. -EINVAL where a row of a file's tensor or of a unit's is in no
- * piece, or in two. */
+ * piece, or in two, and where parts of one are not initialised alike. */
 int zinf_file_map_create(struct zinf_file_map **out, const struct zinf_graph *graph);
 void zinf_file_map_destroy(struct zinf_file_map *map);
 /* By the name without prefix, or NULL. */

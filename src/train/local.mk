@@ -43,6 +43,13 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/train_families_test
+TESTS += tests/train_families_test
+tests_train_families_test_SOURCES = tests/train_families_test.c tests/trainings.h \
+	tests/train_support.h
+tests_train_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_families_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/train_ranks_test
 TESTS += tests/train_ranks_test
 tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h

@@ -30,7 +30,8 @@ int zinf_checkpoint_find(const char *folder, char **path)
 
 struct export
 {
-    struct zinf_tensors *from;
+    struct zinf_tensors *model;   /* all tensors, in the order of the file */
+    struct zinf_tensors *masters; /* those that are trained, in fp32; may be the same as model */
     struct zinf_tensors_writer *to;
     enum zinf_dtype dtype;
     float *block; /* [BLOCK_ELEMS] */
@@ -41,19 +42,23 @@ struct export
 static int declare(const struct export *e)
 {
     int code = 0;
-    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->from); i++) {
-        const struct zinf_tensor_info *info = zinf_tensors_at(e->from, i);
+    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->model); i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(e->model, i);
         code = zinf_tensors_writer_declare(e->to, info->name, zinf_file_dtype_from_dtype(e->dtype),
                                            info->rank, info->shape);
     }
     return code ? code : zinf_tensors_writer_begin(e->to);
 }
 
+/* info: of the model's. What is not trained has no master. */
 static int copy_tensor(const struct export *e, const struct zinf_tensor_info *info)
 {
+    const struct zinf_tensor_info *master = zinf_tensors_find(e->masters, info->name);
+    const struct zinf_tensors *from = master ? e->masters : e->model;
+    info = master ? master : info;
     for (uint64_t at = 0; at < info->n_elems; at += BLOCK_ELEMS) {
         uint64_t left = info->n_elems - at, n = left < BLOCK_ELEMS ? left : BLOCK_ELEMS;
-        int code = zinf_tensors_read_f32(e->from, info, at, n, e->block);
+        int code = zinf_tensors_read_f32(from, info, at, n, e->block);
         if (!code)
             zinf_convert(e->packed, e->dtype, e->block, ZINF_DTYPE_F32, n);
         if (!code)
@@ -67,8 +72,8 @@ static int copy_tensor(const struct export *e, const struct zinf_tensor_info *in
 static int copy_all(const struct export *e)
 {
     int code = declare(e);
-    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->from); i++)
-        code = copy_tensor(e, zinf_tensors_at(e->from, i));
+    for (uint64_t i = 0; !code && i < zinf_tensors_count(e->model); i++)
+        code = copy_tensor(e, zinf_tensors_at(e->model, i));
     return code ? code : zinf_tensors_writer_finish(e->to);
 }
 
@@ -90,14 +95,17 @@ static int export_from(const struct checkpoint *c, const char *folder,
     struct zinf_tensors_writer_options writer = {.path = options->output,
                                                  .max_shard_bytes = options->max_shard_bytes};
     checkpoint_part_name(c, PART_MASTER, name);
-    /* In fp32 the model is the master, and may lie in several files. */
+    /* In fp32 the model is the master, and may lie in several files; its list of tensors is read
+     * twice then. */
     char *path = c->dtype == ZINF_DTYPE_F32 ? strdup(folder) : zinf_path_join(folder, name);
     e.block = malloc(BLOCK_ELEMS * sizeof *e.block);
     e.packed = malloc(BLOCK_ELEMS * sizeof(float));
     int code =
         path && e.block && e.packed ? 0 : zinf_fail(-ENOMEM, "no memory to export %s", folder);
     if (!code)
-        code = zinf_tensors_open(&e.from, path);
+        code = zinf_tensors_open(&e.model, folder);
+    if (!code)
+        code = zinf_tensors_open(&e.masters, path);
     if (!code)
         code = zinf_tensors_writer_create(&e.to, &writer);
     if (!code)
@@ -105,7 +113,8 @@ static int export_from(const struct checkpoint *c, const char *folder,
     if (!code)
         code = write_rest(&e, options->output);
     zinf_tensors_writer_destroy(e.to);
-    zinf_tensors_close(e.from);
+    zinf_tensors_close(e.masters);
+    zinf_tensors_close(e.model);
     free(e.packed);
     free(e.block);
     free(path);

@@ -92,3 +92,22 @@ int source_write(const struct source *s, const struct zinf_location *where, uint
 {
     return zinf_location_write(s->tiers, s->device, s->to_device, where, offset, memory, bytes);
 }
+
+/* ---- tensors of files ---- */
+
+bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tensor)
+{
+    for (uint32_t p = 0; p < tensor->n_parts; p++)
+        if (unit_trains(s, tensor->parts[p].unit))
+            return true;
+    return false;
+}
+
+int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
+                     const char *prefix, enum zinf_dtype dtype)
+{
+    char name[160];
+    zinf_file_tensor_name(tensor, prefix, name, sizeof name);
+    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
+                                       tensor->rank, tensor->shape);
+}

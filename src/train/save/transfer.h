@@ -23,6 +23,11 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
 
+/* Whether any of it is. */
+bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
+int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
+                     const char *prefix, enum zinf_dtype dtype);
+
 /* What of a unit is streamed; from 0 on as in state_read. */
 enum {
     PART_GRAD = -2,
@@ -40,9 +45,6 @@ int transfer_gather(const struct source *s, const struct zinf_tensors *file, uin
  * several, gradients and state are those of its slice, and zero elsewhere. */
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
                     struct zinf_tensors_writer *writer);
-bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
-int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
-                     const char *prefix, enum zinf_dtype dtype);
 
 /* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);

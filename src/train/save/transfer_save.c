@@ -4,8 +4,6 @@
  */
 #include "train/save/transfer.h"
 
-#include <stdio.h>
-
 /* ---- one array of a unit ---- */
 
 static int read_param(const struct source *s, uint32_t unit, const struct region *r)
@@ -80,23 +78,6 @@ static int write_values(void *context, const float *values, uint64_t n)
         code = zinf_tensors_writer_append(s->writer, s->region.packed, now * width);
     }
     return code;
-}
-
-bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tensor)
-{
-    for (uint32_t p = 0; p < tensor->n_parts; p++)
-        if (unit_trains(s, tensor->parts[p].unit))
-            return true;
-    return false;
-}
-
-int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
-                     const char *prefix, enum zinf_dtype dtype)
-{
-    char name[160];
-    zinf_file_tensor_name(tensor, prefix, name, sizeof name);
-    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
-                                       tensor->rank, tensor->shape);
 }
 
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,

@@ -1,0 +1,259 @@
+/*
+ * Families whose files hold a unit's tensors in several parts (q, k, v; gate and up), trained from
+ * the fixtures: wherever things live the bits are the same, by every optimizer; a checkpoint holds
+ * all of the state, whatever its form, and nothing of what is not trained; a model of fresh weights
+ * is the same whether a trainer or a folder begins with them.
+ */
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+#include "trainings.h"
+
+static const char *const families[] = {"llama_b", "mistral_a", "qwen2_a", "qwen3_a"};
+static const char *const places[] = {"none", "cpu", "nvme"};
+
+static const char adamw_8bit[] = "{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3, "
+                                 "\"weight_decay\": 0.1}}";
+static const char adafactor[] = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-2, "
+                                "\"weight_decay\": 0.1}}";
+static const char *const optimizers[] = {NULL, adamw_8bit, adafactor};
+
+static void take_fixture(const char *name)
+{
+    snprintf(model, sizeof model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
+}
+
+/* ---- placements ---- */
+
+static struct setting setting_of(const char *optimizer, const char *precision)
+{
+    return (struct setting){.optimizer = optimizer,
+                            .precision = precision,
+                            .param = "none",
+                            .state = "none",
+                            .accumulation = 2,
+                            .clip = 0.5};
+}
+
+static void check_places(const char *family, const char *optimizer, const char *precision, int step)
+{
+    struct setting s = setting_of(optimizer, precision);
+    struct outcome reference, other;
+    char what[256];
+    run(&s, "reference", &reference);
+    for (int i = 0; i < 9; i += step) {
+        s.param = places[i / 3];
+        s.state = places[i % 3];
+        snprintf(what, sizeof what, "%s, %s %s: parameters %s, state %s", family,
+                 word(optimizer, "AdamW"), word(precision, ""), s.param, s.state);
+        run(&s, "other", &other);
+        check_same(&reference, &other, what);
+    }
+}
+
+static void test_placements(void)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        take_fixture(families[i]);
+        check_places(families[i], NULL, NULL, 1);
+        check_places(families[i], NULL, bf16, 1);
+        check_places(families[i], adamw_8bit, i % 2 ? bf16 : NULL, 4);
+        check_places(families[i], adafactor, i % 2 ? NULL : bf16, 4);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static struct zinf_trainer *open_trainer(const struct setting *s, const struct zinf_config *config,
+                                         const char *path)
+{
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    options.model_path = path;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    return t;
+}
+
+static void save_checkpoint(struct zinf_trainer *t, const char *name, char folder[700])
+{
+    struct checkpoint c = {.seed = 5};
+    char output[600];
+    zinf_make_dirs(in_work(output, name));
+    CHECKF(!checkpoint_save(t, &c, output, 0), "%s", zinf_error());
+    snprintf(folder, 700, "%s/checkpoint-%llu", output, (unsigned long long)t->step);
+    checkpoint_fini(&c);
+}
+
+static void load_checkpoint(struct zinf_trainer *t, const char *folder)
+{
+    struct checkpoint c;
+    int code = checkpoint_open(&c, folder);
+    if (!code)
+        code = checkpoint_load(&c, folder, t);
+    CHECKF(!code, "%s", zinf_error());
+    checkpoint_fini(&c);
+}
+
+static bool same_checkpoints(const char *a, const char *b, enum zinf_dtype dtype, int n_moments)
+{
+    bool same = same_weights(a, b);
+    char name[64] = "optimizer/master.safetensors";
+    for (int part = dtype == ZINF_DTYPE_F32; same && part <= n_moments; part++) {
+        if (part)
+            snprintf(name, sizeof name, "optimizer/moment%d.safetensors", part);
+        same = same_file(a, b, name);
+    }
+    return same;
+}
+
+/* Two steps, a checkpoint, two more; and the last two from the checkpoint, with all elsewhere. */
+static void check_checkpoint(const char *optimizer, const char *precision)
+{
+    struct setting s = setting_of(optimizer, precision), later = s;
+    char folder[700], again[700];
+    later.param = "cpu";
+    later.state = "nvme";
+    struct zinf_config *config = configure(&s), *later_config = configure(&later);
+    struct zinf_trainer *t = open_trainer(&s, config, model);
+    struct zinf_step_result a, b;
+    for (uint64_t step = 0; t && step < 2; step++)
+        CHECK(!next_step(t, &s, step, &a));
+    if (!t)
+        return;
+    save_checkpoint(t, "first", folder);
+    struct zinf_trainer *u = open_trainer(&later, later_config, folder);
+    if (!u)
+        return;
+    load_checkpoint(u, folder);
+    save_checkpoint(u, "second", again);
+    CHECKF(same_checkpoints(folder, again, t->setup.dtype, setup_n_moments(&t->setup)),
+           "%s %s: a checkpoint of a checkpoint is another", word(optimizer, "AdamW"),
+           word(precision, ""));
+    for (uint64_t step = 2; step < 4; step++) {
+        CHECK(!next_step(t, &s, step, &a) && !next_step(u, &later, step, &b));
+        CHECKF(a.loss == b.loss && a.grad_norm == b.grad_norm, "%s %s: loss %.17g, %.17g",
+               word(optimizer, "AdamW"), word(precision, ""), a.loss, b.loss);
+    }
+    zinf_trainer_destroy(t);
+    zinf_trainer_destroy(u);
+    zinf_config_destroy(config);
+    zinf_config_destroy(later_config);
+}
+
+static void test_checkpoints_go_on(void)
+{
+    static const char *const precisions[] = {NULL, bf16};
+    take_fixture("llama_b");
+    for (int o = 0; o < 3; o++)
+        for (int p = 0; p < 2; p++)
+            check_checkpoint(optimizers[o], precisions[p]);
+    take_fixture("qwen3_a");
+    for (int o = 0; o < 3; o++)
+        check_checkpoint(optimizers[o], bf16);
+}
+
+/* ---- frozen units ---- */
+
+/* The block's tensors: how many the file has, of how many. */
+static uint64_t count_named(const char *path, const char *part, uint64_t *all)
+{
+    struct zinf_tensors *file = NULL;
+    uint64_t n = 0;
+    CHECKF(!zinf_tensors_open(&file, path), "%s", zinf_error());
+    *all = zinf_tensors_count(file);
+    for (uint64_t i = 0; i < *all; i++)
+        n += strstr(zinf_tensors_at(file, i)->name, part) != NULL;
+    zinf_tensors_close(file);
+    return n;
+}
+
+/* As a model would have it whose first block is frozen; graphs are read-only to all others. */
+static void freeze(struct zinf_trainer *t, const char *name)
+{
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (!strcmp(t->setup.graph->units[u].name, name))
+            ((struct zinf_unit *)(uintptr_t)&t->setup.graph->units[u])->trained = false;
+}
+
+static void test_frozen_units_are_parameters(void)
+{
+    static const char *const parts[] = {"master", "moment1", "moment2"};
+    static const char block[] = "layers.0.";
+    struct setting s = setting_of(NULL, bf16);
+    struct zinf_config *config = configure(&s);
+    char folder[700], path[800], exported[600];
+    uint64_t in_model, all, n;
+    take_fixture("llama_b");
+    struct zinf_trainer *t = open_trainer(&s, config, model);
+    struct zinf_step_result r;
+    CHECK(!next_step(t, &s, 0, &r));
+    freeze(t, "block.0");
+    save_checkpoint(t, "frozen", folder);
+    in_model = count_named(folder, block, &all);
+    CHECK(in_model > 8 && all > 2 * in_model);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/optimizer/%s.safetensors", folder, parts[i]);
+        CHECKF(!count_named(path, block, &n) && n == all - in_model, "%s has %llu of %llu",
+               parts[i], (unsigned long long)n, (unsigned long long)all);
+    }
+    load_checkpoint(t, folder);
+    struct zinf_export_options options = {
+        .checkpoint = folder, .output = in_work(exported, "exported"), .dtype = ZINF_DTYPE_F32};
+    CHECKF(!zinf_checkpoint_export(&options), "%s", zinf_error());
+    CHECK(count_named(exported, block, &n) == in_model && n == all);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+/* ---- fresh weights ---- */
+
+/* A folder of fresh weights and a trainer's own, cut into units as that needs. */
+static void check_fresh(const char *optimizer)
+{
+    struct setting s = setting_of(optimizer, NULL);
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer_options options = trainer_options(&s, config);
+    struct zinf_trainer *t = NULL;
+    struct zinf_model *shape = NULL;
+    char written[600], begun[600];
+    CHECK(!zinf_model_open(&shape, model));
+    CHECKF(!zinf_model_write_new(zinf_model_config(shape), ZINF_DTYPE_F32, 7,
+                                 in_work(written, "written")),
+           "%s", zinf_error());
+    options.init = true;
+    options.seed = 7;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    CHECKF(t && !zinf_trainer_save(t, in_work(begun, "begun")), "%s", zinf_error());
+    CHECK(same_weights(written, begun));
+    zinf_trainer_destroy(t);
+    zinf_model_close(shape);
+    zinf_config_destroy(config);
+}
+
+static void test_fresh_weights_do_not_depend_on_units(void)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        take_fixture(families[i]);
+        check_fresh(NULL);
+        check_fresh(adafactor);
+    }
+}
+
+int main(void)
+{
+    begin_trainings("families", &(struct trainings){.shape = {.arch = "llama",
+                                                              .layers = 1,
+                                                              .hidden = 16,
+                                                              .heads = 2,
+                                                              .vocab = 61,
+                                                              .context = 32},
+                                                    .steps = 3,
+                                                    .seq = 16,
+                                                    .batch = 2,
+                                                    .sub_group = 4096});
+    TAP_RUN(test_placements);
+    TAP_RUN(test_checkpoints_go_on);
+    TAP_RUN(test_frozen_units_are_parameters);
+    TAP_RUN(test_fresh_weights_do_not_depend_on_units);
+    remove_work();
+    return tap_done();
+}
