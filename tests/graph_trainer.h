@@ -68,36 +68,17 @@ static uint64_t most_padded(const struct zinf_trainer *t)
     return most;
 }
 
-/* As in save/transfer.c, of a graph's units. */
-uint64_t __wrap_trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype);
-uint64_t __wrap_trainer_transfer_bytes(const struct zinf_model *model, enum zinf_dtype dtype)
-{
-    const struct zinf_graph *g = zinf_model_graph(model);
-    uint64_t most = 0;
-    (void)dtype;
-    for (uint32_t u = 0; u < g->n_units; u++)
-        most = g->units[u].elems > most ? g->units[u].elems : most;
-    return 3 * zinf_align_up(most, ZINF_LAYOUT_ALIGN) * sizeof(float);
-}
-
-struct region __wrap_trainer_region(const struct zinf_trainer *t);
-struct region __wrap_trainer_region(const struct zinf_trainer *t)
-{
-    uint64_t n = most_padded(t);
-    float *base = (float *)(void *)host_at(&t->plan, t->plan.at.h_transfer);
-    return (struct region){base, base + n, (char *)(base + 2 * n), n, n};
-}
-
 static int put_unit(struct zinf_trainer *t, uint32_t unit, float *flat)
 {
     struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
     uint64_t n = t->setup.layout.units[unit].padded_elems;
     uint16_t *packed = plain_take(2 * n * sizeof *packed);
     const struct zinf_unit *u = &t->setup.graph->units[unit];
+    const struct source source = trainer_source(t);
     int code = 0;
     memset(flat, 0, n * sizeof *flat);
     for (int which = u->trained ? 2 : 0; !code && which > 0; which--)
-        code = trainer_state_write(t, unit, which, flat);
+        code = state_write(&source, unit, which, flat);
     memcpy(flat, random_model.weights[unit], u->elems * sizeof *flat);
     if (t->setup.dtype == ZINF_DTYPE_BF16)
         zinf_optim_split(packed, packed + n, flat, n, 1);
@@ -106,7 +87,7 @@ static int put_unit(struct zinf_trainer *t, uint32_t unit, float *flat)
             t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_H2D], &where, 0,
             t->setup.dtype == ZINF_DTYPE_BF16 ? (const void *)packed : flat, where.bytes);
     if (!code && u->trained)
-        code = trainer_state_write(t, unit, 0, flat);
+        code = state_write(&source, unit, 0, flat);
     free(packed);
     return code;
 }
@@ -128,6 +109,7 @@ static void get_unit(struct zinf_trainer *t, uint32_t unit, float *out)
 {
     uint64_t n = t->setup.layout.units[unit].padded_elems;
     const struct zinf_unit *u = &t->setup.graph->units[unit];
+    const struct source source = trainer_source(t);
     struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
     float *flat = plain_take(n * sizeof *flat);
     void *packed = plain_take(n * sizeof *flat);
@@ -135,7 +117,7 @@ static void get_unit(struct zinf_trainer *t, uint32_t unit, float *out)
                                packed, where.bytes),
            "%s", zinf_error());
     if (u->trained)
-        CHECKF(!trainer_state_read(t, unit, 0, flat), "%s", zinf_error());
+        CHECKF(!state_read(&source, unit, 0, flat), "%s", zinf_error());
     else
         zinf_convert(flat, ZINF_DTYPE_F32, packed, t->setup.dtype, n);
     memcpy(out, flat, u->elems * sizeof *out);

@@ -128,7 +128,7 @@ static inline double compare_files(const char *actual, const char *expected)
 /* Whether two folders have the same file of this name, bit for bit. */
 static inline bool same_file(const char *a, const char *b, const char *name)
 {
-    char x[900], y[900], *p = NULL, *q = NULL;
+    char x[2560], y[2560], *p = NULL, *q = NULL;
     size_t n = 0, m = 1;
     snprintf(x, sizeof x, "%s/%s", a, name);
     snprintf(y, sizeof y, "%s/%s", b, name);

@@ -64,8 +64,9 @@ static int add_process(struct plan *p)
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
                                        "--threads", p->setup->walk.outside);
     if (!code && has_backward(p->setup))
-        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: a block of the file",
-                                       NULL, ZINF_TENSORS_WRITER_BYTES);
+        /* one to write, and one to compare what was written */
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: blocks of files", NULL,
+                                       2 * (uint64_t)ZINF_TENSORS_WRITER_BYTES);
     return code;
 }
 
