@@ -165,6 +165,7 @@ int zinf_store_zero(struct zinf_store *store);
  * ever covers a page in part. 0: not known, since a write of it is under way or failed, or because
  * it is what a dead process left; such a page is never believed. */
 uint32_t zinf_page_sum(const void *page);
+uint64_t zinf_page_hash_avx2(const void *page); /* XXH3-64, compiled for AVX2 */
 int zinf_store_sums_init(struct zinf_store *store);
 /* All pages hold zeros. */
 void zinf_store_sums_zero(struct zinf_store *store);

@@ -6,6 +6,12 @@ libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h
 	aio/store_checksum.c aio/store_outlives.c \
 	aio/commit.h aio/commit.c aio/commit_recover.c aio/commit_record.h aio/commit_record.c \
 	aio/steps.h aio/steps_private.h aio/steps.c aio/steps_list.c aio/steps_verify.c
+if HAVE_AVX2
+noinst_LTLIBRARIES += libpage_sum_avx2.la
+libpage_sum_avx2_la_SOURCES = aio/page_sum_avx2.c
+libpage_sum_avx2_la_CFLAGS = $(AM_CFLAGS) -O3 $(AVX2_CFLAGS)
+libcore_la_LIBADD += libpage_sum_avx2.la
+endif
 INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h aio/steps.h
 
 AIO_TESTS = tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \

@@ -6,6 +6,8 @@
  * a store; two requests on the same page at the same time are the callers' mistake, and then only
  * its checksum may be wrong.
  */
+#include "build-config.h"
+
 #include "aio/aio_store.h"
 
 #include <stdlib.h>
@@ -14,9 +16,18 @@
 #define PAGE ZINF_AIO_ALIGN
 #define SUMS_PER_PAGE (PAGE / sizeof(uint32_t))
 
+static uint64_t page_hash(const void *page)
+{
+#ifdef ZINF_HAVE_AVX2
+    if (zinf_isa() != ZINF_ISA_SCALAR)
+        return zinf_page_hash_avx2(page);
+#endif
+    return XXH3_64bits(page, PAGE);
+}
+
 uint32_t zinf_page_sum(const void *page)
 {
-    uint32_t sum = (uint32_t)XXH3_64bits(page, PAGE);
+    uint32_t sum = (uint32_t)page_hash(page);
     return sum ? sum : 1; /* 0 means unknown */
 }
 

@@ -150,8 +150,9 @@ static void *open_module(const char *path)
 
 static void find_module(void)
 {
-    /* The variable is for a module that is built but not installed, or for tests. */
-    const char *path = getenv("ZINF_CUDA_MODULE");
+    /* The variable is for a module that is built but not installed, or for tests; a program that
+     * runs with more rights than its caller does not load what that one names. */
+    const char *path = secure_getenv("ZINF_CUDA_MODULE");
     if (!path || !*path)
         path = ZINF_PKGLIBDIR "/zinf-cuda.so";
     void *module = open_module(path);
@@ -167,7 +168,7 @@ static void find_module(void)
  * it misses. */
 static void look(void)
 {
-    const char *named = getenv("ZINF_CUDA_MODULE");
+    const char *named = secure_getenv("ZINF_CUDA_MODULE");
     if ((named && *named) || find_driver())
         find_module();
 }

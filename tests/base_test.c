@@ -1,6 +1,7 @@
 /* base: numbers, sizes, random streams, JSON, the ledger. */
 #include "base/base.h"
 #include "base/json.h"
+#include "base/cgroup.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tap.h"
@@ -8,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void test_bf16_round_trip_and_ties(void)
@@ -214,6 +216,65 @@ static void test_caches(void)
     CHECK(bytes <= (uint64_t)of_one * (uint64_t)sysconf(_SC_NPROCESSORS_CONF));
 }
 
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[600], folder[600];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = 0;
+    CHECK(!zinf_make_dirs(folder) && !zinf_file_write_atomic(path, text, strlen(text)));
+}
+
+/* The least that any group of either version leaves; what the page cache holds counts as left. */
+static void test_cgroups(void)
+{
+    char root[] = "cgroup-test-XXXXXX", command[100];
+    CHECK(mkdtemp(root) != NULL);
+    CHECK(zinf_cgroup_memory_left(root) == UINT64_MAX);
+    put(root, "proc/self/cgroup", "12:cpu,memory:/a/b\n0::/x/y\n");
+    put(root, "sys/fs/cgroup/x/y/memory.max", "max\n");
+    CHECK(zinf_cgroup_memory_left(root) == UINT64_MAX);
+    put(root, "sys/fs/cgroup/x/memory.max", "5000\n"); /* of the group above */
+    put(root, "sys/fs/cgroup/x/memory.current", "2000\n");
+    CHECK(zinf_cgroup_memory_left(root) == 3000);
+    put(root, "sys/fs/cgroup/x/memory.stat", "anon 7\ninactive_file 500\n");
+    CHECK(zinf_cgroup_memory_left(root) == 3500);
+    put(root, "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "1000\n");
+    put(root, "sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "400\n");
+    put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK(zinf_cgroup_memory_left(root) == 600);
+    put(root, "proc/self/cgroup", "0::/elsewhere\n"); /* a container: its root is the mount's */
+    put(root, "sys/fs/cgroup/memory.max", "700\n");
+    put(root, "sys/fs/cgroup/memory.current", "800\n");
+    CHECK(zinf_cgroup_memory_left(root) == 0);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK(!system(command));
+}
+
+/* A name that somebody else has put a link under is not followed, and a FIFO is not waited for. */
+static void test_files(void)
+{
+    char root[] = "file-test-XXXXXX", path[100], other[100], *text;
+    size_t bytes;
+    CHECK(mkdtemp(root) != NULL);
+    snprintf(path, sizeof path, "%s/fifo", root);
+    CHECK(!mkfifo(path, 0600));
+    CHECK(zinf_file_read(path, 100, &text, &bytes) == -EINVAL);
+    CHECK(!unlink(path));
+    snprintf(path, sizeof path, "%s/small", root);
+    snprintf(other, sizeof other, "%s/other", root);
+    CHECK(!zinf_file_write_atomic(other, "old", 3) && !symlink("other", path));
+    CHECK(!zinf_check_link(path) && !zinf_check_link(other) && !zinf_check_link(root));
+    if (!geteuid()) {
+        CHECK(!lchown(path, 12345, 12345));
+        CHECK(zinf_check_link(path) == -ELOOP && strstr(zinf_error(), path));
+    }
+    CHECK(!zinf_file_write_atomic(path, "new", 3)); /* the link itself is replaced */
+    CHECK(!zinf_file_read(other, 100, &text, &bytes) && !strcmp(text, "old"));
+    free(text);
+    CHECK(!unlink(path) && !unlink(other) && !rmdir(root));
+}
+
 int main(void)
 {
     TAP_RUN(test_bf16_round_trip_and_ties);
@@ -228,5 +289,7 @@ int main(void)
     TAP_RUN(test_touched_memory_is_resident);
     TAP_RUN(test_errors_nest);
     TAP_RUN(test_caches);
+    TAP_RUN(test_cgroups);
+    TAP_RUN(test_files);
     return tap_done();
 }

@@ -127,7 +127,8 @@ int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_b
 int zinf_file_temporary(const char *path, char **temporary, int *fd);
 /* -ELOOP: path is a symbolic link that is not this user's. */
 int zinf_check_link(const char *path);
-/* Writes to such a file, fsyncs and renames: the file appears whole or not at all. */
+/* Writes to such a file, fsyncs, compares what is on the drive and renames: the file appears whole
+ * or not at all. */
 int zinf_file_write_atomic(const char *path, const void *data, size_t bytes);
 /* Flushes a folder: names made, renamed or removed in it are durable then. */
 int zinf_folder_sync(const char *folder);

@@ -1,4 +1,6 @@
 /* file: small whole files, read with a cap, written so that they appear whole or not at all. */
+#include "build-config.h"
+
 #include "base/base.h"
 
 #include <fcntl.h>
@@ -117,6 +119,36 @@ int zinf_file_temporary(const char *path, char **temporary, int *out)
     return 0;
 }
 
+/* Past the page cache, where the file system can: a write that the drive lost with every call
+ * succeeding is found before anything is replaced. */
+static int compare_back(const char *path, const char *data, size_t bytes)
+{
+    enum { PAGE = 4096 };
+    char *page = NULL;
+    int code = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || posix_memalign((void **)&page, PAGE, PAGE))
+        code = zinf_fail(-EIO, "cannot read %s back", path);
+    for (size_t at = 0; !code && at < bytes; at += PAGE) {
+        size_t n = bytes - at < PAGE ? bytes - at : PAGE;
+        ssize_t got;
+        do
+            got = pread(fd, page, PAGE, (off_t)at);
+        while (got < 0 && errno == EINTR);
+        if (got < 0)
+            code = zinf_fail(-errno, "cannot read %s back: %s", path, strerror(errno));
+        else if ((size_t)got != n || memcmp(page, data + at, n))
+            code =
+                zinf_fail(-EBADMSG, "%s is not what was written to it: look after the drive", path);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(page);
+    return code;
+}
+
 int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
 {
     char *temporary;
@@ -128,6 +160,8 @@ int zinf_file_write_atomic(const char *path, const void *data, size_t bytes)
         code = zinf_fail(-errno, "cannot flush %s: %s", temporary, strerror(errno));
     if (close(fd) && !code)
         code = zinf_fail(-errno, "cannot close %s: %s", temporary, strerror(errno));
+    if (!code)
+        code = compare_back(temporary, data, bytes);
     if (!code && rename(temporary, path))
         code = zinf_fail(-errno, "cannot rename %s to %s: %s", temporary, path, strerror(errno));
     if (code)

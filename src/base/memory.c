@@ -1,6 +1,8 @@
 /* memory: the ledger of planned bytes, and mappings of exactly that size. */
 #include "base/memory.h"
 
+#include "base/cgroup.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -232,31 +234,13 @@ static uint64_t field_of(const char *path, const char *field)
     return (uint64_t)kib << 10;
 }
 
-static uint64_t number_in(const char *path)
-{
-    unsigned long long value;
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return UINT64_MAX;
-    int fields = fscanf(file, "%llu", &value); /* "max" gives no field: no limit */
-    fclose(file);
-    return fields == 1 ? value : UINT64_MAX;
-}
-
 uint64_t zinf_memory_available(void)
 {
     uint64_t available = field_of("/proc/meminfo", "MemAvailable:");
     if (!available)
         available = UINT64_MAX;
-    /* cgroup v2 as seen from inside a container, where its own group is the root */
-    uint64_t limit = number_in("/sys/fs/cgroup/memory.max");
-    if (limit != UINT64_MAX) {
-        uint64_t used = number_in("/sys/fs/cgroup/memory.current");
-        uint64_t left = used < limit ? limit - used : 0;
-        if (left < available)
-            available = left;
-    }
-    return available;
+    uint64_t left = zinf_cgroup_memory_left("");
+    return left < available ? left : available;
 }
 
 uint64_t zinf_memory_resident(void)

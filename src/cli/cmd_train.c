@@ -136,6 +136,8 @@ static int train(struct train_options *o)
     };
     signal(SIGINT, ask_stop);
     signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
     code = zinf_run_train(&show.run);
     train_show_end(&show, code, stop_asked);
 out:

@@ -197,7 +197,9 @@ int estimate_print_json(const struct estimate *e)
 static double number_of(const cJSON *result, const char *key)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(result, key);
-    return cJSON_IsNumber(number) && number->valuedouble > 0 ? number->valuedouble : 0;
+    /* Neither a damaged file nor a clock that stood still makes a speed that no machine has. */
+    bool sane = cJSON_IsNumber(number) && number->valuedouble > 1e3 && number->valuedouble < 1e20;
+    return sane ? number->valuedouble : 0;
 }
 
 /* Several drives add up. */

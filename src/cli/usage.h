@@ -46,7 +46,7 @@ static const char USAGE_INIT[] =
     "  --heads N             attention heads, instead of the size's\n"
     "  --tokenizer DIR       take the tokenizer of a model folder and its vocabulary;\n"
     "                        the word bytes: bytes as tokens\n"
-    "  --vocab N             vocabulary size (default: the size's, or the tokenizer's)\n"
+    "  --vocab N             vocabulary size (default: the tokenizer's or the size's)\n"
     "  --context N           longest sequence, instead of the size's\n"
     "  --seed N              of the random weights (default: 0)\n"
     "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
@@ -146,7 +146,7 @@ static const char USAGE_VERIFY[] =
     "several). Says what can be gone on from.\n"
     "\n"
     "  --repair              where the last step on the drives is damaged and the one\n"
-    "                        before it is whole, go on from that with --resume\n";
+    "                        before it is whole, go on from that one next\n";
 
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"

@@ -17,7 +17,8 @@ int zinf_stream_file_init(struct zinf_stream_file *file, const char *path, uint6
 {
     *file = (struct zinf_stream_file){.fd = -1};
     file->path = strdup(path);
-    file->block = malloc(BLOCK_BYTES);
+    if (posix_memalign((void **)&file->block, PAGE_BYTES, BLOCK_BYTES))
+        file->block = NULL;
     file->hash = XXH3_createState();
     int code = 0;
     if (!file->path || !file->block || !file->hash) {
@@ -164,7 +165,6 @@ static int hash_back(int fd, const char *path, void *block, XXH3_state_t *hash, 
  * elsewhere, with every call succeeding. */
 static int read_back(const struct zinf_stream_file *file, uint64_t sum)
 {
-    void *block = NULL;
     uint64_t bytes = 0;
     XXH3_state_t *hash = XXH3_createState();
     int fd = open(file->temporary, O_RDONLY | O_CLOEXEC | O_DIRECT);
@@ -172,18 +172,17 @@ static int read_back(const struct zinf_stream_file *file, uint64_t sum)
         fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
     int code =
         fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", file->temporary, strerror(errno)) : 0;
-    if (!code && (!hash || posix_memalign(&block, PAGE_BYTES, BLOCK_BYTES)))
+    if (!code && !hash)
         code = zinf_fail(-ENOMEM, "no memory to read %s back", file->temporary);
     if (!code) {
         XXH3_64bits_reset(hash);
-        code = hash_back(fd, file->temporary, block, hash, &bytes);
+        code = hash_back(fd, file->temporary, file->block, hash, &bytes);
     }
     if (!code && (bytes != file->hashed || XXH3_64bits_digest(hash) != sum))
         code = zinf_fail(-EBADMSG, "%s is not what was written to it: look after the drive",
                          file->temporary);
     if (fd >= 0)
         close(fd);
-    free(block);
     XXH3_freeState(hash);
     return code;
 }

@@ -3,8 +3,8 @@
  * break its user: nothing that is enqueued runs until something waits; then work that may run does
  * so in a seeded random order. Device memory begins as NaN, cannot be touched by the host, and has
  * a hard cap. A copy that would be asynchronous must lie in registered host memory. Kernels run
- * as fibers (simt.h), products as loops (product.c). Under the thread sanitizer it has a second way,
- * which finds what is missing even where the order happens to be right (at_once).
+ * as fibers (simt.h), products as loops (product.c). Under the thread sanitizer it has a second
+ * way, which finds what is missing even where the order happens to be right (at_once).
  *
  * Threads: any, one at a time: every call takes the one lock. A thread that waits for an event may
  * be made to dawdle before, so that other threads enqueue more and there is more to choose from.

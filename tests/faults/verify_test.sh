@@ -10,7 +10,7 @@ mkdir "$work/drive" && cd "$work" || exit 99
 make_text text.txt 60
 cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
- "zinf": {"schedule": "serial", "durability": "step"},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"schedule": "serial", "durability": "step"},
  "zero_optimization": {"stage": 3, "sub_group_size": 5000,
     "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
@@ -124,8 +124,8 @@ train lost --steps 9 --resume
 refused "commit"
 verdict $? "a commit area that is gone"
 mv commit "drive/$left/commit"
-train lost --steps 9 --resume && train whole --steps 9 &&
-    cmp -s lost/model/model.safetensors whole/model/model.safetensors && [ -z "$(ls drive)" ]
+train lost --steps 9 --resume && train whole9 --steps 9 &&
+    cmp -s lost/model/model.safetensors whole9/model/model.safetensors && [ -z "$(ls drive)" ]
 verdict $? "all put back, it goes on to the same bits"
 
 "$zinf" verify model >said.out 2>said.err

@@ -62,6 +62,8 @@ void run_end_saving(struct run *run, bool now);
  * by now, from the last one saved. */
 void run_choose_source(struct run *run);
 void run_close_checkpoint(struct run *run);
+/* CPU threads of the arithmetic. */
+uint64_t run_threads(const struct run *run);
 
 /* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
  * on a path, or with NULL that there are none. */

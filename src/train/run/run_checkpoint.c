@@ -63,6 +63,12 @@ static int load_checkpoint(struct run *run)
     return code ? code : checkpoint_load(&run->from, folder, run->trainer);
 }
 
+uint64_t run_threads(const struct run *run)
+{
+    int64_t asked = run->config->threads;
+    return asked > 0 ? (uint64_t)asked : (uint64_t)zinf_cpu_count();
+}
+
 int run_resume(struct run *run)
 {
     const char *folder = run->recovers ? run->left.folder : run->options->resume;
@@ -80,6 +86,12 @@ int run_resume(struct run *run)
     if (run->options->trainer.seed != run->from.seed)
         zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
                  folder, (unsigned long long)run->from.seed);
+    if (run->from.threads && run->from.threads != run_threads(run))
+        zinf_log(ZINF_LOG_WARN,
+                 "%s was saved with --threads %llu, and there are %llu now: the training goes on, "
+                 "but not always to the same bits",
+                 folder, (unsigned long long)run->from.threads,
+                 (unsigned long long)run_threads(run));
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
     return 0;
@@ -125,7 +137,7 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
     run_end_saving(run, true);

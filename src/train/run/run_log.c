@@ -56,6 +56,8 @@ static int cut_lines(FILE *file, const char *path, const char *start, bool has_h
 static FILE *open_log(const char *path, const char *start, bool has_head, int64_t last,
                       bool *is_new)
 {
+    if (zinf_check_link(path))
+        return NULL;
     FILE *file = last < 0 ? NULL : fopen(path, "r+");
     if (file && cut_lines(file, path, start, has_head, last)) {
         fclose(file);

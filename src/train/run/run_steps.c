@@ -153,7 +153,7 @@ static int begin_name(struct run *run)
 static int settle(struct run *run, const char *path, bool possible)
 {
     const struct zinf_run_options *o = run->options;
-    bool asked_for_another = o->resume && !o->resume_steps;
+    bool asked_for_another = (o->resume && !o->resume_steps) || o->overwrite;
     if (!run->left.folder && (run->left.problem || run->name.steps) && !asked_for_another)
         return refuse_lost(run, path);
     if (!possible)
@@ -177,7 +177,7 @@ int run_find_steps(struct run *run)
     const struct zinf_config_offload *drives = setup_drives(c);
     bool possible = drives->n_nvme_paths && c->offload_optimizer.device == ZINF_PLACE_NVME &&
                     c->checksums && strcmp(c->durability, "none") != 0;
-    bool asked_for_another = o->resume && !o->resume_steps;
+    bool asked_for_another = (o->resume && !o->resume_steps) || o->overwrite;
     int code = run_name_read(&run->name, o->output);
     if (code && asked_for_another) /* what was there is given up */
         code = 0;
@@ -240,7 +240,8 @@ bool run_has_checkpoint(const struct run *run)
 
 int run_commit_step(struct run *run)
 {
-    struct checkpoint c = {.seed = run->options->trainer.seed, .data = run->data};
+    struct checkpoint c = {
+        .seed = run->options->trainer.seed, .threads = run_threads(run), .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
     struct source source = trainer_source(run->trainer);

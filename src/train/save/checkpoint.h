@@ -29,6 +29,7 @@ struct checkpoint_data {
 /* What trainer_state.json says. */
 struct checkpoint {
     uint64_t step, n_applied, seed;
+    uint64_t threads; /* of the host device: sums are cut by it; 0: not known */
     double lr; /* of the last update; for the reader */
     enum zinf_dtype dtype;
     char optimizer[16];

@@ -66,7 +66,8 @@ static bool add_derived(cJSON *root, const struct checkpoint *c)
            cJSON_AddNumberToObject(scheduler, "last_batch_iteration", (double)c->n_applied - 1) &&
            cJSON_AddNumberToObject(scheduler, "lr", c->lr) &&
            cJSON_AddStringToObject(random, "generator", "philox4x32-10") &&
-           add_number(random, "seed", c->seed) && add_number(random, "step", c->step);
+           add_number(random, "seed", c->seed) && add_number(random, "step", c->step) &&
+           (!c->threads || add_number(root, "threads", c->threads));
 }
 
 static bool add_files(cJSON *root, const struct checkpoint *c)
@@ -224,6 +225,8 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
         code = read_number(root, path, "moments", &moments);
     if (!code)
         code = read_number(random, path, "seed", &out->seed);
+    if (!code && cJSON_HasObjectItem(root, "threads"))
+        code = read_number(root, path, "threads", &out->threads);
     if (!code)
         code = zinf_json_string(root, path, "dtype", &dtype);
     if (!code)

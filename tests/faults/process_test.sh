@@ -1,0 +1,60 @@
+#!/bin/sh
+# What surrounds a process: closed standard descriptors, a terminal that goes away, a pipe whose
+# reader is gone, files of others where its own should be. None of it changes what is learned.
+. "$SRCDIR/tests/command.sh"
+cd "$work" || exit 99
+
+"$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 32 \
+    --output model >/dev/null || exit 99
+make_text text.txt 60
+echo '{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}' >config.json
+train="$zinf train --model model --data text.txt --config config.json --seq-len 16 --threads 1
+    --progress none"
+same() {
+    [ $? -eq 0 ] && cmp -s "$1/model/model.safetensors" whole/model/model.safetensors
+}
+
+$train --output whole --steps 4 >said.out 2>said.err
+verdict $? "a run of its own"
+$train --output closed --steps 4 <&- 2>&- >said.out
+same closed
+verdict $? "without standard input and error"
+$train --output none --steps 4 <&- >&- 2>&-
+same none
+verdict $? "without any"
+$train --output piped --steps 4 2>&1 >/dev/null | true
+same piped
+verdict $? "a reader that goes away"
+
+$train --output hung --steps 1000000 >said.out 2>said.err &
+pid=$!
+waited=0
+until [ "$(cat hung/log.jsonl 2>/dev/null | wc -l)" -ge 2 ] || [ $waited -ge 600 ]; do
+    sleep 0.02
+    waited=$((waited + 1))
+done
+kill -HUP $pid
+wait $pid
+[ $? -eq 0 ] && [ -f "hung/$(cat hung/latest)/trainer_state.json" ] && [ -f hung/model/config.json ]
+verdict $? "SIGHUP saves and exits 0"
+
+mkdir -p cache/zinf && mkfifo cache/zinf/bench.json
+timeout 60 "$zinf" estimate --model model/config.json --config config.json --seq-len 16 \
+    >said.out 2>said.err
+verdict $? "a FIFO where measurements are kept is not waited for"
+rm cache/zinf/bench.json
+echo '{"gemm": {"bf16": {"flops": 1e-300}}, "nvme": {}, "optim": {}}' >cache/zinf/bench.json
+"$zinf" estimate --model model/config.json --config config.json --seq-len 16 >said.out 2>said.err &&
+    ! grep -q "inf s\|nan" said.out
+verdict $? "a speed that no machine has is not believed"
+
+if [ "$(id -u)" -eq 0 ]; then
+    mkdir linked && echo kept >victim && ln -s ../victim linked/log.jsonl &&
+        chown -h 12345 linked/log.jsonl
+    $train --output linked --overwrite --steps 2 >said.out 2>said.err
+    [ "$(cat victim)" = kept ] # refused, or replaced
+    verdict $? "a link of another user is not followed"
+else
+    skip "a link of another user is not followed" "needs another user's link: run as root"
+fi
+finish
