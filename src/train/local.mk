@@ -43,12 +43,17 @@ tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/training
 tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_schedules_test_LDADD = $(TEST_LDADD)
 
-check_PROGRAMS += tests/train_families_test
-TESTS += tests/train_families_test
+SAVED_TESTS = tests/train_families_test tests/rank_files_test
+check_PROGRAMS += $(SAVED_TESTS)
+TESTS += $(SAVED_TESTS)
+EXTRA_DIST += tests/saved.h
 tests_train_families_test_SOURCES = tests/train_families_test.c tests/trainings.h \
 	tests/train_support.h
 tests_train_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_families_test_LDADD = $(TEST_LDADD)
+tests_rank_files_test_SOURCES = tests/rank_files_test.c tests/trainings.h tests/train_support.h
+tests_rank_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_rank_files_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/train_ranks_test
 TESTS += tests/train_ranks_test
