@@ -9,8 +9,8 @@
 static const char usage[] =
     "usage: zinf doctor [--json]\n"
     "\n"
-    "Looks at all that a training on the GPU needs: driver, libraries, the GPU and its\n"
-    "memory, copies, every operation and a step of a tiny model against the host.\n"
+    "Looks at all that a training on the GPU needs: driver, libraries, the GPU and\n"
+    "its memory, copies, every operation and a step of a tiny model against the host.\n"
     "ZINF_GPU chooses a GPU. Status 1 where a line is not ok; it then has a remedy.\n"
     "\n"
     "  --json                one JSON object\n";

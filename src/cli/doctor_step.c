@@ -88,9 +88,9 @@ static bool make_model(const char *folder)
         "\"offload_optimizer\": {\"device\": \"cpu\"}}}\n";
     char model[512];
     snprintf(model, sizeof model, "%s/model", folder);
-    char *words[] = {"zinf",     "init", "--arch",    "gpt2", "--output", model,
-                     "--layers", "2",    "--hidden",  "64",   "--heads",  "2",
-                     "--vocab",  "300",  "--context", "64",   NULL};
+    char *words[] = {"zinf",      "init", "--output",    model,   "--layers", "2",
+                     "--hidden",  "64",   "--heads",     "2",     "--vocab",  "300",
+                     "--context", "64",   "--tokenizer", "bytes", NULL};
     return write_file(folder, "config.json", config, 1) &&
            write_file(folder, "text.txt", "the quick brown fox jumps over the lazy dog\n", 40) &&
            !run_self(words);

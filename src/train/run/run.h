@@ -63,7 +63,11 @@ void run_end_saving(struct run *run, bool now);
 void run_choose_source(struct run *run);
 void run_close_checkpoint(struct run *run);
 /* CPU threads of the arithmetic. */
-uint64_t run_threads(const struct run *run);
+static inline uint64_t run_threads(const struct run *run)
+{
+    int64_t asked = run->config->threads;
+    return asked > 0 ? (uint64_t)asked : (uint64_t)zinf_cpu_count();
+}
 
 /* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
  * on a path, or with NULL that there are none. */

@@ -63,12 +63,6 @@ static int load_checkpoint(struct run *run)
     return code ? code : checkpoint_load(&run->from, folder, run->trainer);
 }
 
-uint64_t run_threads(const struct run *run)
-{
-    int64_t asked = run->config->threads;
-    return asked > 0 ? (uint64_t)asked : (uint64_t)zinf_cpu_count();
-}
-
 int run_resume(struct run *run)
 {
     const char *folder = run->recovers ? run->left.folder : run->options->resume;
