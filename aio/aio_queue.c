@@ -32,46 +32,6 @@ const char *zinf_aio_engine_name(enum zinf_aio_engine engine)
     }
 }
 
-/* ---- heap of requests with blocks still to issue ---- */
-
-static bool goes_before(const struct waiting *a, const struct waiting *b)
-{
-    if (a->request->priority != b->request->priority)
-        return a->request->priority > b->request->priority;
-    return a->age < b->age;
-}
-
-static void heap_push(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
-{
-    struct waiting item = {request, queue->next_age++};
-    uint32_t at = queue->n_waiting++;
-    for (; at; at = (at - 1) / 2) {
-        struct waiting *parent = &queue->waiting[(at - 1) / 2];
-        if (!goes_before(&item, parent))
-            break;
-        queue->waiting[at] = *parent;
-    }
-    queue->waiting[at] = item;
-}
-
-static void heap_pop(struct zinf_aio_queue *queue)
-{
-    struct waiting item = queue->waiting[--queue->n_waiting];
-    uint32_t at = 0, n = queue->n_waiting;
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= n)
-            break;
-        if (child + 1 < n && goes_before(&queue->waiting[child + 1], &queue->waiting[child]))
-            child++;
-        if (!goes_before(&queue->waiting[child], &item))
-            break;
-        queue->waiting[at] = queue->waiting[child];
-        at = child;
-    }
-    queue->waiting[at] = item;
-}
-
 /* ---- from requests to blocks ---- */
 
 /* The request has nothing to issue and nothing in flight: it may be shown. */
@@ -141,7 +101,7 @@ static void dispatch(struct zinf_aio_queue *queue)
         if (queue->error && !request->result)
             request->result = queue->error;
         if (request->result < 0) {
-            heap_pop(queue);
+            aio_heap_pop(queue);
             request->issued_bytes = request->bytes;
             if (!request->blocks_in_flight)
                 finish_request(queue, request);
@@ -151,7 +111,7 @@ static void dispatch(struct zinf_aio_queue *queue)
             break;
         carve(queue, request);
         if (request->issued_bytes == request->bytes)
-            heap_pop(queue);
+            aio_heap_pop(queue);
         if (queue->options.single_submit)
             flush(queue);
     }
@@ -327,7 +287,7 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
         queue->quiet_since = request->begin_ns;
     if (hashes)
         zinf_store_sums_forget(request);
-    heap_push(queue, request);
+    aio_heap_push(queue, request);
     progress(queue, 0);
     /* Hashing overlaps with the transfers that were just started. */
     if (hashes)
@@ -344,7 +304,7 @@ static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
         if (!queue->finished)
             queue->finished_last = NULL;
         if (!zinf_aio_request_verify(queue, request)) {
-            heap_push(queue, request);
+            aio_heap_push(queue, request);
             progress(queue, 0);
             continue;
         }

@@ -29,6 +29,9 @@ struct zinf_aio_queue {
     char message[1024];
 };
 
+/* aio_heap.c; pop takes the first, waiting[0]. */
+void aio_heap_push(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
+void aio_heap_pop(struct zinf_aio_queue *queue);
 /* Judges what the engine says of a block: ends it, submits the rest, or fails its request. */
 void zinf_aio_block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
 /* Gives the block back; finishes its request if that was the last. */

@@ -85,4 +85,6 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 
 #include "kernels/host_loops.h"
 #include "kernels/host_tiles.h"
+
+#include "kernels/host_tiles_backward.h"
 #include "kernels/host_table.h"

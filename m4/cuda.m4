@@ -5,8 +5,8 @@ AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [CUDA toolkit for the CUDA device module @<:@check@:>@])],
   [], [with_cuda=check])
 AC_ARG_WITH([cuda-arch],
-  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90 100 120"@:>@])],
-  [], [with_cuda_arch="75 80 86 89 90 100 120"])
+  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90"@:>@])],
+  [], [with_cuda_arch="75 80 86 89 90"])
 AC_ARG_VAR([NVCC], [CUDA compiler])
 AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
 zinf_cuda_summary="not used"

@@ -9,7 +9,7 @@
 #include "tap.h"
 #include "text/text.h"
 #include "base/memory.h"
-#include "train/train.h"
+#include "train/estimate.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -116,6 +116,7 @@ attention_mma_dkv_kernel(attention_args a)
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
     const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
     const int64_t end = end_of_rows(z, j + DKV_KEYS - 1);
+    const int64_t keys_at = z.n_heads + kv, values_at = keys_at + z.n_kv_heads;
     const int64_t per_head = (end - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
@@ -126,9 +127,8 @@ attention_mma_dkv_kernel(attention_args a)
     };
     clear(d_key);
     clear(d_value);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, z.n_heads + kv), j);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(
-        z, value, qkv_rows<const T>(z, z.qkv, b, z.n_heads + z.n_kv_heads + kv), j);
+    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, keys_at), j);
+    fetch_head<T, D, DKV_KEYS, THREADS_>(z, value, qkv_rows<const T>(z, z.qkv, b, values_at), j);
     wait_copies();
     sync_block();
     hold(keys, key + mine * pitch, pitch);
@@ -158,9 +158,8 @@ attention_mma_dkv_kernel(attention_args a)
     put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
     put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
     sync_block();
-    store_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<T>(z, z.d_qkv, b, z.n_heads + kv), j);
-    store_head<T, D, DKV_KEYS, THREADS_>(
-        z, value, qkv_rows<T>(z, z.d_qkv, b, z.n_heads + z.n_kv_heads + kv), j);
+    store_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<T>(z, z.d_qkv, b, keys_at), j);
+    store_head<T, D, DKV_KEYS, THREADS_>(z, value, qkv_rows<T>(z, z.d_qkv, b, values_at), j);
 }
 
 /* ---- dQ ---- */

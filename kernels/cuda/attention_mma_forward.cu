@@ -85,9 +85,8 @@ attention_mma_forward_kernel(attention_args a)
     __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *tiles = query + FORWARD_ROWS * pitch;
-    const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    const int64_t i = block * FORWARD_ROWS, head = blockIdx.y, b = blockIdx.z;
-    const int64_t kv = z.n_heads + kv_head_of(z, head);
+    const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
+    const int64_t head = blockIdx.y, b = blockIdx.z, kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
     const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
     const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);

@@ -4,6 +4,7 @@
 #include "cli/estimate.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
+#include "train/estimate.h"
 
 #include <math.h>
 #include <signal.h>

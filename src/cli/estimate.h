@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/data.h"
+#include "train/estimate.h"
 
 /* A change of the machine, and the step that it gives; seconds 0: it changes nothing that counts,
  * or does not apply. */

@@ -7,6 +7,7 @@
 #include "cli/train_show.h"
 
 #include "base/json.h"
+#include "train/estimate.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

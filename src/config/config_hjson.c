@@ -7,6 +7,7 @@
  * Rules: hjson.github.io/syntax.html; tests/config_hjson_test.c has what Python's hjson makes of
  * them. A word without quotes goes on to the end of its line: "GBSIZE," keeps its comma.
  */
+#include "config/config_hjson.h"
 #include "config/config_private.h"
 
 #include <stdlib.h>
@@ -215,57 +216,6 @@ static int read_lines(struct reader *r)
     return code;
 }
 
-static size_t trimmed(const char *text, size_t n)
-{
-    while (n && strchr(" \t\r", text[n - 1]) && text[n - 1])
-        n--;
-    return n;
-}
-
-/* As JSON writes numbers: no leading zeros, no bare point. */
-static bool is_number(const char *text, size_t n)
-{
-    static const char digits[] = "0123456789";
-    char copy[64];
-    if (n >= sizeof copy)
-        return false;
-    memcpy(copy, text, n);
-    copy[n] = 0;
-    const char *at = copy + (copy[0] == '-');
-    size_t whole = strspn(at, digits), part;
-    if (!whole || (whole > 1 && *at == '0'))
-        return false;
-    at += whole;
-    if (*at == '.') {
-        part = strspn(++at, digits);
-        if (!part)
-            return false;
-        at += part;
-    }
-    if (*at == 'e' || *at == 'E') {
-        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
-        part = strspn(at, digits);
-        if (!part)
-            return false;
-        at += part;
-    }
-    return at == copy + n;
-}
-
-static bool is_plain(const char *text, size_t n)
-{
-    static const char *const words[] = {"true", "false", "null"};
-    for (int i = 0; i < 3; i++)
-        if (n == strlen(words[i]) && !memcmp(text, words[i], n))
-            return true;
-    return is_number(text, n);
-}
-
-static bool has_end(const char *text, size_t n)
-{
-    return memchr(text, ',', n) || memchr(text, '}', n) || memchr(text, ']', n);
-}
-
 /* true, false, null or a number ends at the first place where one may; else all of the line is a
  * string. */
 static int read_word(struct reader *r)
@@ -281,11 +231,11 @@ static int read_word(struct reader *r)
         bool end = c == END_OF_TEXT || c == '\n';
         if (!end && !strchr(",}]", c) && !is_comment(r))
             continue;
-        size_t length = trimmed(begin, n);
-        if (is_plain(begin, length))
+        size_t length = hjson_trimmed(begin, n);
+        if (hjson_is_plain(begin, length))
             return put_bytes(r, begin, length);
         if (end) {
-            r->word_line = has_end(begin, length) ? r->line : r->word_line;
+            r->word_line = hjson_has_end(begin, length) ? r->line : r->word_line;
             return put_quoted(r, begin, length);
         }
     }

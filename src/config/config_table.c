@@ -6,10 +6,10 @@
  * are DeepSpeed's of today: gradient_clipping 1.0, pin_memory true, check_grad_overflow true.
  */
 #include "config/config_private.h"
+#include "config/config_rows.h"
 
 #include <math.h>
 
-#define AT(field) offsetof(struct zinf_config, field)
 _Static_assert(offsetof(struct zinf_config_optimizer, beta2) ==
                    offsetof(struct zinf_config_optimizer, beta1) + sizeof(double),
                "betas are stored as a pair");
@@ -37,38 +37,6 @@ static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 /* Rows are tables: one line each where it fits. */
 /* clang-format off */
-/* Used keys: path, field, default, range, and what else there is. */
-#define BOOL_KEY(path_, field, number_, ...) \
-    {.path = path_, .type = KEY_BOOL, .offset = AT(field), .number = number_, __VA_ARGS__},
-#define RANGED_KEY(path_, type_, field, number_, min_, max_, ...) \
-    {.path = path_, .type = type_, .offset = AT(field), .number = number_, \
-     .min = min_, .max = max_, __VA_ARGS__},
-#define INT_KEY(path_, ...) RANGED_KEY(path_, KEY_INT, __VA_ARGS__)
-#define NUMBER_KEY(path_, ...) RANGED_KEY(path_, KEY_NUMBER, __VA_ARGS__)
-#define SIZE_KEY(path_, ...) RANGED_KEY(path_, KEY_SIZE, __VA_ARGS__)
-#define CHOICE_KEY(path_, type_, field, choices_, ...) \
-    {.path = path_, .type = type_, .offset = AT(field), .choices = choices_, __VA_ARGS__},
-#define TEXT_KEY(path_, field, ...) \
-    {.path = path_, .type = KEY_TEXT, .offset = AT(field), __VA_ARGS__},
-/* Known keys that change nothing here: only their type is checked. */
-#define ACCEPT(path_, type_) \
-    {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY},
-#define ACCEPT_AS(path_, type_, why_) \
-    {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY, \
-     .why = why_},
-#define BF16_SCALE "bf16 has no loss scale"
-/* Sections that must not be switched on. */
-#define REFUSE_ENABLED(path_, why_) \
-    {.path = path_, .type = KEY_ANY, .use = KEY_UNSUPPORTED, .by_enabled = true, .why = why_},
-/* Keys that must keep their default, and why. */
-#define REFUSE(path_, type_, number_, why_) \
-    {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .number = number_, \
-     .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
-/* Degrees of parallelism: 0 and 1 both mean none. */
-#define REFUSE_PARALLEL(path_, why_) \
-    {.path = path_, .type = KEY_INT, .use = KEY_UNSUPPORTED, .number = 0, .second = 1, \
-     .min = -INFINITY, .max = INFINITY, .why = why_},
-
 #define ZERO "zero_optimization."
 #define PARAM ZERO "offload_param."
 #define OPT ZERO "offload_optimizer."
@@ -406,41 +374,4 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;
-
-/* Old spellings, and both of DeepSpeed's spellings of the stage3_ keys. */
-const struct zinf_config_alias zinf_config_aliases[] = {
-    {ZERO "prefetch_bucket_size", ZERO "stage3_prefetch_bucket_size", ALIAS_SAME},
-    {ZERO "param_persistence_threshold", ZERO "stage3_param_persistence_threshold", ALIAS_SAME},
-    {ZERO "model_persistence_threshold", ZERO "stage3_model_persistence_threshold", ALIAS_SAME},
-    {ZERO "max_live_parameters", ZERO "stage3_max_live_parameters", ALIAS_SAME},
-    {ZERO "max_reuse_distance", ZERO "stage3_max_reuse_distance", ALIAS_SAME},
-    {ZERO "gather_16bit_weights_on_model_save", ZERO "stage3_gather_16bit_weights_on_model_save",
-        ALIAS_SAME},
-    {ZERO "stage3_gather_fp16_weights_on_model_save",
-        ZERO "stage3_gather_16bit_weights_on_model_save", ALIAS_SAME},
-    {ZERO "module_granularity_threshold", ZERO "stage3_module_granularity_threshold", ALIAS_SAME},
-    {ZERO "use_all_reduce_for_fetch_params", ZERO "stage3_use_all_reduce_for_fetch_params",
-        ALIAS_SAME},
-    {ZERO "allgather_sequential", ZERO "stage3_allgather_sequential", ALIAS_SAME},
-    {ZERO "cpu_offload", OPT "device", ALIAS_CPU},
-    {ZERO "cpu_offload_param", PARAM "device", ALIAS_CPU},
-    {ZERO "cpu_offload_params", PARAM "device", ALIAS_CPU},
-    {"zero_optimization", ZERO "stage", ALIAS_STAGE},
-    {"bfloat16.enabled", "bf16.enabled", ALIAS_SAME},
-    {"bfloat16.check_grad_overflow", "bf16.check_grad_overflow", ALIAS_SAME},
-    {"bfloat16.immediate_grad_update", "bf16.immediate_grad_update", ALIAS_SAME},
-    {"bfloat16.bf16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", ALIAS_SAME},
-    {"bfloat16.bf16_optimizer_states", "bf16.bf16_optimizer_states", ALIAS_SAME},
-    {ZERO "aio.block_size", "aio.block_size", ALIAS_SAME},
-    {ZERO "aio.queue_depth", "aio.queue_depth", ALIAS_SAME},
-    {ZERO "aio.intra_op_parallelism", "aio.intra_op_parallelism", ALIAS_SAME},
-    {ZERO "aio.thread_count", "aio.intra_op_parallelism", ALIAS_SAME},
-    {ZERO "aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
-    {ZERO "aio.single_submit", "aio.single_submit", ALIAS_SAME},
-    {ZERO "aio.overlap_events", "aio.overlap_events", ALIAS_SAME},
-    {ZERO "aio.use_gds", "aio.use_gds", ALIAS_SAME},
-    {"aio.thread_count", "aio.intra_op_parallelism", ALIAS_SAME},
-    {"aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
-};
-const size_t zinf_config_n_aliases = sizeof zinf_config_aliases / sizeof *zinf_config_aliases;
 /* clang-format on */

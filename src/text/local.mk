@@ -3,7 +3,7 @@ libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_jso
 	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
 	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
-	src/text/table.c src/text/token_cache.c src/text/token_sums.c src/text/dataset.c
+	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_sums.c src/text/dataset.c
 INSTALLED_H += src/text/text.h
 
 check_PROGRAMS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer

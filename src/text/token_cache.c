@@ -8,7 +8,7 @@
  * of them, all in the machine's byte order; a cache from a machine of the other order has another
  * magic number, and is made anew. Every reading is compared with the checksums.
  */
-#include "text/internal.h"
+#include "text/token_cache.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,191 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-#define MAGIC 0x324b4f5446494e5aull /* "ZINFTOK2" */
-#define DATA_OFFSET 128
-#define BUFFER_IDS 32768
-
-struct header {
-    uint64_t magic;
-    uint64_t key; /* tokenizer and rules */
-    uint64_t source_bytes;
-    int64_t source_ns; /* time of last change */
-    uint64_t count;
-    uint64_t largest_at;
-    uint32_t largest;
-    uint32_t id_bytes;
-    uint64_t sums;  /* hash of the blocks' checksums */
-    uint64_t check; /* hash of what is above */
-};
-
-static uint64_t check_of(const struct header *header)
-{
-    return XXH3_64bits(header, offsetof(struct header, check));
-}
-
-static void describe(struct header *header, const struct stat *source, uint64_t key)
-{
-    *header = (struct header){.magic = MAGIC, .key = key};
-    header->source_bytes = (uint64_t)source->st_size;
-    header->source_ns = (int64_t)source->st_mtim.tv_sec * 1000000000 + source->st_mtim.tv_nsec;
-}
-
-static bool same_source(const struct header *a, const struct header *b)
-{
-    return a->magic == b->magic && a->key == b->key && a->source_bytes == b->source_bytes &&
-           a->source_ns == b->source_ns;
-}
-
-/* ---- writing ---- */
-
-struct writer {
-    struct text_encoder encoder;
-    struct zinf_tokens tokens;
-    struct header header;
-    int fd;
-    const char *path; /* for messages */
-    uint64_t offset;
-    int32_t separator; /* -1: none */
-    bool after_document, in_document;
-    struct token_sums sums;
-    uint8_t buffer[BUFFER_IDS * 4];
-};
-
-static int write_all(struct writer *writer, const void *data, size_t bytes, uint64_t offset)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n =
-            pwrite(writer->fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return zinf_fail(-errno, "cannot write the token cache %s: %s", writer->path,
-                             strerror(errno));
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-static int write_ids(struct writer *writer, const int32_t *ids, size_t count)
-{
-    for (size_t first = 0; first < count; first += BUFFER_IDS) {
-        size_t n = count - first < BUFFER_IDS ? count - first : BUFFER_IDS;
-        for (size_t i = 0; i < n; i++) {
-            uint32_t id = (uint32_t)ids[first + i];
-            uint16_t narrow = (uint16_t)id;
-            if (writer->header.id_bytes == 2)
-                memcpy(writer->buffer + 2 * i, &narrow, 2);
-            else
-                memcpy(writer->buffer + 4 * i, &id, 4);
-            if (id > writer->header.largest || writer->header.count + i == 0) {
-                writer->header.largest = id;
-                writer->header.largest_at = writer->header.count + i;
-            }
-        }
-        size_t bytes = n * writer->header.id_bytes;
-        int code = write_all(writer, writer->buffer, bytes, writer->offset);
-        if (!code)
-            code = token_sums_add(&writer->sums, writer->buffer, bytes);
-        if (code)
-            return code;
-        writer->offset += bytes;
-        writer->header.count += n;
-    }
-    return 0;
-}
-
-static int feed_writer(void *handle, const char *text, size_t begin, size_t end, bool last,
-                       size_t *consumed)
-{
-    struct writer *writer = handle;
-    int code = 0;
-    /* The separator goes before a document that turns out not to be empty. */
-    if (end > begin && !writer->in_document) {
-        writer->in_document = true;
-        if (writer->after_document && writer->separator >= 0)
-            code = write_ids(writer, &writer->separator, 1);
-    }
-    if (!code)
-        code = text_encoder_feed(&writer->encoder, text, begin, end, last, consumed);
-    if (!code)
-        code = write_ids(writer, writer->tokens.ids, writer->tokens.count);
-    writer->tokens.count = 0;
-    if (last) {
-        writer->after_document |= writer->in_document;
-        writer->in_document = false;
-        text_encoder_restart(&writer->encoder);
-    }
-    return code;
-}
-
-/* What is tokenized. */
-struct origin {
-    int fd;
-    struct text_source *source;
-    const char *column;
-    bool is_file; /* and no pipe: it has a size and a time */
-};
-
-static int check_unchanged(int source, const char *path, const struct header *header)
-{
-    struct stat info;
-    struct header now;
-    if (fstat(source, &info))
-        return zinf_fail(-errno, "cannot stat %s: %s", path, strerror(errno));
-    describe(&now, &info, header->key);
-    if (!same_source(&now, header))
-        return zinf_fail(-EIO, "%s was changed while it was read: try again", path);
-    return 0;
-}
-
-/* The checksums behind the ids, then the header before them; *sums becomes the caller's. */
-static int end_writing(struct writer *writer, uint32_t **sums)
-{
-    int code = token_sums_end(&writer->sums);
-    uint64_t n = writer->sums.n;
-    if (!code)
-        code = write_all(writer, writer->sums.sums, n * sizeof(uint32_t), writer->offset);
-    writer->header.sums = code ? 0 : token_sums_of(writer->sums.sums, n);
-    writer->header.check = check_of(&writer->header);
-    if (!code)
-        code = write_all(writer, &writer->header, sizeof writer->header, 0);
-    *sums = code ? NULL : writer->sums.sums;
-    writer->sums.sums = code ? writer->sums.sums : NULL;
-    return code;
-}
-
-/* Tokenizes a source into the empty file of the cache. */
-static int write_cache(struct text_token_cache *cache, const struct origin *from,
-                       const struct zinf_tokenizer *tokenizer, struct header *header)
-{
-    const char *path = text_source_path(from->source);
-    struct writer *writer = calloc(1, sizeof *writer);
-    if (!writer)
-        return zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
-    writer->header = *header;
-    writer->header.id_bytes = zinf_tokenizer_vocab(tokenizer) <= 65536 ? 2 : 4;
-    writer->fd = cache->fd;
-    writer->path = cache->name;
-    writer->offset = DATA_OFFSET;
-    writer->separator = zinf_tokenizer_end_of_text(tokenizer);
-    struct text_sink sink = {feed_writer, writer};
-    int code = text_encoder_init(&writer->encoder, tokenizer, &writer->tokens);
-    if (!code)
-        code = text_documents_read(from->source, from->column, 0, &sink);
-    if (!code && from->is_file)
-        code = check_unchanged(from->fd, path, header);
-    if (!code && !writer->header.count)
-        code = zinf_fail(-EINVAL, "%s has no text", path);
-    if (!code)
-        code = end_writing(writer, &cache->sums);
-    *header = writer->header;
-    free(writer->sums.sums);
-    text_encoder_fini(&writer->encoder);
-    zinf_tokens_free(&writer->tokens);
-    free(writer);
-    return code;
-}
 
 /* ---- where caches lie ---- */
 
@@ -245,15 +60,15 @@ static char *cache_path(const char *folder, const char *path, uint64_t key)
     return zinf_path_join(folder, name);
 }
 
-static uint64_t blocks_of(const struct header *header)
+static uint64_t blocks_of(const struct token_cache_header *header)
 {
     return (header->count * header->id_bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK;
 }
 
-static uint32_t *read_sums(int fd, const struct header *header)
+static uint32_t *read_sums(int fd, const struct token_cache_header *header)
 {
     uint64_t n = blocks_of(header), bytes = n * sizeof(uint32_t), done = 0;
-    uint64_t at = DATA_OFFSET + header->count * header->id_bytes;
+    uint64_t at = TOKEN_CACHE_DATA + header->count * header->id_bytes;
     char *sums = malloc(bytes);
     ssize_t got = 1;
     for (; sums && done < bytes && got > 0; done += got > 0 ? (uint64_t)got : 0)
@@ -264,24 +79,25 @@ static uint32_t *read_sums(int fd, const struct header *header)
     return NULL;
 }
 
-static bool is_whole(const struct header *header, int fd)
+static bool is_whole(const struct token_cache_header *header, int fd)
 {
     struct stat info;
-    return header->check == check_of(header) && (header->id_bytes == 2 || header->id_bytes == 4) &&
-           header->count > 0 && header->count < UINT64_MAX / 8 && !fstat(fd, &info) &&
-           (uint64_t)info.st_size == DATA_OFFSET + header->count * header->id_bytes +
+    return header->check == token_cache_check(header) &&
+           (header->id_bytes == 2 || header->id_bytes == 4) && header->count > 0 &&
+           header->count < UINT64_MAX / 8 && !fstat(fd, &info) &&
+           (uint64_t)info.st_size == TOKEN_CACHE_DATA + header->count * header->id_bytes +
                                          blocks_of(header) * sizeof(uint32_t);
 }
 
 /* Opens an existing cache if it belongs to this source and its ends are whole. */
-static void try_existing(struct text_token_cache *cache, struct header *header)
+static void try_existing(struct text_token_cache *cache, struct token_cache_header *header)
 {
-    struct header found;
+    struct token_cache_header found;
     int fd = open(cache->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return;
     if (pread(fd, &found, sizeof found, 0) == (ssize_t)sizeof found &&
-        same_source(&found, header) && is_whole(&found, fd))
+        token_cache_same_source(&found, header) && is_whole(&found, fd))
         cache->sums = read_sums(fd, &found);
     if (!cache->sums) {
         close(fd);
@@ -292,14 +108,14 @@ static void try_existing(struct text_token_cache *cache, struct header *header)
     cache->reused = true;
 }
 
-static int make_named(struct text_token_cache *cache, const struct origin *from,
-                      const struct zinf_tokenizer *tokenizer, struct header *header)
+static int make_named(struct text_token_cache *cache, const struct token_cache_origin *from,
+                      const struct zinf_tokenizer *tokenizer, struct token_cache_header *header)
 {
     char *temporary = NULL;
     int code = zinf_file_temporary(cache->name, &temporary, &cache->fd);
     if (code)
         return zinf_fail_in(code, "the token cache");
-    code = write_cache(cache, from, tokenizer, header);
+    code = token_cache_write(cache, from, tokenizer, header);
     if (!code && fsync(cache->fd))
         code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
     if (!code && rename(temporary, cache->name))
@@ -311,9 +127,9 @@ static int make_named(struct text_token_cache *cache, const struct origin *from,
     return code;
 }
 
-static int open_cache_file(struct text_token_cache *cache, const struct origin *from,
+static int open_cache_file(struct text_token_cache *cache, const struct token_cache_origin *from,
                            const struct zinf_tokenizer *tokenizer, const char *folder,
-                           struct header *header)
+                           struct token_cache_header *header)
 {
     const char *path = text_source_path(from->source);
     if (!folder || !from->is_file) {
@@ -321,7 +137,7 @@ static int open_cache_file(struct text_token_cache *cache, const struct origin *
         cache->name = strdup("(a temporary file)");
         if (!code && !cache->name)
             code = zinf_fail(-ENOMEM, "no memory for a name");
-        return code ? code : write_cache(cache, from, tokenizer, header);
+        return code ? code : token_cache_write(cache, from, tokenizer, header);
     }
     int code = zinf_check_link(folder);
     if (!code)
@@ -334,7 +150,8 @@ static int open_cache_file(struct text_token_cache *cache, const struct origin *
 }
 
 /* Files have to be whole when the training goes on with them; pipes are read once. */
-static int open_origin(struct origin *from, const char *path, const char *name, struct stat *info)
+static int open_origin(struct token_cache_origin *from, const char *path, const char *name,
+                       struct stat *info)
 {
     bool standard = !strcmp(path, "-");
     from->fd =
@@ -361,9 +178,9 @@ int text_token_cache_open(struct text_token_cache *cache, const char *path, cons
                           const struct zinf_tokenizer *tokenizer, const char *cache_folder)
 {
     const char *name = strcmp(path, "-") ? path : "standard input";
-    struct origin from = {.fd = -1, .column = column ? column : "text"};
+    struct token_cache_origin from = {.fd = -1, .column = column ? column : "text"};
     struct stat info;
-    struct header header;
+    struct token_cache_header header;
     *cache = (struct text_token_cache){.fd = -1, .path = strdup(name)};
     int code = cache->path ? open_origin(&from, path, name, &info)
                            : zinf_fail(-ENOMEM, "no memory to open %s", name);
@@ -373,7 +190,7 @@ int text_token_cache_open(struct text_token_cache *cache, const char *path, cons
     uint64_t column_hash = kind ? XXH3_64bits(from.column, strlen(from.column)) : 0;
     uint64_t parts[4] = {zinf_tokenizer_fingerprint(tokenizer), kind,
                          (uint64_t)zinf_tokenizer_end_of_text(tokenizer), column_hash};
-    describe(&header, &info, XXH3_64bits(parts, sizeof parts));
+    token_cache_describe(&header, &info, XXH3_64bits(parts, sizeof parts));
     code = open_cache_file(cache, &from, tokenizer, cache_folder, &header);
     cache->count = header.count;
     cache->id_bytes = header.id_bytes;
@@ -408,7 +225,7 @@ static int read_block(const struct text_token_cache *cache, uint64_t block, char
     *bytes = left < TOKEN_BLOCK ? (size_t)left : TOKEN_BLOCK;
     while (done < *bytes) {
         ssize_t got =
-            pread(cache->fd, buffer + done, *bytes - done, (off_t)(DATA_OFFSET + at + done));
+            pread(cache->fd, buffer + done, *bytes - done, (off_t)(TOKEN_CACHE_DATA + at + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -421,7 +238,7 @@ static int read_block(const struct text_token_cache *cache, uint64_t block, char
     return zinf_fail(-EBADMSG,
                      "the token cache %s is damaged (at byte %llu): remove it, it is made again "
                      "from %s",
-                     cache->name, (unsigned long long)(DATA_OFFSET + at), cache->path);
+                     cache->name, (unsigned long long)(TOKEN_CACHE_DATA + at), cache->path);
 }
 
 static void widen(int32_t *out, const char *ids, size_t n, unsigned id_bytes)
@@ -458,7 +275,7 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
 
 int zinf_token_cache_verify(const char *path)
 {
-    struct header header = {0};
+    struct token_cache_header header = {0};
     struct text_token_cache cache = {.path = strdup("its source"), .name = strdup(path)};
     char buffer[TOKEN_BLOCK];
     size_t bytes;
@@ -467,7 +284,7 @@ int zinf_token_cache_verify(const char *path)
     if (cache.fd < 0 || !cache.path || !cache.name)
         code = zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
     else if (pread(cache.fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
-             header.magic != MAGIC)
+             header.magic != TOKEN_CACHE_MAGIC)
         code = zinf_fail(-EINVAL, "%s is no token cache of this version: remove it", path);
     else if (!is_whole(&header, cache.fd) || !(cache.sums = read_sums(cache.fd, &header)))
         code = zinf_fail(-EBADMSG, "the token cache %s is damaged: remove it", path);

@@ -8,7 +8,7 @@
 
 #include "model/graph.h"
 #include "offload/offload.h"
-#include "train/train.h"
+#include "train/estimate.h"
 
 /* Which of a machine's speeds tells what an operation takes. */
 enum op_cost {

@@ -117,56 +117,6 @@ int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
 
-/* ---- estimates: what a training will take, without taking it ---- */
-
-/* What a machine does in a second; 0: not known, and a stated default is taken. */
-struct zinf_speeds {
-    double device_flops;                        /* of matrix products */
-    double link_bytes;                          /* between host and device, each way */
-    double drive_read_bytes, drive_write_bytes; /* alone */
-    double drive_mixed_bytes;                   /* read and written together, half and half */
-    double optimizer_bytes;                     /* that an update reads and writes */
-};
-/* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
- * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 96
-struct zinf_rates {
-    double seconds[ZINF_RATE_KINDS];
-    double read_beside_write, write_beside_read;
-    double steps_apart; /* of the steps that were measured, the slowest over the fastest; 0: none */
-};
-/* Trains a few steps of the model with two blocks on the tiers that the options name, and says
- * what that took: about 20 s for a model of a billion parameters. Memory and room on the drive for
- * those two blocks and the table are needed. */
-int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options);
-
-struct zinf_estimate_options {
-    struct zinf_trainer_options trainer; /* of a training; mode and init are implied */
-    const struct zinf_rates *rates;      /* NULL: from speeds */
-    struct zinf_speeds speeds;
-    double device_factor, drive_factor; /* so many times as fast; 0: 1 */
-    FILE *plan;                         /* the ledger is printed there; NULL: it is not */
-    const char *trace;                  /* the predicted step as a Chrome trace; NULL: none */
-};
-struct zinf_estimate {
-    uint64_t params, tokens;      /* tokens a step */
-    uint64_t bytes[3], budget[3]; /* device, host, drive; UINT64_MAX: no limit */
-    uint64_t pinned;              /* of the host bytes: what transfers work on */
-    bool ram_is_shared;           /* device and host bytes are one machine's RAM */
-    double step_seconds;
-    /* read, write (drive), to the device, to the host, device, host (CPU): busy, and moved */
-    double lane_seconds[8];
-    uint64_t lane_bytes[8];
-    int bottleneck;       /* lane */
-    double drive_seconds; /* while the drive reads or writes */
-    double model_flops;   /* a step's forward and backward, nothing computed twice */
-    double matrix_flops;  /* a second, of matrix products by the rates */
-    char schedule[32], device[96];
-};
-/* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
- * -ENOMEM where it does not fit: the message is the table and names the keys to change. */
-int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options);
-
 /* ---- a training run ---- */
 
 /* What a run tells its caller; any may be NULL. Called in the run's thread. */

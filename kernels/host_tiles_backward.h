@@ -1,0 +1,167 @@
+/*
+ * host_tiles_backward: the gradients of attention, tile by tile, over the products and packing of
+ * host_tiles.h, which is included before. No include guard: once for each instruction set.
+ */
+struct backward_scratch {
+    float *query, *d_out, *d_query; /* [seq][width], one query head */
+    float *d_key, *d_value;         /* [seq][width], summed over the query heads of a key head */
+    float *lse, *delta;             /* [seq]; delta = rowsum(dO * O) */
+    float *key, *key_t, *value_t;   /* one tile of keys, in both orders */
+    float *p, *dp, *factors;        /* [HOST_TILE_ROWS][HOST_TILE_KEYS], factors one row */
+    int64_t width;
+};
+
+/* Scores and dP of a tile become P (with dropout) and dS in place. */
+static void gradient_row(float *p, float *dp, const float *factors, struct visible visible,
+                         float lse, float delta)
+{
+    mask_row(p, visible);
+    if (factors) {
+#pragma omp simd
+        for (int j = 0; j < HOST_TILE_KEYS; j++) {
+            float probability = exp_f32(p[j] - lse);
+            p[j] = probability * factors[j];
+            dp[j] = probability * (dp[j] * factors[j] - delta);
+        }
+    } else {
+#pragma omp simd
+        for (int j = 0; j < HOST_TILE_KEYS; j++) {
+            p[j] = exp_f32(p[j] - lse);
+            dp[j] = p[j] * (dp[j] - delta);
+        }
+    }
+}
+
+static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t head,
+                          const struct tile *tile, const struct backward_scratch *s)
+{
+    const int64_t width = s->width, dim = args->head_dim;
+    float *query = s->query + tile->i * width, *d_out = s->d_out + tile->i * width;
+    struct product scores = {s->p, query,          s->key_t, HOST_TILE_KEYS, width,
+                             1,    HOST_TILE_KEYS, dim,      false};
+    struct product d_scores = {s->dp, d_out,          s->value_t, HOST_TILE_KEYS, width,
+                               1,     HOST_TILE_KEYS, dim,        false};
+    multiply_tiles(&scores, tile->n_rows, HOST_TILE_KEYS);
+    multiply_tiles(&d_scores, tile->n_rows, HOST_TILE_KEYS);
+    for (int64_t r = 0; r < tile->n_rows; r++) {
+        if (args->dropout.p > 0.0f)
+            tile_factors(s->factors, args, b, head, tile->i + r, tile->j);
+        gradient_row(s->p + r * HOST_TILE_KEYS, s->dp + r * HOST_TILE_KEYS,
+                     args->dropout.p > 0.0f ? s->factors : NULL, visible_keys(tile, r),
+                     s->lse[tile->i + r], s->delta[tile->i + r]);
+    }
+    struct product d_value = {s->d_value + tile->j * width,
+                              s->p,
+                              d_out,
+                              width,
+                              1,
+                              HOST_TILE_KEYS,
+                              width,
+                              tile->n_rows,
+                              true};
+    struct product d_key = {s->d_key + tile->j * width,
+                            s->dp,
+                            query,
+                            width,
+                            1,
+                            HOST_TILE_KEYS,
+                            width,
+                            tile->n_rows,
+                            true};
+    struct product d_query = {s->d_query + tile->i * width,
+                              s->dp,
+                              s->key,
+                              width,
+                              HOST_TILE_KEYS,
+                              1,
+                              width,
+                              tile->n_keys,
+                              true};
+    multiply_tiles(&d_value, HOST_TILE_KEYS, width);
+    multiply_tiles(&d_key, HOST_TILE_KEYS, width);
+    multiply_tiles(&d_query, tile->n_rows, width);
+}
+
+static void backward_head(const struct zinf_attention *args, int64_t b, int64_t head,
+                          const struct head *key, const struct head *value,
+                          const struct backward_scratch *s)
+{
+    const int64_t seq = args->seq, width = s->width;
+    for (int64_t j = 0; j < seq; j += HOST_TILE_KEYS) {
+        int64_t n_keys = min_i64(HOST_TILE_KEYS, seq - j);
+        pack_rows(s->key, value, j, n_keys, HOST_TILE_KEYS, 1.0f);
+        transpose_keys(s->value_t, s->key, args->head_dim, width);
+        pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
+        transpose_keys(s->key_t, s->key, args->head_dim, width);
+        /* rows above the diagonal see none of these keys; HOST_TILE_KEYS is a multiple of ROWS;
+         * nor do those that are a window behind the last one */
+        const int64_t end = args->window && args->window < seq - j - n_keys + 1
+                                ? j + n_keys - 1 + args->window
+                                : seq;
+        for (int64_t i = args->causal ? j : 0; i < end; i += HOST_TILE_ROWS) {
+            struct tile tile = {
+                i, min_i64(HOST_TILE_ROWS, seq - i), j, n_keys, args->causal, args->window};
+            backward_tile(args, b, head, &tile, s);
+        }
+    }
+}
+
+/* Packs one query head: scaled Q, dO, delta, and zeroed dQ. */
+static void backward_prepare(const struct zinf_attention *args, int64_t b, int64_t head,
+                             const struct backward_scratch *s, int64_t padded_seq)
+{
+    const int64_t seq = args->seq, width = s->width;
+    struct head query = head_at(args->qkv, args, b, args->n_heads + 2 * args->n_kv_heads, head);
+    struct head d_out = head_at(args->d_out, args, b, args->n_heads, head);
+    struct head out = head_at(args->out, args, b, args->n_heads, head);
+    pack_rows(s->query, &query, 0, seq, padded_seq, args->scale);
+    pack_rows(s->d_out, &d_out, 0, seq, padded_seq, 1.0f);
+    pack_rows(s->d_query, &out, 0, seq, padded_seq, 1.0f);
+    for (int64_t i = 0; i < seq; i++) {
+        float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t c = 0; c < width; c++)
+            sum += s->d_out[i * width + c] * s->d_query[i * width + c];
+        s->delta[i] = sum;
+        s->lse[i] = args->lse[(b * args->n_heads + head) * seq + i];
+    }
+    memset(s->d_query, 0, (size_t)(padded_seq * width) * sizeof *s->d_query);
+}
+
+static void tiles_attention_backward(const struct zinf_attention *args, int64_t b, int64_t kv_head,
+                                     float *scratch)
+{
+    const int64_t seq = args->seq, row_heads = args->n_heads + 2 * args->n_kv_heads;
+    const int64_t padded_seq = (int64_t)zinf_align_up((uint64_t)seq, HOST_TILE_KEYS);
+    const int64_t group = args->n_heads / args->n_kv_heads;
+    const int64_t key_at = args->n_heads + kv_head, value_at = key_at + args->n_kv_heads;
+    struct head key = head_at(args->qkv, args, b, row_heads, key_at);
+    struct head value = head_at(args->qkv, args, b, row_heads, value_at);
+    struct head d_key = head_at(args->d_qkv, args, b, row_heads, key_at);
+    struct head d_value = head_at(args->d_qkv, args, b, row_heads, value_at);
+    const int64_t width = key.padded_dim, matrix = padded_seq * width;
+    const int64_t panel = HOST_TILE_KEYS * width, tile = HOST_TILE_ROWS * HOST_TILE_KEYS;
+    struct backward_scratch s = {.width = width};
+    s.query = scratch;
+    s.d_out = s.query + matrix;
+    s.d_query = s.d_out + matrix;
+    s.d_key = s.d_query + matrix;
+    s.d_value = s.d_key + matrix;
+    s.lse = s.d_value + matrix;
+    s.delta = s.lse + padded_seq;
+    s.key = s.delta + padded_seq;
+    s.key_t = s.key + panel;
+    s.value_t = s.key_t + panel;
+    s.p = s.value_t + panel;
+    s.dp = s.p + tile;
+    s.factors = s.dp + tile;
+    memset(s.d_key, 0, (size_t)(2 * matrix) * sizeof *s.d_key);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        struct head d_query = head_at(args->d_qkv, args, b, row_heads, head);
+        backward_prepare(args, b, head, &s, padded_seq);
+        backward_head(args, b, head, &key, &value, &s);
+        unpack_rows(&d_query, 0, seq, s.d_query, args->scale);
+    }
+    unpack_rows(&d_key, 0, seq, s.d_key, 1.0f);
+    unpack_rows(&d_value, 0, seq, s.d_value, 1.0f);
+}

@@ -1,0 +1,45 @@
+/*
+ * token_cache: what the file of a cache begins with, shared by the file that writes it and the file
+ * that finds and reads it. Inside this folder only.
+ */
+#ifndef ZINF_TOKEN_CACHE_H
+#define ZINF_TOKEN_CACHE_H
+
+#include "text/internal.h"
+
+#include <sys/stat.h>
+
+#define TOKEN_CACHE_MAGIC 0x324b4f5446494e5aull /* "ZINFTOK2" */
+#define TOKEN_CACHE_DATA 128
+
+struct token_cache_header {
+    uint64_t magic;
+    uint64_t key; /* tokenizer and rules */
+    uint64_t source_bytes;
+    int64_t source_ns; /* time of last change */
+    uint64_t count;
+    uint64_t largest_at;
+    uint32_t largest;
+    uint32_t id_bytes;
+    uint64_t sums;  /* hash of the blocks' checksums */
+    uint64_t check; /* hash of what is above */
+};
+
+/* What is tokenized. */
+struct token_cache_origin {
+    int fd;
+    struct text_source *source;
+    const char *column;
+    bool is_file; /* and no pipe: it has a size and a time */
+};
+
+uint64_t token_cache_check(const struct token_cache_header *header);
+void token_cache_describe(struct token_cache_header *header, const struct stat *source,
+                          uint64_t key);
+bool token_cache_same_source(const struct token_cache_header *a,
+                             const struct token_cache_header *b);
+/* Tokenizes a source into the empty file of the cache. */
+int token_cache_write(struct text_token_cache *cache, const struct token_cache_origin *from,
+                      const struct zinf_tokenizer *tokenizer, struct token_cache_header *header);
+
+#endif
