@@ -201,7 +201,7 @@ static void test_budgets_are_filled(void)
     for (uint64_t more = 0; more <= 8; more++) {
         char what[64];
         s.schedule = schedules[more % 4];
-        s.host_memory = zinf_memory_resident() + (((uint64_t)12 + more) << 19);
+        s.host_memory = zinf_memory_resident() + (((uint64_t)20 + more) << 19);
         snprintf(what, sizeof what, "host memory +%llu", (unsigned long long)more);
         run(&s, "other", &other);
         check_same(&reference, &other, what);
@@ -225,7 +225,7 @@ static void test_updates_in_ram_are_taken_back(void)
         char what[64];
         s.param = more % 3 ? "cpu" : "nvme";
         s.state = "cpu";
-        s.host_memory = zinf_memory_resident() + (((uint64_t)18 + more) << 19);
+        s.host_memory = zinf_memory_resident() + (((uint64_t)26 + more) << 19);
         snprintf(what, sizeof what, "in RAM, +%llu", (unsigned long long)more);
         run(&s, "other", &other);
         check_same(&reference, &other, what);
