@@ -65,6 +65,7 @@ static int backward(struct zinf_frame *f)
 const struct zinf_stage_ops zinf_stage_lookup = {
     .name = "lookup",
     .adds = true,
+    .backward_without_weights = true,
     .forward = forward,
     .backward = backward,
 };
