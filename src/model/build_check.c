@@ -144,6 +144,8 @@ static int check_stages(const struct zinf_graph *g, struct met *met)
     }
     if (!code && met->n_units != g->n_units)
         code = zinf_fail(-EINVAL, "unit %s is in no stage", g->units[met->n_units].name);
+    if (!code && !met->made[g->loss])
+        code = zinf_fail(-EINVAL, "no stage makes the loss");
     return code;
 }
 

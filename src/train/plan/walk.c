@@ -95,43 +95,7 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
     }
 }
 
-/* ---- the list ---- */
-
-static int bad_list(const struct zinf_graph *g, uint32_t s, const char *what, uint32_t number)
-{
-    return zinf_fail(-EINVAL, "stage %u (%s) of the model's list: %s %u", s, g->stages[s].name,
-                     what, number);
-}
-
-/* Every value is made before it is read, once; inputs are not made; only a sweep has visits. */
-static int check_list(const struct walk *w, bool *made)
-{
-    const struct zinf_graph *g = w->graph;
-    for (uint32_t v = 0; v < g->n_values; v++)
-        made[v] = g->values[v].kind == ZINF_VALUE_INPUT;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        const struct zinf_stage *stage = &g->stages[s];
-        if (!stage->out.n)
-            return bad_list(g, s, "it makes no value; stages before it:", s);
-        if (stage->ops->recomputes && stage->sweep.n)
-            return bad_list(g, s, "it recomputes and sweeps over units:", stage->sweep.n);
-        for (uint32_t i = 0; i < stage->in.n; i++)
-            if (stage->in.at[i] >= g->n_values || !made[stage->in.at[i]])
-                return bad_list(g, s, "nothing before it makes value", stage->in.at[i]);
-        for (uint32_t i = 0; i < stage->out.n; i++) {
-            if (stage->out.at[i] >= g->n_values || made[stage->out.at[i]])
-                return bad_list(g, s, "it makes a value that is there already:", stage->out.at[i]);
-            made[stage->out.at[i]] = true;
-        }
-        for (uint32_t i = 0; i < stage->units.n; i++)
-            if (stage->units.at[i] >= g->n_units)
-                return bad_list(g, s, "there is no unit", stage->units.at[i]);
-        for (uint32_t i = 0; i < stage->sweep.n; i++)
-            if (stage->sweep.at[i] >= g->n_units)
-                return bad_list(g, s, "there is no unit", stage->sweep.at[i]);
-    }
-    return made[g->loss] ? 0 : zinf_fail(-EINVAL, "no stage of the model's list makes the loss");
-}
+/* ---- the list, which zinf_graph_finish has checked ---- */
 
 static int take_arrays(struct walk *w)
 {
@@ -159,19 +123,16 @@ int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_
               bool backward)
 {
     *w = (struct walk){.graph = graph};
-    bool *seen = calloc(graph->n_values + 1, sizeof *seen);
-    int code = seen ? take_arrays(w) : zinf_fail(-ENOMEM, "no memory for a list of stages");
-    if (!code)
-        code = check_list(w, seen);
+    bool *reached = calloc(graph->n_values + 1, sizeof *reached);
+    int code = reached ? take_arrays(w) : zinf_fail(-ENOMEM, "no memory for a list of stages");
     if (!code && backward) {
-        memset(seen, 0, graph->n_values * sizeof *seen);
         find_flow(w);
-        find_reach(w, seen);
+        find_reach(w, reached);
         give_places(w, compute);
     }
     if (!code)
         code = walk_measure(w, compute);
-    free(seen);
+    free(reached);
     if (code)
         walk_fini(w);
     return code;

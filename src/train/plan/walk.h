@@ -74,8 +74,7 @@ struct walk {
     uint64_t workspace, outside;
     double flops; /* forward, of one micro-batch */
 };
-/* backward: gradients are made too. -EINVAL for a list that makes no sense; the message says why.
- */
+/* graph: finished, borrowed. backward: gradients are made too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);
 void walk_fini(struct walk *walk);
