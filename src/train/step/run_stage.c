@@ -11,6 +11,7 @@ struct frame_arrays {
     void **memory; /* of all */
     const void **weights, **in;
     void **d_out, **out, **d_in;
+    void **nothing; /* NULL: what recomputing finds in the place of outputs */
     float **grads;
 };
 
@@ -19,7 +20,7 @@ int trainer_take_frame(struct zinf_trainer *t)
     size_t n = t->setup.walk.most_operands + 1;
     struct frame_arrays *a = t->frame = calloc(1, sizeof *a);
     if (a)
-        a->memory = calloc(6 * n, sizeof *a->memory);
+        a->memory = calloc(7 * n, sizeof *a->memory);
     if (!a || !a->memory)
         return zinf_fail(-ENOMEM, "no memory for the operands of a stage");
     a->weights = (const void **)a->memory;
@@ -28,6 +29,7 @@ int trainer_take_frame(struct zinf_trainer *t)
     a->out = a->memory + 3 * n;
     a->d_in = a->memory + 4 * n;
     a->grads = (float **)(void *)(a->memory + 5 * n);
+    a->nothing = a->memory + 6 * n;
     return 0;
 }
 
@@ -101,16 +103,12 @@ static int zero_tails(struct zinf_trainer *t, const struct zinf_frame *f, uint32
     return code;
 }
 
-static int recompute(struct zinf_frame *f, void **out)
+static int recompute(const struct zinf_frame *backward, void *const *nothing)
 {
-    enum zinf_pass pass = f->pass;
-    for (uint32_t i = 0; i < f->stage->out.n; i++)
-        out[i] = NULL;
-    f->pass = ZINF_PASS_RECOMPUTE;
-    int code = zinf_stage_run(f);
-    f->pass = pass;
-    f->kept.bytes = f->scratch.bytes = 0;
-    return code;
+    struct zinf_frame f = *backward;
+    f.pass = ZINF_PASS_RECOMPUTE;
+    f.out = nothing;
+    return zinf_stage_run(&f);
 }
 
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
@@ -149,7 +147,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
-    int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->out) : 0;
+    int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);
     return code || !back || f.grads_add ? code : zero_tails(t, &f, n);
