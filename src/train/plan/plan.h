@@ -19,7 +19,6 @@
 
 #define MAX_LOOK_AHEAD 16
 #define MAX_STATE_SLOTS 16
-#define MAX_GRAD_SLOTS 16
 #define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
 #define X_SLOTS 4     /* values on the device that live elsewhere, at least */
 #define X_STAGES 3    /* and on their way between it and the drive */
@@ -34,8 +33,8 @@ struct choice {
     int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
     int n_host_states; /* units whose optimizer state it takes */
     int n_host_grads;  /* layers whose kept gradients it takes */
-    int n_host_pairs;  /* layers whose state in RAM has two generations; */
-    bool all_pairs;    /* and all other units with state in RAM */
+    int n_host_pairs;  /* layers whose state in RAM has two generations, */
+    bool all_pairs;    /* and whether that of all other units has */
     int n_device_states; /* units whose state the device takes, from unit 0 */
     int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
     bool host_tables;    /* gradients of units that are no layers are in RAM */
@@ -108,7 +107,7 @@ int plan_make(struct plan *out, const struct setup *setup, const struct variant 
 void plan_fini(struct plan *p);
 /* Whether micro-batches go through the layers together. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
-/* place.c: every pointer, from device_base and host_base. */
+/* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
 /* The ledger by tier with budgets, and one line on each choice. */
 int plan_print(const struct plan *p, FILE *out);

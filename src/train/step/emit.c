@@ -90,8 +90,8 @@ static void add_inputs(struct emitter *e, struct call *c)
     }
 }
 
-/* new: the stage begins to make them. Backward needs only those that never left the device. */
-static void add_outputs(struct emitter *e, struct call *c, bool new, bool backward)
+/* begins: the stage begins to make them. Backward needs only those that never left the device. */
+static void add_outputs(struct emitter *e, struct call *c, bool begins, bool backward)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
         uint32_t v = c->stage->out.at[i];
@@ -101,9 +101,9 @@ static void add_outputs(struct emitter *e, struct call *c, bool new, bool backwa
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
         } else if (!backward || !value->leaves) {
-            at = new ? emit_value_new(e, v, e->micro, &c->uses)
-                     : emit_value(e, v, e->micro, &c->uses);
-            if (!new &&at.tenant)
+            at = begins ? emit_value_new(e, v, e->micro, &c->uses)
+                        : emit_value(e, v, e->micro, &c->uses);
+            if (!begins && at.tenant)
                 uses_write(&c->uses, at.tenant - 1);
         }
         add_operand(e, c, at);
