@@ -151,8 +151,10 @@ static const struct {
     int64_t layers, hidden, heads;
 } sizes[] = {{12, 768, 12}, {24, 1024, 16}, {36, 1280, 20}, {48, 1600, 25}};
 
-static int make_config(cJSON *config, const struct zinf_model_shape *shape)
+static int make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
 {
+    (void)family;
     size_t i;
     int code =
         family_find_size(shape, size_names, sizeof size_names / sizeof *size_names, "small", &i);

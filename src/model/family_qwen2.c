@@ -22,23 +22,13 @@ static const struct rotary_traits traits = {
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
 
-static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                 const struct zinf_model_source *source)
-{
-    return rotary_build(graph, facts, source, &traits);
-}
-
-static int make_config(cJSON *config, const struct zinf_model_shape *shape)
-{
-    return rotary_make_config(config, shape, &traits);
-}
-
 const struct zinf_family zinf_family_qwen2 = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
     .prefix = ROTARY_PREFIX,
     .layers_key = ROTARY_LAYERS_KEY,
-    .build = build,
-    .make_config = make_config,
+    .traits = &traits,
+    .build = rotary_build,
+    .make_config = rotary_make_config,
     .ignores = rotary_ignores,
 };

@@ -231,8 +231,9 @@ static int append(struct zinf_graph *graph, struct rotary *l)
 }
 
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                 const struct zinf_model_source *source, const struct rotary_traits *traits)
+                 const struct zinf_model_source *source)
 {
+    const struct rotary_traits *traits = source->family->traits;
     struct rotary l = {
         .d = {.what = source->what, .join_tiles = source->join_tiles},
         .traits = traits,

@@ -27,7 +27,8 @@ enum rotary_window {
     ROTARY_WINDOW_LAYERS, /* where "use_sliding_window" is true: "layer_types", or from
                            * "max_window_layers" on */
 };
-/* What a family's class in transformers has, and its defaults of keys that are absent. */
+/* The traits of a family: what its class in transformers has, and its defaults of keys that are
+ * absent. */
 struct rotary_traits {
     int64_t kv_heads, ffn, vocab, context, head_dim,
         end_of_text;     /* kv_heads, head_dim 0: derived */
@@ -41,9 +42,9 @@ struct rotary_traits {
     size_t usual; /* the size that is made when nobody says */
 };
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                 const struct zinf_model_source *source, const struct rotary_traits *traits);
-int rotary_make_config(cJSON *config, const struct zinf_model_shape *shape,
-                       const struct rotary_traits *traits);
+                 const struct zinf_model_source *source);
+int rotary_make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape);
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 int rotary_ignores(const char *name);
 

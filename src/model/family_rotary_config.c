@@ -59,9 +59,10 @@ static int add_switches(cJSON *config, const struct rotary_size *s, const struct
     return good ? 0 : zinf_fail(-ENOMEM, "no memory for a configuration");
 }
 
-int rotary_make_config(cJSON *config, const struct zinf_model_shape *shape,
-                       const struct rotary_traits *t)
+int rotary_make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
 {
+    const struct rotary_traits *t = family->traits;
     const char *names[32];
     size_t n = t->n_sizes < 32 ? t->n_sizes : 32, i;
     for (size_t k = 0; k < n; k++)

@@ -52,7 +52,7 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
-    const struct zinf_model_source source = {m->config, what, m->dropout, m->join_tiles};
+    const struct zinf_model_source source = {m->family, m->config, what, m->dropout, m->join_tiles};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
@@ -240,7 +240,7 @@ int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype
     cJSON_AddItemToArray(list, cJSON_CreateString(family->architecture));
     cJSON_AddStringToObject(config, "model_type", family->model_type);
     cJSON_AddStringToObject(config, "torch_dtype", dtypes[dtype]);
-    int code = family->make_config(config, shape);
+    int code = family->make_config(config, family, shape);
     if (code)
         cJSON_Delete(config);
     else

@@ -27,7 +27,9 @@ struct zinf_model_facts {
     enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
 };
 /* What a family builds from. */
+struct zinf_family;
 struct zinf_model_source {
+    const struct zinf_family *family;
     const cJSON *config;
     const char *what; /* names it in messages */
     float dropout;    /* < 0: as the configuration says; else wherever the family has one */
@@ -43,11 +45,13 @@ struct zinf_family {
     const char *architecture; /* in "architectures" */
     const char *prefix;       /* that transformers puts before names */
     const char *layers_key;   /* of the configuration: the number of blocks */
+    const void *traits;       /* what build and make_config look up, where families share them */
     /* Appends all of the model to the graph; fills facts but family and file_dtype. */
     int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);
     /* Adds what config.json says of a new model beside model_type, architectures and dtype. */
-    int (*make_config)(cJSON *config, const struct zinf_model_shape *shape);
+    int (*make_config)(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape);
     /* Names that old files carry and that are neither read nor written: 1 if name is one. */
     int (*ignores)(const char *name);
 };
