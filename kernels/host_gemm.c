@@ -117,6 +117,13 @@ static int64_t panel_row(const struct block *b, int64_t i)
     return i * each + least(i, more);
 }
 
+/* What is packed of A carries alpha, which C and the bias do not. */
+static void scale(float *packed, int64_t n, float alpha)
+{
+    for (int64_t i = 0; alpha != 1.0f && i < n; i++)
+        packed[i] *= alpha;
+}
+
 /* Depths k to k + depth of one panel of A. */
 static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t depth)
 {
@@ -132,7 +139,9 @@ static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t dept
         .width = panel_row(b, panel + 1) - first,
         .depth = depth,
     };
-    b->kernel->pack(b->a + (panel * b->depth + k) * stride, stride, &strip);
+    float *packed = b->a + (panel * b->depth + k) * stride;
+    b->kernel->pack(packed, stride, &strip);
+    scale(packed, depth * stride, zinf_matmul_alpha(m));
 }
 
 static void pack_a_panels(const struct block *b, int64_t first, int64_t end)

@@ -36,7 +36,7 @@ struct product {
     float *c;
     bool trans_a, trans_b;
     int64_t lda, ldb, ldc;
-    float beta;
+    float alpha, beta;
 };
 
 static void multiply_slice(const struct product *p, int slice, int n_slices)
@@ -51,7 +51,7 @@ static void multiply_slice(const struct product *p, int slice, int n_slices)
     int64_t i = (int64_t)rows.first, j = (int64_t)columns.first;
     cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
                 p->trans_b ? CblasTrans : CblasNoTrans, (blasint)rows.count, (blasint)columns.count,
-                (blasint)p->k, 1.0f, p->a + (p->trans_a ? i : i * p->lda), (blasint)p->lda,
+                (blasint)p->k, p->alpha, p->a + (p->trans_a ? i : i * p->lda), (blasint)p->lda,
                 p->b + (p->trans_b ? j * p->ldb : j), (blasint)p->ldb, p->beta,
                 p->c + i * p->ldc + j, (blasint)p->ldc);
 }
@@ -218,6 +218,7 @@ static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
                         .n = c_block->columns,
                         .trans_a = m->trans_a,
                         .trans_b = m->trans_b,
+                        .alpha = zinf_matmul_alpha(m),
                         .beta = m->beta,
                         .ldc = c_block->columns};
     if (m->c_dtype == ZINF_DTYPE_F32 || m->beta != 0.0f)

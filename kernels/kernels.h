@@ -39,7 +39,8 @@ struct zinf_dropout {
     uint64_t element_first;
 };
 
-/* C[m][n] = op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op is transpose if trans_. */
+/* C[m][n] = alpha op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op is transpose if
+ * trans_. */
 struct zinf_matmul {
     int64_t m, n, k;
     const void *a, *b;
@@ -47,9 +48,14 @@ struct zinf_matmul {
     enum zinf_dtype a_dtype, b_dtype, c_dtype;
     bool trans_a, trans_b;
     int64_t lda, ldb, ldc;
+    float alpha;      /* finite; 0: 1 */
     float beta;       /* 0 (C need not be initialised) or 1 */
     const void *bias; /* [n] in b_dtype, or NULL; with beta 0 only */
 };
+static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
+{
+    return args->alpha != 0.0f ? args->alpha : 1.0f;
+}
 
 enum zinf_norm_kind {
     ZINF_NORM_LAYER, /* y = (x - mean) * rstd * w + b, biased variance; Ba et al., 1607.06450 */

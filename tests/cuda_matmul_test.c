@@ -31,6 +31,7 @@ static void product(struct twin *t, struct shape s, const enum zinf_dtype types[
                             .lda = lda,
                             .ldb = ldb,
                             .ldc = ldc,
+                            .alpha = s.n % 2 ? 0.0f : 0.75f, /* 0: 1 */
                             .beta = beta};
     struct pair pa = pair_shifted(
         t, tensor_random(types[0], (size_t)((trans_a ? s.k : s.m) * lda), 1, 1.0f), s.shift);

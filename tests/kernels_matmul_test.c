@@ -22,6 +22,7 @@ static void problem_open(struct problem *p, const struct shape *s, bool trans_a,
                             .a_dtype = dtypes[0],
                             .b_dtype = dtypes[1],
                             .c_dtype = dtypes[2],
+                            .alpha = s->n % 2 ? 0.0f : -1.5f, /* 0: 1 */
                             .beta = beta};
     m.lda = (trans_a ? s->m : s->k) + s->gap;
     m.ldb = (trans_b ? s->k : s->n) + s->gap;
@@ -52,10 +53,11 @@ static double *reference(const struct problem *p)
     for (int64_t i = 0; i < m->m; i++)
         for (int64_t j = 0; j < m->n; j++) {
             double sum = m->beta != 0.0f ? c[i * m->ldc + j] : 0.0;
+            double alpha = m->alpha != 0.0f ? (double)m->alpha : 1.0;
             if (m->bias)
                 sum += get(&p->bias, (size_t)j);
             for (int64_t k = 0; k < m->k; k++)
-                sum += a[m->trans_a ? k * m->lda + i : i * m->lda + k] *
+                sum += alpha * a[m->trans_a ? k * m->lda + i : i * m->lda + k] *
                        b[m->trans_b ? j * m->ldb + k : k * m->ldb + j];
             c[i * m->ldc + j] = sum;
         }

@@ -1,13 +1,14 @@
 /*
  * Against PyTorch: loss, every gradient, and the weights after ten steps with accumulation,
  * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py and make_llama.py computed
- * them.
+ * them, and make_peft.py for adapters above the others' models.
  */
 #include "train_support.h"
 
 static const char *const folders[] = {
-    "gpt2_a",  "gpt2_b",  "gpt2_c",    "gpt2_d",  "llama_a", "llama_b", "llama_c",
-    "llama_d", "llama_e", "mistral_a", "qwen2_a", "qwen3_a", "qwen3_b",
+    "gpt2_a",  "gpt2_b",  "gpt2_c",  "gpt2_d",    "llama_a", "llama_b",
+    "llama_c", "llama_d", "llama_e", "mistral_a", "qwen2_a", "qwen3_a",
+    "qwen3_b", "peft_a",  "peft_b",  "peft_c",    "peft_d",  "peft_e",
 };
 
 /* Its rotation grows with the sequence, so that logits after the first ids of a longer sequence are
@@ -15,7 +16,7 @@ static const char *const folders[] = {
 static const char by_length[] = "llama_d";
 
 struct fixture {
-    char folder[512];
+    char folder[512], model[512]; /* another one for an adapter */
     cJSON *expected;
     struct zinf_config *config;
     struct zinf_dataset *data;
@@ -55,6 +56,7 @@ static int open_tokens(const char *path, struct zinf_token_source *out)
 static int open_fixture(struct fixture *f, const char *name, const char *dtype)
 {
     char path[600];
+    const char *base = name;
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     memset(f, 0, sizeof *f);
     snprintf(f->folder, sizeof f->folder, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
@@ -69,7 +71,10 @@ static int open_fixture(struct fixture *f, const char *name, const char *dtype)
         code = zinf_dtype_parse(dtype, &f->config->dtype);
     f->seq = (int64_t)number(f->expected, "seq_len");
     f->batch = (int64_t)number(f->expected, "micro_batch");
-    snprintf(path, sizeof path, "%s/%s", f->folder,
+    if (cJSON_HasObjectItem(f->expected, "base"))
+        base = cJSON_GetStringValue(cJSON_GetObjectItem(f->expected, "base"));
+    snprintf(f->model, sizeof f->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), base);
+    snprintf(path, sizeof path, "%s/%s", f->model,
              cJSON_GetStringValue(cJSON_GetObjectItem(f->expected, "data")));
     const char *file = path;
     struct zinf_dataset_options options = {
@@ -94,7 +99,8 @@ static struct zinf_trainer *trainer(const struct fixture *f, enum zinf_trainer_m
     struct zinf_trainer *t = NULL;
     struct zinf_trainer_options options = {
         .mode = mode,
-        .model_path = f->folder,
+        .model_path = f->model,
+        .adapter = strcmp(f->model, f->folder) ? f->folder : NULL,
         .config = f->config,
         .seq_len = f->seq,
         .device = ZINF_DEVICE_HOST,
@@ -211,6 +217,8 @@ static void check_ten_steps(const char *name, bool adafactor)
     snprintf(theirs, sizeof theirs, "%s/%s10.safetensors", f.folder,
              adafactor ? "adafactor" : "after");
     CHECKF(!zinf_trainer_save(t, ours), "%s", zinf_error());
+    if (strcmp(f.model, f.folder))
+        strcat(ours, "/" ZINF_ADAPTER_WEIGHTS);
     double worst = compare_files(ours, theirs);
     CHECKF(worst <= 1e-4, "%s: worst weight %g", name, worst);
     double loss = 0;

@@ -139,9 +139,10 @@ static inline bool same_file(const char *a, const char *b, const char *name)
     return same;
 }
 
+/* Of models, or of adapters. */
 static inline bool same_weights(const char *a, const char *b)
 {
-    return same_file(a, b, "model.safetensors");
+    return same_file(a, b, "model.safetensors") || same_file(a, b, ZINF_ADAPTER_WEIGHTS);
 }
 
 #endif

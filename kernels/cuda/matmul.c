@@ -240,7 +240,8 @@ static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m
                                const struct product *p)
 {
     const void *bias = p->bias == BIAS_INSIDE ? m->bias : NULL;
-    const float alpha = 1.0f, beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
+    const float alpha = zinf_matmul_alpha(m);
+    const float beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
     struct plan_key key;
     struct matmul_plan *plan;
     memset(&key, 0, sizeof key);

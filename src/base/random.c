@@ -94,6 +94,20 @@ void zinf_normal_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint
     }
 }
 
+void zinf_uniform_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint64_t stream,
+                       float bound)
+{
+    uint32_t bits[4];
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t block = (first + i) / 4, lane = (first + i) % 4;
+        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
+                               (uint32_t)(stream >> 32)};
+        if (i == 0 || lane == 0)
+            zinf_philox(counter, key, bits);
+        dst[i] = bound * (2.0f * zinf_uniform(bits[lane]) - 1.0f);
+    }
+}
+
 uint64_t zinf_permute(uint64_t index, uint64_t n, uint64_t key)
 {
     unsigned half_bits = 1;

@@ -42,6 +42,11 @@ static inline float zinf_uniform(uint32_t bits)
 void zinf_normal_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint64_t stream,
                       float mean, float std);
 
+/* dst[i] = bound * u with u uniform in [-1, 1), for element first + i of stream (key, stream). The
+ * same element gives the same value whatever the cut. */
+void zinf_uniform_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint64_t stream,
+                       float bound);
+
 /* A bijection of [0, n): the place of index in the shuffled order that key names. O(1), no table
  * (a 4-round Feistel network with cycle walking). */
 uint64_t zinf_permute(uint64_t index, uint64_t n, uint64_t key);

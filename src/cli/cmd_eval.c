@@ -34,6 +34,7 @@ static int run(int argc, char **argv)
     struct cli_strings data = {.n = 0};
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
+        {"--adapter", CLI_STRING, &c.adapter, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         {"--text-column", CLI_STRING, &c.text_column, 0, 0},
         CLI_DEVICE_OPTIONS(&c),

@@ -110,6 +110,7 @@ static int run(int argc, char **argv)
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
+        {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--prompt", CLI_STRING, &o.prompt, 0, 0},
         {"--max-new-tokens", CLI_INT, &o.max_new_tokens, 1, 1 << 24},
         {"--temperature", CLI_DOUBLE, &o.sampler.temperature, 0, 1000},

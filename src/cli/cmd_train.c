@@ -113,6 +113,7 @@ static int train(struct train_options *o)
                 .mode = ZINF_TRAINER_TRAIN,
                 .model_path = o->common.model,
                 .init = o->init,
+                .adapter = o->common.adapter,
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
@@ -170,6 +171,7 @@ static int run(int argc, char **argv)
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--init", CLI_FLAG, &o.init, 0, 0},
+        {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},

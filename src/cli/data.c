@@ -92,8 +92,8 @@ static int check_model_path(const char *path)
                          path, path);
     if (has_file(path, "adapter_config.json"))
         return zinf_fail(-ENOTSUP,
-                         "--model %s holds an adapter, not a model: merge it into its base first "
-                         "(PEFT: merge_and_unload, then save_pretrained)",
+                         "--model %s holds an adapter, not a model: --model is its base, and this "
+                         "folder is --adapter",
                          path);
     return 0;
 }
@@ -211,6 +211,10 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.warmup_steps = c->warmup_steps;
     context.weight_decay = c->weight_decay;
     context.dropout = c->dropout;
+    context.lora_rank = c->lora_rank;
+    context.lora_alpha = c->lora_alpha;
+    context.lora_dropout = c->lora_dropout;
+    context.lora_targets = c->lora_targets;
     context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
     context.device_memory = c->device_memory;
@@ -240,6 +244,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
     struct zinf_trainer_options options = {
         .mode = mode,
         .model_path = c->model,
+        .adapter = c->adapter,
         .config = s->config,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .device = s->device,

@@ -16,10 +16,11 @@
 
 /* Options of every command that runs a model. */
 struct cli_common {
-    const char *model, *config, *device, *dtype, *optimizer, *lr_scheduler, *text_column;
+    const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
+        *text_column;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps;
-    double lr, dropout, weight_decay;
+    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank;
+    double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient;
     bool no_training; /* nobody is told of learning rates */
     bool quiet;       /* nor of anything in the configuration */
@@ -27,7 +28,8 @@ struct cli_common {
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
         .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
-        .dropout = -1, .weight_decay = -1, .warmup_steps = -1                                      \
+        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .lora_rank = -1, .lora_alpha = -1,  \
+        .lora_dropout = -1                                                                         \
     }
 
 /* Rows of a table of options, as USAGE_DEVICE says them. */
@@ -50,6 +52,10 @@ struct cli_common {
         {"--lr-scheduler", CLI_STRING, &(c)->lr_scheduler, 0, 0},                                  \
         {"--warmup-steps", CLI_INT, &(c)->warmup_steps, 0, 1e12},                                  \
         {"--weight-decay", CLI_DOUBLE, &(c)->weight_decay, 0, 1e6},                                \
+        {"--lora-rank", CLI_INT, &(c)->lora_rank, 1, 1 << 16},                                     \
+        {"--lora-alpha", CLI_DOUBLE, &(c)->lora_alpha, 1e-9, 1e9},                                 \
+        {"--lora-dropout", CLI_DOUBLE, &(c)->lora_dropout, 0, 0.999},                              \
+        {"--lora-targets", CLI_STRING, &(c)->lora_targets, 0, 0},                                  \
     {                                                                                              \
         "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
     }

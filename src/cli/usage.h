@@ -29,7 +29,11 @@
     "                        of DeepSpeed's, such as WarmupLR\n"                                   \
     "  --warmup-steps N      steps over which the learning rate rises\n"                           \
     "  --weight-decay X      of matrices; norms and biases are spared\n"                           \
-    "  --dropout X           instead of the model's; 0 switches it off\n"
+    "  --dropout X           instead of the model's; 0 switches it off\n"                          \
+    "  --lora-rank N         train low-rank adapters and freeze the model: their rank\n"           \
+    "  --lora-alpha X        their scale times the rank (default: 8)\n"                            \
+    "  --lora-dropout X      of their inputs (default: 0)\n"                                       \
+    "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"
 
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
@@ -58,7 +62,8 @@ static const char USAGE_TRAIN[] =
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
-    "  --init                start from fresh weights, not from the folder's\n" USAGE_DATA
+    "  --init                start from fresh weights, not from the folder's\n"
+    "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
     "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --no-shuffle          take the data in the order of the files\n"
@@ -153,7 +158,8 @@ static const char USAGE_EVAL[] =
     "\n"
     "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
+    "  --model DIR           Hugging Face model folder\n"
+    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
 
@@ -163,6 +169,7 @@ static const char USAGE_GENERATE[] =
     "Continues a text and prints it.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
+    "  --adapter DIR         and adapters of it, as PEFT writes them\n"
     "  --prompt TEXT         the beginning\n"
     "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
     "  --temperature X       0 takes the most likely token each time (default: 1)\n"
@@ -179,7 +186,8 @@ static const char USAGE_GRADIENTS[] =
     "gradients under their Hugging Face names and prints {\"loss\", \"grad_norm\"}. For\n"
     "checks against PyTorch.\n"
     "\n"
-    "  --model DIR           Hugging Face model folder\n" USAGE_DATA
+    "  --model DIR           Hugging Face model folder\n"
+    "  --adapter DIR         and adapters of it: their gradients alone\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence\n"
     "  --micro-batch N       sequences in the batch\n"
     "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;

@@ -137,6 +137,7 @@ struct zinf_config {
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;              /* drive and CPU use device memory where they can */
+    char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
 };
@@ -152,6 +153,9 @@ struct zinf_config_context {
     int64_t warmup_steps;
     const char *optimizer;    /* a name, as optimizer.type has it */
     const char *lr_scheduler; /* a name, as scheduler.type has it, or "constant" */
+    int64_t lora_rank;        /* members of zinf.adapter */
+    double lora_alpha, lora_dropout;
+    const char *lora_targets; /* names with commas, or "all-linear" */
     int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
     int64_t threads;
     uint64_t device_memory, host_memory;
@@ -166,7 +170,8 @@ struct zinf_config_context {
 #define ZINF_CONFIG_CONTEXT_DEFAULT                                                                \
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
-        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1          \
+        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1,         \
+        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1                                      \
     }
 
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

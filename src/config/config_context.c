@@ -104,6 +104,51 @@ static int override_lr(struct config_loader *loader, double lr)
     }
 }
 
+/* "q,v" as a list of names; "all-linear" stays a word. */
+static cJSON *targets_of(const char *text)
+{
+    if (!strcmp(text, "all-linear"))
+        return cJSON_CreateString(text);
+    cJSON *list = cJSON_CreateArray();
+    char *copy = strdup(text), *rest = copy;
+    for (char *name; list && rest && (name = strsep(&rest, ","));)
+        if (*name)
+            cJSON_AddItemToArray(list, cJSON_CreateString(name));
+    free(copy);
+    return list;
+}
+
+/* Members of zinf.adapter, one by one; the file's others stay. */
+static int override_adapter(struct config_loader *loader)
+{
+    const struct zinf_config_context *c = loader->context;
+    const struct {
+        const char *key, *option;
+        cJSON *value;
+    } members[] = {
+        {"r", "--lora-rank", c->lora_rank > 0 ? cJSON_CreateNumber((double)c->lora_rank) : NULL},
+        {"lora_alpha", "--lora-alpha",
+         c->lora_alpha > 0 ? cJSON_CreateNumber(c->lora_alpha) : NULL},
+        {"lora_dropout", "--lora-dropout",
+         c->lora_dropout >= 0 ? cJSON_CreateNumber(c->lora_dropout) : NULL},
+        {"target_modules", "--lora-targets", c->lora_targets ? targets_of(c->lora_targets) : NULL},
+    };
+    const char *text = loader->config->adapter, *option = NULL;
+    cJSON *adapter = text ? cJSON_Parse(text) : cJSON_CreateObject();
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (!members[i].value)
+            continue;
+        option = option ? option : members[i].option;
+        cJSON_DeleteItemFromObjectCaseSensitive(adapter, members[i].key);
+        if (!cJSON_AddItemToObject(adapter, members[i].key, members[i].value))
+            cJSON_Delete(members[i].value);
+    }
+    if (option)
+        return override_json(loader, "zinf.adapter", adapter, option);
+    cJSON_Delete(adapter);
+    return 0;
+}
+
 int zinf_config_apply_context(struct config_loader *loader)
 {
     const struct zinf_config_context *context = loader->context;
@@ -143,5 +188,5 @@ int zinf_config_apply_context(struct config_loader *loader)
     if (!code && context->warmup_steps >= 0)
         code = override(loader, "scheduler.params.warmup_num_steps", (double)context->warmup_steps,
                         "--warmup-steps");
-    return code;
+    return code ? code : override_adapter(loader);
 }

@@ -184,7 +184,7 @@ void zinf_config_destroy(struct zinf_config *config)
         void *field = (char *)config + key->offset;
         if (key->use != KEY_USED)
             continue;
-        if (key->type == KEY_TEXT)
+        if (key->type == KEY_TEXT || key->type == KEY_JSON)
             free(*(char **)field);
         if (key->type == KEY_PATHS)
             for (int j = 0; j < ((struct zinf_config_offload *)field)->n_nvme_paths; j++)

@@ -22,6 +22,7 @@ enum key_type {
     KEY_CHOICE, /* an enum: the index into choices */
     KEY_PAIR,   /* double[2] */
     KEY_PATHS,  /* nvme_path of the struct zinf_config_offload at offset: a string or a list */
+    KEY_JSON,   /* char *, an object as text: its members are another's to read */
     KEY_ANY,    /* not looked into; never stored */
 };
 
@@ -122,6 +123,7 @@ struct config_value {
     uint64_t size;
     double pair[2];
     const char *text;
+    const cJSON *object;
     const char *paths[ZINF_CONFIG_MAX_PATHS];
     int n_paths;
 };

@@ -372,6 +372,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
         .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
+    {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;
 /* clang-format on */

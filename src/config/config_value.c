@@ -64,7 +64,7 @@ static void describe(const struct zinf_config_key *key, char *out, size_t out_by
                  ZINF_CONFIG_MAX_PATHS);
         break;
     default:
-        snprintf(out, out_bytes, "a string");
+        snprintf(out, out_bytes, key->type == KEY_JSON ? "an object {...}" : "a string");
     }
 }
 
@@ -223,6 +223,8 @@ int zinf_config_value_parse(const struct zinf_config_key *key, const cJSON *json
         good = parse_pair(key, json, out);
     else if (key->type == KEY_PATHS)
         good = parse_paths(json, out);
+    else if (key->type == KEY_JSON)
+        good = cJSON_IsObject(json) && (out->object = json);
     else if (key->type != KEY_ANY)
         good = parse_text(json, out);
     return good ? 0 : mismatch(key, json, where);
@@ -249,6 +251,15 @@ static int store_text(char **field, const char *text)
     free(*field);
     *field = copy;
     return 0;
+}
+
+static int store_json(char **field, const cJSON *object)
+{
+    char *text = object ? cJSON_PrintUnformatted(object) : NULL;
+    int code = object && !text ? zinf_fail(-ENOMEM, "no memory for the configuration")
+                               : store_text(field, text);
+    cJSON_free(text);
+    return code;
 }
 
 static int store_paths(struct zinf_config_offload *offload, const struct config_value *value)
@@ -293,6 +304,8 @@ int zinf_config_value_store(struct zinf_config *config, const struct zinf_config
         break;
     case KEY_TEXT:
         return store_text(field, value->text);
+    case KEY_JSON:
+        return store_json(field, value->object);
     case KEY_PATHS:
         return store_paths(field, value);
     case KEY_ANY:
@@ -374,6 +387,8 @@ char *zinf_config_value_text(const struct zinf_config *config, const struct zinf
         return json_string(field);
     case KEY_TEXT:
         return json_string(*(char *const *)field);
+    case KEY_JSON:
+        return strdup(*(char *const *)field ? *(char *const *)field : "null");
     case KEY_PATHS:
         return json_paths(field);
     case KEY_ANY:

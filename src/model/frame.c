@@ -224,31 +224,35 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
 }
 
 /* Adds the visit to what is in size. */
+static int measure_frame(struct zinf_stage_size *size, struct zinf_frame *f)
+{
+    struct placeholders p = {NULL};
+    int code = make_placeholders(&p, f->stage);
+    if (code)
+        goto out;
+    show_placeholders(f, &p);
+    if (f->pass == ZINF_PASS_BACKWARD && f->stage->ops->recomputes)
+        code = measure_pass(size, f, ZINF_PASS_RECOMPUTE);
+    if (!code)
+        code = measure_pass(size, f, f->pass);
+out:
+    free_placeholders(&p);
+    return code;
+}
+
 static int measure_visit(struct zinf_stage_size *size, const struct zinf_compute *compute,
                          const struct zinf_graph *graph, uint32_t number, enum zinf_pass pass,
                          uint32_t visit)
 {
-    const struct zinf_stage *stage = &graph->stages[number];
-    struct placeholders p = {NULL};
     struct zinf_frame f = {
         .compute = compute,
         .graph = graph,
-        .stage = stage,
+        .stage = &graph->stages[number],
         .pass = pass,
         .visit = visit,
-        .n_visits = zinf_stage_visits(stage),
+        .n_visits = zinf_stage_visits(&graph->stages[number]),
     };
-    int code = make_placeholders(&p, stage);
-    if (code)
-        goto out;
-    show_placeholders(&f, &p);
-    if (pass == ZINF_PASS_BACKWARD && stage->ops->recomputes)
-        code = measure_pass(size, &f, ZINF_PASS_RECOMPUTE);
-    if (!code)
-        code = measure_pass(size, &f, pass);
-out:
-    free_placeholders(&p);
-    return code;
+    return measure_frame(size, &f);
 }
 
 int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
@@ -267,5 +271,66 @@ int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *c
     *out = (struct zinf_stage_size){0};
     for (uint32_t visit = 0; !code && visit < n_visits; visit++)
         code = measure_visit(out, compute, graph, stage, pass, visit);
+    return code;
+}
+
+/* ---- which tensors are linear layers ---- */
+
+static uint64_t no_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+{
+    (void)device;
+    (void)args;
+    return 0;
+}
+
+static uint64_t no_attention_workspace(struct zinf_device *device,
+                                       const struct zinf_attention *args)
+{
+    (void)device;
+    (void)args;
+    return 0;
+}
+
+static uint64_t no_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
+{
+    (void)device;
+    (void)args;
+    return 0;
+}
+
+static uint64_t no_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
+{
+    (void)device;
+    (void)rows;
+    (void)cols;
+    return 0;
+}
+
+int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
+                       void (*see)(void *seer, uint32_t unit, int tensor), void *seer)
+{
+    /* what measuring asks of a device, answered by none */
+    static const struct zinf_device_ops ops = {
+        .matmul_workspace = no_matmul_workspace,
+        .attention_workspace = no_attention_workspace,
+        .norm_workspace = no_norm_workspace,
+        .column_sum_workspace = no_column_sum_workspace,
+    };
+    static const struct zinf_device device = {.ops = &ops, .kind = ZINF_DEVICE_CUDA};
+    const struct zinf_compute compute = {
+        .device = &device, .dtype = ZINF_DTYPE_F32, .batch = 1, .seq = 1, .source_seq = 1};
+    struct zinf_stage_size size = {0};
+    struct zinf_frame f = {
+        .compute = &compute,
+        .graph = graph,
+        .stage = &graph->stages[stage],
+        .pass = ZINF_PASS_FORWARD,
+        .n_visits = zinf_stage_visits(&graph->stages[stage]),
+        .see_linear = see,
+        .seer = seer,
+    };
+    int code = 0;
+    for (; !code && f.visit < f.n_visits; f.visit++)
+        code = measure_frame(&size, &f);
     return code;
 }

@@ -57,6 +57,8 @@ struct zinf_frame {
     uint64_t workspace; /* most that one operation needs on the device */
     uint64_t outside;   /* most that a library takes outside of all arenas, of host memory */
     double flops, bytes;
+    void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
+    void *seer;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -75,6 +77,10 @@ int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *c
                        uint32_t visit);
 /* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
 int zinf_stage_run(struct zinf_frame *f);
+/* Tells which tensors of which of its units (by their place at hand) the stage's forward multiplies
+ * with by frame_linear. Needs no device. */
+int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
+                       void (*see)(void *seer, uint32_t unit, int tensor), void *seer);
 
 /* ---- for the code of stages ---- */
 
@@ -95,8 +101,8 @@ uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 
-/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit. Adapters, 4-bit weights and
- * sums over a split tensor belong here and nowhere else. */
+/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit, and what adapters of w add.
+ * 4-bit weights and sums over a split tensor belong here too and nowhere else. */
 struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
@@ -104,11 +110,12 @@ struct frame_linear {
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y);
 int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                 void *dx);
-/* Gradients of weight and bias, overwritten; nothing where the unit is frozen. */
+/* Gradients of weight and bias, and of the adapters, overwritten; nothing of what is frozen. */
 int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                  const void *x);
 
 /* Operations of kernels.h. Norms of a frozen unit have dw NULL and take scratch for it. */
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols);
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args);
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
@@ -138,6 +145,8 @@ int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, co
 /* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are
  * clean; or all of it. */
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit);
+/* The gap behind one tensor alone. */
+int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor);
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit);
 
 #endif

@@ -40,89 +40,13 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
     return 0;
 }
 
-/* The layer's weight: out x in. */
-static const struct zinf_tensor *weight_of(const struct zinf_frame *f, const struct frame_linear *l)
-{
-    return &frame_unit(f, l->unit)->tensors[l->weight];
-}
-
-int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
-{
-    const struct zinf_tensor *w = weight_of(f, l);
-    enum zinf_dtype dtype = f->compute->dtype;
-    struct zinf_matmul args = {
-        .m = frame_rows(f),
-        .n = (int64_t)w->rows,
-        .k = (int64_t)w->cols,
-        .a = x,
-        .b = frame_weight(f, l->unit, l->weight),
-        .c = y,
-        .bias = frame_weight(f, l->unit, l->bias),
-        .a_dtype = dtype,
-        .b_dtype = dtype,
-        .c_dtype = dtype,
-        .trans_b = true,
-        .lda = (int64_t)w->cols,
-        .ldb = (int64_t)w->cols,
-        .ldc = (int64_t)w->rows,
-    };
-    return frame_matmul(f, &args);
-}
-
-int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
-                                void *dx)
-{
-    const struct zinf_tensor *w = weight_of(f, l);
-    enum zinf_dtype dtype = f->compute->dtype;
-    struct zinf_matmul args = {
-        .m = frame_rows(f),
-        .n = (int64_t)w->cols,
-        .k = (int64_t)w->rows,
-        .a = dy,
-        .b = frame_weight(f, l->unit, l->weight),
-        .c = dx,
-        .a_dtype = dtype,
-        .b_dtype = dtype,
-        .c_dtype = dtype,
-        .lda = (int64_t)w->rows,
-        .ldb = (int64_t)w->cols,
-        .ldc = (int64_t)w->cols,
-    };
-    return frame_matmul(f, &args);
-}
-
-/* The gradient of a bias. */
-static int column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols)
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols)
 {
     int64_t rows = frame_rows(f);
     if (!counts(f, (double)rows * (double)cols * (double)frame_width(f)))
         return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
     widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
     return 0;
-}
-
-int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
-                                 const void *x)
-{
-    const struct zinf_tensor *w = weight_of(f, l);
-    float *db = frame_grad(f, l->unit, l->bias);
-    struct zinf_matmul args = {
-        .m = (int64_t)w->rows,
-        .n = (int64_t)w->cols,
-        .k = frame_rows(f),
-        .a = dy,
-        .b = x,
-        .c = frame_grad(f, l->unit, l->weight),
-        .a_dtype = f->compute->dtype,
-        .b_dtype = f->compute->dtype,
-        .c_dtype = ZINF_DTYPE_F32,
-        .trans_a = true,
-        .lda = (int64_t)w->rows,
-        .ldb = (int64_t)w->cols,
-        .ldc = (int64_t)w->cols,
-    };
-    int code = args.c ? frame_matmul(f, &args) : 0;
-    return code || !db ? code : column_sum(f, db, dy, (int64_t)w->rows);
 }
 
 /* ---- norms, attention ---- */
@@ -315,6 +239,17 @@ int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
             end = u->tensors[i].offset + u->tensors[i].elems;
         }
     return code ? code : fill_zero(f, grads, end, u->elems);
+}
+
+int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems, next = u->elems;
+    for (uint32_t i = 0; i < u->n_tensors; i++)
+        if (u->tensors[i].offset >= end && u->tensors[i].offset < next)
+            next = u->tensors[i].offset;
+    return grads ? fill_zero(f, grads, end, next) : 0;
 }
 
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit)

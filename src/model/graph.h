@@ -79,6 +79,7 @@ enum zinf_init {
     ZINF_INIT_NORMAL,
     ZINF_INIT_ONE,
     ZINF_INIT_ZERO,
+    ZINF_INIT_UNIFORM, /* from -init_std to init_std */
 };
 struct zinf_tensor {
     struct zinf_piece *pieces;
@@ -99,6 +100,16 @@ struct zinf_unit {
     struct zinf_tensor *tensors;
     uint32_t n_tensors;
     uint64_t elems, decay_elems;
+    uint32_t first_adapted, n_adapted; /* of its tensors, among the graph's */
+};
+/* A low-rank adapter of rows of a tensor that a stage multiplies with: to y = x W^T it adds
+ * scale (dropout(x) A^T) B^T (Hu et al., arXiv 2106.09685). A is [rank][cols], B [rows][rank]: two
+ * tensors of another unit, at hand wherever the first one is. */
+struct zinf_adapted {
+    uint32_t unit, tensor, first_row, rows;
+    uint32_t adapter, a, b; /* the other unit, and the tensors in it */
+    float scale, dropout;
+    uint32_t site;
 };
 
 /* ---- stages ---- */
@@ -145,7 +156,8 @@ struct zinf_graph {
     struct zinf_value *values;
     struct zinf_unit *units;
     struct zinf_stage *stages;
-    uint32_t n_values, n_units, n_stages;
+    struct zinf_adapted *adapted; /* in the order of units */
+    uint32_t n_values, n_units, n_stages, n_adapted;
     uint32_t loss;           /* the value */
     uint32_t targets;        /* the input whose rows with a value >= 0 count in the mean loss */
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */

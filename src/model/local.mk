@@ -1,12 +1,14 @@
 libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/model/model.c src/model/family.c \
 	src/model/family.h src/model/family_config.c src/model/build.h src/model/build.c src/model/build_check.h \
 	src/model/build_check.c src/model/frame.c src/model/frame_ops.c src/model/stages.h \
-	src/model/part.c src/model/part_attention.c src/model/part_mlp.c src/model/stage_block.c \
+	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_mlp.c src/model/stage_block.c \
 	src/model/stage_head.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
 	src/model/decoder.c src/model/rope.h src/model/rope.c src/model/family_rotary.h src/model/family_rotary.c \
 	src/model/family_rotary_config.c src/model/family_llama.c src/model/family_mistral.c \
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
 	src/model/family_gpt2.c
+libcore_la_SOURCES += src/model/adapter.h src/model/adapter.c src/model/adapter_config.c \
+	src/model/adapter_describe.c src/model/adapter_compare.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \

@@ -2,7 +2,7 @@
 #include "model/model.h"
 
 #include "base/random.h"
-#include "model/build.h"
+#include "model/adapter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@ struct zinf_model {
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles;
+    struct adapter_choice *adapter; /* NULL: none */
 };
 
 /* ---- opening ---- */
@@ -58,6 +59,10 @@ static int build_graph(struct zinf_model *m, const char *what)
     if (!code)
         code = m->family->build(graph, &m->facts, &source);
     if (!code)
+        code = zinf_graph_finish(graph);
+    if (!code && m->adapter)
+        code = adapter_attach(graph, m->adapter, m->family->prefix);
+    if (!code && m->adapter)
         code = zinf_graph_finish(graph);
     if (code) {
         zinf_graph_destroy(graph);
@@ -119,10 +124,19 @@ int zinf_model_open(struct zinf_model **out, const char *config_path)
     return code;
 }
 
+static void close_adapter(struct zinf_model *m)
+{
+    if (m->adapter)
+        adapter_choice_fini(m->adapter);
+    free(m->adapter);
+    m->adapter = NULL;
+}
+
 void zinf_model_close(struct zinf_model *m)
 {
     if (!m)
         return;
+    close_adapter(m);
     cJSON_Delete(m->config);
     zinf_graph_destroy(m->graph);
     free(m);
@@ -139,6 +153,20 @@ int zinf_model_join_tiles(struct zinf_model *m)
 int zinf_model_set_dropout(struct zinf_model *m, float p)
 {
     m->dropout = p;
+    return build_graph(m, "config.json");
+}
+
+int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
+{
+    close_adapter(m);
+    struct adapter_choice *choice = calloc(1, sizeof *choice);
+    int code = choice ? adapter_choice_init(choice, config, what)
+                      : zinf_fail(-ENOMEM, "no memory for %s", what);
+    if (code) {
+        free(choice);
+        return code;
+    }
+    m->adapter = choice;
     return build_graph(m, "config.json");
 }
 
@@ -160,13 +188,13 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
         return code;
     other->dropout = (*model)->dropout;
     other->join_tiles = (*model)->join_tiles;
-    if ((code = build_graph(other, "config.json"))) {
-        zinf_model_close(other);
-        return code;
-    }
-    zinf_model_close(*model);
-    *model = other;
-    return 0;
+    other->adapter = (*model)->adapter;
+    (*model)->adapter = NULL;
+    code = build_graph(other, "config.json");
+    zinf_model_close(code ? other : *model);
+    if (!code)
+        *model = other;
+    return code;
 }
 
 /* ---- asking ---- */
@@ -191,13 +219,29 @@ const cJSON *zinf_model_config(const struct zinf_model *m)
     return m->config;
 }
 
-uint64_t zinf_model_n_params(const struct zinf_model *m)
+static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
 {
     uint64_t n = 0;
     for (uint32_t u = 0; u < m->graph->n_units; u++)
         for (uint32_t i = 0; i < m->graph->units[u].n_tensors; i++)
-            n += m->graph->units[u].tensors[i].elems;
+            if (m->graph->units[u].trained || !trained_alone)
+                n += m->graph->units[u].tensors[i].elems;
     return n;
+}
+
+uint64_t zinf_model_n_params(const struct zinf_model *m)
+{
+    return count_params(m, false);
+}
+
+uint64_t zinf_model_n_trained(const struct zinf_model *m)
+{
+    return count_params(m, true);
+}
+
+int zinf_model_adapter_config(const struct zinf_model *m, const char *base, cJSON **out)
+{
+    return adapter_describe(m->graph, m->adapter, base, out);
 }
 
 /* ---- new models ---- */
@@ -216,6 +260,10 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
 {
     if (tensor->init == ZINF_INIT_NORMAL) {
         zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, tensor->init_std);
+        return;
+    }
+    if (tensor->init == ZINF_INIT_UNIFORM) {
+        zinf_uniform_fill(out, first, n, seed, stream_of(piece->name), tensor->init_std);
         return;
     }
     float value = tensor->init == ZINF_INIT_ONE ? 1.0f : 0.0f;

@@ -73,6 +73,10 @@ void zinf_model_close(struct zinf_model *model);
  * an optimizer that needs whole tensors; every dropout rate that the family has. */
 int zinf_model_join_tiles(struct zinf_model *model);
 int zinf_model_set_dropout(struct zinf_model *model, float p);
+/* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
+ * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
+ * this group keep them. */
+int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *what);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 
@@ -80,7 +84,24 @@ const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
 const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);
-uint64_t zinf_model_n_params(const struct zinf_model *model); /* without gaps; tied once */
+uint64_t zinf_model_n_params(const struct zinf_model *model);  /* without gaps; tied once */
+uint64_t zinf_model_n_trained(const struct zinf_model *model); /* of these */
+
+/* ---- adapters: folders with adapter_config.json and adapter_model.safetensors, as PEFT's ---- */
+
+#define ZINF_ADAPTER_WEIGHTS "adapter_model.safetensors"
+static inline bool zinf_model_is_adapted(const struct zinf_model *model)
+{
+    return zinf_model_graph(model)->n_adapted;
+}
+/* A folder's document: caller frees. -ENOENT: it is no adapter's. */
+int zinf_adapter_read_config(const char *folder, cJSON **out);
+/* What PEFT would write for an adapted model; base: the folder of its weights. Caller frees. */
+int zinf_model_adapter_config(const struct zinf_model *model, const char *base, cJSON **out);
+/* The model's adapters against another document: -EINVAL names the first key that differs and is
+ * no dropout. */
+int zinf_model_compare_adapter(const struct zinf_model *model, const cJSON *config,
+                               const char *what);
 
 /* ---- new models ---- */
 

@@ -124,6 +124,26 @@ static int set_shape(struct setup *s)
     return 0;
 }
 
+/* From a folder, else from the configuration; where both say something it must be the same. */
+static int adapt_model(struct setup *s)
+{
+    static const char key[] = "zinf.adapter";
+    const char *folder = s->options.adapter, *text = s->config->adapter;
+    cJSON *given = NULL, *found = NULL;
+    int code = 0;
+    if (text)
+        code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &given);
+    if (!code && folder)
+        code = zinf_adapter_read_config(folder, &found);
+    if (!code && (given || found))
+        code = zinf_model_adapt(s->model, given ? given : found, given ? key : folder);
+    if (!code && given && found)
+        code = zinf_model_compare_adapter(s->model, found, folder);
+    cJSON_Delete(given);
+    cJSON_Delete(found);
+    return code;
+}
+
 static int open_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
@@ -133,6 +153,8 @@ static int open_model(struct setup *s)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
+    if (!code)
+        code = adapt_model(s);
     if (code)
         return code;
     s->graph = zinf_model_graph(s->model);

@@ -123,6 +123,12 @@ static inline bool unit_trains(const struct setup *s, uint32_t unit)
     return s->graph->units[unit].trained;
 }
 
+/* Whether the model has adapters, which alone are trained and saved. */
+static inline bool is_adapted(const struct setup *s)
+{
+    return s->graph->n_adapted;
+}
+
 static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 {
     return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;

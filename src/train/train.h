@@ -37,8 +37,11 @@ enum zinf_trainer_mode {
 struct zinf_speeds;
 struct zinf_trainer_options {
     enum zinf_trainer_mode mode;
-    const char *model_path;           /* folder with config.json and weights */
-    bool init;                        /* weights from the family's initialisation, not from files */
+    const char *model_path; /* folder with config.json and weights */
+    bool init;              /* weights from the family's initialisation, not from files */
+    /* A folder with adapter_config.json and adapter_model.safetensors, as PEFT writes them. NULL:
+     * fresh adapters where zinf.adapter asks for any. The rest of the model is frozen then. */
+    const char *adapter;
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
@@ -108,7 +111,8 @@ int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 
-/* Writes folder/config.json and safetensors in the parameters' number type, streaming. */
+/* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
+ * adapted model the adapters alone, in fp32, as PEFT's folder. */
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
 /* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);

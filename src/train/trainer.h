@@ -20,6 +20,7 @@ struct zinf_trainer {
     struct plan plan;
     struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
     const char *prefix;                    /* of tensor names: as the folder has them */
+    uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
     struct zinf_arena host;
     struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */

@@ -216,6 +216,24 @@ static uint32_t n_device_updates(const struct plan *p)
     return n;
 }
 
+/* What of a frozen model lies on a drive is copied there once, and not a byte of it again. */
+static void print_adapters(const struct plan *p, FILE *out)
+{
+    uint64_t elems = 0;
+    char size[16];
+    if (!is_adapted(p->setup))
+        return;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
+            elems += p->setup->layout.units[u].padded_elems;
+    fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
+            p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
+    if (elems)
+        fprintf(out, ": %s of them are written to the drive at the start, and never again",
+                zinf_size_format(size, sizeof size, elems * zinf_dtype_bytes(p->setup->dtype)));
+    fputc('\n', out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     const struct choice *c = &p->choice;
@@ -227,6 +245,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, ", optimizer state on %s, gradients on %s", zinf_tier_name(s->state_tier),
                 zinf_tier_name(s->grad_tier));
     fputc('\n', out);
+    print_adapters(p, out);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",

@@ -39,7 +39,8 @@ static uint64_t whole_grad_bytes(const struct plan *p)
     if (in_place && p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
         return 0;
     for (uint32_t i = 0; i < sweep->n; i++)
-        elems += p->setup->layout.units[sweep->at[i]].padded_elems;
+        if (unit_trains(p->setup, sweep->at[i]))
+            elems += p->setup->layout.units[sweep->at[i]].padded_elems;
     return elems * sizeof(float);
 }
 
@@ -139,8 +140,7 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
     bool params = plan_has_param(p, ZINF_TIER_DRIVE) && !direct;
-    s->tile = s->tile_grad +
-              (plan_tiles_have_grads(p) ? p->setup->layout.max_group_elems * sizeof(float) : 0);
+    s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
          backward && p->x_tier == ZINF_TIER_DRIVE && !direct

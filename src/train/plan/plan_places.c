@@ -57,16 +57,23 @@ void plan_measure(struct plan *p)
 {
     struct trainer_sizes *s = &p->sizes;
     const struct zinf_layout *layout = &p->setup->layout;
-    uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0;
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
+    for (uint32_t u = 0; u < layout->n_units; u++)
+        if (unit_trains(p->setup, u) && layout->units[u].padded_elems > trained)
+            trained = layout->units[u].padded_elems;
     for (uint32_t g = 0; g < layout->n_groups; g++) {
+        if (!unit_trains(p->setup, layout->groups[g].unit))
+            continue;
+        group = layout->groups[g].n > group ? layout->groups[g].n : group;
         uint64_t bytes =
             p->setup->state_bytes[g] + durable_copy_bytes(p->setup, layout->groups[g].n);
         state = bytes > state ? bytes : state;
     }
     s->slot = layout->max_unit_elems * width;
-    s->grad_slot = layout->max_unit_elems * sizeof(float);
-    s->tile_state = zinf_align_up(layout->max_group_elems * width, ZINF_MEMORY_ALIGN);
+    s->grad_slot = trained * sizeof(float);
+    s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
+    s->tile_most = s->tile_grad + group * sizeof(float);
     s->transfer = source_memory_bytes(p->setup);
 }
 

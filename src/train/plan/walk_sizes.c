@@ -203,7 +203,8 @@ static void find_order(struct walk *w)
     }
 }
 
-/* The units of a whole sweep get device slots first: they are at hand together or not at all. */
+/* The units of a whole sweep get device slots first: they are at hand together or not at all. Then
+ * what is trained: beside frozen units that is small, and needed as often. */
 static void order_units(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
@@ -219,9 +220,10 @@ static void order_units(struct walk *w)
             w->units[sweep->at[i]].sweep_end = sweep->at[sweep->n - 1] + 1;
         }
     }
-    for (uint32_t u = 0; u < g->n_units; u++)
-        if (w->units[u].own_order == WALK_NONE)
-            w->units[u].own_order = next++;
+    for (int frozen = 0; frozen < 2; frozen++)
+        for (uint32_t u = 0; u < g->n_units; u++)
+            if (w->units[u].own_order == WALK_NONE && g->units[u].trained == !frozen)
+                w->units[u].own_order = next++;
     for (uint32_t u = 0; u < g->n_units; u++)
         w->by_own_order[w->units[u].own_order] = u;
 }

@@ -173,7 +173,9 @@ static int open_trainer(struct run *run)
 {
     struct zinf_trainer_options trainer = run->options->trainer;
     int code = run_open_checkpoint(run);
-    if (run->resumes) {
+    if (run->resumes && run->from.adapted) {
+        trainer.adapter = run->options->resume;
+    } else if (run->resumes) {
         trainer.model_path = run->options->resume;
         trainer.init = false;
     }

@@ -30,10 +30,12 @@ struct checkpoint_data {
 struct checkpoint {
     uint64_t step, n_applied, seed;
     uint64_t threads; /* of the host device: sums are cut by it; 0: not known */
-    double lr; /* of the last update; for the reader */
+    double lr;        /* of the last update; for the reader */
     enum zinf_dtype dtype;
     char optimizer[16];
     int n_moments;
+    bool adapted;      /* of adapters alone: the folder is PEFT's */
+    uint64_t base_sum; /* of the weights under them */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
     cJSON *config; /* the resolved configuration */
@@ -59,6 +61,8 @@ int checkpoint_add_others(struct checkpoint *c, const char *folder, const char *
  * names the file. */
 int checkpoint_verify(const struct checkpoint *c, const char *folder);
 bool checkpoint_lists(const struct checkpoint *c, const char *name);
+/* The first array in optimizer/: masters, unless the weights beside it are these already. */
+int checkpoint_first_part(const struct checkpoint *c);
 /* Name of the array's file in a checkpoint: part as in transfer.h, PART_MASTER or a moment. */
 void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
 
@@ -92,7 +96,7 @@ int checkpoint_open_one(struct checkpoint *out, const char *folder);
 /* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);
-int checkpoint_check_model(const char *folder, const char *model_path);
+int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path);
 int checkpoint_check_data(const struct checkpoint *c, const char *folder,
                           const struct checkpoint_data *data);
 /* Master weights, moments and counters into a trainer whose model_path is the checkpoint. */

@@ -157,9 +157,16 @@ int checkpoint_verify(const struct checkpoint *c, const char *folder)
     return code;
 }
 
+int checkpoint_first_part(const struct checkpoint *c)
+{
+    return c->adapted || c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
+}
+
 void checkpoint_part_name(const struct checkpoint *c, int part, char name[64])
 {
-    if (part == PART_MASTER && c->dtype == ZINF_DTYPE_F32)
+    if (part == PART_MASTER && c->adapted)
+        snprintf(name, 64, ZINF_ADAPTER_WEIGHTS);
+    else if (part == PART_MASTER && c->dtype == ZINF_DTYPE_F32)
         snprintf(name, 64, "model.safetensors"); /* or its index, which the folder finds */
     else if (part == PART_MASTER)
         snprintf(name, 64, CHECKPOINT_OPTIMIZER "/master.safetensors");

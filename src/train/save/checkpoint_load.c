@@ -17,8 +17,7 @@
 static int require_parts(const struct checkpoint *c, const char *folder)
 {
     char name[64];
-    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
-    for (int part = first; part <= c->n_moments; part++) {
+    for (int part = checkpoint_first_part(c); part <= c->n_moments; part++) {
         checkpoint_part_name(c, part, name);
         if (!checkpoint_lists(c, name))
             return zinf_fail(-EINVAL, "%s/%s does not list %s", folder, CHECKPOINT_STATE, name);
@@ -192,9 +191,11 @@ static int compare_models(const struct zinf_model *saved, const char *folder,
                      b->layers, b->hidden, b->vocab);
 }
 
-int checkpoint_check_model(const char *folder, const char *model_path)
+int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path)
 {
     struct zinf_model *saved = NULL, *asked = NULL;
+    if (c->adapted) /* by its weights, once they are there */
+        return 0;
     int code = zinf_model_open(&saved, folder);
     if (!code)
         code = zinf_model_open(&asked, model_path);
@@ -277,12 +278,29 @@ static void forget_model(const struct checkpoint *c, const char *folder)
     }
 }
 
+/* An adapter goes on above the weights that it was trained above. */
+static int check_base(const struct checkpoint *c, const char *folder, const struct zinf_trainer *t)
+{
+    const char *base = t->setup.options.model_path;
+    if (c->adapted != is_adapted(&t->setup))
+        return zinf_fail(-EINVAL, "%s is %s: %s", folder,
+                         c->adapted ? "of an adapter" : "of a whole model",
+                         c->adapted ? "set zinf.adapter, or --lora-rank, as it was"
+                                    : "leave out zinf.adapter and --lora-rank");
+    if (!c->adapted || c->base_sum == t->base_sum)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s is of an adapter of other weights than those of --model %s: name the "
+                     "model that it was trained from",
+                     folder, base);
+}
+
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
-    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER, code = 0;
     struct source source = trainer_source(t);
+    int code = check_base(c, folder, t);
     forget_model(c, folder);
-    for (int part = first; !code && part <= c->n_moments; part++)
+    for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
         code = load_part(c, folder, &source, part);
     if (!code)
         checkpoint_count_on(c, t);
@@ -293,6 +311,7 @@ void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t)
 {
     t->step = c->step;
     t->n_applied = c->n_applied;
+    t->base_sum = c->base_sum; /* recovered weights were not looked at */
     if (t->loss_scale.dynamic && c->loss_scale.dynamic) {
         t->loss_scale.scale = c->loss_scale.scale;
         t->loss_scale.hysteresis_left = c->loss_scale.hysteresis_left;

@@ -22,7 +22,9 @@ static int check_room(const struct source *s, const struct checkpoint *c, const 
 {
     uint64_t moments = s->setup->moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
-    uint64_t elems = zinf_model_n_params(s->setup->model);
+    const struct zinf_model *model = s->setup->model;
+    bool adapted = is_adapted(s->setup);
+    uint64_t elems = adapted ? zinf_model_n_trained(model) : zinf_model_n_params(model);
     uint64_t numbers = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype));
     uint64_t needed = numbers + numbers / SLACK_SHARE + SLACK_BYTES;
     struct statvfs room;
@@ -49,10 +51,11 @@ static int list_written(struct checkpoint *c, const char *part,
     return code;
 }
 
-/* One array of all units: the model as a folder, another as one file in optimizer/. */
+/* One array of all units: the model as a folder, an adapter's masters as its weights, another as
+ * one file in optimizer/. */
 static int write_part(const struct source *s, struct checkpoint *c, const char *folder, int part)
 {
-    bool model = part == PART_PARAM;
+    bool model = part == PART_PARAM, beside = model || (c->adapted && part == PART_MASTER);
     char name[64] = "";
     struct zinf_tensors_writer *writer = NULL;
     if (!model)
@@ -65,7 +68,7 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
                    ? transfer_stream_factors(s, part, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
-        code = list_written(c, model ? "" : CHECKPOINT_OPTIMIZER, writer);
+        code = list_written(c, beside ? "" : CHECKPOINT_OPTIMIZER, writer);
     zinf_tensors_writer_destroy(writer);
     free(path);
     return code;
@@ -74,9 +77,8 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
 static int write_optimizer(const struct source *s, struct checkpoint *c, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
-    int first = c->dtype == ZINF_DTYPE_F32 ? PART_MASTER + 1 : PART_MASTER;
     int code = path ? zinf_make_dirs(path) : -ENOMEM;
-    for (int part = first; !code && part <= c->n_moments; part++)
+    for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
         code = write_part(s, c, folder, part);
     if (!code)
         code = zinf_folder_sync(path);
@@ -98,13 +100,11 @@ static int write_all(const struct source *s, struct checkpoint *c, const char *f
 {
     int code = zinf_make_dirs(folder);
     if (!code)
-        code = write_part(s, c, folder, PART_PARAM);
+        code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
     if (!code)
         code = write_optimizer(s, c, folder);
     if (!code)
-        code = transfer_write_config(zinf_model_config(s->setup->model), c->dtype, folder);
-    if (!code)
-        code = zinf_folder_copy_companions(s->folder, folder);
+        code = transfer_write_rest(s, folder);
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
@@ -120,6 +120,8 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->dtype = s->setup->dtype;
     c->n_moments = setup_n_moments(s->setup);
     c->loss_scale = s->loss_scale;
+    c->adapted = is_adapted(s->setup);
+    c->base_sum = s->base_sum;
     snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->config->optimizer.type);
 }
 

@@ -96,6 +96,7 @@ static char *state_text(const struct checkpoint *c)
                 cJSON_AddStringToObject(root, "optimizer", c->optimizer) &&
                 add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
                 add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
+                (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
                 (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
                 add_files(root, c);
     if (good)
@@ -227,6 +228,9 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
         code = read_number(random, path, "seed", &out->seed);
     if (!code && cJSON_HasObjectItem(root, "threads"))
         code = read_number(root, path, "threads", &out->threads);
+    out->adapted = cJSON_HasObjectItem(root, "adapter_base");
+    if (!code && out->adapted)
+        code = read_hex(root, path, "adapter_base", &out->base_sum);
     if (!code)
         code = zinf_json_string(root, path, "dtype", &dtype);
     if (!code)

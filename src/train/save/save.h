@@ -27,7 +27,7 @@ struct source {
     const char *folder; /* has what belongs beside the weights */
     char *memory;       /* the region, source_memory_bytes */
     uint64_t scratch_elems;
-    uint64_t step, n_applied;
+    uint64_t step, n_applied, base_sum;
     struct zinf_loss_scale loss_scale;
 };
 

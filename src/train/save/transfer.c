@@ -77,6 +77,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .scratch_elems = scratch_elems(&t->setup),
         .step = t->step,
         .n_applied = t->n_applied,
+        .base_sum = t->base_sum,
         .loss_scale = t->loss_scale,
     };
 }

@@ -50,6 +50,9 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 
+/* transfer_rest.c: what belongs beside the weights of a model or of an adapter. */
+int transfer_write_rest(const struct source *s, const char *folder);
+
 /* transfer_new.c: the document as folder/config.json, with the number type of the weights. */
 int transfer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 

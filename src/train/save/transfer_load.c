@@ -6,6 +6,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
 
 /* ---- tensors of the folder ---- */
 
@@ -24,7 +26,15 @@ static const char *prefix_of(const struct setup *s, const struct zinf_tensors *f
     return !prefixed && zinf_tensors_find(file, t->name) ? "" : prefix;
 }
 
-static int check_shape(const struct setup *s, const struct zinf_tensor_info *info,
+/* ---- gathering ---- */
+
+struct gathering {
+    const struct source *source;
+    const struct zinf_tensors *file; /* NULL: fresh weights */
+    const char *path;                /* of the file or folder */
+};
+
+static int check_shape(const char *path, const struct zinf_tensor_info *info,
                        const struct zinf_piece *piece)
 {
     bool same = info->rank == piece->rank;
@@ -43,26 +53,20 @@ static int check_shape(const struct setup *s, const struct zinf_tensor_info *inf
     return zinf_fail(-EINVAL,
                      "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
                      "of one model; take the config.json that belongs to these weights",
-                     s->options.model_path, info->name, found, asked);
+                     path, info->name, found, asked);
 }
 
-static int check_finite(const struct source *s, const struct zinf_piece *piece, uint64_t first,
+static int check_finite(const struct gathering *g, const struct zinf_piece *piece, uint64_t first,
                         uint64_t n, const float *values)
 {
-    uint64_t at = zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, n, s->device->n_threads);
+    int threads = g->source->device->n_threads;
+    uint64_t at = zinf_optim_find_nonfinite(values, ZINF_DTYPE_F32, n, threads);
     if (at == UINT64_MAX)
         return 0;
     return zinf_fail(-EINVAL, "%s: tensor %s holds %s at element %llu: the weights are damaged",
-                     s->setup->options.model_path, piece->name, isnan(values[at]) ? "NaN" : "Inf",
+                     g->path, piece->name, isnan(values[at]) ? "NaN" : "Inf",
                      (unsigned long long)(first + at));
 }
-
-/* ---- gathering ---- */
-
-struct gathering {
-    const struct source *source;
-    const struct zinf_tensors *file; /* NULL: fresh weights */
-};
 
 static int read_values(void *context, const struct zinf_tensor *tensor,
                        const struct zinf_piece *piece, uint64_t first, uint64_t n, float *out)
@@ -77,19 +81,20 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
     snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : g->source->prefix, piece->name);
     const struct zinf_tensor_info *info = zinf_tensors_find(g->file, name);
     if (!info)
-        return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files",
-                         s->options.model_path,
+        return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files", g->path,
                          piece->plain_name ? "" : zinf_model_family(s->model)->prefix, piece->name);
-    int code = check_shape(s, info, piece);
+    int code = check_shape(g->path, info, piece);
     if (!code)
         code = zinf_tensors_read_f32(g->file, info, first, n, out);
-    return code ? code : check_finite(g->source, piece, first, n, out);
+    return code ? code : check_finite(g, piece, first, n, out);
 }
 
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit)
 {
     struct region r = source_region(s);
-    struct gathering context = {s, file};
+    const struct zinf_trainer_options *o = &s->setup->options;
+    bool adapter = is_adapted(s->setup) && unit_trains(s->setup, unit);
+    struct gathering context = {s, file, adapter && o->adapter ? o->adapter : o->model_path};
     struct zinf_gather gather = {
         .read = read_values,
         .context = &context,
@@ -152,25 +157,73 @@ static void report_unused(const struct setup *s, const struct zinf_tensors *file
                  s->options.model_path, (unsigned long long)unused, first);
 }
 
-int trainer_load(struct zinf_trainer *t)
+/* ---- files ---- */
+
+/* All that an adapter's file holds must have a place: what has none would be lost without a word.
+ */
+static int check_adapter(const struct setup *s, const struct zinf_tensors *file)
 {
-    const struct setup *setup = &t->setup;
-    struct zinf_tensors *file = NULL;
-    int code = setup->options.init ? 0 : zinf_tensors_open(&file, setup->options.model_path);
-    if (code == -ENOENT && setup->options.mode == ZINF_TRAINER_TRAIN)
-        return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
-    if (code)
-        return code;
-    t->prefix = prefix_of(setup, file);
+    for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
+        const char *name = zinf_tensors_at(file, i)->name;
+        if (!zinf_file_map_find(s->files, name))
+            return zinf_fail(-EINVAL,
+                             "%s: tensor %s has no place in the model of %s: the adapter is of "
+                             "another base, or of a kind that is not supported",
+                             s->options.adapter, name, s->options.model_path);
+    }
+    return 0;
+}
+
+static int open_adapter(const struct setup *s, struct zinf_tensors **file)
+{
+    char *path = zinf_path_join(s->options.adapter, ZINF_ADAPTER_WEIGHTS);
+    int code = path ? zinf_tensors_open(file, path) : -ENOMEM;
+    free(path);
+    return code ? code : check_adapter(s, *file);
+}
+
+/* What is frozen, so that a checkpoint knows it again: folded in the order of units. */
+static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t unit)
+{
+    const struct zinf_unit *u = &t->setup.graph->units[unit];
+    if (is_adapted(&t->setup) && !u->trained)
+        t->base_sum =
+            XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
+}
+
+/* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. */
+static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
+                      const struct zinf_tensors *adapter)
+{
     struct source source = trainer_source(t);
-    if (file)
-        report_unused(setup, file);
-    for (uint32_t u = 0; !code && !t->durable.recovered && u < setup->n_units; u++) {
-        code = transfer_gather(&source, file, u);
+    int code = 0;
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
+        bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
+        code = transfer_gather(&source, adapts ? adapter : file, u);
+        if (!code)
+            note_base(t, &source, u);
         if (!code)
             code = place_unit(&source, u);
     }
-    zinf_tensors_close(file);
     /* what was only filled, too, is there before another queue looks */
-    return code ? code : setup->device->ops->queue_synchronize(source.to_device);
+    return code ? code : t->setup.device->ops->queue_synchronize(source.to_device);
+}
+
+int trainer_load(struct zinf_trainer *t)
+{
+    const struct setup *setup = &t->setup;
+    struct zinf_tensors *file = NULL, *adapter = NULL;
+    int code = setup->options.init ? 0 : zinf_tensors_open(&file, setup->options.model_path);
+    if (code == -ENOENT && setup->options.mode == ZINF_TRAINER_TRAIN)
+        return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
+    if (!code && setup->options.adapter)
+        code = open_adapter(setup, &adapter);
+    t->prefix = prefix_of(setup, file);
+    if (!code && file)
+        report_unused(setup, file);
+    if (!code && !t->durable.recovered)
+        code = load_units(t, file, adapter);
+    zinf_tensors_close(adapter);
+    zinf_tensors_close(file);
+    return code;
 }

@@ -4,6 +4,8 @@
  */
 #include "train/save/transfer.h"
 
+#include <stdlib.h>
+
 /* ---- one array of a unit ---- */
 
 static int read_param(const struct source *s, uint32_t unit, const struct region *r)
@@ -117,17 +119,27 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
     return code;
 }
 
+/* Its weights are the fp32 masters in any number type. */
+static int save_adapter(const struct zinf_trainer *t, const char *folder)
+{
+    char *path = zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS);
+    struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
+    int code = path ? save(t, &options, PART_MASTER, ZINF_DTYPE_F32) : -ENOMEM;
+    free(path);
+    return code;
+}
+
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
 {
     struct zinf_tensors_writer_options options = {.path = folder};
+    bool adapted = is_adapted(&t->setup);
     int code = trainer_settle(t);
     if (!code)
         code = zinf_make_dirs(folder);
     if (!code)
-        code = save(t, &options, PART_PARAM, t->setup.dtype);
-    if (!code)
-        code = transfer_write_config(zinf_model_config(t->setup.model), t->setup.dtype, folder);
-    return code ? code : zinf_folder_copy_companions(t->setup.options.model_path, folder);
+        code = adapted ? save_adapter(t, folder) : save(t, &options, PART_PARAM, t->setup.dtype);
+    struct source source = trainer_source(t);
+    return code ? code : transfer_write_rest(&source, folder);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)

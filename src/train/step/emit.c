@@ -281,10 +281,12 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
         for (uint32_t i = 0; i < sweep->n; i++) {
             struct zinf_location home = zinf_tiers_unit_grad(p->tiers, sweep->at[i]);
             struct zinf_operand at = sums ? zinf_of(&home) : zinf_at(device_at(p, offset));
-            offset += p->setup->layout.units[sweep->at[i]].padded_elems * sizeof(float);
+            bool trained = is_trained(e, sweep->at[i]);
+            if (trained)
+                offset += p->setup->layout.units[sweep->at[i]].padded_elems * sizeof(float);
             if (sums)
                 uses_write(&c.uses, e->grad[sweep->at[i]]);
-            add_operand(e, &c, is_trained(e, sweep->at[i]) ? at : (struct zinf_operand){0});
+            add_operand(e, &c, trained ? at : (struct zinf_operand){0});
         }
         compute(e, &c.op, &c.uses);
         for (uint32_t i = 0; i < sweep->n; i++) {

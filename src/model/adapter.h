@@ -1,0 +1,71 @@
+/*
+ * adapter: low-rank adapters of a model's linear layers (LoRA), chosen as PEFT chooses them. A
+ * *choice* is what an adapter_config.json asks for: which modules, of which rank, scaled by what. A
+ * *module* is a linear layer as the file has it: its path is the tensor's name with the family's
+ * prefix and without ".weight", so that every family has its own names and no word of them stands
+ * here.
+ *
+ * Owned by whoever read it; read-only afterwards, but for notes of which names were met.
+ */
+#ifndef ZINF_ADAPTER_H
+#define ZINF_ADAPTER_H
+
+#include "base/json.h"
+#include "model/build.h"
+
+#define ADAPTER_CONFIG "adapter_config.json"
+#define ADAPTER_KEY_PREFIX "base_model.model." /* of names in an adapter's file */
+
+/* Names, as a list or as an expression. */
+struct adapter_names {
+    const cJSON *list; /* of strings, or NULL */
+    bool *met;         /* [its length] */
+    void *expression;  /* matches a whole path, or NULL */
+    bool all;          /* every linear layer */
+};
+/* Modules that differ: the first whose key matches the end of a path. */
+struct adapter_pattern {
+    void *expression;
+    double value;
+};
+struct adapter_choice {
+    char *what;    /* names it in messages */
+    cJSON *config; /* as it was given */
+    int64_t rank;
+    double alpha, dropout;
+    bool root_of_rank; /* scale is alpha / sqrt(rank), Kalajdzievski, arXiv 2312.03732 */
+    bool gaussian;     /* A begins normal, else uniform */
+    struct adapter_names targets, excluded;
+    struct adapter_pattern *ranks, *alphas;
+    size_t n_ranks, n_alphas;
+};
+
+/* ---- adapter_config.c ---- */
+
+/* -EINVAL or -ENOTSUP: names the key. After a failure there is nothing to end. */
+int adapter_choice_init(struct adapter_choice *out, const cJSON *config, const char *what);
+void adapter_choice_fini(struct adapter_choice *choice);
+/* Whether the module is wanted, and how. */
+struct adapter_module {
+    bool wanted;
+    int64_t rank;
+    double scale;
+};
+int adapter_choose(struct adapter_choice *choice, const char *path, struct adapter_module *out);
+/* Whether a name of a list is that of the module at path. */
+bool adapter_name_is(const char *name, const char *path);
+
+/* ---- adapter.c ---- */
+
+/* Freezes all units of a finished graph and gives those with wanted modules a second unit, at hand
+ * beside them. The graph must be finished again. Refused by name: what is no linear layer of a
+ * unit at hand, and a rank above the sides of its matrix. */
+int adapter_attach(struct zinf_graph *graph, struct adapter_choice *choice, const char *prefix);
+
+/* ---- adapter_describe.c ---- */
+
+/* What PEFT would write for the graph's adapters; caller frees. base: the model's folder. */
+int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice *choice,
+                     const char *base, cJSON **out);
+
+#endif
