@@ -212,6 +212,99 @@ static void test_checkpoint_of_other_weights(void)
     zinf_config_destroy(config);
 }
 
+/* ---- merging ---- */
+
+/* Against PEFT's, whose names may have a prefix that the base's file has not. */
+static double compare_merged(const char *folder, const char *expected)
+{
+    static const char prefix[] = "transformer.";
+    struct zinf_tensors *a = NULL, *b = NULL;
+    double worst = 0;
+    CHECKF(!zinf_tensors_open(&a, folder), "%s", zinf_error());
+    CHECKF(!zinf_tensors_open(&b, expected), "%s", zinf_error());
+    for (uint64_t i = 0; a && b && i < zinf_tensors_count(b); i++) {
+        const struct zinf_tensor_info *want = zinf_tensors_at(b, i);
+        const struct zinf_tensor_info *have = zinf_tensors_find(a, want->name);
+        if (!have && !strncmp(want->name, prefix, strlen(prefix)))
+            have = zinf_tensors_find(a, want->name + strlen(prefix));
+        CHECKF(have && have->n_elems == want->n_elems, "%s is missing", want->name);
+        if (!have || have->n_elems != want->n_elems)
+            continue;
+        float *x = malloc(want->n_elems * sizeof *x), *y = malloc(want->n_elems * sizeof *y);
+        CHECK(!zinf_tensors_read_f32(a, have, 0, want->n_elems, x));
+        CHECK(!zinf_tensors_read_f32(b, want, 0, want->n_elems, y));
+        worst = fmax(worst, distance(x, y, want->n_elems));
+        free(x);
+        free(y);
+    }
+    zinf_tensors_close(a);
+    zinf_tensors_close(b);
+    return worst;
+}
+
+static void test_merge_is_that_of_peft(void)
+{
+    static const char *const list[][2] = {{"peft_a", "gpt2_a"},
+                                          {"peft_b", "llama_b"},
+                                          {"peft_c", "llama_b"},
+                                          {"peft_d", "gpt2_d"},
+                                          {"peft_e", "qwen3_a"}};
+    char adapter[600], base[600], output[600], expected[700];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        snprintf(adapter, sizeof adapter, "%s/tests/fixtures/%s", getenv("SRCDIR"), list[i][0]);
+        snprintf(base, sizeof base, "%s/tests/fixtures/%s", getenv("SRCDIR"), list[i][1]);
+        snprintf(expected, sizeof expected, "%s/merged.safetensors", adapter);
+        struct zinf_merge_options options = {.adapter = adapter,
+                                             .base = base,
+                                             .output = in_work(output, list[i][0]),
+                                             .as_base = true};
+        CHECKF(!zinf_adapter_merge(&options), "%s", zinf_error());
+        double worst = compare_merged(output, expected);
+        CHECKF(worst <= 1e-6, "%s: merged weights off by %g", list[i][0], worst);
+    }
+    struct zinf_merge_options other = {.adapter = adapter, .base = work, .output = output};
+    CHECK(zinf_adapter_merge(&other) == -ENOENT);
+    other.base = NULL; /* "qwen3_a", which is no folder here */
+    CHECK(zinf_adapter_merge(&other) == -ENOENT);
+    CHECKF(strstr(zinf_error(), "--model DIR"), "%s", zinf_error());
+}
+
+/* What was trained, merged from its checkpoint, is the model that was trained. */
+static void test_merged_checkpoint_computes_alike(void)
+{
+    struct setting s = adapting(NULL, NULL, ADAPTER("\"r\": 4, \"lora_alpha\": 32"));
+    struct zinf_config *config = configure(&s);
+    struct zinf_step_result r;
+    char folder[700], merged[600];
+    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    double sums[2] = {0};
+    uint64_t count;
+    take_fixture("qwen3_a");
+    struct zinf_trainer *t = open_trainer(&s, config, model), *u = NULL;
+    if (!t)
+        return;
+    for (uint64_t step = 0; step < 5; step++)
+        CHECK(!next_step(t, &s, step, &r));
+    save_checkpoint(t, "trained", folder);
+    struct zinf_merge_options merge = {
+        .adapter = folder, .output = in_work(merged, "merged"), .as_base = true};
+    CHECKF(!zinf_adapter_merge(&merge), "%s", zinf_error()); /* the base is where it was */
+    struct zinf_export_options export = {.checkpoint = folder, .output = merged};
+    CHECK(zinf_checkpoint_export(&export) == -EINVAL && strstr(zinf_error(), "--merge"));
+    s.extra = NULL;
+    struct zinf_config *plain = configure(&s);
+    u = open_trainer(&s, plain, merged);
+    draw_tokens(&s, 99, ids, targets);
+    for (int i = 0; u && i < 2; i++)
+        CHECK(
+            !zinf_trainer_loss(i ? u : t, TOKENS(ids, targets), trainings.batch, &sums[i], &count));
+    CHECKF(fabs(sums[0] - sums[1]) <= 1e-6 * fabs(sums[0]), "losses %.9g, %.9g", sums[0], sums[1]);
+    zinf_trainer_destroy(t);
+    zinf_trainer_destroy(u);
+    zinf_config_destroy(config);
+    zinf_config_destroy(plain);
+}
+
 /* ---- what is refused ---- */
 
 static void check_refused(const char *extra, const char *adapter, const char *words)
@@ -285,6 +378,8 @@ int main(void)
     TAP_RUN(test_frozen_bytes_are_not_written);
     TAP_RUN(test_checkpoints_go_on);
     TAP_RUN(test_checkpoint_of_other_weights);
+    TAP_RUN(test_merge_is_that_of_peft);
+    TAP_RUN(test_merged_checkpoint_computes_alike);
     TAP_RUN(test_refused_by_name);
     TAP_RUN(test_adapter_of_another_base);
     remove_work();

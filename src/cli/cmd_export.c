@@ -3,13 +3,29 @@
 #include "cli/usage.h"
 #include "train/train.h"
 
+static int merge_adapters(const struct zinf_export_options *export, const char *base)
+{
+    const struct zinf_merge_options merge = {
+        .adapter = export->checkpoint,
+        .base = base,
+        .output = export->output,
+        .dtype = export->dtype,
+        .as_base = export->as_saved,
+        .max_shard_bytes = export->max_shard_bytes,
+    };
+    return zinf_adapter_merge(&merge);
+}
+
 static int run(int argc, char **argv)
 {
     struct zinf_export_options export = {.as_saved = true};
-    const char *dtype = NULL;
+    const char *dtype = NULL, *base = NULL;
+    bool merge = false;
     const struct cli_option options[] = {
         {"--checkpoint", CLI_STRING, &export.checkpoint, 0, 0},
         {"--output", CLI_STRING, &export.output, 0, 0},
+        {"--merge", CLI_FLAG, &merge, 0, 0},
+        {"--model", CLI_STRING, &base, 0, 0},
         {"--dtype", CLI_STRING, &dtype, 0, 0},
         {"--max-shard-size", CLI_SIZE, &export.max_shard_bytes, 0, 0},
     };
@@ -26,9 +42,11 @@ static int run(int argc, char **argv)
         if (code)
             zinf_fail_in(code, "--dtype");
     }
+    if (!code && base && !merge)
+        code = zinf_fail(-EINVAL, "--model is the base of adapters, with --merge alone");
     if (code)
         return cli_error(&cli_export, CLI_USAGE);
-    if (zinf_checkpoint_export(&export))
+    if (merge ? merge_adapters(&export, base) : zinf_checkpoint_export(&export))
         return cli_error(&cli_export, CLI_FAILED);
     zinf_log(ZINF_LOG_INFO, "exported to %s", export.output);
     return CLI_OK;

@@ -133,6 +133,9 @@ static const char USAGE_EXPORT[] =
     "\n"
     "  --checkpoint DIR      checkpoint-N, or a training's --output: its latest\n"
     "  --output DIR          folder to write\n"
+    "  --merge               DIR holds adapters (PEFT's folder will do): add them to\n"
+    "                        the weights of their base\n"
+    "  --model DIR           that base (default: as adapter_config.json names it)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: as the training has them)\n"
     "  --max-shard-size SIZE largest file (default: 5GB)\n";
 

@@ -195,6 +195,17 @@ struct zinf_export_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_checkpoint_export(const struct zinf_export_options *options);
+/* The model folder of a base with adapters added to its weights, W + scale B A in fp32; bounded
+ * memory. */
+struct zinf_merge_options {
+    const char *adapter; /* PEFT's folder, a checkpoint, or an output folder: its latest */
+    const char *base;    /* NULL: the folder that adapter_config.json names */
+    const char *output;
+    enum zinf_dtype dtype;
+    bool as_base;             /* dtype is that of each of the base's tensors */
+    uint64_t max_shard_bytes; /* 0: 5e9 */
+};
+int zinf_adapter_merge(const struct zinf_merge_options *options);
 
 /* ---- sampling ---- */
 

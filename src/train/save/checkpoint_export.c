@@ -129,7 +129,13 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
     if (code)
         return code;
     code = checkpoint_open(&c, folder);
-    if (!code) {
+    if (!code && c.adapted) {
+        code = zinf_fail(-EINVAL,
+                         "%s holds adapters, not a model: --merge adds them to their base; PEFT "
+                         "reads the folder as it is",
+                         folder);
+        checkpoint_fini(&c);
+    } else if (!code) {
         code = export_from(&c, folder, options);
         checkpoint_fini(&c);
     }
