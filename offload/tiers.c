@@ -38,7 +38,8 @@ static uint64_t group_state_bytes(const struct zinf_tiers *t, uint32_t group)
 {
     const struct zinf_tiers_options *o = &t->options;
     uint64_t n = o->layout->groups[group].n;
-    uint64_t copy = o->param_copies ? n * zinf_dtype_bytes(o->dtype) : 0;
+    bool changes = t->places[o->layout->groups[group].unit].keeps_grad;
+    uint64_t copy = o->param_copies && changes ? n * zinf_dtype_bytes(o->dtype) : 0;
     uint64_t state =
         o->state_bytes ? o->state_bytes[group] : zinf_state_bytes(o->form, o->n_moments, n);
     return state + copy;

@@ -179,6 +179,19 @@ static double wall_seconds(const struct train_show *s)
     return s->begin_ns ? (double)(zinf_now_ns() - s->begin_ns) * 1e-9 : 0;
 }
 
+/* What was saved is a model, or adapters of the one that was trained. */
+static void say_next(const struct train_show *s)
+{
+    if (s->session->config->adapter || s->common->adapter)
+        line("next",
+             "zinf generate --model %s --adapter %s/model --prompt TEXT; "
+             "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
+             s->common->model, s->output, s->output, s->output);
+    else
+        line("next", "zinf generate --model %s/model --prompt TEXT; zinf plot %s", s->output,
+             s->output);
+}
+
 void train_summary_end(const struct train_show *s)
 {
     char steps[32], wall[32], tokens[32], rate[32], read[32], written[32], resident[16],
@@ -204,8 +217,7 @@ void train_summary_end(const struct train_show *s)
     line("model", "%s/model", s->output);
     if (s->checkpoint)
         line("checkpoint", "%s: more --steps with --resume go on from it", s->checkpoint);
-    line("next", "zinf generate --model %s/model --prompt TEXT; zinf plot %s", s->output,
-         s->output);
+    say_next(s);
 }
 
 /* {"a": 1, "b": 2}: a line that people read too. */

@@ -38,22 +38,27 @@ static const char *const moment_names[] = {"at any time", "in steps", "in a save
 struct way {
     const char *name, *keys; /* of the zinf section */
     bool saves, steps;
+    bool adapts; /* trains adapters: other numbers, other files */
 };
 static const struct way ways[] = {
-    {"checkpoints", "\"durability\": \"none\"", true, false},
-    {"steps", "\"durability\": \"step\"", false, true},
-    {"steps and checkpoints", "\"durability\": \"auto\"", true, true},
-    {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true},
-    {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true},
-    {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true},
-    {"async saves", "\"durability\": \"none\", \"async_save\": true", true, false},
-    {"steps and async saves", "\"durability\": \"step\", \"async_save\": true", true, true},
+    {"checkpoints", "\"durability\": \"none\"", true, false, false},
+    {"steps", "\"durability\": \"step\"", false, true, false},
+    {"steps and checkpoints", "\"durability\": \"auto\"", true, true, false},
+    {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true,
+     false},
+    {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true,
+     false},
+    {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true, false},
+    {"async saves", "\"durability\": \"none\", \"async_save\": true", true, false, false},
+    {"steps and async saves", "\"durability\": \"step\", \"async_save\": true", true, true, false},
+    {"adapters", "\"durability\": \"step\", \"adapter\": {\"r\": 4}", true, true, true},
 };
 #define WAYS (sizeof ways / sizeof *ways)
 
 static const struct way *way;
-static char zinf[600], model[600], text[600], drive[600], config[600], out[600], whole[600];
-static char said[600]; /* standard error of the last run */
+static char zinf[600], model[600], text[600], drive[600], config[600], out[600];
+static char wholes[2][600]; /* of runs that nobody killed; [1]: that adapts */
+static char said[600];      /* standard error of the last run */
 static uint32_t n_drawn;
 
 static uint32_t draw(uint32_t n)
@@ -162,8 +167,10 @@ static uint64_t sum_of_log(const char *folder, int *lines)
 static void check_end(void)
 {
     int lines_here, lines_there;
+    const char *whole = wholes[way->adapts];
     uint64_t here = sum_of_log(out, &lines_here), there = sum_of_log(whole, &lines_there);
-    CHECK(same_file(out, whole, "model/model.safetensors"));
+    CHECK(same_file(out, whole,
+                    way->adapts ? "model/" ZINF_ADAPTER_WEIGHTS : "model/model.safetensors"));
     CHECKF(here == there && lines_here == lines_there, "the log has %d and %d lines", lines_here,
            lines_there);
     if (way->saves)
@@ -202,7 +209,8 @@ static void check_steps(void)
     uint64_t last = UINT64_MAX;
     char saved[700];
     sum_of_log(out, &lines);
-    snprintf(saved, sizeof saved, "%s/model/config.json", out);
+    snprintf(saved, sizeof saved, "%s/model/%s", out,
+             way->adapts ? "adapter_config.json" : "config.json");
     if (!way->steps || lines < 2)
         return;
     CHECKF(!zinf_steps_list(drive, see_steps, &last), "%s", zinf_error());
@@ -316,15 +324,16 @@ static void prepare(void)
     in_work(config, "config.json");
     in_work(said, "said");
     in_work(out, "out");
-    in_work(whole, "whole");
     CHECK(!zinf_make_dirs(in_work(drive, "drive")));
     make_model(model, "model", &shape, 3);
     make_text(text, "text.txt", 40);
-    way = ways;
-    write_config();
-    int status;
-    waitpid(start(whole), &status, 0);
-    check_status(status, false);
+    for (int adapts = 0; adapts < 2; adapts++) {
+        int status;
+        way = adapts ? &ways[WAYS - 1] : ways;
+        write_config();
+        waitpid(start(in_work(wholes[adapts], adapts ? "whole-adapted" : "whole")), &status, 0);
+        check_status(status, false);
+    }
 }
 
 int main(void)

@@ -172,12 +172,12 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         const struct zinf_home *home = &p->homes[u];
         uint64_t n = p->setup->layout.units[u].slice_elems;
+        uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
         bytes[home->param] += p->setup->layout.units[u].padded_elems *
                               zinf_dtype_bytes(p->setup->dtype) *
                               (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
-        bytes[home->state] +=
-            (setup_unit_state_bytes(p->setup, u) + durable_copy_bytes(p->setup, n)) *
-            (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
+                              (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)
             bytes[home->grad] += n * sizeof(float);
     }

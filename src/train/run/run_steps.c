@@ -225,6 +225,8 @@ int run_recover(struct run *run)
     int code = scalars ? checkpoint_parse(&run->from, folder, scalars, bytes)
                        : zinf_fail(-EBADMSG, "%s holds no step", folder);
     if (!code)
+        code = checkpoint_check_base(&run->from, folder, run->trainer);
+    if (!code)
         code = checkpoint_check_data(&run->from, folder, &run->data);
     if (!code)
         code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);

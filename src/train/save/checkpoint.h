@@ -97,6 +97,9 @@ int checkpoint_open_one(struct checkpoint *out, const char *folder);
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);
 int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path);
+/* The same of what is frozen: an adapter goes on above the weights that it was trained above. */
+int checkpoint_check_base(const struct checkpoint *c, const char *folder,
+                          const struct zinf_trainer *t);
 int checkpoint_check_data(const struct checkpoint *c, const char *folder,
                           const struct checkpoint_data *data);
 /* Master weights, moments and counters into a trainer whose model_path is the checkpoint. */

@@ -278,8 +278,8 @@ static void forget_model(const struct checkpoint *c, const char *folder)
     }
 }
 
-/* An adapter goes on above the weights that it was trained above. */
-static int check_base(const struct checkpoint *c, const char *folder, const struct zinf_trainer *t)
+int checkpoint_check_base(const struct checkpoint *c, const char *folder,
+                          const struct zinf_trainer *t)
 {
     const char *base = t->setup.options.model_path;
     if (c->adapted != is_adapted(&t->setup))
@@ -298,7 +298,7 @@ static int check_base(const struct checkpoint *c, const char *folder, const stru
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
     struct source source = trainer_source(t);
-    int code = check_base(c, folder, t);
+    int code = checkpoint_check_base(c, folder, t);
     forget_model(c, folder);
     for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
         code = load_part(c, folder, &source, part);
@@ -311,7 +311,6 @@ void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t)
 {
     t->step = c->step;
     t->n_applied = c->n_applied;
-    t->base_sum = c->base_sum; /* recovered weights were not looked at */
     if (t->loss_scale.dynamic && c->loss_scale.dynamic) {
         t->loss_scale.scale = c->loss_scale.scale;
         t->loss_scale.hysteresis_left = c->loss_scale.hysteresis_left;

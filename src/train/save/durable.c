@@ -6,7 +6,8 @@
  * it names.
  *
  * Parameters that are not on the drive lie there once more, behind the state, where an update
- * writes them and only a restart reads them.
+ * writes them and only a restart reads them. What is frozen has neither: it comes from the model's
+ * folder again.
  *
  * A unit's generation turns once with every applied step, all units' with the same, so that the
  * generation of every unit is that of the record. A skipped step turns none and has no record: a
@@ -80,9 +81,11 @@ static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
 static int move_copies(struct zinf_trainer *t, bool out)
 {
     int code = 0;
-    for (uint32_t g = 0; !code && t->setup.durable_copies && g < t->setup.layout.n_groups; g++)
-        if (t->plan.homes[t->setup.layout.groups[g].unit].param != ZINF_TIER_DRIVE)
+    for (uint32_t g = 0; !code && t->setup.durable_copies && g < t->setup.layout.n_groups; g++) {
+        uint32_t unit = t->setup.layout.groups[g].unit;
+        if (unit_trains(&t->setup, unit) && t->plan.homes[unit].param != ZINF_TIER_DRIVE)
             code = move_copy(t, g, out);
+    }
     return code;
 }
 

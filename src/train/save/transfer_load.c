@@ -191,7 +191,8 @@ static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t u
             XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
 }
 
-/* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. */
+/* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. Of a recovered
+ * step only what is frozen, which no record has. */
 static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
                       const struct zinf_tensors *adapter)
 {
@@ -199,6 +200,8 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
     int code = 0;
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
         bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
+        if (t->durable.recovered && unit_trains(&t->setup, u))
+            continue;
         code = transfer_gather(&source, adapts ? adapter : file, u);
         if (!code)
             note_base(t, &source, u);
@@ -221,7 +224,7 @@ int trainer_load(struct zinf_trainer *t)
     t->prefix = prefix_of(setup, file);
     if (!code && file)
         report_unused(setup, file);
-    if (!code && !t->durable.recovered)
+    if (!code)
         code = load_units(t, file, adapter);
     zinf_tensors_close(adapter);
     zinf_tensors_close(file);
