@@ -15,6 +15,7 @@
 #define STEPS 14
 #define KILLS 3
 #define DURABLE ", \"durability\": \"step\""
+#define ADAPTERS ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
 
 struct scalars {
@@ -254,11 +255,14 @@ static void test_kills(void)
          {.param = "cpu", .precision = bf16, .optimizer = adamw_8bit}},
         {"Adafactor, parameters in RAM",
          {.param = "cpu", .precision = fp16, .optimizer = adafactor}},
+        {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
+        {"adapters, parameters in RAM",
+         {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},
     };
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
         struct setting s = lives[i].s;
         s.accumulation = 2;
-        s.extra = DURABLE;
+        s.extra = word(s.extra, DURABLE);
         kill_again_and_again(lives[i].what, &s);
     }
 }

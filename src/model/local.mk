@@ -25,3 +25,9 @@ tests_model_fixtures_test_LDADD = $(TEST_LDADD)
 tests_model_graph_test_SOURCES = tests/model_graph_test.c
 tests_model_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_model_graph_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/model_adapter_test
+TESTS += tests/model_adapter_test
+tests_model_adapter_test_SOURCES = tests/model_adapter_test.c
+tests_model_adapter_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_model_adapter_test_LDADD = $(TEST_LDADD)

@@ -1,0 +1,204 @@
+/*
+ * Adapters in a graph: units and numbers as graph.h promises them, for every family; and gradients
+ * with dropout in front of adapters against differences of the loss, where a mask that is another
+ * in backward than in forward shows. What nobody writes is NaN.
+ */
+#include "base/random.h"
+#include "model/tensors.h"
+#include "model_frames.h"
+
+#include <math.h>
+
+enum { BATCH = 3, SEQ = 7, VOCAB = 37 };
+
+static struct zinf_model *open_adapted(const char *arch, const char *adapter)
+{
+    struct zinf_model_shape shape = {
+        .arch = arch, .layers = 2, .hidden = 16, .heads = 2, .vocab = VOCAB, .context = 16};
+    struct zinf_model *model = NULL;
+    cJSON *config = NULL, *wanted = cJSON_Parse(adapter);
+    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
+    CHECKF(!zinf_model_from_json(&model, config, arch), "%s", zinf_error());
+    CHECKF(!zinf_model_set_dropout(model, 0), "%s", zinf_error());
+    CHECKF(!zinf_model_adapt(model, wanted, "adapter"), "%s", zinf_error());
+    cJSON_Delete(config);
+    cJSON_Delete(wanted);
+    return model;
+}
+
+/* ---- the graph ---- */
+
+static void test_adapters_stand_beside_their_units(void)
+{
+    static const char *const archs[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        struct zinf_model *model = open_adapted(archs[i], "{\"r\": 2}");
+        const struct zinf_graph *g = zinf_model_graph(model);
+        uint32_t n = 0;
+        struct zinf_file_map *files = NULL;
+        CHECKF(!zinf_file_map_create(&files, g), "%s", zinf_error());
+        zinf_file_map_destroy(files);
+        for (uint32_t u = 0; u < g->n_units; u++) {
+            const struct zinf_unit *unit = &g->units[u];
+            CHECK(unit->trained == !strncmp(unit->name, "adapter.", 8));
+            CHECK(unit->n_adapted == 0 || unit->first_adapted == n);
+            n += unit->n_adapted;
+            for (uint32_t k = 0; k < unit->n_adapted; k++) {
+                const struct zinf_adapted *a = &g->adapted[unit->first_adapted + k];
+                const struct zinf_unit *other = &g->units[a->adapter];
+                const struct zinf_tensor *w = &unit->tensors[a->tensor];
+                CHECK(a->unit == u && a->adapter == u + 1 && other->trained);
+                CHECK(other->tensors[a->a].rows == 2 && other->tensors[a->a].cols == w->cols);
+                CHECK(other->tensors[a->b].rows == a->rows && other->tensors[a->b].cols == 2);
+                CHECK(a->first_row + a->rows <= w->rows && a->scale == 4.0f);
+            }
+        }
+        CHECKF(n == g->n_adapted && n == (i ? 14 : 8), "%s: %u adapters", archs[i], n);
+        zinf_model_close(model);
+    }
+}
+
+static void test_changes_keep_adapters(void)
+{
+    struct zinf_model *model =
+        open_adapted("llama", "{\"r\": 2, \"target_modules\": [\"q_proj\"]}");
+    CHECK(zinf_model_graph(model)->n_adapted == 2);
+    CHECK(!zinf_model_join_tiles(model) && zinf_model_graph(model)->n_adapted == 2);
+    CHECK(!zinf_model_set_layers(&model, 3) && zinf_model_graph(model)->n_adapted == 3);
+    CHECK(zinf_model_n_trained(model) == 3 * 2 * (16 + 16));
+    zinf_model_close(model);
+}
+
+/* ---- gradients ---- */
+
+static void randomise(float *out, uint64_t n, uint32_t stream, float std)
+{
+    zinf_normal_fill(out, 0, n, 17, stream, 0, std);
+}
+
+/* Weights of all units, on the host: [n_units] of flat buffers. */
+static float **make_weights(const struct zinf_graph *g)
+{
+    float **weights = calloc(g->n_units, sizeof *weights);
+    for (uint32_t u = 0; u < g->n_units; u++) {
+        const struct zinf_unit *unit = &g->units[u];
+        weights[u] = calloc(unit->elems, sizeof **weights);
+        for (uint32_t i = 0; i < unit->n_tensors; i++) {
+            const struct zinf_tensor *t = &unit->tensors[i];
+            float std = t->rank == 2 ? 0.7f / sqrtf((float)t->cols) : 0.2f;
+            randomise(weights[u] + t->offset, t->elems, 100 * u + i, std);
+            for (uint64_t k = 0; t->init == ZINF_INIT_ONE && k < t->elems; k++)
+                weights[u][t->offset + k] += 1;
+        }
+    }
+    return weights;
+}
+
+static void put_inputs(struct frames *w)
+{
+    int32_t ids[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = i * 11 % VOCAB;
+        targets[i] = i * 7 % VOCAB;
+        positions[i] = i % SEQ;
+    }
+    frames_put_input(w, ZINF_INPUT_IDS, ids);
+    frames_put_input(w, ZINF_INPUT_TARGETS, targets);
+    frames_put_input(w, ZINF_INPUT_POSITIONS, positions);
+}
+
+/* The loss at weights + step * direction. */
+static double loss_at(struct frames *w, float *const *weights, float *const *direction, float step)
+{
+    float rows[BATCH * SEQ];
+    double sum = 0;
+    for (uint32_t u = 0; u < w->graph->n_units; u++) {
+        uint64_t n = w->graph->units[u].elems;
+        float *moved = malloc(n * sizeof *moved);
+        for (uint64_t i = 0; i < n; i++)
+            moved[i] = weights[u][i] + (direction[u] ? step * direction[u][i] : 0);
+        frames_put_weights(w, u, moved);
+        free(moved);
+    }
+    frames_forward(w);
+    frames_get(w, rows, w->values[w->graph->loss], sizeof rows);
+    for (int i = 0; i < BATCH * SEQ; i++)
+        sum += (double)rows[i];
+    return sum;
+}
+
+/* Along a random direction in A, or in B, of one adapter. */
+static void check_direction(struct frames *w, float *const *weights, const struct zinf_adapted *a,
+                            bool of_b)
+{
+    const struct zinf_unit *unit = &w->graph->units[a->adapter];
+    const struct zinf_tensor *t = &unit->tensors[of_b ? a->b : a->a];
+    float **direction = calloc(w->graph->n_units, sizeof *direction), step = 1e-3f;
+    float *grads = malloc(unit->elems * sizeof *grads);
+    double slope = 0;
+    direction[a->adapter] = calloc(unit->elems, sizeof **direction);
+    randomise(direction[a->adapter] + t->offset, t->elems, a->site, 1);
+    frames_get(w, grads, w->grads[a->adapter], unit->elems * sizeof *grads);
+    for (uint64_t i = 0; i < unit->elems; i++)
+        CHECK(isfinite(grads[i]));
+    for (uint64_t i = t->offset; i < t->offset + t->elems; i++)
+        slope += (double)grads[i] * (double)direction[a->adapter][i];
+    double up = loss_at(w, weights, direction, step), down = loss_at(w, weights, direction, -step);
+    double wanted = (up - down) / (2 * (double)step);
+    CHECKF(fabs(slope - wanted) <= 1e-2 * fabs(wanted) + 2e-2, "%s: slope %.6g, differences %.6g",
+           t->pieces[0].name, slope, wanted);
+    free(direction[a->adapter]);
+    free(direction);
+    free(grads);
+}
+
+static void check_gradients(const char *arch, float dropout, bool recompute)
+{
+    char adapter[128];
+    snprintf(adapter, sizeof adapter, "{\"r\": 3, \"lora_alpha\": 4, \"lora_dropout\": %g}",
+             (double)dropout);
+    struct zinf_model *model = open_adapted(arch, adapter);
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_HOST, .n_threads = 1};
+    struct frames w = {.graph = zinf_model_graph(model),
+                       .recompute = recompute,
+                       .loss_scale = 1,
+                       .compute = {.dtype = ZINF_DTYPE_F32,
+                                   .batch = BATCH,
+                                   .seq = SEQ,
+                                   .source_seq = SEQ,
+                                   .train = true,
+                                   .seed = 3,
+                                   .step = 5,
+                                   .first_sample = 6}};
+    CHECK(!zinf_device_create(&w.device, &options));
+    frames_open(&w);
+    put_inputs(&w);
+    float **weights = make_weights(w.graph), **nowhere = calloc(w.graph->n_units, sizeof *nowhere);
+    loss_at(&w, weights, nowhere, 0);
+    frames_backward(&w);
+    for (uint32_t i = 0; i < w.graph->n_adapted; i++)
+        for (int of_b = 0; of_b < 2; of_b++)
+            check_direction(&w, weights, &w.graph->adapted[i], of_b);
+    for (uint32_t u = 0; u < w.graph->n_units; u++)
+        free(weights[u]);
+    free(weights);
+    free(nowhere);
+    frames_close(&w);
+    zinf_model_close(model);
+}
+
+static void test_gradients_with_dropout(void)
+{
+    check_gradients("gpt2", 0.4f, false);
+    check_gradients("llama", 0.4f, true);
+    check_gradients("qwen3", 0.4f, false);
+    check_gradients("qwen3", 0, true);
+}
+
+int main(void)
+{
+    TAP_RUN(test_adapters_stand_beside_their_units);
+    TAP_RUN(test_changes_keep_adapters);
+    TAP_RUN(test_gradients_with_dropout);
+    return tap_done();
+}
