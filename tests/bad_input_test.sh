@@ -87,7 +87,7 @@ refuse_train 1 "the output of a training for its model" "--model good/model" --m
 refuse_train 1 "a name of the hub" "huggingface-cli download openai-community/gpt2;--local-dir gpt2" \
     --model openai-community/gpt2
 mkdir adapter && echo '{}' >adapter/adapter_config.json
-refuse_train 1 "an adapter for a model" "adapter;merge_and_unload" --model adapter
+refuse_train 1 "an adapter for a model" "adapter;--adapter" --model adapter
 mkdir no-config && cp model/model.safetensors no-config/
 refuse_train 1 "config.json is missing" "no-config/config.json" --model no-config
 copy_model not-json && echo '{"model_type": "gpt2", ' >not-json/config.json

@@ -129,7 +129,8 @@ static void test_round_trip_keeps_every_bit(void)
                 "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": "
                 "0.30000000000000004, \"betas\": [0.1, 0.99999999999999989], "
                 "\"eps\": 5e-324, \"adam_w_mode\": false}},"
-                "\"zinf\": {\"trace\": \"a\\n\\\"\\u00e9.json\"}}",
+                "\"zinf\": {\"trace\": \"a\\n\\\"\\u00e9.json\", "
+                "\"adapter\": {\"r\": 4, \"alpha_pattern\": {\"a\\\"b\": 0.30000000000000004}}}}",
                 NULL) == 0);
     CHECK(config->train_batch_size == 2147483647ll * 4194304);
     check_round_trip(config);

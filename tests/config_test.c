@@ -366,6 +366,33 @@ static void test_command_line_wins_and_says_so(void)
     zinf_config_destroy(config);
 }
 
+/* An object that is another's to read; options are members of it. */
+static void test_adapter_is_an_object(void)
+{
+    static const char text[] = "{" MICRO ",\n\"zinf\": {\"adapter\": {\"r\": 4, "
+                               "\"rank_pattern\": {\"a.b\": 2}, \"target_modules\": \"x\"}}}";
+    struct zinf_config *config;
+    CHECK(parse(&config, text, CONTEXT(NOTHING)) == 0);
+    CHECK(!strcmp(config->adapter,
+                  "{\"r\":4,\"rank_pattern\":{\"a.b\":2},\"target_modules\":\"x\"}"));
+    zinf_config_destroy(config);
+    CHECK(parse(&config, text,
+                CONTEXT(NOTHING, .lora_rank = 8, .lora_alpha = 3, .lora_targets = "q,v")) == 0);
+    check_printed(config, "zinf.adapter",
+                  "{\"rank_pattern\":{\"a.b\":2},\"r\":8,\"lora_alpha\":3,"
+                  "\"target_modules\":[\"q\",\"v\"]}",
+                  "command line");
+    CHECK(strstr(logged, "but --lora-rank says"));
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING, .lora_targets = "all-linear")) == 0);
+    CHECK(!strcmp(config->adapter, "{\"target_modules\":\"all-linear\"}"));
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING)) == 0 && !config->adapter);
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO ", \"zinf\": {\"adapter\": 3}}", CONTEXT(NOTHING)) == -EINVAL);
+    CHECK(strstr(zinf_error(), "must be an object"));
+}
+
 static void test_lr_option_with_a_schedule_of_its_own_rates(void)
 {
     struct zinf_config *config;
@@ -412,6 +439,7 @@ int main(void)
     TAP_RUN(test_auto_of_one_key_from_another);
     TAP_RUN(test_auto_of_another_optimizers_parameter_is_dropped);
     TAP_RUN(test_command_line_wins_and_says_so);
+    TAP_RUN(test_adapter_is_an_object);
     TAP_RUN(test_lr_option_with_a_schedule_of_its_own_rates);
     TAP_RUN(test_sources);
     return tap_done();

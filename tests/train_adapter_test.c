@@ -87,6 +87,34 @@ static void test_recompute_equals_kept(void)
     check_same(&kept, &recomputed, "recomputed");
 }
 
+/* With as little device memory as the plan can do with, slots turn over within a block. */
+static void test_device_cap_changes_nothing(void)
+{
+    struct setting s = adapting(NULL, bf16, ADAPTER("\"r\": 4, \"lora_dropout\": 0.1"));
+    struct zinf_model_shape shape = {
+        .arch = "gpt2", .layers = 6, .hidden = 64, .heads = 4, .vocab = 61, .context = 32};
+    struct outcome free_run, capped;
+    make_model(model, "deep", &shape, 11);
+    s.param = s.state = "nvme";
+    run(&s, "free", &free_run);
+    for (s.device_memory = free_run.device_bytes; s.device_memory > 4096;
+         s.device_memory -= s.device_memory / 16) {
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        int code = zinf_trainer_create(&t, &options);
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+        if (code)
+            break;
+    }
+    s.device_memory += s.device_memory / 8;
+    run(&s, "capped", &capped);
+    CHECKF(capped.device_bytes < free_run.device_bytes * 2 / 3, "capped %llu of %llu",
+           (unsigned long long)capped.device_bytes, (unsigned long long)free_run.device_bytes);
+    check_same(&free_run, &capped, "capped");
+}
+
 /* Dropout in front of adapters does something, and nothing where B is zero. */
 static void test_dropout_of_adapters(void)
 {
@@ -374,6 +402,7 @@ int main(void)
     TAP_RUN(test_placements);
     TAP_RUN(test_schedules_and_orders);
     TAP_RUN(test_recompute_equals_kept);
+    TAP_RUN(test_device_cap_changes_nothing);
     TAP_RUN(test_dropout_of_adapters);
     TAP_RUN(test_frozen_bytes_are_not_written);
     TAP_RUN(test_checkpoints_go_on);

@@ -12,7 +12,10 @@ fixtures=$here/../fixtures
 zinf=${ZINF:-zinf} python=${PYTHON:-python3}
 if [ $# = 0 ]; then
     for folder in "$fixtures"/*_[a-z]; do
-        set -- "$@" "$(basename "$folder")"
+        case $(basename "$folder") in
+            peft_*) ;; # adapters.sh
+            *) set -- "$@" "$(basename "$folder")" ;;
+        esac
     done
 fi
 work=$(mktemp -d)

@@ -29,10 +29,12 @@ static void scale(struct zinf_rates *rates, double device, double drive)
     }
 }
 
-/* Forward is 1, backward 2: what is computed twice to spare memory is not counted. */
+/* Forward is 1, backward 2, or 1 where weights are frozen: what is computed twice to spare memory
+ * is not counted. */
 static double model_flops(const struct plan *p)
 {
-    return 3 * (double)p->setup->n_micro * p->setup->walk.flops;
+    double passes = is_adapted(p->setup) ? 2 : 3;
+    return passes * (double)p->setup->n_micro * p->setup->walk.flops;
 }
 
 /* Of the stage that makes most products. */
