@@ -116,6 +116,8 @@ int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
+/* Its config.json alone: what an estimate, or a training with fresh weights, begins from. */
+int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
 /* ---- a training run ---- */
 
