@@ -168,14 +168,14 @@ static void add_matrix(struct list *list, enum decoder_place place, const char *
                        int64_t cols)
 {
     list->items[list->n++] = (struct decoder_tensor){
-        place, name, (uint64_t)rows, (uint64_t)cols, false, ZINF_INIT_NORMAL, list->std};
+        place, name, (uint64_t)rows, (uint64_t)cols, DECODER_ROWS, ZINF_INIT_NORMAL, list->std};
 }
 
 static void add_vector(struct list *list, enum decoder_place place, const char *name, int64_t rows,
                        enum zinf_init init)
 {
     list->items[list->n++] =
-        (struct decoder_tensor){place, name, (uint64_t)rows, 0, false, init, 0};
+        (struct decoder_tensor){place, name, (uint64_t)rows, 0, DECODER_ROWS, init, 0};
 }
 
 static void list_matrices(struct list *list, const struct decoder *d)
