@@ -13,6 +13,7 @@ static bool is_position(const struct zinf_frame *f)
 
 static struct zinf_embedding lookup_args(const struct zinf_frame *f)
 {
+    const struct lookup_spec *s = f->stage->spec;
     const struct zinf_tensor *table = &frame_unit(f, 0)->tensors[0];
     return (struct zinf_embedding){
         .dtype = f->compute->dtype,
@@ -22,6 +23,7 @@ static struct zinf_embedding lookup_args(const struct zinf_frame *f)
         .first = (int64_t)table->pieces[0].rows.file_first,
         .count = (int64_t)table->rows,
         .accumulate = is_position(f),
+        .scale = is_position(f) ? 1 : s->scale,
     };
 }
 

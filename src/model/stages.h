@@ -2,12 +2,11 @@
  * stages: the kinds of stages that decoders are made of, and the specs that tell them what to do.
  * Weights are named by the numbers of tensors in the stage's unit; -1: there is none.
  *
- *   lookup  x = dropout(table[ids] + position[positions]); sweeps over tiles of the table, then the
- *           positions. in: ids, positions where it has them; out: x
- *   block   x_mid = x + dropout(proj(attention(norm(x)))); out = x_mid + dropout(mlp(norm(x_mid)))
- *           in: x, positions where it rotates; out: x
- *   norm    in: x; out: its norm, whose gradient is fp32
- *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
+ *   lookup  x = dropout(scale table[ids] + position[positions]); sweeps over tiles of the table,
+ * then the positions. in: ids, positions where it has them; out: x block   x_mid = x +
+ * dropout(proj(attention(norm(x)))); out = x_mid + dropout(mlp(norm(x_mid))) in: x, positions where
+ * it rotates; out: x norm    in: x; out: its norm, whose gradient is fp32 head    logits = norm
+ * table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  */
 #ifndef ZINF_STAGES_H
 #define ZINF_STAGES_H
@@ -19,6 +18,7 @@ extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_sta
 
 struct lookup_spec {
     uint32_t n_tiles; /* visits; one more is that of the positions */
+    float scale;      /* of the table's rows; 0: 1 */
     float dropout;
     uint32_t site;
 };
@@ -26,6 +26,7 @@ struct lookup_spec {
 struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
+    float w_add; /* the weight is w_add + w */
     int w, b;
 };
 
@@ -48,6 +49,8 @@ struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     int64_t window; /* 0: all keys */
     float scale;
+    float softcap;       /* of the scores; 0: none */
+    const float *slopes; /* ALiBi: [n_heads], memory of the graph; NULL: none */
     struct norm_spec norm;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
@@ -75,6 +78,8 @@ struct block_spec {
 
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
+    float softcap;     /* of the logits; 0: none */
+    bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
 };
 
 /* ---- parts of a block: unit 0 of the frame ---- */
