@@ -5,6 +5,12 @@
 
 typedef long long ll;
 
+/* Fields that no device obeys yet. */
+static int refuse(bool asked, const char *operation, const char *field)
+{
+    return asked ? zinf_fail(-ENOTSUP, "%s: no device has %s yet", operation, field) : 0;
+}
+
 int check_matmul(const struct zinf_matmul *m)
 {
     int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
@@ -32,6 +38,8 @@ int check_norm(const struct zinf_norm *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
     if (a->beta_dx != 0.0f && a->beta_dx != 1.0f)
         return zinf_fail(-EINVAL, "%s: beta_dx is %g, not 0 or 1", operation, (double)a->beta_dx);
+    if (!a->w && a->b)
+        return zinf_fail(-EINVAL, "%s: a bias without weights", operation);
     return 0;
 }
 
@@ -47,7 +55,8 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->window < 0 || (a->window && !a->causal))
         return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
                          operation, (ll)a->window, a->causal ? "" : " without a causal mask");
-    return check_dropout(&a->dropout, operation);
+    int code = refuse(a->softcap != 0.0f || a->slopes, operation, "a softcap or slopes");
+    return code ? code : check_dropout(&a->dropout, operation);
 }
 
 int check_activation(enum zinf_activation kind)
@@ -84,7 +93,7 @@ int check_embedding(const struct zinf_embedding *a, const char *operation)
     if (a->rows < 0 || a->cols < 1 || a->count < 0 || a->first < 0)
         return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns from a table of %lld at %lld",
                          operation, (ll)a->rows, (ll)a->cols, (ll)a->count, (ll)a->first);
-    return 0;
+    return refuse(a->scale != 0.0f && a->scale != 1.0f, operation, "a scale");
 }
 
 int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operation)
@@ -94,7 +103,7 @@ int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operat
     if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
         return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
                          operation, (ll)a->cols, (ll)a->first, (ll)a->ld);
-    return 0;
+    return refuse(a->softcap != 0.0f, operation, "a softcap");
 }
 
 int check_residual(const struct zinf_residual *a, const char *operation)

@@ -14,6 +14,11 @@ static inline int64_t norm_ld(const struct zinf_norm *args)
 {
     return args->ld ? args->ld : norm_heads(args) * args->cols;
 }
+/* What is added to a norm's weights, or all of them. */
+static inline float norm_w_add(const struct zinf_norm *args)
+{
+    return args->w || args->w_add != 0.0f ? args->w_add : 1.0f;
+}
 
 int check_matmul(const struct zinf_matmul *args);
 int check_norm(const struct zinf_norm *args, const char *operation);

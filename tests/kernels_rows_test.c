@@ -12,8 +12,16 @@ static void embedding(struct fixture *f)
         struct tensor table = tensor_random(all_dtypes[d], (size_t)(count * cols), 1, 1.0f);
         struct tensor x = tensor_random(all_dtypes[d], (size_t)(rows * cols), 2, 1.0f);
         struct tensor d_table = tensor_random(ZINF_DTYPE_F32, (size_t)(count * cols), 3, 1.0f);
-        struct zinf_embedding a = {x.dtype, rows,       cols,   ids,    first,       count,
-                                   false,   table.data, x.data, x.data, d_table.data};
+        struct zinf_embedding a = {.dtype = x.dtype,
+                                   .rows = rows,
+                                   .cols = cols,
+                                   .ids = ids,
+                                   .first = first,
+                                   .count = count,
+                                   .table = table.data,
+                                   .x = x.data,
+                                   .dx = x.data,
+                                   .d_table = d_table.data};
         for (int i = 0; i < 300; i++)
             ids[i] = (i * 7) % 40; /* below, inside and above the table; repeated */
         double *want = tensor_doubles(&x), *d_want = tensor_doubles(&d_table);

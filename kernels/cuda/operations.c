@@ -137,7 +137,8 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
         return code;
     queue_enter(q, "norm_backward");
     /* Columns first: dx may be dy. No rows: dw and db are zeros all the same. */
-    cudaError_t error = launch_norm_columns(q->stream, q->workspace, args);
+    cudaError_t error =
+        args->dw ? launch_norm_columns(q->stream, q->workspace, args) : cudaSuccess;
     if (error == cudaSuccess && args->rows)
         error = launch_norm_dx(q->stream, args);
     return queue_leave(q, error);

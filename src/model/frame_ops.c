@@ -143,7 +143,7 @@ int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
 {
     uint64_t mark = frame_mark(f), bytes = (uint64_t)args->cols * sizeof(float);
-    if (!args->dw)
+    if (args->w && !args->dw)
         args->dw = frame_scratch(f, bytes);
     if (args->b && !args->db)
         args->db = frame_scratch(f, bytes);

@@ -41,6 +41,7 @@ struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s
         .rows = frame_rows(f),
         .cols = hidden,
         .eps = s->eps,
+        .w_add = s->w_add,
         .x = x,
         .w = frame_weight(f, 0, s->w),
         .b = frame_weight(f, 0, s->b),

@@ -56,11 +56,13 @@ static const struct zinf_tensor *table_of(const struct zinf_frame *f, const stru
 static struct zinf_cross_entropy loss_args(const struct zinf_frame *f, const struct head *h,
                                            const struct chunk *k)
 {
+    const struct head_spec *s = f->stage->spec;
     const struct zinf_tensor *table = table_of(f, k);
     return (struct zinf_cross_entropy){
         .rows = k->count,
         .cols = (int64_t)table->rows,
         .ld = h->tile_rows,
+        .softcap = s->softcap,
         .first = (int64_t)table->pieces[0].rows.file_first,
         .targets = (const int32_t *)f->in[1] + (f->queue ? k->first : 0),
         .logits = k->logits,
@@ -80,6 +82,9 @@ static const void *norm_row(const struct zinf_frame *f, const struct head *h, in
 
 static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
+    const struct head_spec *s = f->stage->spec;
+    if (s->unit_rows || (s->softcap != 0 && f->pass == ZINF_PASS_ROW))
+        return zinf_fail(-ENOTSUP, "head: unit rows, and a row of logits with a softcap");
     struct zinf_matmul args = {
         .m = k->count,
         .n = (int64_t)table_of(f, k)->rows,

@@ -23,6 +23,7 @@ static struct zinf_embedding lookup_args(const struct zinf_frame *f)
         .first = (int64_t)table->pieces[0].rows.file_first,
         .count = (int64_t)table->rows - (is_position(f) ? s->first_position : 0),
         .accumulate = is_position(f),
+        .scale = is_position(f) ? 1 : s->scale,
     };
 }
 

@@ -2,8 +2,8 @@
  * stages: the kinds of stages that decoders are made of, and the specs that tell them what to do.
  * Weights are named by the numbers of tensors in the stage's unit; -1: there is none.
  *
- *   lookup  x = dropout(table[ids] + position[positions]); sweeps over tiles of the table, then the
- *           positions. in: ids, positions where it has them; out: x
+ *   lookup  x = dropout(scale table[ids] + position[positions]); sweeps over tiles of the table,
+ *           then the positions. in: ids, positions where it has them; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
  *           parts take x. in: x, positions where it rotates; out: x
@@ -21,6 +21,7 @@ extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_sta
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; one more is that of the positions */
     int64_t first_position; /* row of the table of positions that position 0 has */
+    float scale;            /* of the table's rows; 0: 1 */
     float dropout;
     uint32_t site;
 };
@@ -28,7 +29,8 @@ struct lookup_spec {
 struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
-    int w, b; /* w -1: there is no norm */
+    float w_add; /* the weight is w_add + w */
+    int w, b;    /* w -1: there is no norm */
 };
 
 /* Rotation of queries and keys by in[1] of the stage. */
@@ -50,6 +52,8 @@ struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     int64_t window; /* 0: all keys */
     float scale;
+    float softcap;       /* of the scores; 0: none */
+    const float *slopes; /* ALiBi: [n_heads], memory of the graph; NULL: none */
     struct norm_spec norm;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
@@ -82,6 +86,8 @@ struct block_spec {
 
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
+    float softcap;     /* of the logits; 0: none */
+    bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
