@@ -1,9 +1,7 @@
 /* decoder: numbers and names of a causal decoder to values, units and stages. */
-#include "model/decoder.h"
+#include "model/decoder_units.h"
 
 #include <stdio.h>
-
-#define TILE_ALIGN 64 /* rows of a vocabulary tile */
 
 /* Numbers of the values that stages share. */
 struct values {
@@ -41,132 +39,6 @@ static int check_numbers(const struct decoder *d)
             return zinf_fail(-EINVAL, "%s: a dropout of %g is out of range; it must be in [0, 1)",
                              d->what, (double)drops[i]);
     return 0;
-}
-
-/* ---- units ---- */
-
-static int64_t align_rows(int64_t rows)
-{
-    return (rows + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
-}
-
-/* About a block's size, so that a slot that holds a block holds a tile; even tiles. By the model
- * alone, so that results do not depend on any budget. */
-static int64_t choose_tile_rows(const struct decoder *d)
-{
-    const struct attention_spec *a = &d->attention;
-    int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
-    int64_t mlp = (d->mlp.gated ? 3 : 2) * d->ffn;
-    int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
-    int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
-    return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
-}
-
-/* A tensor that is rows [first, first + rows) of one of the file. */
-static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                     const char *name, int64_t first, int64_t rows, int64_t all)
-{
-    struct zinf_tensor tensor = {
-        .rank = 2,
-        .rows = (uint64_t)rows,
-        .cols = (uint64_t)d->hidden,
-        .decay = true,
-        .init = ZINF_INIT_NORMAL,
-        .init_std = d->init_std,
-    };
-    struct zinf_piece piece = {
-        .rank = 2,
-        .plain_name = name == d->head,
-        .shape = {(uint64_t)all, (uint64_t)d->hidden},
-        .rows = {.file_first = (uint64_t)first, .rows = (uint64_t)rows, .count = 1},
-    };
-    snprintf(piece.name, sizeof piece.name, "%s", name);
-    zinf_graph_add_tensor(graph, unit, &tensor);
-    zinf_graph_add_piece(graph, unit, &piece);
-}
-
-/* The vocabulary matrix as units, one a tile; the first one's number. */
-static uint32_t add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
-                          const char *name)
-{
-    int64_t rows = choose_tile_rows(d);
-    uint32_t before = graph->n_units;
-    for (int64_t first = 0; first < d->vocab; first += rows) {
-        int64_t left = d->vocab - first;
-        uint32_t unit =
-            zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
-        add_rows(graph, unit, d, name, first, left < rows ? left : rows, d->vocab);
-    }
-    return before;
-}
-
-/* The piece that t is, with some of its rows. */
-static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
-                      const char *prefix, struct zinf_row_map rows)
-{
-    uint64_t cols = t->cols ? t->cols : 1;
-    bool by_column = t->order == DECODER_COLUMNS;
-    struct zinf_piece piece = {
-        .rank = t->cols ? 2 : 1,
-        .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
-        .transposed = by_column,
-        .rows = rows,
-    };
-    snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
-    zinf_graph_add_piece(graph, unit, &piece);
-}
-
-/* Queries, keys and values, which the file has by key and value head, as ours: each together. */
-static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                       const struct decoder_tensor *t, const char *prefix)
-{
-    uint64_t dim = (uint64_t)d->attention.head_dim, groups = (uint64_t)d->attention.n_kv_heads;
-    uint64_t queries = (uint64_t)d->attention.n_heads / groups * dim, group = queries + 2 * dim;
-    const struct {
-        uint64_t in_group, ours, rows;
-    } kinds[] = {
-        {0, 0, queries},
-        {queries, groups * queries, dim},
-        {queries + dim, groups * (queries + dim), dim},
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        add_piece(graph, unit, t, prefix,
-                  (struct zinf_row_map){
-                      .file_first = kinds[i].in_group,
-                      .file_stride = group,
-                      .flat_first = kinds[i].ours,
-                      .flat_stride = kinds[i].rows,
-                      .rows = kinds[i].rows,
-                      .count = groups,
-                  });
-}
-
-/* Tensors of a unit from a list; at[place] becomes the tensor's number, -1 where there is none. */
-static void add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                        const char *prefix, const struct decoder_tensor *list, size_t n,
-                        int at[DECODER_PLACES])
-{
-    for (int place = 0; place < DECODER_PLACES; place++)
-        at[place] = -1;
-    for (size_t i = 0, next; i < n; i = next) {
-        struct zinf_tensor tensor = {
-            .rank = list[i].cols ? 2 : 1,
-            .cols = list[i].cols ? list[i].cols : 1,
-            .decay = list[i].cols != 0,
-            .init = list[i].init,
-            .init_std = list[i].std,
-        };
-        for (next = i; next < n && list[next].place == list[i].place; next++)
-            tensor.rows += list[next].rows;
-        at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-        for (uint64_t first = 0; i < next; first += list[i++].rows)
-            if (list[i].order == DECODER_GROUPS)
-                add_groups(graph, unit, d, &list[i], prefix);
-            else
-                add_piece(
-                    graph, unit, &list[i], prefix,
-                    (struct zinf_row_map){.flat_first = first, .rows = list[i].rows, .count = 1});
-    }
 }
 
 /* ---- values ---- */
@@ -220,10 +92,11 @@ static struct values add_inputs(struct zinf_graph *graph, const struct decoder *
 static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
                            const struct values *v)
 {
-    uint32_t tiles = add_tiles(graph, d, "table", d->table);
+    uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     struct lookup_spec spec = {
         .n_tiles = graph->n_units - tiles,
         .first_position = d->first_position,
+        .scale = d->embedding_scale,
         .dropout = d->embedding_dropout,
     };
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "lookup");
@@ -234,7 +107,8 @@ static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
     if (d->positions) {
         uint32_t unit = zinf_graph_add_unit(graph, true, "position.0");
         int64_t rows = d->first_position + d->context;
-        add_rows(graph, unit, d, d->positions, 0, rows, rows);
+        decoder_add_rows(graph, unit, d, d->positions,
+                         (struct zinf_row_map){.rows = (uint64_t)rows, .count = 1}, rows);
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
     }
@@ -291,7 +165,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, con
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    add_tensors(graph, unit, d, prefix, d->tensors, d->n_tensors, at);
+    const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     struct block_spec spec = make_block(d, layer, at);
     uint32_t out = add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
@@ -308,14 +183,16 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, con
 static void add_norm(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
                      const char *const names[2], uint32_t x, uint32_t out)
 {
+    struct norm_spec spec = d->attention.norm;
     const struct decoder_tensor list[] = {
-        {DECODER_NORM1_W, names[0], (uint64_t)d->hidden, 0, DECODER_ROWS, ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_W, names[0], (uint64_t)d->hidden, 0, DECODER_ROWS,
+         spec.w_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE, 0},
         {DECODER_NORM1_B, names[1], (uint64_t)d->hidden, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
     };
     int at[DECODER_PLACES];
     uint32_t unit = zinf_graph_add_unit(graph, true, "%s.0", unit_name);
-    add_tensors(graph, unit, d, "", list, names[1] ? 2 : 1, at);
-    struct norm_spec spec = d->attention.norm;
+    const struct decoder_tensors tensors = {"", list, names[1] ? 2 : 1};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     spec.w = at[DECODER_NORM1_W];
     spec.b = at[DECODER_NORM1_B];
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "%s",
@@ -354,7 +231,11 @@ static uint32_t add_final_norm(struct zinf_graph *graph, const struct decoder *d
 static void add_head(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
                      uint32_t normed, uint32_t tiles)
 {
-    struct head_spec spec = {.tile_rows = choose_tile_rows(d)};
+    struct head_spec spec = {
+        .tile_rows = decoder_choose_tile_rows(d),
+        .softcap = d->head_softcap,
+        .unit_rows = d->unit_rows,
+    };
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
     struct zinf_value loss = {
         .name = "loss",
@@ -364,7 +245,7 @@ static void add_head(struct zinf_graph *graph, const struct decoder *d, const st
         .element = ZINF_ELEMENT_F32,
     };
     if (d->head)
-        tiles = add_tiles(graph, d, "head", d->head);
+        tiles = decoder_add_tiles(graph, d, "head", d->head);
     graph->loss = zinf_graph_add_value(graph, &loss);
     graph->row_cols = spec.tile_rows;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_head, &spec, sizeof spec, "head");

@@ -51,6 +51,8 @@ struct decoder {
     int64_t n_layers, hidden, ffn, vocab, context;
     bool join_tiles; /* of the vocabulary, into one */
     float embedding_dropout, init_std;
+    float embedding_scale, head_softcap; /* as in lookup_spec and head_spec */
+    bool unit_rows;
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
     struct mlp_spec mlp;
@@ -63,6 +65,7 @@ struct decoder {
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
     const char *blocks;                    /* "h": tensors of block 3 begin with "h.3." */
     const char *final_w, *final_b, *head;  /* head NULL: the token table is the head */
+    bool head_prefixed;                    /* its name has the family\'s prefix */
     const struct decoder_tensor *tensors;  /* of a block */
     size_t n_tensors;
 };

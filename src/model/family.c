@@ -28,7 +28,7 @@ const char *zinf_family_bare_name(const struct zinf_family *family, const char *
 
 const char *zinf_family_names(void)
 {
-    static _Thread_local char text[256];
+    static _Thread_local char text[512];
     const char *names[N_FAMILIES];
     for (size_t i = 0; i < N_FAMILIES; i++)
         names[i] = families[i]->model_type;

@@ -1,0 +1,14 @@
+/*
+ * fixture_folders: the folders of tests/fixtures with a model of every family and of every switch
+ * that a family has; tests/fixtures/README.md lists what is special about each.
+ */
+#ifndef ZINF_FIXTURE_FOLDERS_H
+#define ZINF_FIXTURE_FOLDERS_H
+
+static const char *const folders[] = {
+    "gpt2_a",  "gpt2_b",  "gpt2_c",    "gpt2_d",  "llama_a", "llama_b", "llama_c",
+    "llama_d", "llama_e", "mistral_a", "qwen2_a", "qwen3_a", "qwen3_b",
+};
+#define N_FOLDERS (sizeof folders / sizeof *folders)
+
+#endif
