@@ -83,8 +83,8 @@ static const void *norm_row(const struct zinf_frame *f, const struct head *h, in
 static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
     const struct head_spec *s = f->stage->spec;
-    if (s->unit_rows || (s->softcap != 0 && f->pass == ZINF_PASS_ROW))
-        return zinf_fail(-ENOTSUP, "head: unit rows, and a row of logits with a softcap");
+    if (s->unit_rows)
+        return zinf_fail(-ENOTSUP, "head: unit rows of the table");
     struct zinf_matmul args = {
         .m = k->count,
         .n = (int64_t)table_of(f, k)->rows,
@@ -247,7 +247,9 @@ static int row(struct zinf_frame *f)
         .unit = f->stage->units.n,
         .logits = f->out[0],
     };
-    return chunk_logits(f, &h, &k);
+    int code = chunk_logits(f, &h, &k);
+    return code || s->softcap == 0 ? code
+                                   : frame_softcap(f, k.logits, s->softcap, table_of(f, &k)->rows);
 }
 
 const struct zinf_stage_ops zinf_stage_head = {
