@@ -2,13 +2,21 @@
 #include "kernels/check.h"
 
 #include <limits.h>
+#include <math.h>
 
 typedef long long ll;
 
-/* Fields that no device obeys yet. */
-static int refuse(bool asked, const char *operation, const char *field)
+/* 0: there is none. */
+static int check_cap(float cap, bool wanted, const char *operation)
 {
-    return asked ? zinf_fail(-ENOTSUP, "%s: no device has %s yet", operation, field) : 0;
+    if (isfinite(cap) && (cap > 0.0f || (cap == 0.0f && !wanted)))
+        return 0;
+    return zinf_fail(-EINVAL, "%s: a softcap of %g: it must be above 0", operation, (double)cap);
+}
+
+int check_softcap(float cap, const char *operation)
+{
+    return check_cap(cap, true, operation);
 }
 
 int check_matmul(const struct zinf_matmul *m)
@@ -55,7 +63,10 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->window < 0 || (a->window && !a->causal))
         return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
                          operation, (ll)a->window, a->causal ? "" : " without a causal mask");
-    int code = refuse(a->softcap != 0.0f || a->slopes, operation, "a softcap or slopes");
+    if (a->slopes && a->n_heads > ZINF_ATTENTION_MAX_SLOPES)
+        return zinf_fail(-EINVAL, "%s: slopes for %lld heads; at most %d can have them", operation,
+                         (ll)a->n_heads, ZINF_ATTENTION_MAX_SLOPES);
+    int code = check_cap(a->softcap, false, operation);
     return code ? code : check_dropout(&a->dropout, operation);
 }
 
@@ -93,7 +104,7 @@ int check_embedding(const struct zinf_embedding *a, const char *operation)
     if (a->rows < 0 || a->cols < 1 || a->count < 0 || a->first < 0)
         return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns from a table of %lld at %lld",
                          operation, (ll)a->rows, (ll)a->cols, (ll)a->count, (ll)a->first);
-    return refuse(a->scale != 0.0f && a->scale != 1.0f, operation, "a scale");
+    return 0;
 }
 
 int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operation)
@@ -103,7 +114,7 @@ int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operat
     if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
         return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
                          operation, (ll)a->cols, (ll)a->first, (ll)a->ld);
-    return refuse(a->softcap != 0.0f, operation, "a softcap");
+    return check_cap(a->softcap, false, operation);
 }
 
 int check_residual(const struct zinf_residual *a, const char *operation)

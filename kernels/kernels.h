@@ -265,6 +265,8 @@ struct zinf_device_ops {
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    /* x = cap tanh(x / cap) in place, cap above 0: for logits that leave the device */
+    int (*softcap)(struct zinf_queue *q, float *x, float cap, uint64_t n);
     /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */
     int (*cross_entropy_start)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);

@@ -260,6 +260,11 @@ int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *
     return ops_of(f)->embedding_backward(f->queue, args);
 }
 
+int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
+{
+    return counts(f, 2.0 * (double)n * sizeof(float)) ? 0 : ops_of(f)->softcap(f->queue, x, cap, n);
+}
+
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)
 {
     const struct zinf_device_ops *ops = ops_of(f);

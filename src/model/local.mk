@@ -32,3 +32,10 @@ tests_model_fixtures_test_LDADD = $(TEST_LDADD)
 tests_model_graph_test_SOURCES = tests/model_graph_test.c
 tests_model_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_model_graph_test_LDADD = $(TEST_LDADD)
+
+# The stages around the blocks.
+check_PROGRAMS += tests/model_head_test
+TESTS += tests/model_head_test
+tests_model_head_test_SOURCES = tests/model_head_test.c
+tests_model_head_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_model_head_test_LDADD = $(TEST_LDADD)
