@@ -10,7 +10,7 @@ static const char *const folders[] = {
     "llama_c",      "llama_d",  "llama_e",  "mistral_a",  "qwen2_a",    "qwen3_a",
     "qwen3_b",      "phi3_a",   "phi3_b",   "gpt_neox_a", "gpt_neox_b", "starcoder2_a",
     "starcoder2_b", "olmo2_a",  "olmo2_b",  "opt_a",      "opt_b",      "falcon_a",
-    "falcon_b",     "falcon_c", "falcon_e", "chatglm_a",  "chatglm_b",
+    "falcon_b",     "falcon_c", "falcon_d", "falcon_e",   "chatglm_a",  "chatglm_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -59,6 +59,8 @@ int family_read_counts(const struct zinf_model_source *source, struct decoder *d
     struct attention_spec *a = &d->attention;
     int code = check_only(source, t->only);
     if (!code)
+        code = read_counts(source, &t->other, &c);
+    if (!code)
         code = read_counts(source, &t->keys, &c);
     if (code)
         return code;
@@ -132,6 +134,9 @@ int family_read_layer_types(struct zinf_graph *graph, const struct zinf_model_so
     bool *windowed = zinf_graph_take(graph, (size_t)d->n_layers), given = list && list->child;
     if (!windowed)
         return no_memory(source);
+    if (pattern < 1)
+        return zinf_fail(-EINVAL, "%s: the pattern of windows is %lld; it must be at least 1",
+                         source->what, (long long)pattern);
     if (given && cJSON_GetArraySize(list) < d->n_layers)
         return zinf_fail(-EINVAL, "%s: layer_types must have one name for each of %lld layers",
                          source->what, (long long)d->n_layers);

@@ -29,6 +29,7 @@ struct family_size {
 /* A zinf_family's traits, for the calls below. */
 struct family_traits {
     struct family_keys keys;
+    struct family_keys other;    /* what some files call them; keys come first */
     struct family_counts absent; /* of keys that are not there */
     const char *only;            /* keys that change the model and the one value of each that is
                                   * supported, as a JSON object */
