@@ -17,6 +17,7 @@ libcore_la_SOURCES += src/model/family_opt.c
 libcore_la_SOURCES += src/model/family_falcon.c
 libcore_la_SOURCES += src/model/family_chatglm.c
 libcore_la_SOURCES += src/model/family_bloom.c
+libcore_la_SOURCES += src/model/family_baichuan.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \
