@@ -11,7 +11,7 @@ static const char *const folders[] = {
     "qwen3_b",      "phi3_a",   "phi3_b",     "gpt_neox_a", "gpt_neox_b", "starcoder2_a",
     "starcoder2_b", "olmo2_a",  "olmo2_b",    "opt_a",      "opt_b",      "falcon_a",
     "falcon_b",     "falcon_c", "falcon_d",   "falcon_e",   "chatglm_a",  "chatglm_b",
-    "bloom_a",      "bloom_b",  "baichuan_a", "baichuan_b", "baichuan_c",
+    "bloom_a",      "bloom_b",  "baichuan_a", "baichuan_b", "baichuan_c", "gemma_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
