@@ -12,6 +12,7 @@ static const char *const folders[] = {
     "starcoder2_b", "olmo2_a",  "olmo2_b",    "opt_a",      "opt_b",      "falcon_a",
     "falcon_b",     "falcon_c", "falcon_d",   "falcon_e",   "chatglm_a",  "chatglm_b",
     "bloom_a",      "bloom_b",  "baichuan_a", "baichuan_b", "baichuan_c", "gemma_a",
+    "gemma2_a",     "gemma2_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
