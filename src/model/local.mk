@@ -20,6 +20,7 @@ libcore_la_SOURCES += src/model/family_bloom.c
 libcore_la_SOURCES += src/model/family_baichuan.c
 libcore_la_SOURCES += src/model/family_gemma.c
 libcore_la_SOURCES += src/model/family_gemma2.c
+libcore_la_SOURCES += src/model/family_gemma3_text.c
 libcore_la_SOURCES += src/model/family_gemma.h
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
