@@ -15,8 +15,10 @@
 
 static const struct family_size sizes[] = {
     {"7b", {32, 4544, 71, 0, 0, 0, 65024, 2048}, NULL},
-    {"40b", {60, 8192, 128, 8, 0, 0, 65024, 2048}, "{" FALCON_NEW "\"parallel_attn\": true}"},
-    {"180b", {80, 14848, 232, 8, 0, 0, 65024, 2048}, "{" FALCON_NEW "\"parallel_attn\": true}"},
+    {"40b", {60, 8192, 128, 8, 0, 0, 65024, 2048}, "{" FALCON_NEW "\"tie_word_embeddings\": true}"},
+    {"180b",
+     {80, 14848, 232, 8, 0, 0, 65024, 2048},
+     "{" FALCON_NEW "\"tie_word_embeddings\": false}"},
     {"rw-1b",
      {24, 2048, 32, 0, 0, 0, 50304, 2048},
      "{" FALCON_RW ", \"bos_token_id\": 1, \"eos_token_id\": 2}"},

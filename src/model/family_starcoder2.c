@@ -14,7 +14,7 @@ static const struct family_size sizes[] = {
      "{\"rope_theta\": 1000000, \"initializer_range\": 0.018042}"},
     {"15b",
      {40, 6144, 48, 4, 0, 24576, 49152, 16384},
-     "{\"rope_theta\": 100000, \"initializer_range\": 0.01275}"},
+     "{\"rope_theta\": 100000, \"initializer_range\": 0.01275, \"tie_word_embeddings\": false}"},
 };
 static const struct family_traits traits = {
     .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",

@@ -28,7 +28,7 @@ MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \
 	tests/model_graph_test
 check_PROGRAMS += $(MODEL_TESTS)
 TESTS += $(MODEL_TESTS)
-EXTRA_DIST += tests/model_frames.h tests/fixture_folders.h
+EXTRA_DIST += tests/model_frames.h tests/model_texts.h tests/fixture_folders.h
 tests_model_tensors_test_SOURCES = tests/model_tensors_test.c
 tests_model_tensors_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_model_tensors_test_LDADD = $(TEST_LDADD)
@@ -45,3 +45,10 @@ TESTS += tests/model_head_test
 tests_model_head_test_SOURCES = tests/model_head_test.c
 tests_model_head_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_model_head_test_LDADD = $(TEST_LDADD)
+
+MODEL_FAMILIES_TESTS = tests/model_families_test
+check_PROGRAMS += $(MODEL_FAMILIES_TESTS)
+TESTS += $(MODEL_FAMILIES_TESTS)
+tests_model_families_test_SOURCES = tests/model_families_test.c
+tests_model_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_model_families_test_LDADD = $(TEST_LDADD)
