@@ -16,7 +16,7 @@ static void test_folders_without_weights(void)
     CHECK(!zinf_make_dirs(in_scratch("none")) && !zinf_make_dirs(in_scratch("pickle")));
     expect_open_fails(in_scratch("none"), -ENOENT, "model.safetensors.index.json");
     make_file(in_scratch("pickle/pytorch_model.bin"), "PK\3\4", 4);
-    expect_open_fails(in_scratch("pickle"), -ENOENT, "safe_serialization=True");
+    expect_open_fails(in_scratch("pickle"), -EINVAL, "pytorch_model.bin");
     make_file(in_scratch("pickle/model.safetensors"), "", 0);
     expect_open_fails(in_scratch("pickle"), -EINVAL, "0 bytes are too few");
     expect_open_fails(in_scratch("absent"), -ENOENT, "absent");
