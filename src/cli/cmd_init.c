@@ -59,7 +59,7 @@ static int add_tokenizer(const char *from, const char *output)
 {
     if (!from)
         return 0;
-    return strcmp(from, "bytes") ? zinf_folder_copy_companions(from, output)
+    return strcmp(from, "bytes") ? zinf_folder_copy_companions(from, output, ZINF_COMPANIONS_TOKENIZER)
                                  : zinf_tokenizer_write_bytes(output);
 }
 

@@ -121,9 +121,15 @@ void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
 
 /* ---- folders ---- */
 
-/* Copies what belongs beside the weights (tokenizer files, vocab, merges, chat template,
- * generation_config.json) from one model folder to another; absent files are skipped. */
-int zinf_folder_copy_companions(const char *from, const char *to);
+enum zinf_companions {
+    ZINF_COMPANIONS_ALL,
+    ZINF_COMPANIONS_TOKENIZER, /* the files of the tokenizer and its chat template alone */
+};
+/* Copies what belongs beside the weights from one model folder to another: files of the tokenizer,
+ * code (*.py), generation_config.json, licences. By name, of the folder itself; a link that leads
+ * out of it (but for the hub's own cache) and what is larger than 256 MiB are left out with a
+ * warning. */
+int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_companions which);
 
 /* ---- token files ---- */
 
