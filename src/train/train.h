@@ -16,6 +16,7 @@
 #include "aio/aio.h"
 #include "base/base.h"
 #include "config/config.h"
+#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -112,6 +113,23 @@ int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
 /* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
+
+/* What of a folder's tensors is not as the model's config.json asks, one by one. */
+enum zinf_weights_kind {
+    ZINF_WEIGHTS_MISSING,
+    ZINF_WEIGHTS_SHAPE,
+    ZINF_WEIGHTS_DTYPE,
+    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
+    ZINF_WEIGHTS_KINDS,
+};
+struct zinf_weights_finding {
+    enum zinf_weights_kind kind;
+    const char *name;   /* of the tensor */
+    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
+};
+int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
+                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
+                         void *arg);
 
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
