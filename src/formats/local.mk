@@ -17,8 +17,8 @@ FORMATS_TESTS = tests/formats_test tests/formats_folder_test tests/formats_write
 	tests/formats_header_test tests/formats_tokens_test tests/formats_torch_test tests/fuzz_safetensors \
 	tests/fuzz_torch
 check_PROGRAMS += $(FORMATS_TESTS)
-TESTS += $(FORMATS_TESTS)
-EXTRA_DIST += tests/formats_support.h
+TESTS += $(FORMATS_TESTS) tests/torch_model_test.sh
+EXTRA_DIST += tests/formats_support.h tests/torch_model_test.sh
 tests_formats_test_SOURCES = tests/formats_test.c
 tests_formats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_formats_test_LDADD = $(TEST_LDADD)
