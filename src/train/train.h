@@ -36,6 +36,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
 struct zinf_speeds;
+struct zinf_described_machine;
 struct zinf_trainer_options {
     enum zinf_trainer_mode mode;
     const char *model_path;           /* folder with config.json and weights */
@@ -56,6 +57,8 @@ struct zinf_trainer_options {
     /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
      */
     const struct zinf_speeds *speeds;
+    /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
+    const struct zinf_described_machine *described;
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
