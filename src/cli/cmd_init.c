@@ -59,8 +59,9 @@ static int add_tokenizer(const char *from, const char *output)
 {
     if (!from)
         return 0;
-    return strcmp(from, "bytes") ? zinf_folder_copy_companions(from, output)
-                                 : zinf_tokenizer_write_bytes(output);
+    return strcmp(from, "bytes")
+               ? zinf_folder_copy_companions(from, output, ZINF_COMPANIONS_TOKENIZER)
+               : zinf_tokenizer_write_bytes(output);
 }
 
 struct request {
@@ -137,9 +138,23 @@ static int run(int argc, char **argv)
                 : CLI_OK;
 }
 
+/* The families' own table, cut at words where a line ends. */
+static void print_families(FILE *out)
+{
+    char sizes[512];
+    const struct zinf_family *family;
+    fputs("\nFamilies and their sizes\n", out);
+    for (size_t i = 0; (family = zinf_family_at(i)); i++) {
+        char label[64];
+        snprintf(label, sizeof label, "  %s", family->model_type);
+        cli_print_field(out, label, 14, zinf_family_sizes(family, sizes, sizeof sizes));
+    }
+}
+
 const struct cli_command cli_init = {
     .name = "init",
     .summary = "make a new model folder with random weights",
     .usage = USAGE_INIT,
+    .print_more = print_families,
     .run = run,
 };

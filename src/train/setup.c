@@ -3,6 +3,7 @@
  * units, the device what the CPU can do with its memory, both whether steps can outlive the
  * process, and that what a plan may fill.
  */
+#include "train/estimate.h"
 #include "train/op.h"
 #include "train/setup.h"
 
@@ -171,8 +172,28 @@ static int describe_gpu(struct setup *s, int n_threads)
     return zinf_device_describe(&s->device, &gpu);
 }
 
+/* Instead of what is here; the host device as it would be with that many threads. */
+static int open_described(struct setup *s, const struct zinf_described_machine *machine)
+{
+    int64_t given = s->config->threads;
+    int threads = given > 0 ? (int)given : machine->n_threads;
+    const struct zinf_device_description gpu = {.name = machine->name,
+                                                .memory_bytes = machine->gpu_bytes,
+                                                .capability = machine->capability,
+                                                .n_threads = threads};
+    struct zinf_device_options host = {.kind = ZINF_DEVICE_HOST, .n_threads = threads};
+    return machine->gpu_bytes && s->options.device != ZINF_DEVICE_HOST
+               ? zinf_device_describe(&s->device, &gpu)
+               : zinf_device_create(&s->device, &host);
+}
+
 static int open_device(struct setup *s, bool plan_only)
 {
+    if (s->options.described) {
+        int described = open_described(s, s->options.described);
+        s->compute.device = s->device;
+        return described;
+    }
     int64_t threads = s->config->threads;
     struct zinf_device_options options = {.kind = s->options.device,
                                           .n_threads = threads > 0 ? (int)threads
@@ -277,8 +298,9 @@ static void choose_durability(struct setup *s, bool plan_only)
 static void set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    s->resident_bytes = zinf_memory_resident();
-    s->ram_bytes = zinf_memory_available() + s->resident_bytes;
+    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
+    s->ram_bytes = s->options.described ? s->options.described->ram_bytes
+                                        : zinf_memory_available() + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
