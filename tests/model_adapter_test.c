@@ -30,9 +30,9 @@ static struct zinf_model *open_adapted(const char *arch, const char *adapter)
 
 static void test_adapters_stand_beside_their_units(void)
 {
-    static const char *const archs[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
-        struct zinf_model *model = open_adapted(archs[i], "{\"r\": 2}");
+    const struct zinf_family *family;
+    for (size_t i = 0; (family = zinf_family_at(i)); i++) {
+        struct zinf_model *model = open_adapted(family->model_type, "{\"r\": 2}");
         const struct zinf_graph *g = zinf_model_graph(model);
         uint32_t n = 0;
         struct zinf_file_map *files = NULL;
@@ -53,7 +53,8 @@ static void test_adapters_stand_beside_their_units(void)
                 CHECK(a->first_row + a->rows <= w->rows && a->scale == 4.0f);
             }
         }
-        CHECKF(n == g->n_adapted && n == (i ? 14 : 8), "%s: %u adapters", archs[i], n);
+        CHECKF(n == g->n_adapted && n >= 8 && n % 2 == 0, "%s: %u adapters", family->model_type, n);
+        printf("# %s: %u modules a block\n", family->model_type, n / 2);
         zinf_model_close(model);
     }
 }

@@ -1,15 +1,18 @@
 /*
  * Against PyTorch: loss, every gradient, and the weights after ten steps with accumulation,
- * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py and make_llama.py computed
- * them, and make_peft.py for adapters above the others' models.
+ * clipping, warm-up and weight decay, as tests/fixtures/make_*.py computed them.
  */
+#include "fixture_folders.h"
 #include "train_support.h"
 
-static const char *const folders[] = {
-    "gpt2_a",  "gpt2_b",  "gpt2_c",  "gpt2_d",    "llama_a", "llama_b",
-    "llama_c", "llama_d", "llama_e", "mistral_a", "qwen2_a", "qwen3_a",
-    "qwen3_b", "peft_a",  "peft_b",  "peft_c",    "peft_d",  "peft_e",
-};
+/* By PEFT, above models of the others. */
+static const char *const adapters[] = {"peft_a", "peft_b", "peft_c", "peft_d", "peft_e"};
+enum { N_ALL = N_FOLDERS + sizeof adapters / sizeof *adapters };
+
+static const char *fixture_at(size_t i)
+{
+    return i < N_FOLDERS ? folders[i] : adapters[i - N_FOLDERS];
+}
 
 /* Its rotation grows with the sequence, so that logits after the first ids of a longer sequence are
  * not those after these ids alone. */
@@ -153,15 +156,15 @@ static void check_gradients(const char *name, const char *dtype)
 
 static void test_loss_and_gradients(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        check_gradients(folders[i], NULL);
+    for (size_t i = 0; i < N_ALL; i++)
+        check_gradients(fixture_at(i), NULL);
 }
 
 static void test_bf16_and_fp16_loss(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        check_gradients(folders[i], "bf16");
-        check_gradients(folders[i], "fp16");
+    for (size_t i = 0; i < N_ALL; i++) {
+        check_gradients(fixture_at(i), "bf16");
+        check_gradients(fixture_at(i), "fp16");
     }
 }
 
@@ -233,8 +236,8 @@ static void check_ten_steps(const char *name, bool adafactor)
 
 static void test_ten_steps(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        check_ten_steps(folders[i], false);
+    for (size_t i = 0; i < N_ALL; i++)
+        check_ten_steps(fixture_at(i), false);
 }
 
 static void test_ten_steps_of_adafactor(void)
@@ -277,8 +280,8 @@ static void check_logits(const char *name)
 
 static void test_logits(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        check_logits(folders[i]);
+    for (size_t i = 0; i < N_ALL; i++)
+        check_logits(fixture_at(i));
 }
 
 int main(void)

@@ -278,7 +278,7 @@ static int write_rest(const struct merging *m)
     const struct zinf_merge_options *o = m->options;
     enum zinf_dtype dtype = o->as_base ? zinf_model_facts(m->model)->file_dtype : o->dtype;
     int code = transfer_write_config(zinf_model_config(m->model), dtype, o->output);
-    return code ? code : zinf_folder_copy_companions(m->base, o->output);
+    return code ? code : zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
 }
 
 static int merge(const struct zinf_merge_options *options, const char *folder)
