@@ -19,7 +19,8 @@ def load(folder):
 
 
 def distance(a, b):
-    return float((a.double() - b.double()).norm() / b.double().norm())
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
 
 
 def main():
@@ -28,7 +29,7 @@ def main():
     p.add_argument("adapter")
     p.add_argument("merged", help="zinf export --merge of the adapter")
     args = p.parse_args()
-    warnings.simplefilter("error", UserWarning)  # keys that are missing or unexpected
+    warnings.filterwarnings("error", message=".*adapter keys.*")  # missing ones
     adapted = PeftModel.from_pretrained(load(args.base), args.adapter).eval()
     have = {n.replace(".default.", "."): q for n, q in adapted.named_parameters() if ".lora_" in n}
     want = load_file(args.adapter + "/adapter_model.safetensors")
