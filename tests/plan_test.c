@@ -50,7 +50,7 @@ static bool same_program(const struct plan *a, const struct zinf_program *x, con
                          const struct zinf_program *y)
 {
     bool same = x->n_ops == y->n_ops && x->n_waits == y->n_waits &&
-                !memcmp(x->waits, y->waits, x->n_waits * sizeof *x->waits);
+                (!x->n_waits || !memcmp(x->waits, y->waits, x->n_waits * sizeof *x->waits));
     for (uint32_t i = 0; same && i < x->n_ops; i++)
         same =
             same_op(a, &x->ops[i], b, &y->ops[i]) && x->ops[i].first_wait == y->ops[i].first_wait;
