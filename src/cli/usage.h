@@ -48,7 +48,8 @@ static const char USAGE_INIT[] =
     "  --vocab N             vocabulary size (default: the tokenizer's or the size's)\n"
     "  --context N           longest sequence, instead of the size's\n"
     "  --seed N              of the random weights (default: 0)\n"
-    "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
+    "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n"
+    "  --config-only         no weights: for zinf estimate, fresh trainings\n";
 
 static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"

@@ -25,8 +25,8 @@ static int number_of(const char *word, const char *const words[])
 
 const char *schedule_name(enum schedule schedule)
 {
-    static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
-                                        "update-in-backward"};
+    static const char *const names[] = {
+        "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place"};
     return names[schedule];
 }
 
@@ -231,6 +231,25 @@ static void choose_step(struct setup *s)
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
     s->direct = s->config->direct && s->device->host_addressable;
     s->generations = speculates ? 2 : 1;
+    s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
+}
+
+/* An update that is made before the norm is known must not depend on it. */
+static int check_in_place(const struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    if (!s->in_place)
+        return 0;
+    if (c->gradient_clipping > 0)
+        return zinf_fail(-EINVAL,
+                         "zinf.schedule \"update-in-place\" updates before the norm of the "
+                         "gradient is known: set gradient_clipping to 0, or choose "
+                         "\"update-in-backward\"");
+    if (c->dtype == ZINF_DTYPE_F16)
+        return zinf_fail(-EINVAL, "zinf.schedule \"update-in-place\" cannot skip a step that "
+                                  "overflows: set bf16.enabled instead of fp16.enabled, or choose "
+                                  "\"update-in-backward\"");
+    return 0;
 }
 
 /* Why steps cannot outlive the process; NULL: they can. */
@@ -242,6 +261,8 @@ static const char *hindrance(const struct setup *s, bool asked)
         return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!s->config->checksums)
         return "zinf.checksums is false";
+    if (s->in_place)
+        return "zinf.schedule updates in place";
     if (!asked && s->param_tier != ZINF_TIER_DRIVE)
         return "parameters would be written twice";
     if (!asked && s->fills)
@@ -307,6 +328,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     choose_step(s);
     choose_durability(s, plan_only);
     code = check_tiers(s);
+    if (!code)
+        code = check_in_place(s);
     if (!code)
         code = lay_out(s);
     set_budgets(s);

@@ -137,6 +137,8 @@ int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tenso
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
+/* Its config.json alone: what an estimate, or a training with fresh weights, begins from. */
+int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
 /* ---- a training run ---- */
 
