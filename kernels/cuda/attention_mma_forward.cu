@@ -72,9 +72,9 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                          n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
-template <class T, int D>
+template <class T, int D, class ARGS>
 KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks))
-attention_mma_forward_kernel(attention_args a)
+attention_mma_forward_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
@@ -119,10 +119,11 @@ attention_mma_forward_kernel(attention_args a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
+        shape_scores(a, s, head, i + row, j);
         if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i) ||
             i + FORWARD_ROWS - 1 - j >= z.window)
             mask_scores(z, s, i + row, j);
-        softmax_tile(s, out, rows, z.scale * LOG2_E);
+        softmax_tile(s, out, rows, scale_left(a));
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
@@ -135,18 +136,19 @@ attention_mma_forward_kernel(attention_args a)
     store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }
 
-template <class T, int D>
-static cudaError_t forward_of(cudaStream_t stream, const struct zinf_attention *z)
+template <class T, int D, class ARGS>
+static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
     const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
     const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
-    return launch(attention_mma_forward_kernel<T, D>, head_grid(z, z->n_heads, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, attention_args_of(z, NULL));
+    return launch(attention_mma_forward_kernel<T, D, ARGS>,
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
+                  dim3(forward_tile<D>::threads), bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
 {
-    BY_HEAD(z, return (forward_of<T, D>(stream, z)));
+    BY_SHAPE(z, NULL, BY_HEAD(z, return (forward_of<T, D>(stream, args))));
 }
 
 /* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads. Rows
