@@ -312,6 +312,7 @@ int zinf_device_create(struct zinf_device **out, const struct zinf_device_option
 /* A CUDA device that need not be here, for planning: of its table only destroy and the workspace
  * queries may be called; take_memory and queue_create return -ENODEV. */
 struct zinf_device_description {
+    const char *name; /* borrowed by the device; NULL: "a GPU that is not here" */
     uint64_t memory_bytes;
     int capability; /* 90 = 9.0; 0: of a current one */
     int n_threads;  /* of what is left to the CPU; 0: zinf_cpu_count() */

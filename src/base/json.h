@@ -25,6 +25,8 @@ int zinf_json_keep_numbers(cJSON *value, const char *text, const char *what);
 /* With the numbers' own text: 4.0 stays 4.0. The caller frees with cJSON_free; NULL: no memory. */
 char *zinf_json_print(const cJSON *value);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);
+/* Where text stops being UTF-8 without NUL; bytes: nowhere. */
+size_t zinf_utf8_check(const char *text, size_t bytes);
 /* Line (1-based) of the key at path ("a.b.c") in text, or 0: for messages about a parsed file. */
 int zinf_json_line_of(const char *text, size_t bytes, const char *path);
 

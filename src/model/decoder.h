@@ -65,7 +65,7 @@ struct decoder {
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
     const char *blocks;                    /* "h": tensors of block 3 begin with "h.3." */
     const char *final_w, *final_b, *head;  /* head NULL: the token table is the head */
-    bool head_prefixed;                    /* its name has the family\'s prefix */
+    bool head_prefixed;                    /* its name has the family's prefix */
     const struct decoder_tensor *tensors;  /* of a block */
     size_t n_tensors;
 };

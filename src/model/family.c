@@ -37,3 +37,20 @@ const char *zinf_family_names(void)
         names[i] = families[i]->model_type;
     return family_join(text, sizeof text, names, N_FAMILIES);
 }
+
+const struct zinf_family *zinf_family_at(size_t i)
+{
+    return i < N_FAMILIES ? families[i] : NULL;
+}
+
+/* Every family finds its size by family_find_size, which answers instead. */
+const char *zinf_family_sizes(const struct zinf_family *family, char *buffer, size_t bytes)
+{
+    struct zinf_model_shape ask = {
+        .arch = family->model_type, .sizes = buffer, .sizes_bytes = bytes};
+    cJSON *config = cJSON_CreateObject();
+    buffer[0] = 0;
+    family->make_config(config, family, &ask);
+    cJSON_Delete(config);
+    return buffer;
+}

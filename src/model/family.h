@@ -38,7 +38,8 @@ struct family_number {
     double value;
 };
 int family_add_numbers(cJSON *config, const struct family_number *list);
-/* The place of shape->size, or of the usual one, in names; -EINVAL lists them. */
+/* -ECANCELED where the sizes are asked for. Else the place of shape->size, or of the usual one, in
+ * names; -EINVAL lists them. */
 int family_find_size(const struct zinf_model_shape *shape, const char *const *names, size_t n,
                      const char *usual, size_t *out);
 

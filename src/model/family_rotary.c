@@ -147,12 +147,14 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
     if (l->traits->window == ROTARY_WINDOW_NONE)
         return 0;
     int code = zinf_json_int(source->config, source->what, key, &window);
-    if (!code && window < 0)
+    l->d.attention.window = window;
+    if (!code && l->traits->window == ROTARY_WINDOW_LAYERS)
+        code = read_window_layers(graph, source, l);
+    bool used = !cJSON_IsNull(item) && (l->traits->window == ROTARY_WINDOW_ALL || l->windowed);
+    if (!code && (window < 0 || (used && !window)))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);
-    l->d.attention.window = window;
-    return code || l->traits->window == ROTARY_WINDOW_ALL ? code
-                                                          : read_window_layers(graph, source, l);
+    return code;
 }
 
 /* ---- tensors ---- */
