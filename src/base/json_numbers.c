@@ -19,6 +19,29 @@ static size_t next_number(const char **at)
     return strspn(p, "+-.0123456789eE");
 }
 
+/* cJSON also takes 1. and 01, which nobody else does: these are printed as cJSON prints them. */
+static bool is_proper(const char *text, size_t length)
+{
+    static const char digits[] = "0123456789";
+    const char *p = text + (*text == '-');
+    size_t whole = strspn(p, digits), n;
+    if (!whole || (*p == '0' && whole > 1))
+        return false;
+    p += whole;
+    if (*p == '.') {
+        if (!(n = strspn(++p, digits)))
+            return false;
+        p += n;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p += p[1] == '+' || p[1] == '-' ? 2 : 1;
+        if (!(n = strspn(p, digits)))
+            return false;
+        p += n;
+    }
+    return p == text + length;
+}
+
 /* Numbers come in the text in the order of the tree. Depth was capped before. */
 static int keep(cJSON *value, const char **at)
 {
@@ -28,7 +51,7 @@ static int keep(cJSON *value, const char **at)
     if (code || !cJSON_IsNumber(value))
         return code;
     size_t length = next_number(at);
-    if (strcspn(*at, ".eE") < length) {
+    if (strcspn(*at, ".eE") < length && is_proper(*at, length)) {
         value->valuestring = cJSON_malloc(length + 1);
         if (!value->valuestring)
             return -ENOMEM;
