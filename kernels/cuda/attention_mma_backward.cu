@@ -137,8 +137,8 @@ DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t 
 
 /* What a warp's scores and dp become. */
 template <bool DROPS, class T, int D, int N, class ARGS>
-DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
-                          float (&s)[N][4], float (&dp)[N][4])
+DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+                             float (&s)[N][4], float (&dp)[N][4])
 {
     const int g = lane_id() / 4, t = lane_id() % 4;
     UNROLL for (int n = 0; n < N; n++)
@@ -149,6 +149,15 @@ DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_
             score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
             gradient(a, part.bias, k - row, at, s[n][e], dp[n][e]);
         }
+}
+template <bool DROPS, class T, int D, int N, class ARGS>
+DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+                          float (&s)[N][4], float (&dp)[N][4])
+{
+    if (drops<DROPS>(a))
+        dkv_gradients_of<true>(a, step, part, s, dp);
+    else
+        dkv_gradients_of<false>(a, step, part, s, dp);
 }
 
 template <class T, int D, bool DROPS, class ARGS>
@@ -202,11 +211,7 @@ attention_mma_dkv_kernel(ARGS a)
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
         if (has_unseen(z, i, ROWS_, j, DKV_KEYS))
             mask_rows(z, s, i, j + mine + lane_id() / 4);
-        const warp_part part = {mask, mine, bias_of(a, head, i, j)};
-        if (drops<DROPS>(a))
-            dkv_gradients<true>(a, step, part, s, dp);
-        else
-            dkv_gradients<false>(a, step, part, s, dp);
+        dkv_gradients<DROPS>(a, step, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
@@ -238,8 +243,8 @@ DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int
 
 /* What a warp's scores and dp become. */
 template <bool DROPS, int N, class ARGS>
-DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
-                         float (&s)[N][4], float (&dp)[N][4])
+DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_part &part,
+                            float (&s)[N][4], float (&dp)[N][4])
 {
     const int t = lane_id() % 4, row = part.first + lane_id() / 4;
     UNROLL for (int n = 0; n < N; n++)
@@ -250,6 +255,15 @@ DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part 
             score_row at = {stats.lse[r], stats.delta[r], factor};
             gradient(a, part.bias, k - row - 8 * r, at, s[n][e], dp[n][e]);
         }
+}
+template <bool DROPS, int N, class ARGS>
+DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
+                         float (&s)[N][4], float (&dp)[N][4])
+{
+    if (drops<DROPS>(a))
+        dq_gradients_of<true>(a, stats, part, s, dp);
+    else
+        dq_gradients_of<false>(a, stats, part, s, dp);
 }
 
 template <class T, int D, bool DROPS, class ARGS>
@@ -305,11 +319,7 @@ attention_mma_dq_kernel(ARGS a)
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
         if (has_unseen(z, i, DQ_ROWS, j, KEYS))
             mask_scores(z, s, i + mine + lane_id() / 4, j);
-        const warp_part part = {mask, mine, bias_of(a, head, i, j)};
-        if (drops<DROPS>(a))
-            dq_gradients<true>(a, stats, part, s, dp);
-        else
-            dq_gradients<false>(a, stats, part, s, dp);
+        dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
     sync_block();

@@ -61,6 +61,19 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
     }
 }
 
+/* q.k of the tile's rows, from i on, becomes scores, -infinity where a key is not seen; row is the
+ * lane's first in the tile. */
+template <int N, class ARGS>
+DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t i, int row,
+                          int64_t j)
+{
+    const struct zinf_attention &z = a.z;
+    shape_scores(a, s, head, i + row, j);
+    if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
+        i + FORWARD_ROWS - 1 - j >= z.window)
+        mask_scores(z, s, i + row, j);
+}
+
 /* row is the warp's row of this lane in the tile. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
@@ -119,10 +132,7 @@ attention_mma_forward_kernel(ARGS a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        shape_scores(a, s, head, i + row, j);
-        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i) ||
-            i + FORWARD_ROWS - 1 - j >= z.window)
-            mask_scores(z, s, i + row, j);
+        finish_scores(a, s, head, i, row, j);
         softmax_tile(s, out, rows, scale_left(a));
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
