@@ -94,6 +94,7 @@ static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct
         .lda = h->hidden,
         .ldb = h->hidden,
         .ldc = h->tile_rows,
+        .few_rows = f->compute->decoding != NULL,
     };
     return frame_matmul(f, &args);
 }
@@ -228,7 +229,7 @@ static int whole(struct zinf_frame *f)
     return code ? code : all_rows(f, &h, FRAME_LOSS_FINISH);
 }
 
-/* Logits of one row for every id of a tile. */
+/* Logits of rows for every id of a tile. */
 static int row(struct zinf_frame *f)
 {
     const struct head_spec *s = f->stage->spec;
@@ -238,7 +239,7 @@ static int row(struct zinf_frame *f)
     };
     struct chunk k = {
         .first = f->row,
-        .count = 1,
+        .count = f->n_rows ? f->n_rows : 1,
         .unit = f->stage->units.n,
         .logits = f->out[0],
     };

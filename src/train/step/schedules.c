@@ -40,7 +40,10 @@ int plan_first_programs(struct plan *p)
 {
     static const struct zinf_speeds unknown;
     plan_rates_of(p, &unknown, &p->rates);
-    int code = emit_apart(p);
+    int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
+    if (code || p->setup->compute.decoding)
+        return code ? code : build(p, program_decode, &p->decode, ZINF_ORDER_DEADLINE);
+    code = emit_apart(p);
     if (!code)
         code = schedule_apart(p, trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
     if (!code)
