@@ -100,3 +100,9 @@ TESTS += tests/soak_test
 tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
 tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_soak_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/generate_test
+TESTS += tests/generate_test
+tests_generate_test_SOURCES = tests/generate_test.c tests/train_support.h
+tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_generate_test_LDADD = $(TEST_LDADD)

@@ -120,7 +120,7 @@ static bool choose_rows(struct generation *g)
             if (place->text < 0)
                 continue;
             int64_t unseen = length(&g->texts[place->text]) - place->seen;
-            bool prompt = unseen > 1 || !place->seen;
+            bool prompt = place->seen < g->texts[place->text].n_prompt;
             if (turn != (int)prompt)
                 continue;
             place->now = unseen < left ? unseen : left;
