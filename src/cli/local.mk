@@ -40,3 +40,6 @@ EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
 TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
 EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
+
+TESTS += tests/generate_cli_test.sh
+EXTRA_DIST += tests/generate_cli_test.sh
