@@ -1,7 +1,7 @@
 /*
  * emit_cache: what a stage remembers of sequences that are continued. On the device it has a place
  * for good; in host memory it is fetched beside the stage's parameters, and what the stage adds
- * goes back. How much of it that is only the call knows: decode.c.
+ * goes back. How much of it that is only the call knows: cache_ops.c.
  */
 #include "train/step/emit.h"
 

@@ -70,9 +70,10 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
 /* Fills the device slots that units have of their own, before the first program without a backward;
  * parameters do not change there. */
 int trainer_fill(struct zinf_trainer *t);
-/* decode.c: before the first call; OP_CACHE_IN, OP_CACHE_OUT */
+/* decode.c: before the first call, and at the end */
 int trainer_begin_decoding(struct zinf_trainer *t);
 void trainer_end_decoding(struct zinf_trainer *t);
+/* cache_ops.c: OP_CACHE_IN, OP_CACHE_OUT */
 int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op);
 int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op);
 /* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
