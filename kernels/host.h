@@ -105,6 +105,15 @@ uint64_t host_attention_workspace(struct zinf_device *device, const struct zinf_
 int host_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int host_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
 
+uint64_t host_attention_cached_workspace(struct zinf_device *device,
+                                         const struct zinf_attention_cached *args);
+int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
+
+/* Of host_matmul: whether it is a product of few rows; arguments and workspace are checked. */
+bool host_few_rows_take(const struct zinf_matmul *args);
+uint64_t host_few_rows_workspace(const struct zinf_matmul *args);
+void host_few_rows(struct zinf_queue *q, const struct zinf_matmul *args);
+
 int host_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                             void *y, const void *x, uint64_t n);
 int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,

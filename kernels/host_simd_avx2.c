@@ -88,4 +88,8 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 #include "kernels/host_tiles.h"
 
 #include "kernels/host_tiles_backward.h"
+
+#include "kernels/host_rows.h"
+
+#include "kernels/host_cached.h"
 #include "kernels/host_table.h"

@@ -24,4 +24,6 @@ const struct host_simd HOST_SIMD = {
     .scale_exp = loop_scale_exp,
     .attention_forward = tiles_attention_forward,
     .attention_backward = tiles_attention_backward,
+    .attention_cached = cached_attention,
+    .few_rows = rows_multiply,
 };

@@ -4,6 +4,7 @@ libcore_la_SOURCES += kernels/kernels.h kernels/check.h kernels/check.c kernels/
 	kernels/host_gemm.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
 	kernels/host_rope.c \
+	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h
 
@@ -60,3 +61,9 @@ tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c
 tests_bench_matmul_bench_LDADD = $(TEST_LDADD)
 tests_bench_kernels_bench_SOURCES = tests/bench/kernels_bench.c
 tests_bench_kernels_bench_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/kernels_cached_test
+TESTS += tests/kernels_cached_test
+tests_kernels_cached_test_SOURCES = tests/kernels_cached_test.c
+tests_kernels_cached_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_cached_test_LDADD = $(TEST_LDADD)
