@@ -17,9 +17,10 @@ enum { A_BYTES = 4 << 20, SUM_ROWS = 1024, SUM_FLOATS = SUM_ROWS * 768 };
 /* Panels of B in a unit: they stay in the second cache; fewer, then fewer rows, where threads would
  * have less than UNITS_PER_THREAD units each. */
 enum { UNIT_PANELS = 4, UNIT_ROW_PANELS = 8, UNITS_PER_THREAD = 4 };
-/* Panels of A packed together, PACK_DEPTH of k at a time: neighbours share lines and pages. A
- * multiple of HOST_GEMM_DEPTH_ALIGN. */
-enum { PACK_PANELS = 4, PACK_DEPTH = 32 };
+/* Panels of A packed together; of k at a time where it goes down the rows (more if the kernel wants
+ * that): neighbours share lines and pages, and what lies behind a line in its row is fetched along
+ * with it. */
+enum { PACK_PANELS = 4, PACK_DEPTH = 8 };
 /* Multiplications below which threads cost more than they bring. */
 enum { PARALLEL_MIN = 1 << 18 };
 
@@ -155,9 +156,16 @@ static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t dept
                       &strip);
 }
 
+/* Depths to pack at a time. */
+static int64_t pack_step(const struct block *b, bool across)
+{
+    const int64_t align = b->kernel->depth_align;
+    return !across ? b->depth : align > PACK_DEPTH ? align : PACK_DEPTH;
+}
+
 static void pack_a_panels(const struct block *b, int64_t first, int64_t end)
 {
-    const int64_t step = b->m->trans_a ? PACK_DEPTH : b->depth;
+    const int64_t step = pack_step(b, b->m->trans_a);
     for (int64_t k = 0; k < b->depth; k += step)
         for (int64_t panel = first; panel < end; panel++)
             pack_a(b, panel, k, least(step, b->depth - k));
@@ -184,66 +192,85 @@ static void pack_b(const struct block *b, int64_t panel, int64_t slot, int64_t k
 
 static void pack_b_panels(const struct block *b, int64_t first, int64_t end)
 {
-    const int64_t step = b->m->trans_b ? b->depth : PACK_DEPTH;
+    const int64_t step = pack_step(b, !b->m->trans_b);
     for (int64_t k = 0; k < b->depth; k += step)
         for (int64_t panel = first; panel < end; panel++)
             pack_b(b, panel, panel - first, k, least(step, b->depth - k));
 }
 
-/* A tile of a C in 16 bits, from or into fp32. */
-static void read_tile(const struct block *b, float *tile, int64_t ld, const char *c, int64_t rows,
+/* Part of a C in 16 bits, from or into fp32. */
+static void read_part(const struct block *b, float *part, int64_t ld, const char *c, int64_t rows,
                       int64_t columns)
 {
     const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
     for (int64_t i = 0; i < rows; i++)
-        b->simd->to_f32(tile + i * ld, c + (uint64_t)i * row_bytes, b->m->c_dtype, (size_t)columns);
+        b->simd->to_f32(part + i * ld, c + (uint64_t)i * row_bytes, b->m->c_dtype, (size_t)columns);
 }
 
-static void write_tile(const struct block *b, char *c, const float *tile, int64_t ld, int64_t rows,
+static void write_part(const struct block *b, char *c, const float *part, int64_t ld, int64_t rows,
                        int64_t columns)
 {
     const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
     for (int64_t i = 0; i < rows; i++)
-        b->simd->from_f32(c + (uint64_t)i * row_bytes, b->m->c_dtype, tile + i * ld,
+        b->simd->from_f32(c + (uint64_t)i * row_bytes, b->m->c_dtype, part + i * ld,
                           (size_t)columns);
 }
 
-/* The tile of panels i and j, which is the slot-th of its unit. What is added to it is C or the
- * bias in the first block of k, later the sum so far; it goes to C, or to the sums as long as C in
- * 16 bits would round them. */
-static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot)
+/* The tile of panels i and j, which is the slot-th of its unit; part is where its C is if C in 16
+ * bits is read or written now, part_columns wide. What is added to it is C or the bias in the first
+ * block of k, later the sum so far; it goes to C, or to the sums as long as C in 16 bits would
+ * round them. */
+static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot, float *part)
 {
-    float buffer[HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
     const struct zinf_matmul *m = b->m;
     const int64_t width = b->kernel->tile_columns;
     const int64_t row = panel_row(b, i), column = j * width;
-    char *c = (char *)(uintptr_t)host_at(m->c, m->c_dtype,
-                                         (uint64_t)((b->row + row) * m->ldc + b->column + column));
+    const bool wide = m->c_dtype == ZINF_DTYPE_F32, last = b->k + b->depth == m->k;
+    float *sums = b->sums + row * b->columns + column;
+    float *c = wide ? (float *)m->c + (b->row + row) * m->ldc + b->column + column : NULL;
     struct host_gemm_tile tile = {
         .rows = panel_row(b, i + 1) - row,
         .columns = least(width, b->columns - column),
         .depth = b->depth,
         .a = b->a + i * b->a_panel_bytes,
         .b = b->b + slot * b->b_panel_bytes,
+        .c = wide   ? c
+             : last ? part
+                    : sums,
+        .ldc = wide   ? m->ldc
+               : last ? UNIT_PANELS * width
+                      : b->columns,
     };
-    const bool wide = m->c_dtype == ZINF_DTYPE_F32, last = b->k + b->depth == m->k;
-    float *sums = b->sums + row * b->columns + column;
-    tile.c = wide ? (float *)(void *)c : last ? buffer : sums;
-    tile.ldc = wide ? m->ldc : last ? width : b->columns;
     if (b->k > 0) {
-        tile.d = wide ? tile.c : sums;
+        tile.d = wide ? c : sums;
         tile.ldd = wide ? m->ldc : b->columns;
     } else if (m->beta != 0.0f) {
-        tile.d = wide ? tile.c : buffer;
-        tile.ldd = wide ? m->ldc : width;
-        if (!wide)
-            read_tile(b, buffer, width, c, tile.rows, tile.columns);
+        tile.d = wide ? c : part;
+        tile.ldd = wide ? m->ldc : UNIT_PANELS * width;
     } else if (b->bias) {
         tile.d = b->bias + b->column + column;
     }
     b->kernel->multiply(&tile);
-    if (!wide && last)
-        write_tile(b, c, buffer, width, tile.rows, tile.columns);
+}
+
+/* Panel i of A and the panels of B from j on, a unit's. C in 16 bits is read and written for all of
+ * them at once, as fp32 in between. */
+static void multiply_row(const struct block *b, int64_t i, int64_t j, int64_t j_end)
+{
+    float part[UNIT_PANELS * HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
+    const struct zinf_matmul *m = b->m;
+    const int64_t width = b->kernel->tile_columns, ld = UNIT_PANELS * width;
+    const int64_t row = panel_row(b, i), rows = panel_row(b, i + 1) - row;
+    const int64_t column = j * width, columns = least(j_end * width, b->columns) - column;
+    const bool wide = m->c_dtype == ZINF_DTYPE_F32;
+    char *c = (char *)(uintptr_t)host_at(m->c, m->c_dtype,
+                                         (uint64_t)((b->row + row) * m->ldc + b->column + column));
+    if (!wide && b->k == 0 && m->beta != 0.0f)
+        read_part(b, part, ld, c, rows, columns);
+    for (int64_t slot = 0; j + slot < j_end; slot++)
+        multiply_panels(b, i, j + slot, slot, part + slot * width);
+    if (!wide && b->k + b->depth == m->k)
+        write_part(b, c, part, ld, rows, columns);
 }
 
 static void multiply_unit(const struct block *b, int64_t unit)
@@ -253,8 +280,7 @@ static void multiply_unit(const struct block *b, int64_t unit)
     const int64_t j0 = unit % across * b->width, j_end = least(j0 + b->width, b->b_panels);
     pack_b_panels(b, j0, j_end);
     for (int64_t i = i0; i < i_end; i++)
-        for (int64_t j = j0; j < j_end; j++)
-            multiply_panels(b, i, j, j - j0);
+        multiply_row(b, i, j0, j_end);
 }
 
 /* Run by every thread of a team, or by one thread outside of any. */

@@ -37,8 +37,8 @@ struct host_gemm_kernel {
     int tile_rows, tile_columns; /* the largest tile */
     int a_width, b_width;        /* of a panel; at least tile_rows and tile_columns */
     int element_bytes;           /* of an element in a panel: 4: fp32, 2: bf16 */
-    int depth_align;             /* at most HOST_GEMM_DEPTH_ALIGN */
-    int block_depth;             /* of k, that panels have at most; a multiple of depth_align */
+    int depth_align;
+    int block_depth; /* of k, that panels have at most; a multiple of depth_align */
     void (*pack_a)(void *panel, const struct host_gemm_strip *strip);
     void (*pack_b)(void *panel, const struct host_gemm_strip *strip);
     void (*multiply)(const struct host_gemm_tile *tile);
@@ -47,10 +47,8 @@ struct host_gemm_kernel {
     void (*stop)(void);
 };
 
-enum {
-    HOST_GEMM_TILE_FLOATS = 1024, /* the largest tile of any kernel */
-    HOST_GEMM_DEPTH_ALIGN = 32,
-};
+/* The largest tile of any kernel. */
+enum { HOST_GEMM_TILE_FLOATS = 1024 };
 
 extern const struct host_gemm_kernel host_gemm_avx512, host_gemm_avx512_bf16, host_gemm_amx_bf16;
 

@@ -76,20 +76,17 @@ def run_torch(args, shape):
 def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
-    best = {}
-    for _ in range(args.rounds):
-        for name, *shape in shapes(args):
-            rates = run_bench(args, shape) + run_torch(args, shape)
-            key = name, *shape
-            best[key] = [max(pair) for pair in zip(rates, best.get(key, rates))]
     print(f"PyTorch {torch.__version__}, {args.threads} threads; Gflop/s, best of "
           f"{args.rounds} x {args.runs}")
     print(f"{'product':14} {'m':>5} {'n':>5} {'k':>5}    {'OpenBLAS':>8} {'torch':>7} {'zinf':>7} "
-          f"{'ratio':>6}   bf16: {'torch':>7} {'zinf':>7} {'ratio':>6}")
-    for (name, m, n, k, transposes), (blas, ours, ours_half, other, other_half) in best.items():
+          f"{'ratio':>6}   bf16: {'torch':>7} {'zinf':>7} {'ratio':>6}", flush=True)
+    for name, *shape in shapes(args):
+        rounds = [run_bench(args, shape) + run_torch(args, shape) for _ in range(args.rounds)]
+        blas, ours, ours_half, other, other_half = map(max, zip(*rounds))
+        m, n, k, transposes = shape
         print(f"{name:14} {m:5} {n:5} {k:5} {transposes} {blas:8.1f} {other:7.1f} {ours:7.1f} "
               f"{ours / max(blas, other):6.2f}         {other_half:7.1f} {ours_half:7.1f} "
-              f"{ours_half / other_half:6.2f}")
+              f"{ours_half / other_half:6.2f}", flush=True)
 
 
 if __name__ == "__main__":
