@@ -13,7 +13,7 @@
 
 struct host_device {
     struct zinf_device device; /* first: a zinf_device points to it */
-    enum zinf_isa isa; /* of products */
+    enum zinf_isa isa;         /* of products */
     const struct host_simd *simd;
     struct zinf_arena arena;
     char name[64];
