@@ -6,7 +6,7 @@
  * Sums of even and of odd depths are kept apart for 32 depths, then added to the tile's; rounded to
  * nearest even each, denormal numbers count as zero (Intel SDM, volume 2, TDPBF16PS).
  */
-#include "kernels/host_gemm_pairs.h"
+#include "kernels/host_gemm_avx512_pairs.h"
 
 /* Rows, and columns, of a tile of C; depths of a step; bytes of a row of a tile register. */
 enum { TILE = 32, STEP = 32, ROW_BYTES = 64, HALF = TILE / 2 };

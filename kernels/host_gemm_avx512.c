@@ -1,7 +1,7 @@
 /* host_gemm_avx512: fp32 products for AVX-512 F, BW, VL, DQ; 16 bits are widened in packing. */
 #define GROUP 1
-#include "kernels/host_gemm_pack.h"
-#include "kernels/host_gemm_tiles.h"
+#include "kernels/host_gemm_avx512_pack.h"
+#include "kernels/host_gemm_avx512_tiles.h"
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512 a, __m512 b)
 {

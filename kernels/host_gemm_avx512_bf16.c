@@ -4,8 +4,8 @@
  * that of its first, each as a fused multiply-add rounded to nearest even. Denormal numbers count
  * as zero, in and out, whatever the thread's mode is (Intel SDM, volume 2; a Zen 4 gives the same).
  */
-#include "kernels/host_gemm_pairs.h"
-#include "kernels/host_gemm_tiles.h"
+#include "kernels/host_gemm_avx512_pairs.h"
+#include "kernels/host_gemm_avx512_tiles.h"
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512 a, __m512 b)
 {

@@ -1,8 +1,8 @@
 /*
- * host_gemm_tiles: the tiles of the AVX-512 kernels, of panels that host_gemm_pack.h makes; to be
- * included behind it. 14 x 32: 28 accumulators, two vectors of B and one broadcast word of A fill
- * the 32 registers, and 16 loads serve 28 multiplications. Heights 1 to 14 each have their own
- * loop, so that rows can be cut into equal panels.
+ * host_gemm_avx512_tiles: the tiles of the AVX-512 kernels, of panels that host_gemm_avx512_pack.h
+ * makes; to be included behind it. 14 x 32: 28 accumulators, two vectors of B and one broadcast
+ * word of A fill the 32 registers, and 16 loads serve 28 multiplications. Heights 1 to 14 each have
+ * their own loop, so that rows can be cut into equal panels.
  */
 
 enum { TILE_ROWS = 14, TILE_COLUMNS = 2 * LANES };

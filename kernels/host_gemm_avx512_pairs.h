@@ -1,7 +1,7 @@
-/* host_gemm_pairs: packing of bf16 as it is, two to a word, for the instructions that multiply
- * pairs. */
+/* host_gemm_avx512_pairs: packing of bf16 as it is, two to a word, for the instructions that
+ * multiply pairs. */
 #define GROUP 2
-#include "kernels/host_gemm_pack.h"
+#include "kernels/host_gemm_avx512_pack.h"
 
 ALWAYS_INLINE __m512 load_along(const struct host_gemm_strip *strip, enum zinf_dtype dtype,
                                 int64_t element, int64_t n)

@@ -1,7 +1,7 @@
 /*
- * host_gemm_pack: packing for the AVX-512 kernels of products; each includes it once. A panel is
- * made of words of 32 bits, 16 to a vector, each of which holds GROUP elements that follow each
- * other in k: one of fp32 or two of bf16. Words of a step of k lie next to each other.
+ * host_gemm_avx512_pack: packing for the AVX-512 kernels of products; each includes it once. A
+ * panel is made of words of 32 bits, 16 to a vector, each of which holds GROUP elements that follow
+ * each other in k: one of fp32 or two of bf16. Words of a step of k lie next to each other.
  */
 #include "kernels/host_gemm.h"
 
