@@ -13,6 +13,7 @@
 
 struct host_device {
     struct zinf_device device; /* first: a zinf_device points to it */
+    enum zinf_isa isa;         /* of products */
     const struct host_simd *simd;
     struct zinf_arena arena;
     char name[64];
@@ -25,6 +26,8 @@ struct zinf_queue {
 };
 
 int host_device_create(struct zinf_device **out, int n_threads);
+/* Of another instruction set than zinf_isa(): for tests. */
+void host_device_choose(struct host_device *host, enum zinf_isa isa);
 
 /* Elements that a loop converts and works on at a time: a few of them stay in the first cache. */
 enum { HOST_CHUNK = 1024 };

@@ -24,7 +24,6 @@ struct host_gated {
 };
 
 struct host_simd {
-    enum zinf_isa isa;
     void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
     void (*from_f32)(void *dst, enum zinf_dtype dtype, const float *src, size_t n);
     void (*add)(float *dst, const float *src, size_t n);

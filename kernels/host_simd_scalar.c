@@ -4,7 +4,6 @@
 #include "kernels/host_simd.h"
 
 #define HOST_SIMD host_simd_scalar
-#define HOST_ISA ZINF_ISA_SCALAR
 #define HOST_LANES 4
 
 static void f16_to_f32(float *dst, const uint16_t *src, size_t n)

@@ -1,6 +1,5 @@
-/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD, of HOST_ISA. */
+/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD. */
 const struct host_simd HOST_SIMD = {
-    .isa = HOST_ISA,
     .to_f32 = loop_to_f32,
     .from_f32 = loop_from_f32,
     .add = loop_add,

@@ -11,6 +11,10 @@
  * Threads: a queue belongs to one thread at a time; different queues may be used at the same time.
  * Determinism: the same arguments, thread count and instruction set give the same bits; no
  * operation's result depends on another queue or on addresses.
+ * Products of two bf16 matrices on a CPU with instructions for them (avx512_bf16, amx_bf16) are
+ * exact products summed in fp32 like all others, but in another order, and a denormal number, read
+ * or summed, counts as zero (below 1.2e-38). Every element is summed in an order that k alone
+ * decides, so that rows may be cut into any micro-batches there as well.
  *
  * Errors: -errno with zinf_error(); -EINVAL for shapes that do not fit each other.
  */
