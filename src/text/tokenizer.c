@@ -21,7 +21,8 @@ int text_tokenizer_create(struct zinf_tokenizer **out)
     *out = calloc(1, sizeof **out);
     if (!*out)
         return zinf_fail(-ENOMEM, "no memory for a tokenizer");
-    (*out)->end_of_text = -1;
+    (*out)->end_of_text = (*out)->bpe.unknown = -1;
+    (*out)->normalizers.cut = TEXT_CUT_LINES;
     return 0;
 }
 
@@ -34,6 +35,11 @@ void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer)
     text_added_fini(&tokenizer->added[0]);
     text_added_fini(&tokenizer->added[1]);
     text_bpe_fini(&tokenizer->bpe);
+    text_unigram_fini(&tokenizer->unigram);
+    text_wordpiece_fini(&tokenizer->wordpiece);
+    text_normalizers_fini(&tokenizer->normalizers);
+    text_decoders_fini(tokenizer);
+    text_frames_fini(tokenizer);
     text_vocab_fini(&tokenizer->vocab);
     free(tokenizer);
 }
@@ -64,7 +70,8 @@ int zinf_tokenizer_bytes(struct zinf_tokenizer **out)
     int code = text_tokenizer_create(&tokenizer);
     if (code)
         return code;
-    tokenizer->is_bytes = true;
+    tokenizer->kind = TEXT_MODEL_BYTES;
+    tokenizer->plain_decoder = true;
     code = text_vocab_init(&tokenizer->vocab, 257, 256, 256 + strlen(END_OF_TEXT));
     for (int byte = 0; byte < 256 && !code; byte++) {
         char text = (char)byte;
@@ -227,7 +234,7 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder)
     int code = open_folder(&tokenizer, folder);
     if (code)
         return code;
-    if (!tokenizer->is_bytes)
+    if (tokenizer->kind != TEXT_MODEL_BYTES)
         code = read_end_name(tokenizer, folder);
     if (code)
         zinf_tokenizer_close(tokenizer);
@@ -240,7 +247,9 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder)
 
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer)
 {
-    return tokenizer->is_bytes ? "bytes" : "bpe";
+    static const char *const names[] = {"bytes",     "bpe",       "unigram",
+                                        "wordpiece", "wordlevel", "sentencepiece"};
+    return names[tokenizer->kind];
 }
 
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer)
