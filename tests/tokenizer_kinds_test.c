@@ -9,6 +9,7 @@
 #include "tap.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char *const names[] = {
     "llama2", "metaspace_first", "gemma", "qwen2",      "llama3", "bloom",
@@ -156,6 +157,99 @@ static void test_special_tokens_around_one_and_two_texts(void)
     }
 }
 
+/* ---- tokenizer.model ---- */
+
+static struct zinf_tokenizer *open_model(const char *folder)
+{
+    struct zinf_tokenizer *tokenizer = NULL;
+    int code = zinf_tokenizer_open(&tokenizer, folder);
+    CHECKF(!code || code == -ENOTSUP, "%s", zinf_error());
+    return code ? NULL : tokenizer;
+}
+
+static char *model_folder(void)
+{
+    char *path = fixture_path("sentencepiece");
+    path[strlen(path) - strlen(".json")] = 0;
+    return path;
+}
+
+static void test_sentencepiece_model(void)
+{
+    struct zinf_tokenizer *tokenizer = open_model(model_folder());
+    if (!tokenizer)
+        SKIP("built without SentencePiece");
+    const char *hashes = hashes_of("sentencepiece");
+    CHECK(!strcmp(zinf_tokenizer_kind(tokenizer), "sentencepiece"));
+    CHECK(zinf_tokenizer_end_of_text(tokenizer) == 2);
+    for (const cJSON *text = hashes ? texts->child : NULL; text; text = text->next, hashes += 16)
+        check_text(tokenizer, "sentencepiece", text->valuestring, hashes);
+    zinf_tokenizer_close(tokenizer);
+}
+
+static void write_beside_model(const char *folder, const char *name, const char *bytes, size_t n)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (bytes)
+        CHECK(!zinf_file_write_atomic(path, bytes, n));
+    else
+        unlink(path);
+}
+
+static const char config[] = "{\"add_eos_token\":true,\"added_tokens_decoder\":{"
+                             "\"1\":{\"content\":\"<s>\"},\"9000\":{\"content\":\"<pad>\","
+                             "\"rstrip\":true}}}";
+
+/* What is beside the model: tokens with ids of their own, <s> and </s> around the text. */
+static void check_config(const struct zinf_tokenizer *tokenizer)
+{
+    struct zinf_tokens whole = {0}, fox = {0}, framed = {0};
+    const char *text = "fox<pad>  fox<s>";
+    char *back;
+    size_t bytes;
+    CHECK(!zinf_tokenizer_encode(tokenizer, "fox", 3, &fox));
+    CHECK(!zinf_tokenizer_encode(tokenizer, text, strlen(text), &whole));
+    CHECK(zinf_tokenizer_vocab(tokenizer) == 9001);
+    CHECKF(whole.count == 2 * fox.count + 2 && whole.ids[fox.count] == 9000 &&
+               whole.ids[whole.count - 1] == 1 &&
+               !memcmp(whole.ids + fox.count + 1, fox.ids, fox.count * sizeof *fox.ids),
+           "%zu ids", whole.count);
+    CHECK(!zinf_tokenizer_decode(tokenizer, whole.ids, whole.count, &back, &bytes));
+    CHECKF(!strcmp(back, "fox<pad>fox"), "'%s'", back);
+    CHECK(!zinf_tokenizer_frame(tokenizer, &fox, NULL, &framed, NULL));
+    CHECK(framed.count == fox.count + 2 && framed.ids[0] == 1 && framed.ids[framed.count - 1] == 2);
+    free(back);
+    zinf_tokens_free(&whole);
+    zinf_tokens_free(&fox);
+    zinf_tokens_free(&framed);
+}
+
+static void test_what_is_beside_the_model(void)
+{
+    char folder[] = "kinds-test-XXXXXX", path[4200], *model;
+    size_t bytes;
+    struct zinf_tokenizer *tokenizer;
+    snprintf(path, sizeof path, "%s/tokenizer.model", model_folder());
+    CHECK(!zinf_file_read(path, 1u << 20, &model, &bytes));
+    CHECK(mkdtemp(folder) != NULL);
+    write_beside_model(folder, "tokenizer.model", model, bytes);
+    write_beside_model(folder, "tokenizer_config.json", config, strlen(config));
+    tokenizer = open_model(folder);
+    if (tokenizer)
+        check_config(tokenizer);
+    zinf_tokenizer_close(tokenizer);
+    write_beside_model(folder, "tokenizer_config.json", "{\"legacy\":false}", 16);
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) == -ENOTSUP);
+    write_beside_model(folder, "tokenizer_config.json", NULL, 0);
+    write_beside_model(folder, "added_tokens.json", "{\"<x>\":1}", 9);
+    CHECK(zinf_tokenizer_open(&tokenizer, folder) < 0);
+    write_beside_model(folder, "added_tokens.json", NULL, 0);
+    write_beside_model(folder, "tokenizer.model", NULL, 0);
+    rmdir(folder);
+    free(model);
+}
+
 /* ---- portions ---- */
 
 static uint32_t random_below(uint32_t *counter, uint32_t n)
@@ -268,6 +362,8 @@ int main(void)
     answers = read_fixture("answers");
     TAP_RUN(test_ids_and_texts_equal_hugging_face);
     TAP_RUN(test_special_tokens_around_one_and_two_texts);
+    TAP_RUN(test_sentencepiece_model);
+    TAP_RUN(test_what_is_beside_the_model);
     TAP_RUN(test_any_cuts_give_the_same_ids);
     TAP_RUN(test_streaming_makes_headway);
     cJSON_Delete(texts);

@@ -361,8 +361,9 @@ int zinf_tokenizer_decode(const struct zinf_tokenizer *tokenizer, const int32_t 
                           char **text, size_t *bytes)
 {
     struct text_buffer out = {0};
-    int code = tokenizer->plain_decoder ? decode_bytes(tokenizer, ids, count, &out)
-                                        : decode_strings(tokenizer, ids, count, &out);
+    int code = tokenizer->plain_decoder   ? decode_bytes(tokenizer, ids, count, &out)
+               : tokenizer->sentencepiece ? text_sentencepiece_join(tokenizer, ids, count, &out)
+                                          : decode_strings(tokenizer, ids, count, &out);
     code = code ? code : text_buffer_add(&out, "", 1);
     if (code) {
         text_buffer_free(&out);

@@ -61,6 +61,7 @@ static int encode(const struct zinf_tokenizer *tokenizer, const char *piece, siz
             break;
         return text_tokens_push(tokens, (int32_t)id);
     case TEXT_MODEL_SENTENCEPIECE:
+        return text_sentencepiece_put(tokenizer, piece, bytes, tokens);
     case TEXT_MODEL_BYTES:
         break;
     }

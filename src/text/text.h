@@ -18,11 +18,13 @@ extern "C" {
 
 struct zinf_tokenizer;
 /* folder: reads tokenizer.json if there, else vocab.json + merges.txt (also encoder.json +
- * vocab.bpe), else the byte-level default: ids 0..255 are the bytes, 256 is the end-of-text token.
- * tokenizer.json may have the models BPE, Unigram, WordPiece and WordLevel, with the normalizers,
- * pre-tokenizers, decoders and post-processors of Hugging Face's `tokenizers`; ids and texts are
- * then the same. What is not supported is refused by name (-ENOTSUP), what is damaged with -EINVAL:
- * opening checks, among others, that every merge's parts and result are in the vocabulary. */
+ * vocab.bpe), else tokenizer.model (spiece.model) with added_tokens.json and tokenizer_config.json
+ * where the build has SentencePiece, else the byte-level default: ids 0..255 are the bytes, 256 is
+ * the end-of-text token. tokenizer.json may have the models BPE, Unigram, WordPiece and WordLevel,
+ * with the normalizers, pre-tokenizers, decoders and post-processors of Hugging Face's
+ * `tokenizers`; ids and texts are then the same. What is not supported is refused by name
+ * (-ENOTSUP), what is damaged with -EINVAL: opening checks, among others, that every merge's parts
+ * and result are in the vocabulary. */
 int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
 /* From the text of a tokenizer.json; what names it in messages. */
 int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
@@ -31,7 +33,7 @@ int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default
 /* Writes FOLDER/tokenizer.json: ids 0..255 are the bytes, 256 is the end-of-text token. */
 int zinf_tokenizer_write_bytes(const char *folder);
 void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
-/* "bytes", "bpe", "unigram", "wordpiece", "wordlevel" */
+/* "bytes", "bpe", "unigram", "wordpiece", "wordlevel", "sentencepiece" */
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */
 int32_t zinf_tokenizer_end_of_text(const struct zinf_tokenizer *tokenizer); /* -1: none */

@@ -86,6 +86,11 @@ void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name)
 /* The ids of a piece. */
 int text_model_encode(const struct zinf_tokenizer *tokenizer, const char *piece, size_t bytes,
                       struct text_scratch *scratch, struct zinf_tokens *tokens);
+/* With SentencePiece: the ids of a stretch of text, and the text of ids. */
+int text_sentencepiece_put(const struct zinf_tokenizer *tokenizer, const char *piece, size_t bytes,
+                           struct zinf_tokens *tokens);
+int text_sentencepiece_join(const struct zinf_tokenizer *tokenizer, const int32_t *ids,
+                            size_t count, struct text_buffer *out);
 void text_decoders_fini(struct zinf_tokenizer *tokenizer);
 void text_frames_fini(struct zinf_tokenizer *tokenizer);
 

@@ -43,4 +43,21 @@ int text_json_read_model(struct zinf_tokenizer *tokenizer, const cJSON *model, b
 int text_json_read_merge_lines(struct zinf_tokenizer *tokenizer, const char *text, size_t bytes,
                                const char *what);
 
+/* ---- sentencepiece_model.c ---- */
+
+/* What a folder with tokenizer.model has; config and added may be NULL. */
+struct text_sentencepiece_files {
+    const char *model, *what;
+    size_t model_bytes;
+    const cJSON *config, *added; /* tokenizer_config.json, added_tokens.json */
+    const char *config_what, *added_what;
+};
+int text_sentencepiece_read(struct zinf_tokenizer *tokenizer,
+                            const struct text_sentencepiece_files *files);
+
+/* ---- sentencepiece_check.c ---- */
+
+/* -EINVAL: the library must not be given this. */
+int text_sentencepiece_check(const char *model, size_t bytes, const char *what);
+
 #endif
