@@ -1,6 +1,6 @@
 /*
- * tokenizer_kinds: tokenizers of every kind against what Hugging Face's `tokenizers` answers, whole
- * and in portions. The fixtures hold 32 bits of a hash for each text; which ids differ shows
+ * tokenizer_kinds: tokenizers of every kind against what Hugging Face answers, whole and in
+ * portions. The fixtures hold 32 bits of a hash for each text; which ids differ shows
  * tests/compare/against_tokenizers.py.
  */
 #include "text/tokenizer.h"
@@ -329,6 +329,34 @@ static void test_any_cuts_give_the_same_ids(void)
     }
 }
 
+/* Bytes of any kind become ids of the vocabulary, and ids of any kind some text. */
+static void test_any_bytes_and_any_ids(void)
+{
+    uint32_t counter = 0;
+    for (int i = 0; i < N_NAMES; i++) {
+        struct zinf_tokenizer *tokenizer = open_kind(names[i]);
+        for (int round = 0; round < 150; round++) {
+            struct zinf_tokens tokens = {0};
+            size_t n = random_below(&counter, 64), bytes;
+            uint32_t vocab = zinf_tokenizer_vocab(tokenizer);
+            char *text = malloc(n + 1), *back = NULL;
+            for (size_t j = 0; j < n; j++)
+                text[j] = (char)random_below(&counter, 256);
+            CHECKF(!zinf_tokenizer_encode(tokenizer, text, n, &tokens), "%s", zinf_error());
+            for (size_t j = 0; j < tokens.count; j++)
+                CHECK(tokens.ids[j] >= 0 && (uint32_t)tokens.ids[j] < vocab);
+            for (size_t j = 0; j < n; j++)
+                text_tokens_push(&tokens, (int32_t)random_below(&counter, vocab + 4) - 2);
+            CHECK(!zinf_tokenizer_decode(tokenizer, tokens.ids, tokens.count, &back, &bytes));
+            CHECK(back && !back[bytes]);
+            free(back);
+            free(text);
+            zinf_tokens_free(&tokens);
+        }
+        zinf_tokenizer_close(tokenizer);
+    }
+}
+
 /* Ordinary text must not wait for its end, or memory would not be bounded. */
 static void test_streaming_makes_headway(void)
 {
@@ -365,6 +393,7 @@ int main(void)
     TAP_RUN(test_sentencepiece_model);
     TAP_RUN(test_what_is_beside_the_model);
     TAP_RUN(test_any_cuts_give_the_same_ids);
+    TAP_RUN(test_any_bytes_and_any_ids);
     TAP_RUN(test_streaming_makes_headway);
     cJSON_Delete(texts);
     cJSON_Delete(answers);
