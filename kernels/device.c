@@ -79,6 +79,7 @@ static const struct zinf_device_ops host_ops = {
     .column_sum = host_column_sum,
     .embedding_forward = host_embedding_forward,
     .embedding_backward = host_embedding_backward,
+    .softcap = host_softcap,
     .cross_entropy_start = host_cross_entropy_start,
     .cross_entropy_update = host_cross_entropy_update,
     .cross_entropy_finish = host_cross_entropy_finish,

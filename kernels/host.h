@@ -118,6 +118,7 @@ int host_rope(struct zinf_queue *q, const struct zinf_rope *args);
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 
+int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);

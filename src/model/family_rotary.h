@@ -6,8 +6,7 @@
 #ifndef ZINF_FAMILY_ROTARY_H
 #define ZINF_FAMILY_ROTARY_H
 
-#include "model/decoder.h"
-#include "model/family.h"
+#include "model/family_decoder.h"
 
 /* A published size, and what `zinf init` writes for it. */
 struct rotary_size {
@@ -45,6 +44,8 @@ int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);
 int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
+/* A block's matrices under the names that these families have. */
+void rotary_list_matrices(struct family_list *list, const struct decoder *d);
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 int rotary_ignores(const char *name);
 
