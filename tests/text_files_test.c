@@ -157,10 +157,24 @@ static void test_bytes_outside_the_vocabulary(void)
     check_ids(WITH(SMALL(",\"unk_token\":\"?\",\"fuse_unk\":true"), ""), "axyb", "0 3 1 ");
 }
 
+#define UNIGRAMS                                                                                   \
+    "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\"b\",-1],["   \
+    "\"ab\",-2],"                                                                                  \
+    "[\"aa\",-1.5]]}}"
+
+/* Of equal sums the path that was found first stays; what is unknown is one token. */
+static void test_ties_between_paths(void)
+{
+    check_ids(UNIGRAMS, "ab", "3 ");
+    check_ids(UNIGRAMS, "aab", "4 2 ");
+    check_ids(UNIGRAMS, "axyzb", "1 0 2 ");
+}
+
 int main(void)
 {
     TAP_RUN(test_folders);
     TAP_RUN(test_refusals_name_what_and_where);
     TAP_RUN(test_bytes_outside_the_vocabulary);
+    TAP_RUN(test_ties_between_paths);
     return tap_done();
 }
