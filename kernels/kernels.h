@@ -11,6 +11,10 @@
  * Threads: a queue belongs to one thread at a time; different queues may be used at the same time.
  * Determinism: the same arguments, thread count and instruction set give the same bits; no
  * operation's result depends on another queue or on addresses.
+ * Products of two bf16 matrices on a CPU with instructions for them (avx512_bf16, amx_bf16) are
+ * exact products summed in fp32 like all others, but in another order, and a denormal number, read
+ * or summed, counts as zero (below 1.2e-38). Every element is summed in an order that k alone
+ * decides, so that rows may be cut into any micro-batches there as well.
  *
  * Errors: -errno with zinf_error(); -EINVAL for shapes that do not fit each other.
  */
@@ -51,6 +55,9 @@ struct zinf_matmul {
     float alpha;      /* finite; 0: 1 */
     float beta;       /* 0 (C need not be initialised) or 1 */
     const void *bias; /* [n] in b_dtype, or NULL; with beta 0 only */
+    /* Where m is small B is read once and as it lies, without packing: faster, and other roundings.
+     * With trans_b and beta 0, a device may look at it. */
+    bool few_rows;
 };
 static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
 {
@@ -152,6 +159,27 @@ struct zinf_attention {
 };
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
 
+/* Attention of new rows over what came before them in their sequences: row r is the token at
+ * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
+ * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
+ * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
+ * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. */
+struct zinf_attention_cached {
+    enum zinf_dtype dtype; /* of qkv, cache and out */
+    int64_t rows, n_heads, n_kv_heads, head_dim;
+    int64_t n_sequences, capacity; /* slots of one sequence */
+    int64_t window;                /* as in zinf_attention; 0: all */
+    float scale;
+    float softcap;                        /* scores become softcap tanh(score / softcap); 0: none */
+    const float *slopes;                  /* [n_heads] in the caller's memory, read before the call
+                                           * returns: a score gets slopes[h] (key - query position)
+                                           * (Press et al., arXiv 2108.12409); NULL: none */
+    const int32_t *sequences, *positions; /* [rows] on the device */
+    const void *qkv;                      /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
+    void *out;   /* [rows][n_heads head_dim] */
+};
+
 /* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
  * first + count), rounded once; other rows are left as they are. Backward:
  * d_table[ids[i] - first] += scale dx[i]. */
@@ -246,6 +274,9 @@ struct zinf_device_ops {
     /* Workspace that one call needs, in bytes. */
     uint64_t (*matmul_workspace)(struct zinf_device *device, const struct zinf_matmul *args);
     uint64_t (*attention_workspace)(struct zinf_device *device, const struct zinf_attention *args);
+    /* NULL, and so attention_cached: the device does not have it. */
+    uint64_t (*attention_cached_workspace)(struct zinf_device *device,
+                                           const struct zinf_attention_cached *args);
     uint64_t (*norm_workspace)(struct zinf_device *device, const struct zinf_norm *args);
     uint64_t (*column_sum_workspace)(struct zinf_device *device, int64_t rows, int64_t cols);
 
@@ -254,6 +285,7 @@ struct zinf_device_ops {
     int (*norm_backward)(struct zinf_queue *q, const struct zinf_norm *args);
     int (*attention_forward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
+    int (*attention_cached)(struct zinf_queue *q, const struct zinf_attention_cached *args);
     int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
                               enum zinf_dtype dtype, void *y, const void *x, uint64_t n);
     /* dx = dy * f'(x); dx may be dy. y_out, if set, receives f(x) again (recomputation for free) */

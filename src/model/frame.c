@@ -78,6 +78,12 @@ void frame_release(struct zinf_frame *f, uint64_t mark)
     f->scratch.bytes = mark;
 }
 
+void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape)
+{
+    f->cached = *shape;
+    return f->cache;
+}
+
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
 {
     const struct zinf_stage *stage = f->stage;
@@ -216,6 +222,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->scratch, f.scratch.peak);
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
+    size->cache = f.cached;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops;
         size->bytes += f.bytes;
@@ -251,6 +258,7 @@ static int measure_visit(struct zinf_stage_size *size, const struct zinf_compute
         .pass = pass,
         .visit = visit,
         .n_visits = zinf_stage_visits(&graph->stages[number]),
+        .n_rows = compute->decoding ? compute->decoding->n_sequences : 1,
     };
     return measure_frame(size, &f);
 }

@@ -294,6 +294,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
     args.trans_b = true;
     args.lda = args.ldb = (int64_t)w->cols;
     args.ldc = (int64_t)w->rows;
+    args.few_rows = f->compute->decoding != NULL;
     int code = frame_matmul(f, &args);
     return code ? code : adapt_forward(f, l, x, y);
 }

@@ -35,7 +35,10 @@ struct zinf_trainer {
     struct zinf_compute compute;
     float gradient_scale; /* of the step's loss: loss scale / targets */
     struct frame_arrays *frame;
-    int64_t logits_row;
+    int64_t logits_row, n_logits;  /* from which on, how many */
+    struct zinf_decoding decoding; /* of compute, where it is */
+    int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
+    bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */
     _Atomic bool give_up;              /* speculation has failed in this step */

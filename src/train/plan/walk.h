@@ -19,6 +19,9 @@ struct walk_stage {
     uint64_t kept;    /* bytes, aligned; and those of all stages of its sort before it */
     uint64_t kept_before;
     bool *d_in_adds; /* [in.n] */
+    /* Of sequences that are continued: what it remembers, its bytes, and of all stages before. */
+    struct zinf_cache cache;
+    uint64_t cache_bytes, cache_before;
 };
 struct walk_value {
     uint64_t bytes;        /* of one micro-batch, aligned */
@@ -72,7 +75,8 @@ struct walk {
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;
-    double flops; /* forward, of one micro-batch */
+    uint64_t cache_bytes, largest_cache; /* of all stages; of one */
+    double flops;                        /* forward, of one micro-batch */
 };
 /* graph: finished, borrowed. backward: gradients are made too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,

@@ -85,6 +85,8 @@ static void make_pools(struct emitter *e)
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_stages), e->walk->leaving_bytes,
          X_STAGES, true, &e->x_stages);
+    pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
+         CACHE_SLOTS, true, &e->caches);
     ring_init(e, &e->slots, (uint32_t)slots);
     ring_init(e, &e->xs, x_slots(p));
 }
@@ -114,6 +116,9 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
     e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
+    /* Without a backward nothing changes parameters: once there, they stay. */
+    for (uint32_t u = 0; !e->code && u < n; u++)
+        e->fetched[u] = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
     resource(e, &e->inputs);
     resource(e, &e->losses);
     resource(e, &e->logits);
@@ -279,6 +284,13 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
     }
     e->deadline = deadline;
     return memory;
+}
+
+void emit_own_slots(struct emitter *e)
+{
+    for (uint32_t u = 0; u < e->p->setup->n_units; u++)
+        if (e->p->routes[u].fetch != FETCH_STAYS && unit_has_own(e->p, u))
+            copy_in(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
 }
 
 static bool is_staged(const struct emitter *e, uint32_t unit)
