@@ -5,6 +5,7 @@
 #include "checkpoint_support.h"
 
 #include "train/save/output.h"
+#include "train/checkpoints.h"
 
 #include <fcntl.h>
 

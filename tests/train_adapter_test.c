@@ -5,6 +5,7 @@
  * alone; what would be another adapter is refused by name.
  */
 #include "saved.h"
+#include "train/checkpoints.h"
 
 static const char *const families[] = {"gpt2_a", "llama_b", "qwen3_a"};
 

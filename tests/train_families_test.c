@@ -6,6 +6,7 @@
  * is the same whether a trainer or a folder begins with them.
  */
 #include "saved.h"
+#include "train/checkpoints.h"
 
 static const char *const families[] = {"llama_b",   "mistral_a",  "qwen2_a",      "qwen3_a",
                                        "phi3_a",    "gpt_neox_a", "starcoder2_a", "olmo2_a",

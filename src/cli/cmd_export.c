@@ -1,6 +1,7 @@
 /* export: a checkpoint's weights as a model folder for others, in the number type they want. */
 #include "cli/cli.h"
 #include "cli/usage.h"
+#include "train/checkpoints.h"
 #include "train/train.h"
 
 static int merge_adapters(const struct zinf_export_options *export, const char *base)

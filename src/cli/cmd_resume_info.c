@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/usage.h"
+#include "train/checkpoints.h"
 #include "train/train.h"
 
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
+#include "train/checkpoints.h"
 
 #include <math.h>
 #include <signal.h>

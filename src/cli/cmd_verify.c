@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/usage.h"
 #include "text/text.h"
+#include "train/checkpoints.h"
 #include "train/train.h"
 
 #include <dirent.h>

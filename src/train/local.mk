@@ -6,7 +6,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
-	src/train/generate.h src/train/run/generate.c \
+	src/train/checkpoints.h src/train/generate.h src/train/run/generate.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -18,7 +18,8 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
 	src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h \
+	src/train/checkpoints.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \

@@ -1,7 +1,7 @@
 /*
  * train: model layers + offload = a step program. The only place that knows both: it plans what
  * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
- * folders and tiers. Also evaluation; generate.h has texts.
+ * folders and tiers. Also evaluation; generate.h has texts, checkpoints.h what trainings leave.
  *
  * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
  * after the plan was checked against the budgets; nothing large is allocated afterwards.
@@ -204,49 +204,6 @@ int zinf_run_train(const struct zinf_run_options *options);
 /* Mean loss over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, double *loss, uint64_t *tokens);
-
-/* ---- checkpoints: OUTPUT/checkpoint-N, self-contained; OUTPUT/latest names one ---- */
-
-/* folder: a checkpoint, or an output folder, whose latest it is. *path on the heap. -ENOENT: an
- * output folder, or none at all, without a checkpoint. */
-int zinf_checkpoint_find(const char *folder, char **path);
-/* Every checkpoint of an output folder, ascending, each compared with its checksums. */
-struct zinf_checkpoint_info {
-    const char *folder;
-    uint64_t step, bytes;
-    bool latest;
-    const char *problem; /* NULL: it is whole */
-};
-int zinf_checkpoint_list(const char *output,
-                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
-                         void *arg);
-/* The same for one checkpoint. */
-int zinf_checkpoint_look(const char *folder,
-                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
-                         void *arg);
-/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
-int zinf_run_id(const char *output, uint8_t id[16]);
-/* The step that scalars of a committed step belong to; false: they are not a training's. */
-bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
-/* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
-struct zinf_export_options {
-    const char *checkpoint, *output;
-    enum zinf_dtype dtype;
-    bool as_saved;            /* dtype is that of the checkpoint's parameters */
-    uint64_t max_shard_bytes; /* 0: 5e9 */
-};
-int zinf_checkpoint_export(const struct zinf_export_options *options);
-/* The model folder of a base with adapters added to its weights, W + scale B A in fp32; bounded
- * memory. */
-struct zinf_merge_options {
-    const char *adapter; /* PEFT's folder, a checkpoint, or an output folder: its latest */
-    const char *base;    /* NULL: the folder that adapter_config.json names */
-    const char *output;
-    enum zinf_dtype dtype;
-    bool as_base;             /* dtype is that of each of the base's tensors */
-    uint64_t max_shard_bytes; /* 0: 5e9 */
-};
-int zinf_adapter_merge(const struct zinf_merge_options *options);
 
 #ifdef __cplusplus
 }

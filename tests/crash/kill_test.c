@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 
 #include "base/random.h"
+#include "train/checkpoints.h"
 
 #define KILLS 4
 #define STEPS "30"

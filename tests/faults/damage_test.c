@@ -10,6 +10,7 @@
 #include "damage.h"
 
 #include "aio/steps.h"
+#include "train/checkpoints.h"
 
 #define SETTINGS 3
 #define PER_SETTING 14

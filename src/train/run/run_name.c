@@ -5,6 +5,7 @@
  * begin anew over it. The text ends with its checksum.
  */
 #include "train/run/run.h"
+#include "train/checkpoints.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -5,6 +5,7 @@
  */
 #include "aio/steps.h"
 #include "train/run/run.h"
+#include "train/checkpoints.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
  */
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
+#include "train/checkpoints.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 /* checkpoint_list: what a folder has to go on from, for those who only look. */
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
+#include "train/checkpoints.h"
 
 #include <stdlib.h>
 

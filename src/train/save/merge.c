@@ -4,6 +4,7 @@
  * the model: a block, and A and B of one module. The sum is made in fp32 and rounded once.
  */
 #include "train/save/checkpoint.h"
+#include "train/checkpoints.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

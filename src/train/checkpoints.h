@@ -1,0 +1,61 @@
+/*
+ * checkpoints: what trainings leave in their output folder: OUTPUT/checkpoint-N, each
+ * self-contained, and OUTPUT/latest, which names one. Finding them, looking at them, and making
+ * Hugging Face model folders of them or of adapters.
+ *
+ * Threads: no state is shared between calls. Errors: -errno and a sentence.
+ */
+#ifndef ZINF_CHECKPOINTS_H
+#define ZINF_CHECKPOINTS_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* folder: a checkpoint, or an output folder, whose latest it is. *path on the heap. -ENOENT: an
+ * output folder, or none at all, without a checkpoint. */
+int zinf_checkpoint_find(const char *folder, char **path);
+/* Every checkpoint of an output folder, ascending, each compared with its checksums. */
+struct zinf_checkpoint_info {
+    const char *folder;
+    uint64_t step, bytes;
+    bool latest;
+    const char *problem; /* NULL: it is whole */
+};
+int zinf_checkpoint_list(const char *output,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* The same for one checkpoint. */
+int zinf_checkpoint_look(const char *folder,
+                         void (*see)(void *arg, const struct zinf_checkpoint_info *info),
+                         void *arg);
+/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
+int zinf_run_id(const char *output, uint8_t id[16]);
+/* The step that scalars of a committed step belong to; false: they are not a training's. */
+bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
+/* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
+struct zinf_export_options {
+    const char *checkpoint, *output;
+    enum zinf_dtype dtype;
+    bool as_saved;            /* dtype is that of the checkpoint's parameters */
+    uint64_t max_shard_bytes; /* 0: 5e9 */
+};
+int zinf_checkpoint_export(const struct zinf_export_options *options);
+/* The model folder of a base with adapters added to its weights, W + scale B A in fp32; bounded
+ * memory. */
+struct zinf_merge_options {
+    const char *adapter; /* PEFT's folder, a checkpoint, or an output folder: its latest */
+    const char *base;    /* NULL: the folder that adapter_config.json names */
+    const char *output;
+    enum zinf_dtype dtype;
+    bool as_base;             /* dtype is that of each of the base's tensors */
+    uint64_t max_shard_bytes; /* 0: 5e9 */
+};
+int zinf_adapter_merge(const struct zinf_merge_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
