@@ -22,6 +22,9 @@ int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
+int check_route(const struct zinf_route *args, const char *operation);
+int check_rows(const struct zinf_rows *args, const char *operation);
+int check_weigh(const struct zinf_weigh *args);
 /* tile: logits are looked at, not only rows */
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);

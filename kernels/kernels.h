@@ -174,6 +174,45 @@ struct zinf_residual {
     struct zinf_dropout dropout;
 };
 
+/* A mixture of experts (Shazeer et al., arXiv 1701.06538; Jiang et al., arXiv 2401.04088): every
+ * row chooses the n_chosen of cols experts that softmax(logits) gives most, of equal ones the
+ * first. weights has their probabilities, divided by their sum if normalised, and -1 for the
+ * others. Backward reads d_weights where a row has chosen. */
+struct zinf_route {
+    int64_t rows, cols, n_chosen; /* n_chosen <= cols <= ZINF_ROUTE_MAX_COLS */
+    bool normalised;
+    const float *logits; /* [rows][cols] */
+    float *weights;      /* [rows][cols]; written forward, read backward */
+    /* backward only */
+    const float *d_weights; /* [rows][cols] */
+    const float *d_probs;   /* [cols], added to the gradient of every row's softmax; or NULL */
+    float *d_logits;        /* [rows][cols], overwritten; may be logits */
+};
+#define ZINF_ROUTE_MAX_COLS 1024
+
+/* n rows among others, named by number, no two alike. gather: y[i] = x[rows[i]], of one type.
+ * scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded once. */
+struct zinf_rows {
+    int64_t n, cols;
+    const int32_t *rows; /* [n] on the device */
+    enum zinf_dtype x_dtype, y_dtype;
+    const void *x;
+    void *y;
+    const float *scale; /* scatter; NULL: 1 */
+    int64_t scale_ld;
+};
+/* What a weight w = weights[rows[i] * ld] of the product of row i of b with a matrix does in
+ * backward, a being the gradient of b without the weight: d_weights[rows[i] * ld] is the sum of
+ * a[i] b[i], then both rows are multiplied by w. */
+struct zinf_weigh {
+    int64_t n, cols, ld;
+    const int32_t *rows; /* [n] on the device, no two alike */
+    enum zinf_dtype dtype;
+    void *a, *b; /* [n][cols] */
+    const float *weights;
+    float *d_weights; /* NULL: not wanted */
+};
+
 /* One step of Adam or AdamW where everything is on the device: fp32 arithmetic in the order and
  * with the roundings that cpu_optim/optim.h states, so that the bits are the CPU's. */
 struct zinf_adam {
@@ -251,6 +290,11 @@ struct zinf_device_ops {
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
+    int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
+    int (*gather_rows)(struct zinf_queue *q, const struct zinf_rows *args);
+    int (*scatter_rows)(struct zinf_queue *q, const struct zinf_rows *args);
+    int (*weigh_rows)(struct zinf_queue *q, const struct zinf_weigh *args);
     /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */
     int (*cross_entropy_start)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);

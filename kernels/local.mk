@@ -4,6 +4,7 @@ libcore_la_SOURCES += kernels/kernels.h kernels/check.h kernels/check.c kernels/
 	kernels/host_gemm.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
 	kernels/host_rope.c \
+	kernels/host_route.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h
 
@@ -51,6 +52,12 @@ tests_kernels_norm_test_LDADD = $(TEST_LDADD)
 tests_kernels_rope_test_SOURCES = tests/kernels_rope_test.c
 tests_kernels_rope_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_rope_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/kernels_route_test
+TESTS += tests/kernels_route_test
+tests_kernels_route_test_SOURCES = tests/kernels_route_test.c
+tests_kernels_route_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_route_test_LDADD = $(TEST_LDADD)
 
 noinst_PROGRAMS += tests/bench/matmul_bench tests/bench/kernels_bench
 tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c

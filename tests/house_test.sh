@@ -45,7 +45,7 @@ family='src/model/family_'
     words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2\.c"
-    words 'qwen-?3' "${family}qwen3\.c"
+    words 'qwen-?3' "${family}qwen3(_moe)?\.c"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"

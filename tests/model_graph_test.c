@@ -41,23 +41,25 @@ static const struct {
     const char *arch, *size;
     uint64_t n_params;
 } published[] = {
-    {"gpt2", "small", 124439808},       {"gpt2", "medium", 354823168},
-    {"gpt2", "large", 774030080},       {"gpt2", "xl", 1557611200},
-    {"llama", "1-7b", 6738415616},      {"llama", "1-13b", 13015864320},
-    {"llama", "1-33b", 32528943616},    {"llama", "1-65b", 65285660672},
-    {"llama", "7b", 6738415616},        {"llama", "13b", 13015864320},
-    {"llama", "70b", 68976648192},      {"llama", "3-8b", 8030261248},
-    {"llama", "3-70b", 70553706496},    {"llama", "3.1-8b", 8030261248},
-    {"llama", "3.1-70b", 70553706496},  {"llama", "3.1-405b", 405853388800},
-    {"llama", "3.2-1b", 1235814400},    {"llama", "3.2-3b", 3212749824},
-    {"mistral", "7b", 7241732096},      {"mistral", "7b-v0.2", 7241732096},
-    {"mistral", "7b-v0.3", 7248023552}, {"qwen2", "0.5b", 494032768},
-    {"qwen2", "1.5b", 1543714304},      {"qwen2", "3b", 3085938688},
-    {"qwen2", "7b", 7615616512},        {"qwen2", "14b", 14770033664},
-    {"qwen2", "32b", 32763876352},      {"qwen2", "72b", 72706203648},
-    {"qwen3", "0.6b", 596049920},       {"qwen3", "1.7b", 1720574976},
-    {"qwen3", "4b", 4022468096},        {"qwen3", "8b", 8190735360},
-    {"qwen3", "14b", 14768307200},      {"qwen3", "32b", 32762123264},
+    {"gpt2", "small", 124439808},          {"gpt2", "medium", 354823168},
+    {"gpt2", "large", 774030080},          {"gpt2", "xl", 1557611200},
+    {"llama", "1-7b", 6738415616},         {"llama", "1-13b", 13015864320},
+    {"llama", "1-33b", 32528943616},       {"llama", "1-65b", 65285660672},
+    {"llama", "7b", 6738415616},           {"llama", "13b", 13015864320},
+    {"llama", "70b", 68976648192},         {"llama", "3-8b", 8030261248},
+    {"llama", "3-70b", 70553706496},       {"llama", "3.1-8b", 8030261248},
+    {"llama", "3.1-70b", 70553706496},     {"llama", "3.1-405b", 405853388800},
+    {"llama", "3.2-1b", 1235814400},       {"llama", "3.2-3b", 3212749824},
+    {"mistral", "7b", 7241732096},         {"mistral", "7b-v0.2", 7241732096},
+    {"mistral", "7b-v0.3", 7248023552},    {"qwen2", "0.5b", 494032768},
+    {"qwen2", "1.5b", 1543714304},         {"qwen2", "3b", 3085938688},
+    {"qwen2", "7b", 7615616512},           {"qwen2", "14b", 14770033664},
+    {"qwen2", "32b", 32763876352},         {"qwen2", "72b", 72706203648},
+    {"qwen3", "0.6b", 596049920},          {"qwen3", "1.7b", 1720574976},
+    {"qwen3", "4b", 4022468096},           {"qwen3", "8b", 8190735360},
+    {"qwen3", "14b", 14768307200},         {"qwen3", "32b", 32762123264},
+    {"mixtral", "8x7b", 46702792704},      {"mixtral", "8x22b", 140630071296},
+    {"qwen3_moe", "30b-a3b", 30532122624}, {"qwen3_moe", "235b-a22b", 235093634560},
 };
 
 static void test_published_parameter_counts(void)
@@ -77,7 +79,8 @@ static void test_published_parameter_counts(void)
 
 static void test_smaller_shapes(void)
 {
-    static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    static const char *const families[] = {"gpt2",  "llama",   "mistral",  "qwen2",
+                                           "qwen3", "mixtral", "qwen3_moe"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,

@@ -6,7 +6,8 @@
  */
 #include "saved.h"
 
-static const char *const families[] = {"llama_b", "mistral_a", "qwen2_a", "qwen3_a"};
+static const char *const families[] = {"llama_b", "mistral_a",   "qwen2_a",
+                                       "qwen3_a", "qwen3_moe_a", "mixtral_b"};
 
 /* ---- placements ---- */
 
@@ -95,6 +96,8 @@ static void test_checkpoints_go_on(void)
     take_fixture("qwen3_a");
     for (int o = 0; o < 3; o++)
         check_checkpoint(optimizers[o], bf16);
+    take_fixture("mixtral_a");
+    check_checkpoint(NULL, bf16);
 }
 
 /* ---- frozen units ---- */

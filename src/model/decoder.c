@@ -1,14 +1,9 @@
 /* decoder: numbers and names of a causal decoder to values, units and stages. */
-#include "model/decoder.h"
+#include "model/decoder_parts.h"
 
 #include <stdio.h>
 
 #define TILE_ALIGN 64 /* rows of a vocabulary tile */
-
-/* Numbers of the values that stages share. */
-struct values {
-    uint32_t ids, positions, targets, x;
-};
 
 static int check_range(const struct decoder *d, const char *name, int64_t value, int64_t most)
 {
@@ -35,6 +30,11 @@ static int check_numbers(const struct decoder *d)
     if (a->n_heads % a->n_kv_heads)
         return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key and value heads evenly",
                          d->what, (long long)a->n_heads, (long long)a->n_kv_heads);
+    const struct decoder_experts *e = &d->experts;
+    if (e->n && ((code = check_range(d, "the number of experts", e->n, ZINF_ROUTE_MAX_COLS)) ||
+                 (code = check_range(d, "the number of experts of a token", e->n_chosen, e->n)) ||
+                 (code = check_range(d, "the size of an expert", e->ffn, 1 << 22))))
+        return code;
     const float drops[] = {d->embedding_dropout, a->residual_dropout, a->dropout};
     for (int i = 0; i < 3; i++)
         if (!(drops[i] >= 0 && drops[i] < 1))
@@ -56,7 +56,7 @@ static int64_t choose_tile_rows(const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
     int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
-    int64_t mlp = (d->mlp.gated ? 3 : 2) * d->ffn;
+    int64_t mlp = (d->mlp.gated ? 3 : 2) * (d->experts.n ? d->experts.ffn : d->ffn);
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
     return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
@@ -100,43 +100,6 @@ static uint32_t add_tiles(struct zinf_graph *graph, const struct decoder *d, con
     return before;
 }
 
-/* The piece that t is, behind `first` rows of the unit's tensor. */
-static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
-                      const char *prefix, uint64_t first)
-{
-    uint64_t cols = t->cols ? t->cols : 1;
-    struct zinf_piece piece = {
-        .rank = t->cols ? 2 : 1,
-        .shape = {t->transposed ? cols : t->rows, t->transposed ? t->rows : cols},
-        .transposed = t->transposed,
-        .rows = {.flat_first = first, .rows = t->rows, .count = 1},
-    };
-    snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
-    zinf_graph_add_piece(graph, unit, &piece);
-}
-
-/* Tensors of a unit from a list; at[place] becomes the tensor's number, -1 where there is none. */
-static void add_tensors(struct zinf_graph *graph, uint32_t unit, const char *prefix,
-                        const struct decoder_tensor *list, size_t n, int at[DECODER_PLACES])
-{
-    for (int place = 0; place < DECODER_PLACES; place++)
-        at[place] = -1;
-    for (size_t i = 0, next; i < n; i = next) {
-        struct zinf_tensor tensor = {
-            .rank = list[i].cols ? 2 : 1,
-            .cols = list[i].cols ? list[i].cols : 1,
-            .decay = list[i].cols != 0,
-            .init = list[i].init,
-            .init_std = list[i].std,
-        };
-        for (next = i; next < n && list[next].place == list[i].place; next++)
-            tensor.rows += list[next].rows;
-        at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-        for (uint64_t first = 0; i < next; first += list[i++].rows)
-            add_piece(graph, unit, &list[i], prefix, first);
-    }
-}
-
 /* ---- values ---- */
 
 static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
@@ -154,29 +117,15 @@ static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_
     return zinf_graph_add_value(graph, &value);
 }
 
-static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, int64_t layer)
+static struct decoder_values add_inputs(struct zinf_graph *graph, const struct decoder *d)
 {
-    struct zinf_value value = {
-        .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
-        .cols = d->hidden,
-        .element = ZINF_ELEMENT_PARAM,
-        .gradient = ZINF_ELEMENT_PARAM,
-        .leaves = true,
-    };
-    snprintf(value.name, sizeof value.name, "x.%lld", (long long)layer);
-    return zinf_graph_add_value(graph, &value);
-}
-
-static struct values add_inputs(struct zinf_graph *graph, const struct decoder *d)
-{
-    struct values v = {0};
+    struct decoder_values v = {0};
     v.ids = add_input(graph, "ids", ZINF_INPUT_IDS, d->vocab);
     if (d->positions || d->attention.rope.rotary_dims)
         v.positions =
             add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
     v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
-    v.x = add_hidden(graph, d, 0);
+    v.x = decoder_add_hidden(graph, d, "x", 0);
     graph->targets = v.targets;
     graph->vocab = d->vocab;
     return v;
@@ -186,7 +135,7 @@ static struct values add_inputs(struct zinf_graph *graph, const struct decoder *
 
 /* The tiles' first number. */
 static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
-                           const struct values *v)
+                           const struct decoder_values *v)
 {
     uint32_t tiles = add_tiles(graph, d, "table", d->table);
     struct lookup_spec spec = {
@@ -207,52 +156,17 @@ static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
     return tiles;
 }
 
-/* The block's spec: the decoder's, with its own numbers. Dropout sites: three places a layer, and
- * the lookup at 0. */
-static struct block_spec make_block(const struct decoder *d, int64_t layer,
-                                    const int at[DECODER_PLACES])
-{
-    struct block_spec spec = {d->attention, d->mlp};
-    struct attention_spec *a = &spec.attention;
-    struct mlp_spec *m = &spec.mlp;
-    a->hidden = m->hidden = d->hidden;
-    m->ffn = d->ffn;
-    if (d->scale_by_inverse_layer)
-        a->scale /= (float)(layer + 1);
-    if (d->windowed && !d->windowed[layer])
-        a->window = 0;
-    a->norm.w = at[DECODER_NORM1_W];
-    a->norm.b = at[DECODER_NORM1_B];
-    a->qkv_w = at[DECODER_QKV_W];
-    a->qkv_b = at[DECODER_QKV_B];
-    a->proj_w = at[DECODER_PROJ_W];
-    a->proj_b = at[DECODER_PROJ_B];
-    a->q_norm = a->k_norm = a->norm;
-    a->q_norm.w = at[DECODER_Q_NORM];
-    a->k_norm.w = at[DECODER_K_NORM];
-    a->q_norm.b = a->k_norm.b = -1;
-    m->norm.w = at[DECODER_NORM2_W];
-    m->norm.b = at[DECODER_NORM2_B];
-    m->up_w = at[DECODER_UP_W];
-    m->up_b = at[DECODER_UP_B];
-    m->down_w = at[DECODER_DOWN_W];
-    m->down_b = at[DECODER_DOWN_B];
-    a->site = 1 + 3 * (uint32_t)layer;
-    m->site = a->site + 2;
-    return spec;
-}
-
 /* The number of its output. */
-static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
-                          int64_t layer)
+static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
+                          const struct decoder_values *v, int64_t layer)
 {
     char prefix[48];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    add_tensors(graph, unit, prefix, d->tensors, d->n_tensors, at);
-    struct block_spec spec = make_block(d, layer, at);
-    uint32_t out = add_hidden(graph, d, layer + 1);
+    decoder_add_tensors(graph, unit, prefix, d->tensors, d->n_tensors, at);
+    struct block_spec spec = decoder_make_block(d, layer, at);
+    uint32_t out = decoder_add_hidden(graph, d, "x", layer + 1);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
                                           "block.%lld", (long long)layer);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
@@ -280,7 +194,7 @@ static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d, uint
     };
     int at[DECODER_PLACES];
     uint32_t unit = zinf_graph_add_unit(graph, true, "final.0");
-    add_tensors(graph, unit, "", list, d->final_b ? 2 : 1, at);
+    decoder_add_tensors(graph, unit, "", list, d->final_b ? 2 : 1, at);
     struct norm_spec spec = d->attention.norm;
     spec.w = at[DECODER_NORM1_W];
     spec.b = at[DECODER_NORM1_B];
@@ -292,8 +206,8 @@ static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d, uint
     return out;
 }
 
-static void add_head(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
-                     uint32_t normed, uint32_t tiles)
+static void add_head(struct zinf_graph *graph, const struct decoder *d,
+                     const struct decoder_values *v, uint32_t normed, uint32_t tiles)
 {
     struct head_spec spec = {.tile_rows = choose_tile_rows(d)};
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
@@ -321,10 +235,11 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     int code = check_numbers(d);
     if (code)
         return code;
-    struct values v = add_inputs(graph, d);
+    struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = add_lookup(graph, d, &v);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
-        v.x = add_block(graph, d, &v, layer);
+        v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
+                                            : add_block(graph, d, &v, layer);
     add_head(graph, d, &v, add_norm(graph, d, v.x), tiles);
     return 0;
 }

@@ -3,7 +3,8 @@
 
 static const struct zinf_family *const families[] = {
     &zinf_family_gpt2, /* the first is what `zinf init` makes when nobody says */
-    &zinf_family_llama, &zinf_family_mistral, &zinf_family_qwen2, &zinf_family_qwen3,
+    &zinf_family_llama, &zinf_family_mistral, &zinf_family_qwen2,
+    &zinf_family_qwen3, &zinf_family_mixtral, &zinf_family_qwen3_moe,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -8,7 +8,7 @@
 #include "model/model.h"
 
 extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family_mistral,
-    zinf_family_qwen2, zinf_family_qwen3;
+    zinf_family_qwen2, zinf_family_qwen3, zinf_family_mixtral, zinf_family_qwen3_moe;
 
 /* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
 struct family_int {

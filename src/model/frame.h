@@ -47,8 +47,12 @@ struct zinf_frame {
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
     const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
     const void *const *weights;
-    float *const *grads;     /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
-    bool grads_add;          /* only with ops->adds: add to them instead */
+    float *const *grads; /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
+    bool grads_add;      /* only with ops->adds: add to them instead */
+    /* Of a stage with a choice: the rows that chose this visit, on the device; while measuring, all
+     * rows, but flops and bytes are those of the mean. */
+    const int32_t *chosen;
+    int64_t n_chosen;
     float loss_scale;        /* of the gradient: loss scale / targets of the step */
     int64_t row;             /* PASS_ROW: which */
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
@@ -73,6 +77,10 @@ int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *c
 int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
                        uint32_t visit);
+/* The list of a stage's choice (graph.h) from the value, [rows][visits], in the CPU's memory.
+ * -EINVAL where a row takes more visits or fewer. */
+int zinf_choice_list(int32_t *list, const struct zinf_stage *stage, const float *value,
+                     uint64_t rows);
 /* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
 int zinf_stage_run(struct zinf_frame *f);
 
@@ -95,8 +103,9 @@ uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 
-/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit. Adapters, 4-bit weights and
- * sums over a split tensor belong here and nowhere else. */
+/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit; rows are those of out[0], or
+ * with a choice those that chose the visit. Adapters, 4-bit weights and sums over a split tensor
+ * belong here and nowhere else. */
 struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
@@ -125,6 +134,11 @@ int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
+int frame_route(struct zinf_frame *f, const struct zinf_route *args);
+int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
+int frame_gather(struct zinf_frame *f, const struct zinf_rows *args);
+int frame_scatter(struct zinf_frame *f, const struct zinf_rows *args);
+int frame_weigh(struct zinf_frame *f, const struct zinf_weigh *args);
 enum frame_loss {
     FRAME_LOSS_START,
     FRAME_LOSS_UPDATE,
@@ -133,6 +147,7 @@ enum frame_loss {
 };
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);
+int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes);
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n);
 /* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are

@@ -40,6 +40,11 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
     return 0;
 }
 
+static int64_t linear_rows(const struct zinf_frame *f)
+{
+    return f->stage->choice.n ? f->n_chosen : frame_rows(f);
+}
+
 /* The layer's weight: out x in. */
 static const struct zinf_tensor *weight_of(const struct zinf_frame *f, const struct frame_linear *l)
 {
@@ -51,7 +56,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
     const struct zinf_tensor *w = weight_of(f, l);
     enum zinf_dtype dtype = f->compute->dtype;
     struct zinf_matmul args = {
-        .m = frame_rows(f),
+        .m = linear_rows(f),
         .n = (int64_t)w->rows,
         .k = (int64_t)w->cols,
         .a = x,
@@ -75,7 +80,7 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     const struct zinf_tensor *w = weight_of(f, l);
     enum zinf_dtype dtype = f->compute->dtype;
     struct zinf_matmul args = {
-        .m = frame_rows(f),
+        .m = linear_rows(f),
         .n = (int64_t)w->cols,
         .k = (int64_t)w->rows,
         .a = dy,
@@ -92,9 +97,8 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
 }
 
 /* The gradient of a bias. */
-static int column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols)
+static int column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols)
 {
-    int64_t rows = frame_rows(f);
     if (!counts(f, (double)rows * (double)cols * (double)frame_width(f)))
         return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
     widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
@@ -109,7 +113,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     struct zinf_matmul args = {
         .m = (int64_t)w->rows,
         .n = (int64_t)w->cols,
-        .k = frame_rows(f),
+        .k = linear_rows(f),
         .a = dy,
         .b = x,
         .c = frame_grad(f, l->unit, l->weight),
@@ -122,7 +126,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
         .ldc = (int64_t)w->cols,
     };
     int code = args.c ? frame_matmul(f, &args) : 0;
-    return code || !db ? code : column_sum(f, db, dy, (int64_t)w->rows);
+    return code || !db ? code : column_sum(f, db, dy, linear_rows(f), (int64_t)w->rows);
 }
 
 /* ---- norms, attention ---- */
@@ -282,6 +286,11 @@ int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes)
     return counts(f, 2.0 * (double)bytes) ? 0 : ops_of(f)->copy(f->queue, dst, src, bytes);
 }
 
+int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes)
+{
+    return counts(f, (double)bytes) ? 0 : ops_of(f)->fill_zero(f->queue, dst, bytes);
+}
+
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n)
 {
@@ -294,9 +303,7 @@ int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, co
 static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
 {
     uint64_t bytes = (end - first) * sizeof(float);
-    if (!bytes || counts(f, (double)bytes))
-        return 0;
-    return ops_of(f)->fill_zero(f->queue, grads + first, bytes);
+    return bytes ? frame_zero(f, f->queue ? grads + first : grads, bytes) : 0;
 }
 
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)

@@ -6,7 +6,10 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/decoder.c src/model/rope.h src/model/rope.c src/model/family_rotary.h src/model/family_rotary.c \
 	src/model/family_rotary_config.c src/model/family_llama.c src/model/family_mistral.c \
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
-	src/model/family_gpt2.c
+	src/model/family_gpt2.c \
+	src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c src/model/frame_choice.c src/model/stage_attention.c \
+	src/model/stage_router.c src/model/stage_experts.c src/model/family_rotary_experts.c \
+	src/model/family_mixtral.c src/model/family_qwen3_moe.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \

@@ -34,6 +34,28 @@ int part_branch_gradient(struct zinf_frame *f, float p, uint32_t site, int64_t h
     return frame_dropout(f, &args);
 }
 
+int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
+{
+    uint64_t bytes = (uint64_t)(frame_rows(f) * hidden) * frame_width(f);
+    *d_x = f->d_out[0];
+    if (!f->d_in[0] || f->d_in[0] == f->d_out[0] || f->d_in_adds[0])
+        return 0;
+    *d_x = f->d_in[0];
+    return frame_copy(f, *d_x, f->d_out[0], bytes);
+}
+
+int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x)
+{
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * hidden,
+        .x = f->d_in[0],
+        .r = d_x,
+        .y = f->d_in[0],
+    };
+    return f->d_in[0] && f->d_in[0] != d_x ? frame_residual(f, &args) : 0;
+}
+
 struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
                            const void *x, float *mean, float *rstd)
 {

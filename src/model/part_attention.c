@@ -163,6 +163,8 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     if (code || (code = frame_attention(f, &attention)))
         return code;
     frame_release(f, start);
+    if (!x_mid)
+        return 0;
     void *branch = frame_scratch(f, row * (uint64_t)s->hidden);
     if ((code = frame_linear(f, &proj, kept->out, branch)))
         return code;

@@ -7,6 +7,13 @@
  *   block   x_mid = x + dropout(proj(attention(norm(x)))); out = x_mid + dropout(mlp(norm(x_mid)))
  *           in: x, positions where it rotates; out: x
  *   norm    in: x; out: its norm, whose gradient is fp32
+ *
+ * A block whose feed-forward part is a mixture of experts is three stages:
+ *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: x, positions where it rotates
+ *   router     n = norm(x_mid), and which experts each row of it chooses. in: x_mid; out: n, whose
+ *              gradient is fp32, and the weights of a choice (graph.h)
+ *   experts    x_mid + sum of weight * mlp(n), without a norm; sweeps over the experts, each with
+ *              the rows that chose it. in: x_mid, n, weights; out: x
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  */
 #ifndef ZINF_STAGES_H
@@ -15,7 +22,7 @@
 #include "model/frame.h"
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
-    zinf_stage_head;
+    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_experts;
 
 struct lookup_spec {
     uint32_t n_tiles; /* visits; one more is that of the positions */
@@ -73,6 +80,19 @@ struct block_spec {
     struct mlp_spec mlp;
 };
 
+struct router_spec {
+    int64_t hidden, n_experts, n_chosen;
+    bool normalised; /* the weights of a row's experts sum to 1 */
+    struct norm_spec norm;
+    int gate_w; /* [n_experts][hidden] */
+};
+
+struct experts_spec {
+    int64_t hidden, ffn;
+    enum zinf_activation activation;
+    int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
+};
+
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
 };
@@ -89,7 +109,7 @@ struct attention_kept {
     float *k_mean, *k_rstd; /* [rows][n_kv_heads] */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
-/* x_mid = x + branch */
+/* x_mid = x + branch; x_mid NULL: only kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *x_mid);
 /* d_x holds the gradient of x_mid and receives that of x. */
@@ -115,6 +135,11 @@ int part_residual(struct zinf_frame *f, float p, uint32_t site, int64_t hidden, 
 /* *out: the gradient of a branch: d_x itself, or masked as the branch was, in scratch. */
 int part_branch_gradient(struct zinf_frame *f, float p, uint32_t site, int64_t hidden,
                          const void *d_x, const void **out);
+/* Of a stage out = in[0] + branches: where d_x is worked on, holding the gradient of out. That is
+ * out's own, unless a later stage has left something in that of in[0] or it is apart; then finish
+ * adds it there. */
+int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
+int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 /* A norm over rows of hidden columns, forward arguments. */
 struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
                            const void *x, float *mean, float *rstd);

@@ -33,6 +33,8 @@ enum op_cost {
  *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
  *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *   CHOOSE                HOST: at[0] the list of the stage's choice <- at[1] the value that it is
+ *                         made by; arg 1: the first of those that are fetched for together
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process */
 #define OP_ROWS(ROW)                                                                               \
@@ -45,6 +47,7 @@ enum op_cost {
     ROW(OP_NORM_PART, "gradient norm", run_norm, COST_OPTIMIZER)                                   \
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
+    ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_READ, "read", NULL, COST_DRIVE_READ)                                                    \

@@ -52,9 +52,9 @@ struct variant {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
         d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares;
+        d_squares, d_lists;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
-        h_grad_stages, h_tiles, h_transfer, h_background, h_squares;
+        h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -136,6 +136,15 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 {
     const struct walk *w = &p->setup->walk;
     return w->stages[stage].ordinal + (uint32_t)p->choice.n_kept >= w->n_recompute;
+}
+
+/* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
+ */
+static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)
+{
+    const struct walk_stage *info = &p->setup->walk.stages[stage];
+    uint64_t n = (uint64_t)p->n_x_micros;
+    return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */

@@ -88,6 +88,8 @@ static void add_inputs(struct emitter *e, struct call *c)
             uses_read(&c->uses, e->inputs);
         add_operand(e, c, input ? input_at(e, v, e->micro) : emit_value(e, v, e->micro, &c->uses));
     }
+    if (c->stage->choice.n)
+        emit_choice_reads(e, (uint32_t)c->op.stage, e->micro, &c->uses);
 }
 
 /* begins: the stage begins to make them. Backward needs only those that never left the device. */
@@ -101,6 +103,9 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
         } else if (!backward || !value->leaves) {
+            uint32_t chooser = e->walk->values[v].chooser;
+            if (begins && chooser != WALK_NONE)
+                emit_choice_makes(e, chooser, e->micro, &c->uses);
             at = begins ? emit_value_new(e, v, e->micro, &c->uses)
                         : emit_value(e, v, e->micro, &c->uses);
             if (!begins && at.tenant)
@@ -117,6 +122,19 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 
 /* ---- forward ---- */
 
+/* A stage's last visit has made its values. first: of the range's micro-batches. */
+static void end_values(struct emitter *e, const struct call *c, bool first,
+                       const struct zinf_operand *out)
+{
+    for (uint32_t i = 0; i < c->stage->out.n; i++) {
+        uint32_t v = c->stage->out.at[i], chooser = e->walk->values[v].chooser;
+        if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION)
+            emit_value_made(e, v, e->micro, out[i]);
+        if (chooser != WALK_NONE)
+            emit_choice_made(e, chooser, e->micro, first, out[i]);
+    }
+}
+
 void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
@@ -128,9 +146,8 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
             add_outputs(e, &c, v == 0, false);
             const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
             compute(e, &c.op, &c.uses);
-            for (uint32_t i = 0; v + 1 == visits && i < c.stage->out.n; i++)
-                if (e->walk->graph->values[c.stage->out.at[i]].kind == ZINF_VALUE_ACTIVATION)
-                    emit_value_made(e, c.stage->out.at[i], m, out[i]);
+            if (v + 1 == visits)
+                end_values(e, &c, m == micros.first, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
         }

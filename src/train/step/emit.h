@@ -70,7 +70,10 @@ struct emitter {
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
-    uint64_t working;       /* whose activations the working buffer holds */
+    /* of values that visits are chosen by: made on the device, [n_choices n_x_micros]; as a list
+     * there, alike; decided on the host, [n_choices]; on the way between */
+    zinf_resource *weighed, *listed, *decided, choice;
+    uint64_t working; /* whose activations the working buffer holds */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -117,6 +120,14 @@ void emit_backward_last(struct emitter *e, uint32_t stage);
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for one row, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
+
+/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists.
+ * first: of the micro-batches that the stage's units are fetched for together. */
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+                      struct zinf_operand value);
+/* Adds to uses: makes it; reads the list. */
+void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
+void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

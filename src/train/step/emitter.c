@@ -120,6 +120,10 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
     resource(e, &e->record);
+    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->decided, e->walk->n_choices);
+    resource(e, &e->choice);
     return e->code;
 }
 
@@ -140,6 +144,9 @@ int emitter_finish(struct emitter *e)
     free(e->operands);
     free(e->stage_uses);
     free(e->contributions);
+    free(e->weighed);
+    free(e->listed);
+    free(e->decided);
     return e->code;
 }
 

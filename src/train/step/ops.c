@@ -80,6 +80,15 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+/* ---- choices ---- */
+
+static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
+    uint64_t rows = zinf_axis_rows(&t->compute, t->setup.graph->values[stage->out.at[0]].axis);
+    return zinf_choice_list(at(op, 0), stage, at(op, 1), rows);
+}
+
 /* ---- generations ---- */
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
