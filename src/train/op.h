@@ -66,6 +66,8 @@ enum op_flags {
     OP_EAGER = 2,      /* left out once speculation has failed */
     OP_RECOMPUTES = 4, /* a stage's backward makes again what forward did not keep */
     OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
+    OP_CHOSEN = 16,    /* left out unless a row has chosen the unit */
+    OP_UNCHOSEN = 32,  /* left out if one has */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

@@ -37,10 +37,11 @@ struct zinf_trainer {
     int64_t logits_row;
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */
-    _Atomic bool give_up;              /* speculation has failed in this step */
-    double partial_limit;              /* sum of squares from which it has */
-    _Atomic double partial;            /* sum of squares so far */
-    bool clipped[SPECULATION_MEMORY];  /* of the last steps */
+    uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
+    _Atomic bool give_up;             /* speculation has failed in this step */
+    double partial_limit;             /* sum of squares from which it has */
+    _Atomic double partial;           /* sum of squares so far */
+    bool clipped[SPECULATION_MEMORY]; /* of the last steps */
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */
 

@@ -70,6 +70,8 @@ struct plan {
     struct variant variant;
     enum zinf_tier x_tier;
     bool layer_major;
+    /* Units that rows choose among are fetched only where they are chosen */
+    bool chosen_forward, chosen_backward;
     int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
     struct zinf_home *homes; /* [n_units] */
@@ -146,6 +148,10 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     uint64_t n = (uint64_t)p->n_x_micros;
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
+
+/* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
+ * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
+double plan_unchosen(const struct plan *p, uint32_t stage);
 
 /* Of a unit's OP_SQUARES, among those of all units. */
 static inline uint64_t first_square(const struct plan *p, uint32_t unit)

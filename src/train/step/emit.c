@@ -35,6 +35,8 @@ static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, u
     if (stage->sweep.n)
         unit = (int32_t)stage->sweep.at[visit];
     e->micro = (int16_t)micro;
+    e->only_chosen = info->choice != WALK_NONE &&
+                     (pass == ZINF_PASS_BACKWARD ? e->p->chosen_backward : e->p->chosen_forward);
     return (struct call){
         .stage = stage,
         .info = info,

@@ -225,7 +225,7 @@ static double expected_seconds(struct zinf_trainer *t, bool rests)
     int n = rests ? 1 : plan_step_programs(&t->plan, programs);
     struct zinf_machine machine = plan_machine(&t->plan);
     struct zinf_predict_options options = {
-        .machine = &machine, .skip = trainer_skip_op, .context = t};
+        .machine = &machine, .skip = trainer_skip_not_due, .context = t};
     struct zinf_prediction p;
     if (!(t->plan.predicted_seconds > 0))
         return 0;

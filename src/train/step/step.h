@@ -71,6 +71,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
 bool trainer_skip_op(void *context, const struct zinf_op *op);
+/* But for what a step's choices leave out, which is not known before it runs. */
+bool trainer_skip_not_due(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
 /* The same for a program that no trainer runs. */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64]);
