@@ -120,6 +120,8 @@ int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *a
 
 int host_route_forward(struct zinf_queue *q, const struct zinf_route *args);
 int host_route_backward(struct zinf_queue *q, const struct zinf_route *args);
+int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args);
+int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args);
 int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);

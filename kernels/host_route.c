@@ -104,6 +104,64 @@ int host_route_backward(struct zinf_queue *q, const struct zinf_route *args)
     return route(q, args, "route_backward", backward_row);
 }
 
+/* ---- balance ---- */
+
+static void share_sample(const struct host_simd *simd, const struct zinf_shares *a, uint64_t sample)
+{
+    float p[ZINF_ROUTE_MAX_COLS];
+    float *counts = a->shares + sample * 2 * (uint64_t)a->cols, *sums = counts + a->cols;
+    if (a->before)
+        memcpy(counts, a->before + sample * 2 * (uint64_t)a->cols,
+               2 * (size_t)a->cols * sizeof *counts);
+    else
+        memset(counts, 0, 2 * (size_t)a->cols * sizeof *counts);
+    for (int64_t i = 0; i < a->seq; i++) {
+        int64_t row = ((int64_t)sample * a->seq + i) * a->cols;
+        probabilities(simd, p, a->logits + row, (size_t)a->cols);
+        simd->add(sums, p, (size_t)a->cols);
+        for (int64_t e = 0; e < a->cols; e++)
+            counts[e] += a->weights[row + e] < 0 ? 0 : 1;
+    }
+}
+
+int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args)
+{
+    int code = check_shares(args);
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)(args->samples * args->seq * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->samples, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            share_sample(q->device->simd, args, i);
+    }
+    return 0;
+}
+
+int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
+{
+    float counts[ZINF_ROUTE_MAX_COLS] = {0};
+    int code = check_balance(args);
+    (void)q;
+    for (int64_t s = 0; !code && s < args->samples; s++)
+        for (int64_t e = 0; e < args->cols; e++)
+            counts[e] += args->shares[s * 2 * args->cols + e];
+    for (int64_t s = 0; !code && s < args->samples; s++) {
+        const float *sums = args->shares + (2 * s + 1) * args->cols;
+        float *d = args->d_shares ? args->d_shares + 2 * s * args->cols : NULL, loss = 0;
+        for (int64_t e = 0; e < args->cols; e++)
+            loss += counts[e] * sums[e];
+        for (int64_t e = 0; d && e < args->cols; e++) {
+            d[e] = 0;
+            d[args->cols + e] = args->factor * counts[e];
+        }
+        if (args->loss)
+            args->loss[s] = args->factor * loss;
+    }
+    return code;
+}
+
 /* ---- chosen rows ---- */
 
 int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args)

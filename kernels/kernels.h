@@ -189,9 +189,27 @@ struct zinf_route {
     float *d_logits;        /* [rows][cols], overwritten; may be logits */
 };
 #define ZINF_ROUTE_MAX_COLS 1024
+/* What each expert has of every sample, [samples][2 cols] fp32: how many of its seq rows chose it,
+ * then the sum of its probabilities; with those of `before`, if any, added. Of all that the loss
+ * that balances experts is (Fedus et al., arXiv 2101.03961; a term for every sample):
+ * factor * sum over experts of (all samples' first) * (the sample's second). */
+struct zinf_shares {
+    int64_t samples, seq, cols;
+    const float *logits, *weights; /* [samples * seq][cols], as in struct zinf_route */
+    const float *before;
+    float *shares;
+};
+struct zinf_balance {
+    int64_t samples, cols;
+    float factor;
+    const float *shares;
+    float *loss;     /* [samples]; NULL: not wanted */
+    float *d_shares; /* backward: factor times the derivative, overwritten; NULL: not wanted */
+};
 
 /* n rows among others, named by number, no two alike. gather: y[i] = x[rows[i]], of one type.
- * scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded once. */
+ * scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded once to x's type or not
+ * at all. */
 struct zinf_rows {
     int64_t n, cols;
     const int32_t *rows; /* [n] on the device */
@@ -292,6 +310,8 @@ struct zinf_device_ops {
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
+    int (*route_shares)(struct zinf_queue *q, const struct zinf_shares *args);
+    int (*route_balance)(struct zinf_queue *q, const struct zinf_balance *args);
     int (*gather_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*scatter_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*weigh_rows)(struct zinf_queue *q, const struct zinf_weigh *args);

@@ -353,8 +353,12 @@ static inline void add_mixture(struct growing *g)
     int64_t n_chosen = 1 + draw(g->dice, 2);
     const int64_t gate[2][2] = {{g->cols, 0}, {n, g->cols}};
     const int64_t expert[2][2] = {{2 * ffn, g->cols}, {g->cols, ffn}};
-    struct router_spec router = {
-        g->cols, n, n_chosen, chance(g->dice, 2), {ZINF_NORM_RMS, 1e-5f, 0, -1}, 1};
+    struct router_spec router = {.hidden = g->cols,
+                                 .n_experts = n,
+                                 .n_chosen = n_chosen,
+                                 .normalised = chance(g->dice, 2),
+                                 .norm = {ZINF_NORM_RMS, 1e-5f, 0, -1},
+                                 .gate_w = 1};
     struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1};
     uint32_t in =
         chance(g->dice, 3) ? g->made[draw(g->dice, g->n_made)] : g->open[draw(g->dice, g->n_open)];

@@ -198,12 +198,49 @@ static void test_chosen_rows(void)
     for_each_device(chosen_rows);
 }
 
+/* ---- balance ---- */
+
+/* Two layers of two samples of a row and a half: the sum over both is the loss of known rows. */
+static void balance(struct fixture *f)
+{
+    const float logits[4][4] = {{2, 1, 0, -1}, {0, 3, 0, 1}, {1, 1.5f, 2, -2}, {2, 1, 0, -1}};
+    float weights[4][4], first[2][8], both[2][8], loss[2], d[2][8];
+    struct zinf_route r = {4, 4, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    struct zinf_shares s = {2, 2, 4, &logits[0][0], &weights[0][0], NULL, &first[0][0]};
+    struct zinf_balance b = {2, 4, 4.0f / 64, &both[0][0], loss, &d[0][0]};
+    CHECK(!f->ops->route_forward(f->q, &r) && !f->ops->route_shares(f->q, &s));
+    CHECK(first[0][0] == 1 && first[0][1] == 2 && first[0][3] == 1 && first[1][1] == 2);
+    CHECKF(fabsf(first[1][4] - 0.8285254f) < 1e-5f, "%.7g", (double)first[1][4]);
+    s.before = &first[0][0];
+    s.shares = &both[0][0];
+    CHECK(!f->ops->route_shares(f->q, &s) && !f->ops->route_balance(f->q, &b));
+    double wanted = 0;
+    for (int e = 0; e < 4; e++) {
+        double count = 2 * (double)(first[0][e] + first[1][e]);
+        wanted += count * 2 * (double)(first[0][4 + e] + first[1][4 + e]) * 4 / 64;
+        CHECK(d[1][e] == 0 && fabs((double)d[1][4 + e] - count * 4 / 64) < 1e-6);
+    }
+    CHECKF(fabs((double)(loss[0] + loss[1]) - wanted) < 1e-5, "%g, not %g",
+           (double)(loss[0] + loss[1]), wanted);
+    /* The three rows of a layer for which the loss was worked out by hand. */
+    s = (struct zinf_shares){1, 3, 4, &logits[0][0], &weights[0][0], NULL, &both[0][0]};
+    b = (struct zinf_balance){1, 4, 4.0f / 9, &both[0][0], loss, NULL};
+    CHECK(!f->ops->route_shares(f->q, &s) && !f->ops->route_balance(f->q, &b));
+    CHECKF(fabsf(loss[0] - 2.53424994f) < 1e-5f, "%.8g", (double)loss[0]);
+}
+
+static void test_balance(void)
+{
+    for_each_device(balance);
+}
+
 int main(void)
 {
     TAP_RUN(test_known_rows);
     TAP_RUN(test_ties);
     TAP_RUN(test_shapes_are_checked);
     TAP_RUN(test_gradients);
+    TAP_RUN(test_balance);
     TAP_RUN(test_chosen_rows);
     return tap_done();
 }

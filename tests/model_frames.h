@@ -227,6 +227,7 @@ static inline struct frames_call frames_call(struct frames *w, uint32_t stage, e
         .weights = c.weights,
         .grads = c.grads,
         .loss_scale = w->loss_scale,
+        .mean_scale = 1,
         .kept = {.base = w->kept[stage]},
         .scratch = {.base = w->scratch},
     };

@@ -6,8 +6,8 @@
  */
 #include "saved.h"
 
-static const char *const families[] = {"llama_b", "mistral_a",   "qwen2_a",
-                                       "qwen3_a", "qwen3_moe_a", "mixtral_b"};
+static const char *const families[] = {"llama_b",     "mistral_a", "qwen2_a",  "qwen3_a",
+                                       "qwen3_moe_a", "mixtral_b", "mixtral_c"};
 
 /* ---- placements ---- */
 

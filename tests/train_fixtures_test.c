@@ -6,9 +6,9 @@
 #include "train_support.h"
 
 static const char *const folders[] = {
-    "gpt2_a",  "gpt2_b",    "gpt2_c",    "gpt2_d",      "llama_a",     "llama_b",
-    "llama_c", "llama_d",   "llama_e",   "mistral_a",   "qwen2_a",     "qwen3_a",
-    "qwen3_b", "mixtral_a", "mixtral_b", "qwen3_moe_a", "qwen3_moe_b",
+    "gpt2_a",    "gpt2_b",      "gpt2_c",      "gpt2_d",    "llama_a",     "llama_b", "llama_c",
+    "llama_d",   "llama_e",     "mistral_a",   "qwen2_a",   "qwen3_a",     "qwen3_b", "mixtral_a",
+    "mixtral_b", "qwen3_moe_a", "qwen3_moe_b", "mixtral_c", "qwen3_moe_c",
 };
 
 /* Its rotation grows with the sequence, so that logits after the first ids of a longer sequence are

@@ -240,6 +240,8 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     for (int64_t layer = 0; layer < d->n_layers; layer++)
         v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
                                             : add_block(graph, d, &v, layer);
+    if (v.n_shares)
+        decoder_add_balance(graph, d, &v);
     add_head(graph, d, &v, add_norm(graph, d, v.x), tiles);
     return 0;
 }

@@ -41,6 +41,7 @@ struct decoder_tensor {
 /* Layers whose feed-forward part is a choice of experts instead; n 0: none. */
 struct decoder_experts {
     int64_t n, n_chosen, ffn;
+    float balance;        /* coefficient of the loss that balances them; 0: none */
     bool normalised;      /* the weights of a row's experts sum to 1 */
     const bool *in_layer; /* [n_layers]: has them; NULL: all */
     const char *gate;     /* tensor of the choice, behind the layer's prefix */

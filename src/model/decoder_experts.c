@@ -37,16 +37,17 @@ static bool is_attention(enum decoder_place place)
     return !mlp && !is_router(place);
 }
 
-static uint32_t add_choice(struct zinf_graph *graph, const struct decoder *d, int64_t layer)
+static uint32_t add_numbers(struct zinf_graph *graph, const char *name, int64_t layer,
+                            enum zinf_axis axis, int64_t cols)
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
-        .cols = d->experts.n,
+        .axis = axis,
+        .cols = cols,
         .element = ZINF_ELEMENT_F32,
         .gradient = ZINF_ELEMENT_F32,
     };
-    snprintf(value.name, sizeof value.name, "weights.%lld", (long long)layer);
+    snprintf(value.name, sizeof value.name, "%s.%lld", name, (long long)layer);
     return zinf_graph_add_value(graph, &value);
 }
 
@@ -70,8 +71,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
 }
 
 /* The gate's matrix takes the place of "up". */
-static void add_router(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
-                       const struct layer *l)
+static void add_router(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v,
+                       int64_t layer, const struct layer *l)
 {
     struct decoder_tensor list[MOST_TENSORS + 1] = {
         {DECODER_UP_W, d->experts.gate, (uint64_t)d->experts.n, (uint64_t)d->hidden, false,
@@ -88,6 +89,7 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, int64_
         .n_experts = d->experts.n,
         .n_chosen = d->experts.n_chosen,
         .normalised = d->experts.normalised,
+        .balanced = d->experts.balance != 0,
         .norm = mlp.norm,
         .gate_w = mlp.up_w,
     };
@@ -97,6 +99,12 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, int64_
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->normed);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->weights);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (!spec.balanced)
+        return;
+    if (v->n_shares++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->shares);
+    v->shares = add_numbers(graph, "shares", layer, ZINF_AXIS_SAMPLE, 2 * d->experts.n);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->shares);
 }
 
 /* The numbers of its tensors are in at. */
@@ -142,16 +150,34 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
 }
 
 uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
-                             const struct decoder_values *v, int64_t layer)
+                             struct decoder_values *v, int64_t layer)
 {
     struct layer l = {.x_mid = decoder_add_hidden(graph, d, "x_mid", layer),
                       .normed = decoder_add_hidden(graph, d, "normed", layer)};
     if (l.normed < graph->n_values)
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
-    l.weights = add_choice(graph, d, layer);
+    l.weights = add_numbers(graph, "weights", layer, ZINF_AXIS_TARGET, d->experts.n);
     uint32_t out = decoder_add_hidden(graph, d, "x", layer + 1);
     add_attention(graph, d, v, layer, &l);
-    add_router(graph, d, layer, &l);
+    add_router(graph, d, v, layer, &l);
     add_sweep(graph, d, layer, &l, out);
     return out;
+}
+
+void decoder_add_balance(struct zinf_graph *graph, const struct decoder *d,
+                         const struct decoder_values *v)
+{
+    struct balance_spec spec = {d->experts.n, v->n_shares, d->experts.balance};
+    struct zinf_value loss = {
+        .name = "balance",
+        .kind = ZINF_VALUE_LOSS,
+        .axis = ZINF_AXIS_SAMPLE,
+        .cols = 1,
+        .element = ZINF_ELEMENT_F32,
+    };
+    uint32_t out = zinf_graph_add_value(graph, &loss);
+    uint32_t stage =
+        zinf_graph_add_stage(graph, &zinf_stage_balance, &spec, sizeof spec, "balance");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->shares);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
 }

@@ -7,6 +7,7 @@
 /* Numbers of the values that stages share. */
 struct decoder_values {
     uint32_t ids, positions, targets, x;
+    uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 
 /* Tensors of a unit from a list; at[place] becomes the tensor's number, -1 where there is none. */
@@ -26,6 +27,9 @@ static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)
     return d->experts.n && (!d->experts.in_layer || d->experts.in_layer[layer]);
 }
 uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
-                             const struct decoder_values *v, int64_t layer);
+                             struct decoder_values *v, int64_t layer);
+/* And behind the last of them the loss that balances. */
+void decoder_add_balance(struct zinf_graph *graph, const struct decoder *d,
+                         const struct decoder_values *v);
 
 #endif

@@ -58,6 +58,19 @@ static int refuse_jitter(const struct zinf_model_source *source)
     return code;
 }
 
+/* Added to the loss where the routers' logits are put out, as transformers has it. */
+static int read_balance(const struct zinf_model_source *source, float *balance)
+{
+    bool put_out = false;
+    double coefficient = 0.001;
+    const struct family_double list[] = {{"router_aux_loss_coef", &coefficient}, {NULL, NULL}};
+    int code = zinf_json_bool(source->config, source->what, "output_router_logits", &put_out);
+    if (!code)
+        code = family_read_doubles(source, list);
+    *balance = put_out ? (float)coefficient : 0;
+    return code;
+}
+
 int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
                         struct decoder *d)
 {
@@ -72,7 +85,8 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
                                           .w_gate = e->w_gate,
                                           .w_up = e->w_up,
                                           .w_down = e->w_down};
-    if ((code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
+    if ((code = read_balance(source, &d->experts.balance)) || (code = read_numbers(source, e, d)) ||
+        (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))))
         return code;
     if (e->normalised_key)

@@ -54,6 +54,7 @@ struct zinf_frame {
     const int32_t *chosen;
     int64_t n_chosen;
     float loss_scale;        /* of the gradient: loss scale / targets of the step */
+    float mean_scale;        /* and of a loss that is a mean: loss scale / micro-batches */
     int64_t row;             /* PASS_ROW: which */
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
@@ -136,6 +137,8 @@ int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_route(struct zinf_frame *f, const struct zinf_route *args);
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
+int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);
+int frame_balance(struct zinf_frame *f, const struct zinf_balance *args);
 int frame_gather(struct zinf_frame *f, const struct zinf_rows *args);
 int frame_scatter(struct zinf_frame *f, const struct zinf_rows *args);
 int frame_weigh(struct zinf_frame *f, const struct zinf_weigh *args);

@@ -30,6 +30,18 @@ int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args)
     return counts(f, 4 * route_bytes(args)) ? 0 : ops_of(f)->route_backward(f->queue, args);
 }
 
+int frame_shares(struct zinf_frame *f, const struct zinf_shares *args)
+{
+    double n = (double)(args->samples * args->seq) * (double)args->cols;
+    return counts(f, 2 * n * (double)sizeof(float)) ? 0 : ops_of(f)->route_shares(f->queue, args);
+}
+
+int frame_balance(struct zinf_frame *f, const struct zinf_balance *args)
+{
+    double n = (double)args->samples * (double)args->cols;
+    return counts(f, 2 * n * (double)sizeof(float)) ? 0 : ops_of(f)->route_balance(f->queue, args);
+}
+
 static double rows_bytes(const struct zinf_rows *args, int reads_y)
 {
     uint64_t x = zinf_dtype_bytes(args->x_dtype), y = zinf_dtype_bytes(args->y_dtype);

@@ -21,7 +21,10 @@
 enum zinf_value_kind {
     ZINF_VALUE_INPUT,      /* comes with the batch */
     ZINF_VALUE_ACTIVATION, /* a stage makes it */
-    ZINF_VALUE_LOSS,       /* a stage makes it; fp32, one a row; its sum is the step's loss */
+    /* A stage makes it; fp32, one a row. The graph's loss is the sum over the step's rows, divided
+     * by those that count; others are added to it: of each the sum over a micro-batch, in the mean
+     * over micro-batches. */
+    ZINF_VALUE_LOSS,
 };
 /* What an input is, for whoever fills it. */
 enum zinf_input {

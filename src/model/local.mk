@@ -8,7 +8,7 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
 	src/model/family_gpt2.c \
 	src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c src/model/frame_choice.c src/model/stage_attention.c \
-	src/model/stage_router.c src/model/stage_experts.c src/model/family_rotary_experts.c \
+	src/model/stage_router.c src/model/stage_experts.c src/model/stage_balance.c src/model/family_rotary_experts.c \
 	src/model/family_mixtral.c src/model/family_qwen3_moe.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 

@@ -37,6 +37,38 @@ static int make(struct zinf_frame *f, void *normed, struct made *made)
     return code ? code : frame_matmul(f, &gate);
 }
 
+/* What every row's probabilities add to the loss that balances: the same for all. */
+static const float *shares_gradient(const struct zinf_frame *f)
+{
+    const struct router_spec *s = f->stage->spec;
+    const float *d = s->balanced && f->d_out ? f->d_out[2] : NULL;
+    return d && f->queue ? d + s->n_experts : d;
+}
+
+static int share(struct zinf_frame *f, const float *logits)
+{
+    const struct router_spec *s = f->stage->spec;
+    struct zinf_shares args = {
+        .samples = f->compute->batch,
+        .seq = f->compute->seq,
+        .cols = s->n_experts,
+        .logits = logits,
+        .weights = f->out[1],
+        .before = f->stage->in.n > 1 ? f->in[1] : NULL,
+        .shares = s->balanced ? f->out[2] : NULL,
+    };
+    return s->balanced ? frame_shares(f, &args) : 0;
+}
+
+/* The gradient of what the layers before have had is that of the sum. */
+static int share_backward(struct zinf_frame *f)
+{
+    const struct router_spec *s = f->stage->spec;
+    uint64_t floats = (uint64_t)(f->compute->batch * 2 * s->n_experts);
+    bool wanted = s->balanced && f->stage->in.n > 1 && f->d_in[1];
+    return wanted ? frame_copy(f, f->d_in[1], f->d_out[2], floats * sizeof(float)) : 0;
+}
+
 static struct zinf_route route_args(const struct zinf_frame *f, float *logits)
 {
     const struct router_spec *s = f->stage->spec;
@@ -48,6 +80,7 @@ static struct zinf_route route_args(const struct zinf_frame *f, float *logits)
         .logits = logits,
         .weights = f->out[1],
         .d_weights = f->d_out ? f->d_out[1] : NULL,
+        .d_probs = shares_gradient(f),
         .d_logits = logits,
     };
 }
@@ -57,7 +90,9 @@ static int forward(struct zinf_frame *f)
     struct made made;
     int code = make(f, f->out[0], &made);
     struct zinf_route route = route_args(f, made.logits);
-    return code ? code : frame_route(f, &route);
+    if (!code)
+        code = frame_route(f, &route);
+    return code ? code : share(f, made.logits);
 }
 
 /* Of the gate's matrix, and of the norm, to whose gradient the experts' shares have been added. */
@@ -106,6 +141,8 @@ static int backward(struct zinf_frame *f)
     void *dy = frame_scratch(f, elems * frame_width(f));
     struct made made;
     int code = frame_zero_gaps(f, 0);
+    if (!code)
+        code = share_backward(f);
     if (!code)
         code = make(f, normed, &made);
     if (code)

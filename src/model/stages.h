@@ -7,14 +7,18 @@
  *   block   x_mid = x + dropout(proj(attention(norm(x)))); out = x_mid + dropout(mlp(norm(x_mid)))
  *           in: x, positions where it rotates; out: x
  *   norm    in: x; out: its norm, whose gradient is fp32
+ *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
  *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: x, positions where it rotates
  *   router     n = norm(x_mid), and which experts each row of it chooses. in: x_mid; out: n, whose
  *              gradient is fp32, and the weights of a choice (graph.h)
+ *              (balanced: and what experts have had of each sample, in this layer and, with in[1],
+ *              in those before it)
  *   experts    x_mid + sum of weight * mlp(n), without a norm; sweeps over the experts, each with
  *              the rows that chose it. in: x_mid, n, weights; out: x
- *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
+ * and behind all of them may stand
+ *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
  */
 #ifndef ZINF_STAGES_H
 #define ZINF_STAGES_H
@@ -22,7 +26,8 @@
 #include "model/frame.h"
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
-    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_experts;
+    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_experts,
+    zinf_stage_balance;
 
 struct lookup_spec {
     uint32_t n_tiles; /* visits; one more is that of the positions */
@@ -83,8 +88,14 @@ struct block_spec {
 struct router_spec {
     int64_t hidden, n_experts, n_chosen;
     bool normalised; /* the weights of a row's experts sum to 1 */
+    bool balanced;   /* out[2] is made */
     struct norm_spec norm;
     int gate_w; /* [n_experts][hidden] */
+};
+
+struct balance_spec {
+    int64_t n_experts, n_layers;
+    float coefficient;
 };
 
 struct experts_spec {

@@ -61,6 +61,12 @@ tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h test
 tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_ranks_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/train_experts_test
+TESTS += tests/train_experts_test
+tests_train_experts_test_SOURCES = tests/train_experts_test.c tests/trainings.h tests/train_support.h
+tests_train_experts_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_experts_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test
 tests_plan_test_SOURCES = tests/plan_test.c tests/trainings.h tests/train_support.h

@@ -32,7 +32,8 @@ struct zinf_trainer {
 
     /* scalars of the running program */
     struct zinf_compute compute;
-    float gradient_scale; /* of the step's loss: loss scale / targets */
+    float gradient_scale; /* of the step's loss: loss scale / targets; */
+    float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct frame_arrays *frame;
     int64_t logits_row;
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */

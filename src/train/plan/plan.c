@@ -53,19 +53,20 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
 }
 
 /* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
- * knows the choices already; but of several ranges of micro-batches each would fetch anew what it
- * cannot know to be there. */
+ * knows the choices already. But where micro-batches go through the layers one after the other,
+ * each would fetch anew what it cannot know to be there. */
 static void choose_fetches(struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    bool all = p->setup->expert_fetch == EXPERT_FETCH_ALL || !w->n_choices;
-    bool chosen = p->setup->expert_fetch == EXPERT_FETCH_CHOSEN;
+    bool together = p->layer_major || p->setup->n_micro == 1;
+    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO;
     double most = 0;
     for (uint32_t s = 0; s < w->graph->n_stages; s++)
         if (w->stages[s].choice != WALK_NONE)
             most = fmax(most, plan_unchosen(p, s));
-    p->chosen_forward = chosen || (!all && most >= LEAST_UNCHOSEN);
-    p->chosen_backward = p->chosen_forward || (!all && (p->layer_major || p->setup->n_micro == 1));
+    p->chosen_forward =
+        p->setup->expert_fetch == EXPERT_FETCH_CHOSEN || (open && most >= LEAST_UNCHOSEN);
+    p->chosen_backward = p->chosen_forward || open;
 }
 
 /* ---- lines ---- */

@@ -41,7 +41,8 @@ static void find_flow(struct walk *w)
 static void find_reach(struct walk *w, bool *reached)
 {
     const struct zinf_graph *g = w->graph;
-    reached[g->loss] = true;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        reached[v] = g->values[v].kind == ZINF_VALUE_LOSS;
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         bool any = false;

@@ -155,6 +155,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .grads = a->grads,
         .grads_add = op->flags & OP_ADDS,
         .loss_scale = t->gradient_scale,
+        .mean_scale = t->mean_scale,
         .row = t->logits_row,
         .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},

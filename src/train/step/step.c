@@ -8,11 +8,13 @@
 #include <float.h>
 #include <math.h>
 
-static double sum_losses(const struct zinf_trainer *t, int64_t samples)
+/* Of the first samples of the step, of one of the losses. */
+static double sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
 {
-    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses);
-    uint64_t per_micro = t->setup.walk.loss_bytes / sizeof *losses;
-    uint64_t n = (uint64_t)samples * per_micro / (uint64_t)t->setup.batch;
+    const struct walk_value *v = &t->setup.walk.values[value];
+    uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
+    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
+    uint64_t n = (uint64_t)samples * v->bytes / sizeof *losses / (uint64_t)t->setup.batch;
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
         sum += (double)losses[i];
@@ -28,6 +30,7 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, ui
         return code;
     *count = trainer_count_targets(t, batch, samples);
     t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    t->mean_scale = (float)(t->loss_scale.scale / (double)t->setup.n_micro);
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
@@ -47,7 +50,13 @@ static double grad_norm(const struct zinf_trainer *t)
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    return sum_losses(t, t->setup.n_micro * t->setup.batch) / (double)(count ? count : 1);
+    const struct zinf_graph *g = t->setup.graph;
+    int64_t samples = t->setup.n_micro * t->setup.batch;
+    double mean = sum_loss(t, g->loss, samples) / (double)(count ? count : 1);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
+            mean += sum_loss(t, v, samples) / (double)t->setup.n_micro;
+    return mean;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -327,7 +336,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         return code;
     t->compute.train = false;
     code = zinf_executor_run(t->executor, &t->plan.forward);
-    *sum = sum_losses(t, n_windows);
+    *sum = sum_loss(t, t->setup.graph->loss, n_windows);
     *count = trainer_count_targets(t, batch, n_windows);
     return code;
 }
