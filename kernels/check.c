@@ -2,8 +2,22 @@
 #include "kernels/check.h"
 
 #include <limits.h>
+#include <math.h>
 
 typedef long long ll;
+
+/* 0: there is none. */
+static int check_cap(float cap, bool wanted, const char *operation)
+{
+    if (isfinite(cap) && (cap > 0.0f || (cap == 0.0f && !wanted)))
+        return 0;
+    return zinf_fail(-EINVAL, "%s: a softcap of %g: it must be above 0", operation, (double)cap);
+}
+
+int check_softcap(float cap, const char *operation)
+{
+    return check_cap(cap, true, operation);
+}
 
 int check_matmul(const struct zinf_matmul *m)
 {
@@ -32,6 +46,8 @@ int check_norm(const struct zinf_norm *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: unknown norm %d", operation, (int)a->kind);
     if (a->beta_dx != 0.0f && a->beta_dx != 1.0f)
         return zinf_fail(-EINVAL, "%s: beta_dx is %g, not 0 or 1", operation, (double)a->beta_dx);
+    if (!a->w && a->b)
+        return zinf_fail(-EINVAL, "%s: a bias without weights", operation);
     return 0;
 }
 
@@ -47,7 +63,11 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->window < 0 || (a->window && !a->causal))
         return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
                          operation, (ll)a->window, a->causal ? "" : " without a causal mask");
-    return check_dropout(&a->dropout, operation);
+    if (a->slopes && a->n_heads > ZINF_ATTENTION_MAX_SLOPES)
+        return zinf_fail(-EINVAL, "%s: slopes for %lld heads; at most %d can have them", operation,
+                         (ll)a->n_heads, ZINF_ATTENTION_MAX_SLOPES);
+    int code = check_cap(a->softcap, false, operation);
+    return code ? code : check_dropout(&a->dropout, operation);
 }
 
 int check_activation(enum zinf_activation kind)
@@ -139,7 +159,7 @@ int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operat
     if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
         return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
                          operation, (ll)a->cols, (ll)a->first, (ll)a->ld);
-    return 0;
+    return check_cap(a->softcap, false, operation);
 }
 
 int check_residual(const struct zinf_residual *a, const char *operation)

@@ -14,6 +14,16 @@ static inline int64_t norm_ld(const struct zinf_norm *args)
 {
     return args->ld ? args->ld : norm_heads(args) * args->cols;
 }
+/* What is added to a norm's weights, or all of them. */
+static inline float norm_w_add(const struct zinf_norm *args)
+{
+    return args->w || args->w_add != 0.0f ? args->w_add : 1.0f;
+}
+/* What rows of an embedding are scaled by, where 0 stands for 1. */
+static inline float embedding_scale(const struct zinf_embedding *args)
+{
+    return args->scale != 0.0f ? args->scale : 1.0f;
+}
 
 int check_matmul(const struct zinf_matmul *args);
 int check_norm(const struct zinf_norm *args, const char *operation);
@@ -28,6 +38,7 @@ int check_balance(const struct zinf_balance *args);
 int check_rows(const struct zinf_rows *args, const char *operation);
 int check_weigh(const struct zinf_weigh *args);
 /* tile: logits are looked at, not only rows */
+int check_softcap(float cap, const char *operation);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);
 int check_column_sum(int64_t rows, int64_t cols);

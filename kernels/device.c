@@ -86,6 +86,7 @@ static const struct zinf_device_ops host_ops = {
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,
     .weigh_rows = host_weigh_rows,
+    .softcap = host_softcap,
     .cross_entropy_start = host_cross_entropy_start,
     .cross_entropy_update = host_cross_entropy_update,
     .cross_entropy_finish = host_cross_entropy_finish,

@@ -87,7 +87,7 @@ int zinf_device_describe(struct zinf_device **out, const struct zinf_device_desc
     described->device = (struct zinf_device){
         .ops = &described_ops,
         .kind = ZINF_DEVICE_CUDA,
-        .name = "a GPU that is not here",
+        .name = gpu->name ? gpu->name : "a GPU that is not here",
         .free_bytes = gpu->memory_bytes,
         .needs_pinned = true,
         .n_threads = gpu->n_threads > 0 ? gpu->n_threads : zinf_cpu_count(),

@@ -18,7 +18,7 @@ int host_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
 
 int host_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
 {
-    int n_slices = host_slices(q->device, bytes / 16);
+    int n_slices = bytes ? host_slices(q->device, bytes / 16) : 0; /* of nothing, dst may be NULL */
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {
         struct host_range range = host_slice(bytes, 4096, slice, n_slices);

@@ -9,6 +9,7 @@ static int64_t table_row(const struct zinf_embedding *a, int64_t i)
     return row >= 0 && row < a->count ? row : -1;
 }
 
+/* x[to] = (accumulate ? x[to] : 0) + scale table[from] */
 static void add_row(const struct host_simd *simd, const struct zinf_embedding *a, int64_t to,
                     int64_t from)
 {
@@ -17,9 +18,13 @@ static void add_row(const struct host_simd *simd, const struct zinf_embedding *a
         size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
         uint64_t at = (uint64_t)(to * a->cols + c);
         float *sum = host_target(x, a->x, a->dtype, at);
-        host_read(simd, x, a->x, a->dtype, at, n);
-        simd->add(sum,
-                  host_read(simd, table, a->table, a->dtype, (uint64_t)(from * a->cols + c), n), n);
+        if (a->accumulate)
+            host_read(simd, x, a->x, a->dtype, at, n);
+        else
+            memset(sum, 0, n * sizeof *sum);
+        simd->add_scaled(
+            sum, host_read(simd, table, a->table, a->dtype, (uint64_t)(from * a->cols + c), n),
+            embedding_scale(a), n);
         host_write(simd, sum, a->x, a->dtype, at, n);
     }
 }
@@ -32,7 +37,7 @@ static void forward_slice(const struct host_simd *simd, const struct zinf_embedd
         int64_t i = (int64_t)(range.first + k), row = table_row(a, i);
         if (row < 0)
             continue;
-        if (a->accumulate)
+        if (a->accumulate || embedding_scale(a) != 1.0f)
             add_row(simd, a, i, row);
         else
             memcpy((char *)a->x + (size_t)i * row_bytes,
@@ -63,8 +68,9 @@ static void backward_columns(const struct host_simd *simd, const struct zinf_emb
         for (uint64_t done = 0; done < columns.count; done += HOST_CHUNK) {
             uint64_t c = columns.first + done, cols = (uint64_t)a->cols;
             size_t n = columns.count - done < HOST_CHUNK ? columns.count - done : HOST_CHUNK;
-            simd->add(a->d_table + (uint64_t)row * cols + c,
-                      host_read(simd, buffer, a->dx, a->dtype, (uint64_t)i * cols + c, n), n);
+            simd->add_scaled(a->d_table + (uint64_t)row * cols + c,
+                             host_read(simd, buffer, a->dx, a->dtype, (uint64_t)i * cols + c, n),
+                             embedding_scale(a), n);
         }
     }
 }

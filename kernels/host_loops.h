@@ -39,6 +39,13 @@ static void loop_add(float *dst, const float *src, size_t n)
         dst[i] += src[i];
 }
 
+static void loop_add_scaled(float *dst, const float *src, float scale, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        dst[i] += scale * src[i];
+}
+
 static void loop_multiply(float *y, const float *a, const float *b, size_t n)
 {
 #pragma omp simd
@@ -259,6 +266,23 @@ static void loop_rope_row(const struct zinf_rope *a, int64_t row)
 }
 
 /* ---- rows: sums, norms, softmax ---- */
+
+static void loop_softcap(float *y, float *slope, const float *x, float cap, size_t n)
+{
+    const float inverse = 1.0f / cap;
+    if (slope) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float t = tanh_f32(x[i] * inverse);
+            slope[i] = 1.0f - t * t;
+            y[i] = cap * t;
+        }
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            y[i] = cap * tanh_f32(x[i] * inverse);
+    }
+}
 
 static float loop_sum(const float *x, size_t n)
 {

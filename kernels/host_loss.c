@@ -21,6 +21,19 @@ int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entro
     return 0;
 }
 
+/* Sum of exp(logit - max) of a row's capped logits. */
+static float capped_sum(const struct host_simd *simd, const struct zinf_cross_entropy *a,
+                        const float *logits, float max)
+{
+    float capped[HOST_CHUNK], sum = 0.0f;
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
+        size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
+        simd->softcap(capped, NULL, logits + c, a->softcap, n);
+        sum += simd->sum_exp(capped, max, n);
+    }
+    return sum;
+}
+
 static void update_row(const struct host_simd *simd, const struct zinf_cross_entropy *a, int64_t i)
 {
     const float *logits = a->logits + i * a->ld;
@@ -30,11 +43,17 @@ static void update_row(const struct host_simd *simd, const struct zinf_cross_ent
     if (target >= 0 && target < a->cols)
         a->target_logit[i] = logits[target];
     float top = simd->max(logits, (size_t)a->cols);
+    if (a->softcap != 0.0f) { /* the largest stays the largest */
+        if (target >= 0 && target < a->cols)
+            simd->softcap(&a->target_logit[i], NULL, &a->target_logit[i], a->softcap, 1);
+        simd->softcap(&top, NULL, &top, a->softcap, 1);
+    }
     if (top > a->max[i]) {
         a->sum[i] *= expf(a->max[i] - top);
         a->max[i] = top;
     }
-    a->sum[i] += simd->sum_exp(logits, a->max[i], (size_t)a->cols);
+    a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, a->max[i])
+                                    : simd->sum_exp(logits, a->max[i], (size_t)a->cols);
 }
 
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args)
@@ -65,6 +84,22 @@ int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entr
     return 0;
 }
 
+/* A row of logits becomes its gradient through the cap. */
+static void capped_gradient(const struct host_simd *simd, const struct zinf_cross_entropy *a,
+                            int64_t i)
+{
+    float slope[HOST_CHUNK], *logits = a->logits + i * a->ld;
+    int64_t target = (int64_t)a->targets[i] - a->first;
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK, target -= HOST_CHUNK) {
+        size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
+        simd->softcap(logits + c, slope, logits + c, a->softcap, n);
+        simd->scale_exp(logits + c, a->max[i], a->scale / a->sum[i], n);
+        if (target >= 0 && target < (int64_t)n)
+            logits[c + target] -= a->scale;
+        simd->multiply(logits + c, logits + c, slope, n);
+    }
+}
+
 static void backward_row(const struct host_simd *simd, const struct zinf_cross_entropy *a,
                          int64_t i)
 {
@@ -74,9 +109,28 @@ static void backward_row(const struct host_simd *simd, const struct zinf_cross_e
         memset(logits, 0, (size_t)a->cols * sizeof *logits);
         return;
     }
+    if (a->softcap != 0.0f) {
+        capped_gradient(simd, a, i);
+        return;
+    }
     simd->scale_exp(logits, a->max[i], a->scale / a->sum[i], (size_t)a->cols);
     if (target >= 0 && target < a->cols)
         logits[target] -= a->scale;
+}
+
+int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
+{
+    int code = check_softcap(cap, "softcap");
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, n);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice(n, 16, slice, n_slices);
+        float *part = x + range.first;
+        q->device->simd->softcap(part, NULL, part, cap, range.count);
+    }
+    return 0;
 }
 
 int host_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args)

@@ -25,6 +25,20 @@ static uint64_t unit_at(const struct zinf_norm *a, int64_t unit)
     return (uint64_t)(unit / heads * norm_ld(a) + unit % heads * a->cols);
 }
 
+/* n weights from column c on: in place where they are fp32 and nothing is added to them. */
+static const float *read_weights(const struct host_simd *simd, const struct zinf_norm *a,
+                                 float *buffer, int64_t c, size_t n)
+{
+    const float *w =
+        a->w ? host_read(simd, buffer, a->w, a->dtype, (uint64_t)c, n) : memset(buffer, 0, n * 4);
+    const float add = norm_w_add(a);
+    if (add == 0.0f)
+        return w;
+    for (size_t i = 0; i < n; i++)
+        buffer[i] = add + w[i];
+    return buffer;
+}
+
 /* ---- forward ---- */
 
 static void statistics(const struct host_simd *simd, const struct zinf_norm *a, int64_t unit)
@@ -59,7 +73,7 @@ static void forward_unit(const struct host_simd *simd, const struct zinf_norm *a
         uint64_t at = start + (uint64_t)c;
         struct host_norm_row chunk = {
             .x = host_read(simd, x, a->x, a->dtype, at, n),
-            .w = host_read(simd, w, a->w, a->dtype, (uint64_t)c, n),
+            .w = read_weights(simd, a, w, c, n),
             .b = a->b ? host_read(simd, b, a->b, a->dtype, (uint64_t)c, n) : NULL,
             .y = host_target(x, a->y, a->dtype, at),
             .mean = a->kind == ZINF_NORM_LAYER ? a->mean[unit] : 0.0f,
@@ -101,7 +115,7 @@ static struct host_norm_row backward_chunk(const struct host_simd *simd, const s
     uint64_t at = unit_at(a, unit) + (uint64_t)c;
     return (struct host_norm_row){
         .x = host_read(simd, buffers[0], a->x, a->dtype, at, n),
-        .w = host_read(simd, buffers[1], a->w, a->dtype, (uint64_t)c, n),
+        .w = read_weights(simd, a, buffers[1], c, n),
         .dy = host_read(simd, buffers[2], a->dy, a->dtype, at, n),
         .mean = a->kind == ZINF_NORM_LAYER ? a->mean[unit] : 0.0f,
         .rstd = a->rstd[unit],
@@ -157,6 +171,8 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
         for (uint64_t i = 0; i < range.count; i++)
             backward_unit(simd, args, (int64_t)(range.first + i), dw, db);
     }
+    if (!args->dw)
+        return 0;
     memcpy(args->dw, partial, cols * sizeof *args->dw);
     if (args->db)
         memcpy(args->db, partial + cols, cols * sizeof *args->db);

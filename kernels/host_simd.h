@@ -28,6 +28,7 @@ struct host_simd {
     void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
     void (*from_f32)(void *dst, enum zinf_dtype dtype, const float *src, size_t n);
     void (*add)(float *dst, const float *src, size_t n);
+    void (*add_scaled)(float *dst, const float *src, float scale, size_t n);
     void (*multiply)(float *y, const float *a, const float *b, size_t n);
     void (*multiply_add)(float *y, const float *x, const float *a, const float *b, size_t n);
     void (*dropout_factors)(float *factors, const struct zinf_dropout *dropout, uint64_t element,
@@ -45,6 +46,8 @@ struct host_simd {
     void (*norm)(const struct host_norm_row *row, size_t n);
     void (*norm_sums)(const struct host_norm_row *row, size_t n, float *sum_g, float *sum_gx);
     void (*norm_gradient)(const struct host_norm_row *row, size_t n);
+    /* y = cap tanh(x / cap); slope, unless NULL: y's derivative by x */
+    void (*softcap)(float *y, float *slope, const float *x, float cap, size_t n);
     float (*max)(const float *x, size_t n);
     float (*sum_exp)(const float *x, float max, size_t n);          /* of exp(x - max) */
     void (*scale_exp)(float *x, float max, float factor, size_t n); /* factor exp(x - max) */

@@ -186,6 +186,21 @@ static inline void mask_row(float *scores, struct visible visible)
         scores[j] = -INFINITY;
 }
 
+/* Scores of row i, against the keys from j on: capped, with slope receiving what that does to their
+ * gradient unless it is NULL, then with the head's bias by distance. */
+static inline void shape_scores(const struct zinf_attention *args, int64_t head, int64_t i,
+                                int64_t j, float *scores, float *slope)
+{
+    if (args->softcap != 0.0f)
+        loop_softcap(scores, slope, scores, args->softcap, HOST_TILE_KEYS);
+    if (args->slopes) {
+        const float by_key = args->slopes[head], distance = (float)(j - i);
+#pragma omp simd
+        for (int k = 0; k < HOST_TILE_KEYS; k++)
+            scores[k] += by_key * (distance + (float)k);
+    }
+}
+
 /* The tile of keys that holds the first one that row i sees. */
 static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
 {
@@ -261,6 +276,7 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
         multiply_tiles(&qk, n_rows, HOST_TILE_KEYS);
         for (int64_t r = 0; r < n_rows; r++) {
             float *row = s->scores + r * HOST_TILE_KEYS;
+            shape_scores(args, head, i + r, j, row, NULL);
             softmax_row(row, visible_keys(&tile, r), &max[r], &sum[r], s->out + r * width, width);
             if (args->dropout.p > 0.0f) {
                 tile_factors(s->factors, args, b, head, i + r, j);

@@ -44,11 +44,15 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
     multiply_tiles(&scores, tile->n_rows, HOST_TILE_KEYS);
     multiply_tiles(&d_scores, tile->n_rows, HOST_TILE_KEYS);
     for (int64_t r = 0; r < tile->n_rows; r++) {
+        float *p = s->p + r * HOST_TILE_KEYS, *dp = s->dp + r * HOST_TILE_KEYS;
+        float slope[HOST_TILE_KEYS];
+        shape_scores(args, head, tile->i + r, tile->j, p, slope);
         if (args->dropout.p > 0.0f)
             tile_factors(s->factors, args, b, head, tile->i + r, tile->j);
-        gradient_row(s->p + r * HOST_TILE_KEYS, s->dp + r * HOST_TILE_KEYS,
-                     args->dropout.p > 0.0f ? s->factors : NULL, visible_keys(tile, r),
+        gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL, visible_keys(tile, r),
                      s->lse[tile->i + r], s->delta[tile->i + r]);
+        if (args->softcap != 0.0f)
+            loop_multiply(dp, dp, slope, HOST_TILE_KEYS);
     }
     struct product d_value = {s->d_value + tile->j * width,
                               s->p,

@@ -58,7 +58,8 @@ enum zinf_norm_kind {
 /* The formula is fp32 to its end and y is rounded once; Hugging Face's LLaMA rounds x * rstd to
  * the activations' type before w. A row of x, y, dy and dx may hold several heads, each normalised
  * by itself with the same w: the queries, or the keys, inside a row of qkv (Qwen3). What lies
- * between the heads of two rows is neither read nor written. */
+ * between the heads of two rows is neither read nor written. w is w_add + the array w: weights that
+ * are stored around 0 have w_add 1. Without an array all weights are w_add. */
 struct zinf_norm {
     enum zinf_norm_kind kind;
     enum zinf_dtype dtype; /* of x, y, w, b, dy, dx */
@@ -66,14 +67,15 @@ struct zinf_norm {
     int64_t heads; /* of cols elements at the head of a row; 0: 1 */
     int64_t ld;    /* elements from row to row; 0: heads * cols */
     float eps;
-    const void *x, *w, *b; /* [rows][ld], [cols], [cols] or NULL */
+    float w_add;           /* w NULL: 0 is 1 */
+    const void *x, *w, *b; /* [rows][ld], [cols] or NULL, [cols] or NULL */
     void *y;               /* [rows][ld], may be x; forward; backward ignores it */
     float *mean, *rstd;    /* [rows][heads]; written forward, read backward; mean unused for RMS */
     /* backward only */
     const void *dy; /* [rows][ld] */
     void *dx;       /* [rows][ld], may be dy; dx = beta_dx * dx + gradient */
     float beta_dx;  /* 0 or 1 */
-    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; db NULL if no b */
+    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; NULL if no w, no b */
 };
 
 enum zinf_activation {
@@ -119,32 +121,41 @@ struct zinf_rope {
 #define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
 
 /* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
- * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. */
+ * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. The
+ * score s of query i and key j of head h is scale q.k; with a softcap, softcap tanh(s / softcap) of
+ * that; with slopes, s + slopes[h] (j - i) of that; and then masked. */
 struct zinf_attention {
     enum zinf_dtype dtype;
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
     bool causal;
     int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
                      * 2310.06825); 0: all; causal only */
-    float scale;    /* scores are scale * q.k */
+    float scale;
+    float softcap;       /* bound of the scores (Gemma Team, arXiv 2408.00118); 0: none */
+    const float *slopes; /* ALiBi (Press et al., arXiv 2108.12409): [n_heads], at most
+                          * ZINF_ATTENTION_MAX_SLOPES, in the caller's memory on every device, read
+                          * before the call returns; NULL: none */
     struct zinf_dropout
         dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
     const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
     void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
-    float *lse;      /* [batch][n_heads][seq]: log-sum-exp of the scaled scores */
+    float *lse;      /* [batch][n_heads][seq]: log-sum-exp of the scores */
     /* backward only */
     const void *d_out; /* as out */
     void *d_qkv;       /* as qkv, overwritten */
 };
+#define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
 
-/* x[i] = (accumulate ? x[i] : 0) + table[ids[i] - first] for rows i whose id is in [first,
- * first + count); other rows are left as they are. Backward: d_table[ids[i] - first] += dx[i]. */
+/* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
+ * first + count), rounded once; other rows are left as they are. Backward:
+ * d_table[ids[i] - first] += scale dx[i]. */
 struct zinf_embedding {
     enum zinf_dtype dtype;
     int64_t rows, cols;
     const int32_t *ids; /* [rows] */
     int64_t first, count;
     bool accumulate;
+    float scale;       /* 0: 1 */
     const void *table; /* [count][cols] */
     void *x;           /* [rows][cols] */
     /* backward only: rows are added in order of i */
@@ -154,15 +165,18 @@ struct zinf_embedding {
 
 /* Softmax cross-entropy over tiles of the vocabulary. For each row an online (max, sum) and the
  * target's logit are kept in stats; tiles in increasing order of first. A row with target < 0 is
- * ignored: loss 0, gradient 0. */
+ * ignored: loss 0, gradient 0. With a softcap all of this is of softcap tanh(logits / softcap);
+ * logits themselves are not changed but by backward, which gives the gradient at them. */
 struct zinf_cross_entropy {
     int64_t rows, cols, ld; /* logits tile [rows][cols], fp32 */
+    float softcap;          /* 0: none */
     int64_t first;          /* vocabulary id of column 0 */
     const int32_t *targets; /* [rows] */
     float *logits;
     float *max, *sum, *target_logit; /* [rows] each */
     float *loss;                     /* [rows]: finish writes log(sum) + max - target_logit */
-    float scale; /* backward: logits become scale * (softmax - onehot) in place */
+    float scale; /* backward: logits become scale * (softmax - onehot), and with a softcap times its
+                  * slope, in place */
 };
 
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
@@ -315,6 +329,8 @@ struct zinf_device_ops {
     int (*gather_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*scatter_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*weigh_rows)(struct zinf_queue *q, const struct zinf_weigh *args);
+    /* x = cap tanh(x / cap) in place, cap above 0: for logits that leave the device */
+    int (*softcap)(struct zinf_queue *q, float *x, float cap, uint64_t n);
     /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */
     int (*cross_entropy_start)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
@@ -360,6 +376,7 @@ int zinf_device_create(struct zinf_device **out, const struct zinf_device_option
 /* A CUDA device that need not be here, for planning: of its table only destroy and the workspace
  * queries may be called; take_memory and queue_create return -ENODEV. */
 struct zinf_device_description {
+    const char *name; /* borrowed by the device; NULL: "a GPU that is not here" */
     uint64_t memory_bytes;
     int capability; /* 90 = 9.0; 0: of a current one */
     int n_threads;  /* of what is left to the CPU; 0: zinf_cpu_count() */

@@ -30,10 +30,10 @@ endif
 
 KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test \
 	tests/kernels_elementwise_test tests/kernels_norm_test \
-	tests/kernels_rows_test tests/kernels_rope_test
+	tests/kernels_rows_test tests/kernels_rope_test tests/kernels_scores_test
 check_PROGRAMS += $(KERNELS_TESTS)
 TESTS += $(KERNELS_TESTS)
-EXTRA_DIST += tests/kernels_testing.h
+EXTRA_DIST += tests/kernels_testing.h tests/attention_reference.h
 tests_kernels_matmul_test_SOURCES = tests/kernels_matmul_test.c
 tests_kernels_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_matmul_test_LDADD = $(TEST_LDADD)
@@ -43,6 +43,9 @@ tests_kernels_attention_test_LDADD = $(TEST_LDADD)
 tests_kernels_elementwise_test_SOURCES = tests/kernels_elementwise_test.c
 tests_kernels_elementwise_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_elementwise_test_LDADD = $(TEST_LDADD)
+tests_kernels_scores_test_SOURCES = tests/kernels_scores_test.c
+tests_kernels_scores_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_scores_test_LDADD = $(TEST_LDADD)
 tests_kernels_rows_test_SOURCES = tests/kernels_rows_test.c
 tests_kernels_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_rows_test_LDADD = $(TEST_LDADD)

@@ -103,8 +103,47 @@ copy_model deep && sed 's/"n_layer":[^,]*/"n_layer": 3/' model/config.json >deep
 refuse_train 1 "a layer is missing from the weights" "deep;tensor;h.2.;missing" --model deep
 copy_model heads && sed 's/"n_head":[^,]*/"n_head": 3/' model/config.json >heads/config.json
 refuse_train 1 "the heads do not divide the width" "heads/config.json;n_head" --model heads
+# All that is wrong, in one error: the first few of a kind, and how many there are.
+refuse_train 1 "the missing tensors are counted" \
+    "12 tensors are missing (;transformer.h.2.attn.c_attn.weight;and 8 more)" --model deep
+refuse_train 1 "so are those of another shape" \
+    "tensors have another shape (;[257, 32]; asks for [257, 64]; more)" --model wide
+# Names of one length, so that the header stays as long as it says.
+copy_model renamed && sed 's/h\.1\.ln_1\.bias/h.1.ln_x.bias/; s/h\.1\.ln_2\.bias/h.1.ln_y.bias/' \
+    model/model.safetensors >renamed/model.safetensors
+refuse_train 1 "missing beside unexpected" \
+    "2 tensors are missing (transformer.h.1.ln_1.bias, transformer.h.1.ln_2.bias)" --model renamed
+grep -qF "2 tensors are no part of the model and are not used (" said.err
+verdict $? "and what is unexpected is named in a warning"
+refuse 1 "eval says the same" "2 tensors are missing;config.json" eval --model renamed \
+    --data text.txt --seq-len 16 --threads 1
 copy_model huge && sed 's/"n_embd":[^,]*/"n_embd": 1e300/' model/config.json >huge/config.json
 refuse_train 1 "an absurd width" "huge/config.json;n_embd" --model huge
+
+# Families with rotary positions: groups of heads, and windows.
+rotary() { # folder, keys of config.json
+    mkdir -p "$1"
+    cat >"$1/config.json" <<END
+{"model_type": "mistral", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": 257,
+ "max_position_embeddings": 32, "sliding_window": 8, $2}
+END
+}
+# The last of two keys would win in Python; here one of a name is an error, so sed changes it.
+rotary grouped '"x": 1' && rotary kv '"x": 1' && rotary divide '"x": 1' && rotary window '"x": 1'
+sed -i 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' kv/config.json
+sed -i 's/"num_attention_heads": 4/"num_attention_heads": 5/' divide/config.json
+sed -i 's/"sliding_window": 8/"sliding_window": 0/' window/config.json
+"$zinf" train --model grouped --init --data text.txt --output good2 --steps 1 --seq-len 16 \
+    --threads 1 --progress none >said.out 2>said.err
+verdict $? "a model with groups of heads and a window is good"
+refuse_train 1 "the groups do not divide the heads" "kv/config.json;4 heads cannot share 3 key and value heads" \
+    --model kv --init
+refuse_train 1 "rotary heads do not divide the width" "num_attention_heads;divide/config.json" \
+    --model divide --init
+refuse_train 1 "a window of 0" "window/config.json;sliding_window;at least 1, or null" \
+    --model window --init
+refuse_train 2 "sequences of 0 tokens" "--seq-len;from 1" --seq-len 0
 
 # ---- weights ----
 copy_model no-weights && rm no-weights/model.safetensors
@@ -154,6 +193,8 @@ refuse_data "a token id is larger than the vocabulary" "ids.bin;65535;vocabulary
 copy_model low && sed 's/"vocab_size":[^,}]*/"vocab_size": 90/' model/config.json >low/config.json
 refuse_train 1 "the tokenizer knows more than the model" "tokenizer;vocabulary" --model low --init
 printf '{"text": "good"}\n{"txt": "bad"}\n' >field.jsonl
+refuse "1" "a token id beyond the vocabulary, eval" "ids.bin;65535;vocabulary;257" eval --model model \
+    --data ids.bin --seq-len 4 --threads 1
 refuse_data "a JSON line without text" "field.jsonl;line 2;text" field.jsonl
 refuse_train 1 "the evaluation data is missing" "missing.txt" --eval-data missing.txt
 

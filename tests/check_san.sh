@@ -23,9 +23,11 @@ unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 jobs=$(getconf _NPROCESSORS_ONLN)
 
 # Tests that measure memory or time read ZINF_SANITIZER and skip. OpenBLAS is not instrumented, and
-# its threads would only hide ours.
+# its threads would only hide ours. Frames that outlive their function are not looked for: GCC 12
+# places vectors of 64 bytes in such frames at multiples of 32, and what it then stores by aligned
+# moves ends the test (GCC bug 110027).
 export OPENBLAS_NUM_THREADS=1
-export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS-}"
+export ASAN_OPTIONS="strict_string_checks=1:${ASAN_OPTIONS-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS-}"
 export LSAN_OPTIONS="suppressions=$srcdir/tests/lsan.supp:print_suppressions=0:${LSAN_OPTIONS-}"
 export TSAN_OPTIONS="suppressions=$srcdir/tests/tsan.supp:halt_on_error=0:${TSAN_OPTIONS-}"

@@ -59,6 +59,35 @@ expect 0 '"ok":	true' "" "inspect as JSON" "$zinf" inspect --json "$model"
 expect 0 "transformer.wte.weight" "" "inspect a file" "$zinf" inspect "$model/model.safetensors"
 expect 1 "" "No such file" "inspect what is not there" silent "$zinf" inspect "$work/none"
 
+# What is there and what is supported, also of what is not.
+summary() {
+    run 0 "$zinf" inspect "$model" && says "files: 1 of safetensors; tensors by dtype: F32 28" \
+        "model: gpt2, $(sed -n 's/.*"parameters":[[:space:]]*\([0-9]*\).*/\1/p' "$work/json") parameters" \
+        "supported: family gpt2 yes; weights yes; tokenizer yes"
+}
+run 0 "$zinf" inspect --json "$model" && cp "$work/said.out" "$work/json"
+says '"file_kind":	"safetensors"' '"F32":	28' '"family":	"gpt2"' '"supported":'
+verdict $? "inspect as JSON says files, dtypes and family"
+check "inspect says files, family and what is supported" summary
+mkdir "$work/foreign" && cp "$model/model.safetensors" "$work/foreign/" &&
+    echo '{"model_type": "nobody"}' >"$work/foreign/config.json"
+expect 1 "supported: family nobody no; weights no; tokenizer yes" "model_type \"nobody\"" \
+    "inspect of a family that is not supported" "$zinf" inspect "$work/foreign"
+
+# Families and sizes stand in one table: what help lists, init takes and else lists.
+families() {
+    run 0 "$zinf" help init && says "Families and their sizes" "small, medium, large, xl" || return 1
+    sed '1,/^Families/d' "$work/said.out" | tr -d ',' >"$work/families"
+    for family in $(sed -n 's/^  \([^ ]*\) .*/\1/p' "$work/families"); do
+        run 2 "$zinf" init --arch "$family" --size none --output "$work/none" &&
+            for size in $(sed -n "s/.*use one of //p" "$work/said.err" | tr -d ','); do
+                grep -qw -e "$size" "$work/families" ||
+                    { echo "# no $size of $family"; return 1; }
+            done || return 1
+    done
+}
+check "help init lists the families and sizes that there are" families
+
 damage nan # the last four bytes of the file are one fp32 number
 bytes=$(wc -c <"$work/nan/model.safetensors")
 printf '\000\000\300\177' |

@@ -16,7 +16,7 @@ static void test_folders_without_weights(void)
     CHECK(!zinf_make_dirs(in_scratch("none")) && !zinf_make_dirs(in_scratch("pickle")));
     expect_open_fails(in_scratch("none"), -ENOENT, "model.safetensors.index.json");
     make_file(in_scratch("pickle/pytorch_model.bin"), "PK\3\4", 4);
-    expect_open_fails(in_scratch("pickle"), -ENOENT, "safe_serialization=True");
+    expect_open_fails(in_scratch("pickle"), -EINVAL, "pytorch_model.bin");
     make_file(in_scratch("pickle/model.safetensors"), "", 0);
     expect_open_fails(in_scratch("pickle"), -EINVAL, "0 bytes are too few");
     expect_open_fails(in_scratch("absent"), -ENOENT, "absent");
@@ -128,24 +128,81 @@ static void test_index_names_wrong_shard(void)
 
 /* ---- companions ---- */
 
+static void copy(const char *from, const char *to, enum zinf_companions which)
+{
+    CHECKF(!zinf_folder_copy_companions(in_scratch(from), in_scratch(to), which), "%s",
+           zinf_error());
+}
+
 static void test_companions(void)
 {
-    CHECK(!zinf_make_dirs(in_scratch("from")));
-    make_file(in_scratch("from/tokenizer.json"), "{\"a\":1}", 7);
-    make_file(in_scratch("from/merges.txt"), "a b\n", 4);
-    make_file(in_scratch("from/config.json"), "{}", 2);
-    make_file(in_scratch("from/model.safetensors"), "x", 1);
+    static const char *const carried[] = {"from/tokenizer.json",         "from/merges.txt",
+                                          "from/tokenizer_config.json",  "from/spiece.model",
+                                          "from/chat_template.jinja",    "from/modeling_own.py",
+                                          "from/generation_config.json", "from/LICENSE"};
+    static const char *const left[] = {"from/config.json",      "from/model.safetensors",
+                                       "from/README.md",        "from/model.safetensors.index.json",
+                                       "from/.hidden.py",       "from/training_args.bin",
+                                       "from/pytorch_model.bin"};
+    CHECK(!zinf_make_dirs(in_scratch("from/folder.py")));
+    for (size_t i = 0; i < sizeof carried / sizeof *carried; i++)
+        make_file(in_scratch(carried[i]), "{\"a\":1}", 7);
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        make_file(in_scratch(left[i]), "x", 1);
     char *text;
     size_t bytes;
-    CHECKF(!zinf_folder_copy_companions(in_scratch("from"), in_scratch("to/deep")), "%s",
-           zinf_error());
-    CHECK(count_entries(in_scratch("to/deep")) == 2);
-    CHECK(!zinf_file_read(in_scratch("to/deep/tokenizer.json"), 100, &text, &bytes));
+    copy("from", "to/deep", ZINF_COMPANIONS_ALL);
+    CHECK(count_entries(in_scratch("to/deep")) == 8);
+    CHECK(!zinf_file_read(in_scratch("to/deep/modeling_own.py"), 100, &text, &bytes));
     CHECK(bytes == 7 && !memcmp(text, "{\"a\":1}", 7));
     free(text);
-    CHECK(!zinf_folder_copy_companions(in_scratch("from"), in_scratch("from")));
-    CHECK(count_entries(in_scratch("from")) == 4);
-    CHECK(zinf_folder_copy_companions(in_scratch("absent"), in_scratch("to")) == -ENOENT);
+    copy("from", "tokenizer", ZINF_COMPANIONS_TOKENIZER);
+    CHECK(count_entries(in_scratch("tokenizer")) == 5 && !exists(in_scratch("tokenizer/LICENSE")));
+    copy("from", "from", ZINF_COMPANIONS_ALL);
+    CHECK(count_entries(in_scratch("from")) == 8 + 6 + 1);
+    CHECK(zinf_folder_copy_companions(in_scratch("absent"), in_scratch("to"),
+                                      ZINF_COMPANIONS_ALL) == -ENOENT);
+}
+
+/* A link within the folder is followed, one that leads out is not; the hub's cache is one folder.
+ */
+static void test_companion_links(void)
+{
+    char outside[4400], blob[4400];
+    snprintf(outside, sizeof outside, "%s", in_scratch("secret"));
+    snprintf(blob, sizeof blob, "%s", in_scratch("hub/blobs/abc"));
+    make_file(outside, "secret", 6);
+    CHECK(!zinf_make_dirs(in_scratch("links")) && !zinf_make_dirs(in_scratch("links2")));
+    make_file(in_scratch("links2/vocab.txt"), "v", 1); /* a name that begins as the folder's does */
+    make_file(in_scratch("links/tokenizer.model"), "m", 1);
+    CHECK(!symlink("tokenizer.model", in_scratch("links/spiece.model")));
+    CHECK(!symlink("../secret", in_scratch("links/tokenizer.json")));
+    CHECK(!symlink("../links2/vocab.txt", in_scratch("links/vocab.txt")));
+    CHECK(!symlink(outside, in_scratch("links/LICENSE")));
+    CHECK(!symlink("/nowhere", in_scratch("links/merges.txt")));
+    copy("links", "from-links", ZINF_COMPANIONS_ALL);
+    CHECK(count_entries(in_scratch("from-links")) == 2);
+    CHECK(exists(in_scratch("from-links/spiece.model")));
+
+    CHECK(!zinf_make_dirs(in_scratch("hub/blobs")) &&
+          !zinf_make_dirs(in_scratch("hub/snapshots/r")));
+    make_file(blob, "b", 1);
+    CHECK(!symlink("../../blobs/abc", in_scratch("hub/snapshots/r/tokenizer.json")));
+    CHECK(!symlink("../../../secret", in_scratch("hub/snapshots/r/vocab.json")));
+    copy("hub/snapshots/r", "from-hub", ZINF_COMPANIONS_ALL);
+    CHECK(count_entries(in_scratch("from-hub")) == 1);
+    CHECK(exists(in_scratch("from-hub/tokenizer.json")));
+}
+
+/* Too large to belong: not read, and no reason to fail. */
+static void test_companion_size(void)
+{
+    CHECK(!zinf_make_dirs(in_scratch("large")));
+    make_file(in_scratch("large/vocab.txt"), "v", 1);
+    make_file(in_scratch("large/huge.model"), "", 0);
+    CHECK(!truncate(in_scratch("large/huge.model"), ((off_t)256 << 20) + 1));
+    copy("large", "from-large", ZINF_COMPANIONS_ALL);
+    CHECK(count_entries(in_scratch("from-large")) == 1);
 }
 
 static void test_dtypes(void)
@@ -167,6 +224,8 @@ int main(void)
     TAP_RUN(test_bad_index);
     TAP_RUN(test_index_names_wrong_shard);
     TAP_RUN(test_companions);
+    TAP_RUN(test_companion_links);
+    TAP_RUN(test_companion_size);
     TAP_RUN(test_dtypes);
     return end_formats();
 }

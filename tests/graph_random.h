@@ -357,7 +357,7 @@ static inline void add_mixture(struct growing *g)
                                  .n_experts = n,
                                  .n_chosen = n_chosen,
                                  .normalised = chance(g->dice, 2),
-                                 .norm = {ZINF_NORM_RMS, 1e-5f, 0, -1},
+                                 .norm = {.kind = ZINF_NORM_RMS, .eps = 1e-5f, .b = -1},
                                  .gate_w = 1};
     struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1};
     uint32_t in =
@@ -387,8 +387,9 @@ static inline void add_mixture(struct growing *g)
 static inline void add_norm_and_head(struct growing *g, int64_t tile_rows)
 {
     bool layer = chance(g->dice, 2);
-    struct norm_spec norm = {layer ? ZINF_NORM_LAYER : ZINF_NORM_RMS, 1e-5f, 0, layer ? 1 : -1};
-    struct head_spec head = {tile_rows};
+    struct norm_spec norm = {
+        .kind = layer ? ZINF_NORM_LAYER : ZINF_NORM_RMS, .eps = 1e-5f, .b = layer ? 1 : -1};
+    struct head_spec head = {.tile_rows = tile_rows};
     struct zinf_value loss = {.name = "loss",
                               .kind = ZINF_VALUE_LOSS,
                               .axis = ZINF_AXIS_TARGET,

@@ -15,8 +15,7 @@ MOST_FUNCTION_LINES=60
 
 # Where a word may stand although it is a family's, each with its reason.
 #   src/model/family.c, family.h   the table of families
-#   src/cli/usage.h                the help names the families
-exceptions='src/model/family\.[ch]|src/cli/usage\.h'
+exceptions='src/model/family\.[ch]'
 
 # ---- reporting ----
 
@@ -41,15 +40,31 @@ words() { # words as a pattern, the file where they may stand
 family='src/model/family_'
 {
     words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt2\.c"
-    words '\bc_(attn|fc|proj)\b|\bln_[12f]\b|[a-z]*_pdrop' "${family}gpt2\.c"
+    words '\bc_attn\b|\bln_[12]\b' "${family}gpt2\.c"
+    words '\bc_(fc|proj)\b' "${family}(gpt2|starcoder2)\.c"
+    words '\bln_f\b' "${family}(gpt2|falcon|bloom)\.c"
+    words '[a-z]*_pdrop' "${family}(gpt2|phi3)\.c"
     words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2\.c"
     words 'qwen-?3' "${family}qwen3(_moe)?\.c"
+    words 'phi-?3|qkv_proj|gate_up_proj' "${family}phi3\.c"
+    words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
+    words 'star_?coder' "${family}starcoder2\.c"
+    words 'olmo' "${family}olmo2\.c"
+    words '\bopt_|word_embed_proj|do_layer_norm|embed_positions' "${family}opt\.c"
+    words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
+    words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
+    words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
+    words 'baichuan|w_pack|z_loss' "${family}baichuan\.c"
+    words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
+    words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"
-    words 'bloom|gpt_?(neo|j|bigcode)|falcon|\bphi-?[0-9]|gemma|mixtral|\bbert\b|\bt5\b' \
+    words 'query_key_value|dense_(h_to_4h|4h_to_h)|post_(attention|feedforward)_layernorm' \
+        "${family}[a-z0-9_]*\.c"
+    words 'gpt_?(neo\b|j|bigcode)|\bphi-?[0-9]|mixtral|\bbert\b|\bt5\b' \
         "${family}[a-z0-9_]*\.c"
 } >"$work/words"
 judge "words of one family stand in its file" "$work/words"

@@ -57,7 +57,9 @@ static void norm_row(const struct zinf_norm *a, const double *x, const double *w
     for (int64_t c = 0; c < a->cols; c++)
         square += (x[c] - mean) * (x[c] - mean) / (double)a->cols;
     for (int64_t c = 0; c < a->cols; c++)
-        y[c] = (x[c] - mean) / sqrt(square + (double)a->eps) * w[c] + (a->b ? b[c] : 0.0);
+        y[c] =
+            (x[c] - mean) / sqrt(square + (double)a->eps) * (a->w ? (double)a->w_add + w[c] : 1.0) +
+            (a->b ? b[c] : 0.0);
 }
 
 /* sum(dy * y) of one row: its gradient is what backward gives. */
@@ -116,7 +118,8 @@ static void norm_case(struct fixture *f, struct norm_problem *p, bool gradients)
         norm_gradients(p, dx, dw, db);
         CHECK(!f->ops->norm_backward(f->q, a));
         CHECK_NEAR(f, &p->dx, dx, 2e-5, 1.01 * epsilon + 1e-5);
-        CHECK_NEAR(f, &p->dw, dw, 2e-5, 1e-5);
+        if (a->w)
+            CHECK_NEAR(f, &p->dw, dw, 2e-5, 1e-5);
         if (a->b)
             CHECK_NEAR(f, &p->db, db, 2e-5, 1e-5);
         free(dx);
@@ -129,6 +132,16 @@ static void norm_case(struct fixture *f, struct norm_problem *p, bool gradients)
     free(y);
 }
 
+/* Weights that are stored around 0, and none. */
+static void norm_without(struct norm_problem *p, int variant)
+{
+    p->args.w_add = variant & 1 ? 1.0f : 0.0f;
+    if (variant & 2) {
+        p->args.w = p->args.b = NULL;
+        p->args.dw = p->args.db = NULL;
+    }
+}
+
 static void norms(struct fixture *f)
 {
     for (int d = 0; d < 3; d++)
@@ -139,9 +152,19 @@ static void norms(struct fixture *f)
             norm_case(f, &p, true);
             norm_close(&p);
         }
+    for (int d = 0; d < 3; d++)
+        for (int variant = 1; variant < 4; variant++) {
+            struct norm_problem p;
+            norm_open(&p, d == 1 ? ZINF_NORM_LAYER : ZINF_NORM_RMS, all_dtypes[d], 5, 37, d == 1,
+                      0.0f);
+            norm_without(&p, variant);
+            norm_case(f, &p, true);
+            norm_close(&p);
+        }
     for (int d = 0; d < 3; d++) { /* several chunks and slices, forward */
         struct norm_problem p;
         norm_open(&p, d ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[d], 21, 2100, true, 0.0f);
+        p.args.w_add = d == 1 ? 1.0f : 0.0f;
         norm_case(f, &p, false);
         norm_close(&p);
     }
@@ -296,6 +319,9 @@ static void test_norm_refuses_bad_arguments(void)
     bad = p.args;
     bad.beta_dx = 0.5f;
     CHECK(f.ops->norm_backward(f.q, &bad) == -EINVAL);
+    bad = p.args;
+    bad.w = NULL;
+    CHECK(f.ops->norm_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "bias"));
     bad = p.args;
     bad.heads = 2;
     bad.ld = 15;

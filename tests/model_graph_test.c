@@ -1,104 +1,13 @@
 /*
- * Models as graphs: published parameter counts, tiles of the vocabulary, initialisation that does
- * not depend on the cut, rotary frequencies against values worked out by hand, configurations that
- * are refused, and graphs that are wrong, each with the sentence that says so.
+ * Models as graphs: tiles of the vocabulary, initialisation that does not depend on the cut, rotary
+ * frequencies against values worked out by hand, and graphs that are wrong, each with the sentence
+ * that says so.
  */
-#include "base/json.h"
 #include "model/build.h"
-#include "model/model.h"
-#include "model/stages.h"
 #include "model/tensors.h"
-#include "tap.h"
+#include "model_texts.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-static struct zinf_model *model_of(const struct zinf_model_shape *shape)
-{
-    struct zinf_model *model = NULL;
-    cJSON *config = NULL;
-    CHECKF(!zinf_model_make_config(shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    CHECKF(!zinf_model_from_json(&model, config, "test"), "%s", zinf_error());
-    cJSON_Delete(config);
-    return model;
-}
-
-/* NULL where the text is refused. */
-static struct zinf_model *model_from(const char *text)
-{
-    struct zinf_model *model = NULL;
-    cJSON *config = cJSON_Parse(text);
-    CHECKF(config != NULL, "not JSON: %s", text);
-    if (zinf_model_from_json(&model, config, "test"))
-        model = NULL;
-    cJSON_Delete(config);
-    return model;
-}
-
-/* ---- sizes ---- */
-
-static const struct {
-    const char *arch, *size;
-    uint64_t n_params;
-} published[] = {
-    {"gpt2", "small", 124439808},          {"gpt2", "medium", 354823168},
-    {"gpt2", "large", 774030080},          {"gpt2", "xl", 1557611200},
-    {"llama", "1-7b", 6738415616},         {"llama", "1-13b", 13015864320},
-    {"llama", "1-33b", 32528943616},       {"llama", "1-65b", 65285660672},
-    {"llama", "7b", 6738415616},           {"llama", "13b", 13015864320},
-    {"llama", "70b", 68976648192},         {"llama", "3-8b", 8030261248},
-    {"llama", "3-70b", 70553706496},       {"llama", "3.1-8b", 8030261248},
-    {"llama", "3.1-70b", 70553706496},     {"llama", "3.1-405b", 405853388800},
-    {"llama", "3.2-1b", 1235814400},       {"llama", "3.2-3b", 3212749824},
-    {"mistral", "7b", 7241732096},         {"mistral", "7b-v0.2", 7241732096},
-    {"mistral", "7b-v0.3", 7248023552},    {"qwen2", "0.5b", 494032768},
-    {"qwen2", "1.5b", 1543714304},         {"qwen2", "3b", 3085938688},
-    {"qwen2", "7b", 7615616512},           {"qwen2", "14b", 14770033664},
-    {"qwen2", "32b", 32763876352},         {"qwen2", "72b", 72706203648},
-    {"qwen3", "0.6b", 596049920},          {"qwen3", "1.7b", 1720574976},
-    {"qwen3", "4b", 4022468096},           {"qwen3", "8b", 8190735360},
-    {"qwen3", "14b", 14768307200},         {"qwen3", "32b", 32762123264},
-    {"mixtral", "8x7b", 46702792704},      {"mixtral", "8x22b", 140630071296},
-    {"qwen3_moe", "30b-a3b", 30532122624}, {"qwen3_moe", "235b-a22b", 235093634560},
-};
-
-static void test_published_parameter_counts(void)
-{
-    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
-        struct zinf_file_map *map = NULL;
-        struct zinf_model *model = model_of(
-            &(struct zinf_model_shape){.arch = published[i].arch, .size = published[i].size});
-        CHECKF(zinf_model_n_params(model) == published[i].n_params, "%s %s: %llu",
-               published[i].arch, published[i].size,
-               (unsigned long long)zinf_model_n_params(model));
-        CHECKF(!zinf_file_map_create(&map, zinf_model_graph(model)), "%s", zinf_error());
-        zinf_file_map_destroy(map);
-        zinf_model_close(model);
-    }
-}
-
-static void test_smaller_shapes(void)
-{
-    static const char *const families[] = {"gpt2",  "llama",   "mistral",  "qwen2",
-                                           "qwen3", "mixtral", "qwen3_moe"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
-                                                                       .layers = 3,
-                                                                       .hidden = 96,
-                                                                       .heads = 6,
-                                                                       .vocab = 257,
-                                                                       .context = 64});
-        const struct zinf_model_facts *f = zinf_model_facts(model);
-        CHECK(f->layers == 3 && f->hidden == 96 && f->heads == 6 && f->vocab == 257);
-        CHECK(f->context >= 64 && f->end_of_text == 256 && !strcmp(f->family, families[i]));
-        CHECK(!zinf_model_set_layers(&model, 5) && zinf_model_facts(model)->layers == 5);
-        zinf_model_close(model);
-    }
-    cJSON *config = NULL;
-    CHECK(zinf_model_make_config(&(struct zinf_model_shape){.arch = "llama", .size = "huge"},
-                                 ZINF_DTYPE_F32, &config) == -EINVAL);
-    CHECKF(strstr(zinf_error(), "7b") != NULL, "%s", zinf_error());
-}
+/* ---- tiles ---- */
 
 static void check_tiles(const struct zinf_graph *g, const struct zinf_stage *stage, uint32_t n,
                         int64_t vocab)
@@ -195,21 +104,6 @@ static void test_initialisation_is_cut_free(void)
 
 /* ---- rotary frequencies ---- */
 
-#define SMALL                                                                                      \
-    "\"model_type\": \"llama\", \"hidden_size\": 256, \"num_attention_heads\": 2, "                \
-    "\"num_hidden_layers\": 1, \"intermediate_size\": 64, \"vocab_size\": 64, "
-
-static struct attention_spec attention_of(const struct zinf_model *model)
-{
-    const struct zinf_graph *g = zinf_model_graph(model);
-    return ((const struct block_spec *)g->stages[1].spec)->attention;
-}
-
-struct frequency {
-    int i;
-    double inv;
-};
-
 static void check_frequencies(const char *text, int64_t seq, const struct frequency *list, int n,
                               double scale)
 {
@@ -274,62 +168,6 @@ static void test_yarn_and_dynamic_frequencies(void)
                       8, yarn, 4, 1.1386294);
     check_frequencies(dynamic, 64, grown, 3, 1);
     check_frequencies(dynamic, 16, same, 1, 1);
-}
-
-/* ---- configurations ---- */
-
-static void check_refused(const char *text, const char *says)
-{
-    struct zinf_model *model = model_from(text);
-    CHECKF(!model, "%s is accepted", text);
-    CHECKF(strstr(zinf_error(), says) != NULL, "%s: %s", text, zinf_error());
-    zinf_model_close(model);
-}
-
-static void test_refused_configurations(void)
-{
-    check_refused("{\"model_type\": \"elsewhere\"}", "supported: gpt2, llama");
-    check_refused("{" SMALL "\"head_dim\": 7}", "even");
-    check_refused("{" SMALL "\"head_dim\": 512}", "256");
-    check_refused("{" SMALL "\"num_key_value_heads\": 3}", "key and value heads is 3");
-    check_refused("{" SMALL "\"hidden_act\": \"swiglu\"}", "hidden_act");
-    check_refused("{" SMALL "\"rms_norm_eps\": 0}", "rms_norm_eps");
-    check_refused("{" SMALL "\"attention_dropout\": 1}", "dropout");
-    check_refused("{" SMALL "\"rope_theta\": -1}", "rope_theta");
-    check_refused("{" SMALL "\"rope_scaling\": 3}", "rope_scaling");
-    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "longrope");
-    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.1}}", "factor");
-    check_refused("{" SMALL "\"rope_parameters\": {\"full_attention\": {}}}", "full_attention");
-    check_refused("{\"model_type\": \"llama\", \"hidden_size\": 30, \"num_attention_heads\": 4}",
-                  "head_dim");
-    check_refused("{\"model_type\": \"llama\", \"num_hidden_layers\": 1e9}", "number of layers");
-    check_refused("{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": []}",
-                  "layer_types");
-    check_refused("{\"model_type\": \"mistral\", \"sliding_window\": -1}", "sliding_window");
-    check_refused("{\"model_type\": \"gpt2\", \"n_head\": 7}", "n_head");
-    check_refused("{\"model_type\": \"gpt2\", \"tie_word_embeddings\": false}",
-                  "tie_word_embeddings");
-}
-
-/* Windows by layer, and dropout that is replaced. */
-static void test_windows_and_dropout(void)
-{
-    struct zinf_model *model =
-        model_from("{\"model_type\": \"qwen2\", \"num_hidden_layers\": 3, \"use_sliding_window\": "
-                   "true, \"sliding_window\": 9, \"max_window_layers\": 2}");
-    CHECKF(model != NULL, "%s", zinf_error());
-    CHECK(!zinf_model_set_dropout(model, 0.25f));
-    for (uint32_t i = 0; i < 3; i++) {
-        const struct block_spec *s = zinf_model_graph(model)->stages[1 + i].spec;
-        CHECK(s->attention.window == (i == 2 ? 9 : 0) && s->attention.dropout == 0.25f);
-    }
-    zinf_model_close(model);
-    model = model_from("{\"model_type\": \"mistral\", \"num_hidden_layers\": 1}");
-    CHECK(model && attention_of(model).window == 4096);
-    zinf_model_close(model);
-    model = model_from("{\"model_type\": \"mistral\", \"sliding_window\": null}");
-    CHECK(model && attention_of(model).window == 0 && attention_of(model).n_kv_heads == 8);
-    zinf_model_close(model);
 }
 
 /* ---- graphs ---- */
@@ -411,14 +249,10 @@ static void test_long_lists(void)
 
 int main(void)
 {
-    TAP_RUN(test_published_parameter_counts);
-    TAP_RUN(test_smaller_shapes);
     TAP_RUN(test_tiles_cover_the_vocabulary);
     TAP_RUN(test_initialisation_is_cut_free);
     TAP_RUN(test_rotary_frequencies);
     TAP_RUN(test_yarn_and_dynamic_frequencies);
-    TAP_RUN(test_refused_configurations);
-    TAP_RUN(test_windows_and_dropout);
     TAP_RUN(test_wrong_graphs);
     TAP_RUN(test_long_lists);
     return tap_done();

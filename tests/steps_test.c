@@ -97,9 +97,9 @@ static int64_t recovered(struct machine *m)
     int generation;
     const void *payload;
     uint64_t bytes, scalars[3];
-    char *expected = aligned(EXTENT_BYTES);
     if (!zinf_steps_recovered(m->steps, &generation, &payload, &bytes) || bytes != sizeof scalars)
         return -1;
+    char *expected = aligned(EXTENT_BYTES);
     memcpy(scalars, payload, sizeof scalars);
     bool good = scalars[1] == scalars[0] * scalars[0] && scalars[2] == 77;
     for (int i = 0; good && i < N_EXTENTS; i++) {

@@ -1,13 +1,17 @@
 /*
- * Families whose files hold a unit's tensors in several parts (q, k, v; gate and up), trained from
+ * Families whose files hold a unit's tensors in several parts or orders (q, k, v; gate and up; by
+ * head), and whose blocks have every shape (parallel, with norms behind the parts), trained from
  * the fixtures: wherever things live the bits are the same, by every optimizer; a checkpoint holds
  * all of the state, whatever its form, and nothing of what is not trained; a model of fresh weights
  * is the same whether a trainer or a folder begins with them.
  */
 #include "saved.h"
 
-static const char *const families[] = {"llama_b",     "mistral_a", "qwen2_a",  "qwen3_a",
-                                       "qwen3_moe_a", "mixtral_b", "mixtral_c"};
+static const char *const families[] = {
+    "llama_b",       "mistral_a",   "qwen2_a",    "qwen3_a",    "phi3_a",   "gpt_neox_a",
+    "starcoder2_a",  "olmo2_a",     "opt_a",      "falcon_a",   "falcon_b", "falcon_d",
+    "chatglm_a",     "bloom_a",     "baichuan_a", "baichuan_b", "gemma_a",  "gemma2_a",
+    "gemma3_text_a", "qwen3_moe_a", "mixtral_b",  "mixtral_c"};
 
 /* ---- placements ---- */
 

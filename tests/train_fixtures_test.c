@@ -1,15 +1,9 @@
 /*
  * Against PyTorch: loss, every gradient, and the weights after ten steps with accumulation,
- * clipping, warm-up and weight decay, as tests/fixtures/make_gpt2.py and make_llama.py computed
- * them.
+ * clipping, warm-up and weight decay, as tests/fixtures/make_*.py computed them.
  */
+#include "fixture_folders.h"
 #include "train_support.h"
-
-static const char *const folders[] = {
-    "gpt2_a",    "gpt2_b",      "gpt2_c",      "gpt2_d",    "llama_a",     "llama_b", "llama_c",
-    "llama_d",   "llama_e",     "mistral_a",   "qwen2_a",   "qwen3_a",     "qwen3_b", "mixtral_a",
-    "mixtral_b", "qwen3_moe_a", "qwen3_moe_b", "mixtral_c", "qwen3_moe_c",
-};
 
 /* Its rotation grows with the sequence, so that logits after the first ids of a longer sequence are
  * not those after these ids alone. */
@@ -148,13 +142,13 @@ static void check_gradients(const char *name, const char *dtype)
 
 static void test_loss_and_gradients(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    for (size_t i = 0; i < N_FOLDERS; i++)
         check_gradients(folders[i], NULL);
 }
 
 static void test_bf16_and_fp16_loss(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    for (size_t i = 0; i < N_FOLDERS; i++) {
         check_gradients(folders[i], "bf16");
         check_gradients(folders[i], "fp16");
     }
@@ -226,7 +220,7 @@ static void check_ten_steps(const char *name, bool adafactor)
 
 static void test_ten_steps(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    for (size_t i = 0; i < N_FOLDERS; i++)
         check_ten_steps(folders[i], false);
 }
 
@@ -270,7 +264,7 @@ static void check_logits(const char *name)
 
 static void test_logits(void)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    for (size_t i = 0; i < N_FOLDERS; i++)
         check_logits(folders[i]);
 }
 

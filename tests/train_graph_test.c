@@ -387,10 +387,10 @@ static void check_trained(const struct random_graph *g, const struct setting *s,
                (unsigned long long)s->seed, what, g->graph->units[u].name);
 }
 
-static struct variation draw_variation(struct dice *dice, const char *order)
+static struct variation draw_variation(struct dice *dice, const char *order, bool clips)
 {
-    static const char *const schedules[] = {"auto", "serial", "prefetch", "update-in-forward",
-                                            "update-in-backward"};
+    static const char *const schedules[] = {
+        "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place"};
     static const char *const extras[] = {
         "",
         ", \"activation_checkpointing\": \"always\"",
@@ -403,7 +403,7 @@ static struct variation draw_variation(struct dice *dice, const char *order)
     static const char *const fetches[] = {"auto", "all", "chosen", "chosen"};
     struct variation v = {.param = places[draw(dice, 3)],
                           .state = places[draw(dice, 3)],
-                          .schedule = schedules[draw(dice, 5)],
+                          .schedule = schedules[draw(dice, clips ? 5 : 6)],
                           .order = order,
                           .extra = extras[draw(dice, 8)],
                           .fetch = fetches[draw(dice, 4)],
@@ -482,7 +482,7 @@ static void check_trainers(uint64_t seed, int n_variations)
         check_plain(&g, &s, layer_major, &reference);
     for (int i = 0; reference.weights && i < n_variations; i++) {
         char what[300];
-        v = draw_variation(&dice, order);
+        v = draw_variation(&dice, order, s.clip > 0);
         bool ran = chance(&dice, 2) ? run_trainer(&g, &s, &v, &other)
                                     : run_capped(&g, &s, &v, reference.device_bytes, &dice, &other);
         say(&v, what, sizeof what);

@@ -101,6 +101,73 @@ static void test_update_in_backward_reads_state_alone(void)
     }
 }
 
+/* In place there is nothing to take back: no second generation, no gradient but sums of several. */
+static void test_update_in_place(void)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    static const char *const optimizers[] = {
+        NULL, "{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}",
+        "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}"};
+    for (int i = 0; i < 36; i++) {
+        struct setting s = {.param = places[i % 3],
+                            .state = places[i / 3 % 3],
+                            .accumulation = i / 9 % 2 ? MAX_ACCUMULATION : 1,
+                            .order = i % 2 ? "micro-major" : "layer-major",
+                            .optimizer = optimizers[i / 9 % 3],
+                            .copies = i % 4 == 1,
+                            .precision = i / 18 ? bf16 : ""};
+        struct outcome waits, in_place;
+        char said[160];
+        snprintf(said, sizeof said, "parameters %s, state %s, %d micro-batches, %s, %s", s.param,
+                 s.state, s.accumulation, s.order, word(s.optimizer, "AdamW"));
+        s.schedule = "prefetch";
+        run(&s, "waits", &waits);
+        s.schedule = "update-in-place";
+        run(&s, "in place", &in_place);
+        check_same(&waits, &in_place, said);
+        CHECKF(!strcmp(in_place.schedule, s.schedule), "%s: ran %s", said, in_place.schedule);
+    }
+}
+
+/* The gradients of three blocks; the table's is a sum of two. */
+static void test_update_in_place_takes_least(void)
+{
+    const uint64_t blocks = 3 * (12 * 64 * 64 + 13 * 64) * sizeof(float);
+    struct setting s = {.schedule = "update-in-forward"};
+    struct outcome kept, in_place;
+    run(&s, "kept", &kept);
+    s.schedule = "update-in-place";
+    run(&s, "in place", &in_place);
+    CHECKF(in_place.drive_bytes + blocks <= kept.drive_bytes,
+           "%llu bytes on the drive, %llu with gradients", (unsigned long long)in_place.drive_bytes,
+           (unsigned long long)kept.drive_bytes);
+}
+
+static void test_update_in_place_is_refused(void)
+{
+    struct setting clips = {.schedule = "update-in-place", .clip = 1, .may_fail = true};
+    struct setting overflows = {.schedule = "update-in-place",
+                                .may_fail = true,
+                                .precision = "\"fp16\": {\"enabled\": true},"};
+    struct outcome out;
+    run(&clips, "clips", &out);
+    CHECK(out.failed && strstr(zinf_error(), "gradient_clipping"));
+    run(&overflows, "overflows", &out);
+    CHECK(out.failed && strstr(zinf_error(), "bf16.enabled"));
+}
+
+/* The gradients of a step that diverges are not finite: its updates cannot be taken back. */
+static void test_update_in_place_diverges(void)
+{
+    struct setting s = {.schedule = "update-in-place",
+                        .may_fail = true,
+                        .precision = bf16,
+                        .optimizer = "{\"type\": \"SGD\", \"params\": {\"lr\": 1e38}}"};
+    struct outcome out;
+    run(&s, "diverges", &out);
+    CHECKF(out.failed && strstr(zinf_error(), "checkpoint"), "%s", zinf_error());
+}
+
 static void test_every_second_step_clips(void)
 {
     struct setting s = {.clip = 7, .sparse = true, .schedule = "serial"};
@@ -269,6 +336,10 @@ int main(void)
     TAP_RUN(test_both_orders_of_micro_batches);
     TAP_RUN(test_layer_major_reads_once);
     TAP_RUN(test_update_in_backward_reads_state_alone);
+    TAP_RUN(test_update_in_place);
+    TAP_RUN(test_update_in_place_takes_least);
+    TAP_RUN(test_update_in_place_is_refused);
+    TAP_RUN(test_update_in_place_diverges);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
     TAP_RUN(test_shares_on_the_device);

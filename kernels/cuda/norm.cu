@@ -14,7 +14,7 @@ template <class T> struct norm_args {
     float *mean, *rstd;
     row_split split;
     int64_t rows, cols;
-    float eps;
+    float eps, w_add;
     bool centred, add, vector;
 };
 
@@ -40,6 +40,18 @@ DEVICE float row_sum(const norm_args<T> &a, const T *x, float mean, bool squares
     return warp_sum(sum);
 }
 
+/* 8 weights from column c on. */
+template <class T> DEVICE void load_weights(const norm_args<T> &a, int64_t c, float (&w)[EACH])
+{
+    UNROLL for (int k = 0; k < EACH; k++)
+        w[k] = 0.0f;
+    if (a.w)
+        load_each(w, a.w + c, a.cols - c, a.vector);
+    if (a.w_add != 0.0f)
+        UNROLL for (int k = 0; k < EACH; k++)
+            w[k] += a.w_add;
+}
+
 template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
 {
     int64_t row = norm_row();
@@ -59,7 +71,7 @@ template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
     for (int64_t c = threadIdx.x * EACH; c < a.cols; c += 32 * EACH) {
         float v[EACH], w[EACH], b[EACH] = {};
         load_each(v, x + c, a.cols - c, a.vector);
-        load_each(w, a.w + c, a.cols - c, a.vector);
+        load_weights(a, c, w);
         if (a.b)
             load_each(b, a.b + c, a.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
@@ -76,7 +88,7 @@ DEVICE void gradient_chunk(const norm_args<T> &a, int64_t at, int64_t c, float m
     float w[EACH];
     load_each(normal, a.x + at + c, a.cols - c, a.vector);
     load_each(g, a.dy + at + c, a.cols - c, a.vector);
-    load_each(w, a.w + c, a.cols - c, a.vector);
+    load_weights(a, c, w);
     UNROLL for (int k = 0; k < EACH; k++)
     {
         normal[k] = c + k < a.cols ? (normal[k] - mean) * rstd : 0.0f;
@@ -127,6 +139,7 @@ template <class T> static norm_args<T> norm_args_of(const struct zinf_norm *z, b
     a.rows = z->rows * a.split.heads;
     a.cols = z->cols;
     a.eps = z->eps;
+    a.w_add = norm_w_add(z);
     a.centred = z->kind == ZINF_NORM_LAYER;
     a.add = z->beta_dx != 0.0f;
     a.y = (T *)(backward ? NULL : z->y);

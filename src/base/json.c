@@ -74,12 +74,11 @@ static void blank_trailing_commas(char *text, size_t bytes)
     }
 }
 
-/* cJSON does not look at encodings or at bare control characters; the rest of us must be able to
- * rely on UTF-8. */
-static int check_utf8(const char *text, size_t bytes, const char *what)
+size_t zinf_utf8_check(const char *text, size_t bytes)
 {
     const unsigned char *s = (const unsigned char *)text;
-    for (size_t i = 0; i < bytes;) {
+    size_t i = 0;
+    while (i < bytes) {
         unsigned more = s[i] < 0x80   ? 0
                         : s[i] < 0xc2 ? 9
                         : s[i] < 0xe0 ? 1
@@ -94,11 +93,21 @@ static int check_utf8(const char *text, size_t bytes, const char *what)
         if (good && more == 3)
             good = !(s[i] == 0xf0 && s[i + 1] < 0x90) && !(s[i] == 0xf4 && s[i + 1] > 0x8f);
         if (!good || s[i] == 0)
-            return zinf_fail(-EINVAL, "%s: line %d: not UTF-8 text (byte 0x%02x)", what,
-                             line_at(text, i), s[i]);
+            break;
         i += more + 1;
     }
-    return 0;
+    return i;
+}
+
+/* cJSON does not look at encodings or at bare control characters; the rest of us must be able to
+ * rely on UTF-8. */
+static int check_utf8(const char *text, size_t bytes, const char *what)
+{
+    size_t at = zinf_utf8_check(text, bytes);
+    if (at == bytes)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: line %d: not UTF-8 text (byte 0x%02x)", what, line_at(text, at),
+                     (unsigned char)text[at]);
 }
 
 static int check_depth(const char *text, size_t bytes, const char *what)

@@ -20,6 +20,8 @@ enum zinf_json_flags {
  * not JSON or not UTF-8, anything after the value, duplicate keys in one object, depth above 64. */
 int zinf_json_parse(const char *text, size_t bytes, const char *what, unsigned flags, cJSON **out);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);
+/* Where text stops being UTF-8 without NUL; bytes: nowhere. */
+size_t zinf_utf8_check(const char *text, size_t bytes);
 /* Line (1-based) of the key at path ("a.b.c") in text, or 0: for messages about a parsed file. */
 int zinf_json_line_of(const char *text, size_t bytes, const char *path);
 

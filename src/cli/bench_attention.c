@@ -202,4 +202,9 @@ static int run(int argc, char **argv)
     return bench_finish(&bench_attention, result, rc);
 }
 
-const struct cli_command bench_attention = {"bench attention", "", usage, run};
+const struct cli_command bench_attention = {
+    .name = "bench attention",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

@@ -186,4 +186,9 @@ static int run(int argc, char **argv)
     return bench_finish(&bench_gemm, result, rc);
 }
 
-const struct cli_command bench_gemm = {"bench gemm", "", usage, run};
+const struct cli_command bench_gemm = {
+    .name = "bench gemm",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

@@ -225,4 +225,9 @@ out:
     return status;
 }
 
-const struct cli_command bench_nvme = {"bench nvme", "", usage, run};
+const struct cli_command bench_nvme = {
+    .name = "bench nvme",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

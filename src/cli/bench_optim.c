@@ -245,4 +245,9 @@ static int run(int argc, char **argv)
     return bench_finish(&bench_optim, result, rc);
 }
 
-const struct cli_command bench_optim = {"bench optim", "", usage, run};
+const struct cli_command bench_optim = {
+    .name = "bench optim",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

@@ -149,4 +149,9 @@ static int run(int argc, char **argv)
     return bench_finish(&bench_pcie, result, rc);
 }
 
-const struct cli_command bench_pcie = {"bench pcie", "", usage, run};
+const struct cli_command bench_pcie = {
+    .name = "bench pcie",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

@@ -20,6 +20,7 @@ struct cli_command {
     const char *name;
     const char *summary;               /* one line of `zinf help` */
     const char *usage;                 /* text of `zinf help NAME`: synopsis and every option */
+    void (*print_more)(FILE *out);     /* what follows it there; NULL: nothing */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
@@ -53,6 +54,7 @@ struct cli_option {
  * after printing the command's usage. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, int n_options,
               struct cli_strings *positional, int argc, char **argv);
+void cli_print_usage(const struct cli_command *command, FILE *out);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);
 

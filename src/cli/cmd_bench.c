@@ -54,5 +54,9 @@ static int run(int argc, char **argv)
     return CLI_USAGE;
 }
 
-const struct cli_command cli_bench = {"bench", "measure drives, optimizers and the device", usage,
-                                      run};
+const struct cli_command cli_bench = {
+    .name = "bench",
+    .summary = "measure drives, optimizers and the device",
+    .usage = usage,
+    .run = run,
+};

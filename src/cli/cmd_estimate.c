@@ -4,13 +4,11 @@
 
 #include <stdlib.h>
 
-#define DEFAULT_TBW 600 /* TB: of a common 1 TB drive */
-
 struct options {
     struct cli_common common;
     bool measure, json;
-    double tbw, tokens;
-    const char *trace;
+    double tbw, tokens, power; /* 0: not given */
+    const char *trace, *machine, *compare;
 };
 
 /* The same estimate on a machine that has more. */
@@ -45,59 +43,105 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     add_change(e, "a second device like this one", &more);
 }
 
-static int estimate(const struct options *o)
+/* Speeds of this machine: from the cache, or just measured. */
+static int estimate_here(struct estimate *e, const struct options *o, const struct cli_session *s,
+                         struct zinf_estimate_options *options, struct zinf_rates *rates)
 {
-    struct cli_session s = {0};
-    struct estimate e = {.tbw = o->tbw * 1e12, .tokens = o->tokens};
-    struct zinf_rates rates;
-    char *plan = NULL;
-    size_t plan_bytes = 0;
-    int code = cli_session_shape(&s, &o->common);
-    if (!code)
-        code = cli_session_config(&s, &o->common);
-    if (code)
-        goto out;
-    struct zinf_estimate_options options = {
-        .trainer = {.model_path = o->common.model,
-                    .config = s.config,
-                    .seq_len = s.seq_len,
-                    .device = s.device},
-        .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
-        .trace = o->trace,
-    };
-    estimate_cached_speeds(&options.speeds, s.config, s.device, e.source);
+    int code = 0;
+    estimate_cached_speeds(&options->speeds, s->config, s->device, e->source);
     if (o->measure) {
-        code = zinf_rates_measure(&rates, &options.trainer);
-        options.rates = &rates;
-        e.steps_apart = code ? 0 : rates.steps_apart;
-        snprintf(e.source, sizeof e.source,
+        code = zinf_rates_measure(rates, &options->trainer);
+        options->rates = rates;
+        e->steps_apart = code ? 0 : rates->steps_apart;
+        snprintf(e->source, sizeof e->source,
                  "measured just now, by a few steps of this shape with two blocks");
     }
     if (!code)
-        code = zinf_estimate(&e.now, &options);
+        code = zinf_estimate(&e->now, options);
+    if (!code)
+        estimate_drive_room(e, s->config);
+    return code;
+}
+
+/* The plan, which is printed also where it does not fit; then the estimate. */
+static int estimate(const struct options *o, const struct cli_session *s,
+                    const struct estimate_request *request, const struct machine *machine)
+{
+    struct estimate e = {
+        .tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW, .tokens = o->tokens, .watts = o->power};
+    struct zinf_described_machine described;
+    struct zinf_rates rates;
+    char *plan = NULL;
+    size_t plan_bytes = 0;
+    struct zinf_estimate_options options = {
+        .trainer = request->trainer,
+        .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
+        .trace = o->trace,
+    };
+    int code = machine ? estimate_described(&e, request, machine, &options)
+                       : estimate_here(&e, o, s, &options, &rates);
     if (options.plan && !fclose(options.plan))
         cli_print_lines(stdout, plan);
+    free(plan);
     options.plan = NULL;
     if (code)
-        goto out;
+        return code;
+    if (machine) {
+        machine_describe(machine, &described);
+        options.trainer.described = &described;
+    }
     add_changes(&e, &options);
-    estimate_drive_room(&e, s.config);
     if (e.drive_free < e.now.bytes[2])
         zinf_log(ZINF_LOG_WARN, "%s has too little room: zinf train would refuse to begin",
                  e.drive_path);
     if (o->json)
-        code = estimate_print_json(&e);
-    else
-        estimate_print(&e);
-out:
-    free(plan);
+        return estimate_print_json(estimate_json(&e));
+    estimate_print(&e);
+    return 0;
+}
+
+static int run_session(const struct options *o)
+{
+    struct cli_session s = {0};
+    struct machine machine;
+    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
+    if (!code)
+        code = cli_session_shape(&s, &o->common);
+    if (!code)
+        code = cli_session_config(&s, &o->common);
+    if (!code) {
+        struct estimate_request request = {
+            .trainer = {.model_path = o->common.model,
+                        .config = s.config,
+                        .seq_len = s.seq_len,
+                        .device = s.device},
+            .tbw = o->tbw * 1e12,
+            .tokens = o->tokens,
+            .watts = o->power,
+            .json = o->json,
+        };
+        code = o->compare ? estimate_compare(&request, o->compare)
+                          : estimate(o, &s, &request, o->machine ? &machine : NULL);
+    }
     cli_session_close(&s);
     return code;
 }
 
+static int check(const struct options *o)
+{
+    if (o->machine && o->compare)
+        return zinf_fail(-EINVAL, "--compare names the machines: leave out --machine");
+    if (o->measure && (o->machine || o->compare))
+        return zinf_fail(-EINVAL, "--measure is of this machine: leave it out with --machine and "
+                                  "--compare");
+    if (o->trace && o->compare)
+        return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
+    return cli_check_common(&o->common);
+}
+
 static int run(int argc, char **argv)
 {
-    struct options o = {.common = CLI_COMMON_DEFAULT, .tbw = DEFAULT_TBW};
+    struct options o = {.common = CLI_COMMON_DEFAULT};
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
@@ -107,6 +151,9 @@ static int run(int argc, char **argv)
         {"--measure", CLI_FLAG, &o.measure, 0, 0},
         {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
         {"--tokens", CLI_DOUBLE, &o.tokens, 1, 1e18},
+        {"--machine", CLI_STRING, &o.machine, 0, 0},
+        {"--compare", CLI_STRING, &o.compare, 0, 0},
+        {"--power", CLI_DOUBLE, &o.power, 1, 1e9},
         {"--trace", CLI_STRING, &o.trace, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
     };
@@ -115,11 +162,11 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_check_common(c);
+        code = check(&o);
     if (code)
         return cli_error(&cli_estimate, CLI_USAGE);
     c->no_training = true; /* a learning rate changes no time */
-    return estimate(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
+    return run_session(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_estimate = {

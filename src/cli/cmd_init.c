@@ -59,39 +59,50 @@ static int add_tokenizer(const char *from, const char *output)
 {
     if (!from)
         return 0;
-    return strcmp(from, "bytes") ? zinf_folder_copy_companions(from, output)
-                                 : zinf_tokenizer_write_bytes(output);
+    return strcmp(from, "bytes")
+               ? zinf_folder_copy_companions(from, output, ZINF_COMPANIONS_TOKENIZER)
+               : zinf_tokenizer_write_bytes(output);
 }
 
-static int init(struct zinf_model_shape *shape, const char *dtype_name, const char *tokenizer,
-                const char *output, uint64_t seed)
+struct request {
+    struct zinf_model_shape shape;
+    const char *dtype, *tokenizer, *output;
+    int64_t seed;
+    bool config_only;
+};
+
+static void say(const struct request *r, const struct zinf_model *model, enum zinf_dtype dtype)
+{
+    uint64_t n = zinf_model_n_params(model);
+    char size[16];
+    printf("%s: %s, %llu parameters, %s of %s%s\n", r->output, zinf_model_facts(model)->family,
+           (unsigned long long)n, zinf_size_format(size, sizeof size, n * zinf_dtype_bytes(dtype)),
+           zinf_dtype_name(dtype), r->config_only ? " to come: config.json alone is written" : "");
+}
+
+static int init(struct request *r)
 {
     enum zinf_dtype dtype = ZINF_DTYPE_F32;
     cJSON *config = NULL;
     struct zinf_model *model = NULL;
-    char size[16];
-    int code = dtype_name ? zinf_dtype_parse(dtype_name, &dtype) : 0;
+    int code = r->dtype ? zinf_dtype_parse(r->dtype, &dtype) : 0;
     if (!code)
-        code = refuse_existing(output);
+        code = refuse_existing(r->output);
     if (!code)
-        code = fit_vocab(shape, tokenizer);
+        code = fit_vocab(&r->shape, r->tokenizer);
     if (!code)
-        code = zinf_model_make_config(shape, dtype, &config);
+        code = zinf_model_make_config(&r->shape, dtype, &config);
     if (!code)
         code = zinf_model_from_json(&model, config, "the options");
     if (!code)
-        code = zinf_model_write_new(config, dtype, seed, output);
+        code = r->config_only ? zinf_model_write_config(config, dtype, r->output)
+                              : zinf_model_write_new(config, dtype, (uint64_t)r->seed, r->output);
     if (!code)
-        code = add_tokenizer(tokenizer, output);
+        code = add_tokenizer(r->tokenizer, r->output);
     if (code == -EACCES || code == -EROFS || code == -ENOTDIR)
         zinf_fail_in(code, "--output");
-    if (!code) {
-        uint64_t n = zinf_model_n_params(model);
-        printf("%s: %s, %llu parameters, %s of %s\n", output, zinf_model_facts(model)->family,
-               (unsigned long long)n,
-               zinf_size_format(size, sizeof size, n * zinf_dtype_bytes(dtype)),
-               zinf_dtype_name(dtype));
-    }
+    if (!code)
+        say(r, model, dtype);
     zinf_model_close(model);
     cJSON_Delete(config);
     return code;
@@ -99,37 +110,51 @@ static int init(struct zinf_model_shape *shape, const char *dtype_name, const ch
 
 static int run(int argc, char **argv)
 {
-    struct zinf_model_shape shape = {0};
-    const char *dtype = NULL, *output = NULL, *tokenizer = NULL;
-    int64_t seed = 0;
+    struct request r = {0};
+    struct zinf_model_shape *shape = &r.shape;
     const struct cli_option options[] = {
-        {"--arch", CLI_STRING, &shape.arch, 0, 0},
-        {"--size", CLI_STRING, &shape.size, 0, 0},
-        {"--layers", CLI_INT, &shape.layers, 1, 4096},
-        {"--hidden", CLI_INT, &shape.hidden, 1, 1 << 20},
-        {"--heads", CLI_INT, &shape.heads, 1, 1 << 16},
-        {"--vocab", CLI_INT, &shape.vocab, 2, 1 << 24},
-        {"--context", CLI_INT, &shape.context, 1, 1 << 24},
-        {"--tokenizer", CLI_STRING, &tokenizer, 0, 0},
-        {"--output", CLI_STRING, &output, 0, 0},
-        {"--seed", CLI_INT, &seed, 0, 9e15},
-        {"--dtype", CLI_STRING, &dtype, 0, 0},
+        {"--arch", CLI_STRING, &shape->arch, 0, 0},
+        {"--size", CLI_STRING, &shape->size, 0, 0},
+        {"--layers", CLI_INT, &shape->layers, 1, 4096},
+        {"--hidden", CLI_INT, &shape->hidden, 1, 1 << 20},
+        {"--heads", CLI_INT, &shape->heads, 1, 1 << 16},
+        {"--vocab", CLI_INT, &shape->vocab, 2, 1 << 24},
+        {"--context", CLI_INT, &shape->context, 1, 1 << 24},
+        {"--tokenizer", CLI_STRING, &r.tokenizer, 0, 0},
+        {"--output", CLI_STRING, &r.output, 0, 0},
+        {"--seed", CLI_INT, &r.seed, 0, 9e15},
+        {"--dtype", CLI_STRING, &r.dtype, 0, 0},
+        {"--config-only", CLI_FLAG, &r.config_only, 0, 0},
     };
     int code = cli_parse(&cli_init, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
-    if (!code && !output)
+    if (!code && !r.output)
         code = zinf_fail(-EINVAL, "--output DIR is missing");
     if (code)
         return cli_error(&cli_init, CLI_USAGE);
-    code = init(&shape, dtype, tokenizer, output, (uint64_t)seed);
+    code = init(&r);
     return code ? cli_error(&cli_init, code == -EINVAL || code == -ENOTSUP ? CLI_USAGE : CLI_FAILED)
                 : CLI_OK;
+}
+
+/* The families' own table, cut at words where a line ends. */
+static void print_families(FILE *out)
+{
+    char sizes[512];
+    const struct zinf_family *family;
+    fputs("\nFamilies and their sizes\n", out);
+    for (size_t i = 0; (family = zinf_family_at(i)); i++) {
+        char label[64];
+        snprintf(label, sizeof label, "  %s", family->model_type);
+        cli_print_field(out, label, 14, zinf_family_sizes(family, sizes, sizeof sizes));
+    }
 }
 
 const struct cli_command cli_init = {
     .name = "init",
     .summary = "make a new model folder with random weights",
     .usage = USAGE_INIT,
+    .print_more = print_families,
     .run = run,
 };

@@ -12,9 +12,10 @@
 static const char usage[] =
     "usage: zinf inspect PATH [--json]\n"
     "\n"
-    "Lists the tensors of a model folder or a .safetensors file and checks them:\n"
-    "headers, names and shapes against config.json, values finite, tokenizer. Status\n"
-    "1 when something is wrong.\n"
+    "Says what a model folder or a file of weights (safetensors or PyTorch) holds:\n"
+    "its tensors, family, parameters, number types and tokenizer, and what of it is\n"
+    "supported. Checks headers, names and shapes against config.json, and that values\n"
+    "are finite. Status 1 when something is wrong.\n"
     "\n"
     "  --json                one JSON object\n";
 
@@ -57,10 +58,44 @@ static void print_tensors(const struct inspection *it)
            zinf_size_format(size, sizeof size, it->bytes));
 }
 
+/* "BF16 290, F32 3": tensors of each dtype. */
+static const char *dtypes_text(const struct inspection *it, char *buffer, size_t bytes)
+{
+    size_t used = 0;
+    buffer[0] = 0;
+    for (int i = 0; i < ZINF_FILE_DTYPES && used < bytes; i++)
+        if (it->n_of_dtype[i])
+            used += (size_t)snprintf(buffer + used, bytes - used, "%s%s %llu", used ? ", " : "",
+                                     zinf_file_dtype_name((enum zinf_file_dtype)i),
+                                     (unsigned long long)it->n_of_dtype[i]);
+    return buffer;
+}
+
+static void print_files(const struct inspection *it)
+{
+    char text[256];
+    uint32_t n = zinf_tensors_file_count(it->tensors);
+    printf("files: %u of %s; tensors by dtype: %s\n", n, zinf_tensors_file_kind(it->tensors),
+           dtypes_text(it, text, sizeof text));
+}
+
+/* Why something is not supported is among the problems. */
+static void print_supported(const struct inspection *it)
+{
+    char family[128];
+    if (!it->is_folder)
+        return;
+    printf("supported: family %s%s%s; weights %s; tokenizer %s\n",
+           *it->family ? printable(it->family, family, sizeof family) : "", *it->family ? " " : "",
+           it->model ? "yes" : "no", it->fits ? "yes" : "no", it->tokenizer ? "yes" : "no");
+}
+
 static void print_text(const struct inspection *it)
 {
-    if (it->tensors)
+    if (it->tensors) {
         print_tensors(it);
+        print_files(it);
+    }
     if (it->model) {
         const struct zinf_model_facts *f = zinf_model_facts(it->model);
         printf("model: %s, %llu parameters: %lld layers, hidden %lld, %lld heads, vocabulary %lld, "
@@ -74,6 +109,7 @@ static void print_text(const struct inspection *it)
                zinf_tokenizer_vocab(it->tokenizer));
     if (it->tensors)
         printf("values: %llu floating tensors are finite\n", (unsigned long long)it->n_checked);
+    print_supported(it);
     if (it->n_problems)
         printf("problems found: %d\n", it->n_problems + it->n_unsaid);
     else
@@ -125,11 +161,34 @@ static void add_model(cJSON *root, const struct inspection *it)
         cJSON_AddNumberToObject(model, "vocab", (double)f->vocab);
         cJSON_AddNumberToObject(model, "context", (double)f->context);
     }
+    if (it->is_folder) {
+        cJSON *supported = cJSON_AddObjectToObject(root, "supported");
+        cJSON_AddBoolToObject(supported, "family", it->model != NULL);
+        cJSON_AddBoolToObject(supported, "weights", it->fits);
+        cJSON_AddBoolToObject(supported, "tokenizer", it->tokenizer != NULL);
+    }
+    if (*it->family)
+        cJSON_AddStringToObject(root, "family", it->family);
     if (it->tokenizer) {
         cJSON *tokenizer = cJSON_AddObjectToObject(root, "tokenizer");
         cJSON_AddStringToObject(tokenizer, "kind", zinf_tokenizer_kind(it->tokenizer));
         cJSON_AddNumberToObject(tokenizer, "ids", zinf_tokenizer_vocab(it->tokenizer));
     }
+}
+
+static void add_files(cJSON *root, const struct inspection *it)
+{
+    if (!it->tensors)
+        return;
+    cJSON *dtypes = cJSON_AddObjectToObject(root, "dtypes");
+    cJSON_AddStringToObject(root, "file_kind", zinf_tensors_file_kind(it->tensors));
+    cJSON *files = cJSON_AddArrayToObject(root, "files");
+    for (uint32_t i = 0; i < zinf_tensors_file_count(it->tensors); i++)
+        cJSON_AddItemToArray(files, cJSON_CreateString(zinf_tensors_file_name(it->tensors, i)));
+    for (int i = 0; i < ZINF_FILE_DTYPES; i++)
+        if (it->n_of_dtype[i])
+            cJSON_AddNumberToObject(dtypes, zinf_file_dtype_name((enum zinf_file_dtype)i),
+                                    (double)it->n_of_dtype[i]);
 }
 
 static int print_json(const struct inspection *it)
@@ -145,6 +204,7 @@ static int print_json(const struct inspection *it)
     cJSON_AddNumberToObject(root, "bytes", (double)it->bytes);
     cJSON_AddNumberToObject(root, "finite_tensors", (double)it->n_checked);
     add_model(root, it);
+    add_files(root, it);
     if (add_tensors(root, it))
         text = cJSON_Print(root);
     cJSON_Delete(root);
@@ -188,7 +248,7 @@ static int run(int argc, char **argv)
 
 const struct cli_command cli_inspect = {
     .name = "inspect",
-    .summary = "list the tensors of a model folder or .safetensors file and check them",
+    .summary = "say what a model folder or file holds, and check it",
     .usage = usage,
     .run = run,
 };

@@ -1,8 +1,5 @@
-/* estimate: the figures of `zinf estimate` for people and for programs, and speeds from the cache.
- */
+/* estimate: the figures of `zinf estimate` for people and for programs. */
 #include "cli/estimate.h"
-
-#include "cli/bench.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,23 +71,34 @@ static void print_wear(const struct estimate *e)
     cli_print_field(stdout, "drive", LABEL, text);
 }
 
-static double length_seconds(const struct estimate *e)
+double estimate_length_seconds(const struct estimate *e)
 {
     return e->tokens / (double)e->now.tokens * e->now.step_seconds;
 }
 
-static double length_written(const struct estimate *e)
+double estimate_length_written(const struct estimate *e)
 {
     return e->tokens / (double)e->now.tokens * (double)e->now.lane_bytes[1];
+}
+
+double estimate_length_kwh(const struct estimate *e)
+{
+    return estimate_length_seconds(e) * e->watts / 3.6e6;
 }
 
 /* A whole training, and whether the drive has room for it. */
 static void print_length(const struct estimate *e)
 {
     char time[32], needed[24], room[24], text[400];
-    if (e->tokens > 0)
-        printf("%-12s %.4g tokens: %s, %.2f TB written\n", "training", e->tokens,
-               cli_duration(time, length_seconds(e)), length_written(e) * 1e-12);
+    if (e->tokens > 0) {
+        int used = snprintf(text, sizeof text, "%.4g tokens: %s, %.2f TB written", e->tokens,
+                            cli_duration(time, estimate_length_seconds(e)),
+                            estimate_length_written(e) * 1e-12);
+        if (e->watts > 0)
+            snprintf(text + used, sizeof text - (size_t)used, ", %.4g kWh at %g W",
+                     estimate_length_kwh(e), e->watts);
+        cli_print_field(stdout, "training", LABEL, text);
+    }
     if (e->drive_free != UINT64_MAX && e->now.bytes[2]) {
         snprintf(text, sizeof text, "%s needed, %s free in %s%s",
                  zinf_size_format(needed, sizeof needed, e->now.bytes[2]),
@@ -118,7 +126,10 @@ void estimate_print(const struct estimate *e)
         else
             puts("no other plan");
     }
-    cli_print_field(stdout, "speeds", LABEL, e->source);
+    if (e->machine)
+        machine_print(stdout, e->machine, LABEL);
+    else
+        cli_print_field(stdout, "speeds", LABEL, e->source);
     if (e->steps_apart > 0)
         printf("             which differed by %.0f %% among themselves\n",
                100 * (e->steps_apart - 1));
@@ -146,7 +157,33 @@ static void add_memory(cJSON *root, const struct zinf_estimate *n)
     cJSON_AddNumberToObject(bytes, "pinned", (double)n->pinned);
 }
 
-int estimate_print_json(const struct estimate *e)
+static void add_length(cJSON *root, const struct estimate *e)
+{
+    if (!(e->tokens > 0))
+        return;
+    cJSON_AddNumberToObject(root, "training_tokens", e->tokens);
+    cJSON_AddNumberToObject(root, "training_seconds", estimate_length_seconds(e));
+    cJSON_AddNumberToObject(root, "training_bytes_written", estimate_length_written(e));
+    if (e->watts > 0) {
+        cJSON_AddNumberToObject(root, "watts", e->watts);
+        cJSON_AddNumberToObject(root, "training_kwh", estimate_length_kwh(e));
+    }
+}
+
+static void add_changes(cJSON *root, const struct estimate *e)
+{
+    cJSON *changes = cJSON_AddArrayToObject(root, "changes");
+    for (int i = 0; i < e->n_changes; i++) {
+        cJSON *change = cJSON_CreateObject();
+        if (change && !cJSON_AddItemToArray(changes, change))
+            cJSON_Delete(change);
+        cJSON_AddStringToObject(change, "what", e->changes[i].what);
+        if (e->changes[i].step_seconds > 0)
+            cJSON_AddNumberToObject(change, "step_seconds", e->changes[i].step_seconds);
+    }
+}
+
+cJSON *estimate_json(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
     cJSON *root = cJSON_CreateObject();
@@ -166,25 +203,21 @@ int estimate_print_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "drive_life_days", e->tbw / estimate_written_a_day(e));
     if (e->drive_free != UINT64_MAX)
         cJSON_AddNumberToObject(root, "drive_free_bytes", (double)e->drive_free);
-    if (e->tokens > 0) {
-        cJSON_AddNumberToObject(root, "training_tokens", e->tokens);
-        cJSON_AddNumberToObject(root, "training_seconds", length_seconds(e));
-        cJSON_AddNumberToObject(root, "training_bytes_written", length_written(e));
-    }
+    add_length(root, e);
     cJSON_AddNumberToObject(root, "model_flops", n->model_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
-    cJSON *changes = cJSON_AddArrayToObject(root, "changes");
-    for (int i = 0; i < e->n_changes; i++) {
-        cJSON *change = cJSON_CreateObject();
-        if (change && !cJSON_AddItemToArray(changes, change))
-            cJSON_Delete(change);
-        cJSON_AddStringToObject(change, "what", e->changes[i].what);
-        if (e->changes[i].step_seconds > 0)
-            cJSON_AddNumberToObject(change, "step_seconds", e->changes[i].step_seconds);
-    }
-    cJSON_AddStringToObject(root, "speeds", e->source);
+    add_changes(root, e);
+    if (e->machine)
+        cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
+    else
+        cJSON_AddStringToObject(root, "speeds", e->source);
     if (e->steps_apart > 0)
         cJSON_AddNumberToObject(root, "steps_apart", e->steps_apart);
+    return root;
+}
+
+int estimate_print_json(cJSON *root)
+{
     char *text = cJSON_Print(root);
     if (text)
         puts(text);
@@ -194,96 +227,18 @@ int estimate_print_json(const struct estimate *e)
     return code;
 }
 
-static double number_of(const cJSON *result, const char *key)
-{
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(result, key);
-    /* Neither a damaged file nor a clock that stood still makes a speed that no machine has. */
-    bool sane = cJSON_IsNumber(number) && number->valuedouble > 1e3 && number->valuedouble < 1e20;
-    return sane ? number->valuedouble : 0;
-}
-
-/* Several drives add up. */
-static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
-                               struct zinf_speeds *out)
-{
-    const cJSON *any = NULL;
-    for (int i = 0; i < section->n_nvme_paths; i++) {
-        char *path = realpath(section->nvme_path[i], NULL);
-        const cJSON *drive = bench_cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
-        if (!drive)
-            drive = bench_cache_find(cache, "nvme", section->nvme_path[i]);
-        out->drive_read_bytes += number_of(drive, "read");
-        out->drive_write_bytes += number_of(drive, "write");
-        out->drive_mixed_bytes += number_of(drive, "mixed");
-        any = drive ? drive : any;
-        free(path);
-    }
-    return any;
-}
-
-/* As `zinf bench optim` names the optimizer and the form of its state. */
-static void optimizer_form(const struct zinf_config *config, char form[48])
-{
-    bool split = config->dtype == ZINF_DTYPE_BF16;
-    if (!strcmp(config->optimizer.type, "AdamW8bit"))
-        snprintf(form, 48, "AdamW/%s8bit", split ? "split-" : "");
-    else
-        snprintf(form, 48, "%s/%s", config->optimizer.type, split ? "split" : "fp32");
-}
-
-/* "matrix products: measured 2026-11-22 by zinf bench gemm", or that they were not. */
-static void say_source(char source[ESTIMATE_SOURCE_BYTES], const char *what, const cJSON *result,
-                       const char *bench)
-{
-    size_t used = strlen(source);
-    const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
-    const char *opening = used ? "; " : "";
-    if (result)
-        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s by zinf bench %s of %.10s",
-                 opening, what, bench, cJSON_IsString(date) ? date->valuestring : "an unknown day");
-    else
-        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s assumed (zinf bench %s)",
-                 opening, what, bench);
-}
-
-void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
-                            enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES])
-{
-    cJSON *cache = bench_cache_load();
-    char form[48], key[32];
-    if (device == ZINF_DEVICE_AUTO)
-        device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
-    const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
-                                                   ? &config->offload_optimizer
-                                                   : &config->offload_param;
-    optimizer_form(config, form);
-    memset(out, 0, sizeof *out);
-    source[0] = 0;
-    const cJSON *gemm =
-        bench_cache_find(cache, "gemm", bench_device_key(key, device, config->dtype));
-    const cJSON *optim = bench_cache_find(cache, "optim", form);
-    const cJSON *link = bench_cache_find(cache, "pcie", "pinned"), *drive = NULL;
-    out->device_flops = number_of(gemm, "flops");
-    out->optimizer_bytes = number_of(optim, "bytes");
-    say_source(source, "matrix products", gemm, "gemm");
-    say_source(source, "optimizer", optim, "optim");
-    if (device == ZINF_DEVICE_CUDA) {
-        out->link_bytes = number_of(link, "both");
-        say_source(source, "copies", link, "pcie");
-    }
-    if (drives->device == ZINF_PLACE_NVME) {
-        drive = add_drives(cache, drives, out);
-        say_source(source, "drive", drive, "nvme");
-    }
-    cJSON_Delete(cache);
-}
-
 void estimate_drive_room(struct estimate *e, const struct zinf_config *config)
 {
     const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
                                                    ? &config->offload_optimizer
                                                    : &config->offload_param;
     e->drive_free = UINT64_MAX;
+    if (e->machine) {
+        double size = e->machine->figures[MACHINE_DRIVE_SIZE].value;
+        e->drive_free = size > 0 ? (uint64_t)size : UINT64_MAX;
+        snprintf(e->drive_path, sizeof e->drive_path, "the drives of %s", e->machine->name);
+        return;
+    }
     for (int i = 0; drives->device == ZINF_PLACE_NVME && i < drives->n_nvme_paths; i++) {
         struct statvfs room;
         if (statvfs(drives->nvme_path[i], &room))

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/data.h"
+#include "cli/machine.h"
 #include "train/estimate.h"
 
 /* A change of the machine, and the step that it gives; seconds 0: it changes nothing that counts,
@@ -15,6 +16,7 @@ struct estimate_change {
 #define ESTIMATE_CHANGES 4
 
 #define ESTIMATE_SOURCE_BYTES 512
+#define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
 struct estimate {
     struct zinf_estimate now;
     struct estimate_change changes[ESTIMATE_CHANGES];
@@ -24,7 +26,9 @@ struct estimate {
     double tokens;                      /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free;                /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
-    double steps_apart; /* zinf_rates; 0: nothing was measured */
+    double steps_apart;            /* zinf_rates; 0: nothing was measured */
+    const struct machine *machine; /* the one that is described; NULL: this one */
+    double watts;                  /* 0: not known */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
 {
@@ -36,8 +40,25 @@ static inline double estimate_utilisation(const struct estimate *e)
     return e->now.model_flops / e->now.step_seconds / e->now.matrix_flops;
 }
 
+/* Of a training of e->tokens. */
+double estimate_length_seconds(const struct estimate *e);
+double estimate_length_written(const struct estimate *e);
+double estimate_length_kwh(const struct estimate *e);
+
 void estimate_print(const struct estimate *e);
-int estimate_print_json(const struct estimate *e);
+cJSON *estimate_json(const struct estimate *e);
+int estimate_print_json(cJSON *root); /* frees it */
+
+/* Fills an estimate of a training on a machine: options has what is the same on all of them. */
+struct estimate_request {
+    struct zinf_trainer_options trainer;
+    double tbw, tokens, watts; /* 0: the machine's */
+    bool json;
+};
+int estimate_described(struct estimate *e, const struct estimate_request *request,
+                       const struct machine *machine, struct zinf_estimate_options *options);
+/* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
+int estimate_compare(const struct estimate_request *request, const char *machines);
 /* From what `zinf bench` left for this kind of device; source says of each where it is from. */
 void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
                             enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES]);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define CHUNK_ELEMS ((uint64_t)1 << 20)
+#define MAX_CONFIG_BYTES ((size_t)16 << 20)
 
 /* ---- problems ---- */
 
@@ -43,6 +44,17 @@ const char *inspect_shape_text(char *buffer, size_t bytes, int rank, const uint6
 
 /* ---- opening ---- */
 
+/* What config.json says of itself, also where that is not supported. */
+static void read_family(struct inspection *it, const char *path)
+{
+    cJSON *config = NULL;
+    const char *type = NULL;
+    if (!zinf_json_read_file(path, MAX_CONFIG_BYTES, ZINF_JSON_STRICT, &config))
+        type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
+    snprintf(it->family, sizeof it->family, "%s", type ? type : "");
+    cJSON_Delete(config);
+}
+
 static void open_folder(struct inspection *it)
 {
     char *config = zinf_path_join(it->path, "config.json");
@@ -52,6 +64,8 @@ static void open_folder(struct inspection *it)
         add_problem(it, "%s is missing: the tensors' names and shapes cannot be checked", config);
     else if (zinf_model_open(&it->model, it->path))
         add_problem(it, "%s", zinf_error());
+    if (config)
+        read_family(it, config);
     if (zinf_tokenizer_open(&it->tokenizer, it->path))
         add_problem(it, "%s", zinf_error());
     free(config);
@@ -63,8 +77,7 @@ void inspect_open(struct inspection *it, const char *path)
     memset(it, 0, sizeof *it);
     it->path = path;
     if (stat(path, &info)) {
-        add_problem(it, "%s: %s; give a model folder or a .safetensors file", path,
-                    strerror(errno));
+        add_problem(it, "%s: %s; give a model folder or a file of weights", path, strerror(errno));
         return;
     }
     it->is_folder = S_ISDIR(info.st_mode);
@@ -73,8 +86,10 @@ void inspect_open(struct inspection *it, const char *path)
     if (it->is_folder)
         open_folder(it);
     for (uint64_t i = 0; it->tensors && i < zinf_tensors_count(it->tensors); i++) {
-        it->elems += zinf_tensors_at(it->tensors, i)->n_elems;
-        it->bytes += zinf_tensors_at(it->tensors, i)->bytes;
+        const struct zinf_tensor_info *tensor = zinf_tensors_at(it->tensors, i);
+        it->elems += tensor->n_elems;
+        it->bytes += tensor->bytes;
+        it->n_of_dtype[tensor->dtype]++;
     }
 }
 
@@ -89,76 +104,17 @@ void inspect_close(struct inspection *it)
 
 /* ---- names and shapes ---- */
 
-/* The file's tensor for one of the family, with its prefix or without. */
-static const struct zinf_tensor_info *find(const struct inspection *it,
-                                           const struct zinf_file_tensor *wanted)
+static void see_finding(void *arg, const struct zinf_weights_finding *finding)
 {
-    char name[160];
-    const char *prefix = zinf_model_family(it->model)->prefix;
-    const struct zinf_tensor_info *info =
-        zinf_tensors_find(it->tensors, zinf_file_tensor_name(wanted, prefix, name, sizeof name));
-    return info ? info : zinf_tensors_find(it->tensors, wanted->name);
-}
-
-static void check_tensor(struct inspection *it, const struct zinf_file_tensor *wanted,
-                         const struct zinf_tensor_info *info)
-{
-    char found[160], asked[160];
-    enum zinf_dtype dtype;
-    bool same = info->rank == wanted->rank;
-    for (int i = 0; same && i < wanted->rank; i++)
-        same = info->shape[i] == wanted->shape[i];
-    if (!same)
-        add_problem(it, "tensor %s has shape %s; config.json asks for %s", info->name,
-                    inspect_shape_text(found, sizeof found, info->rank, info->shape),
-                    inspect_shape_text(asked, sizeof asked, wanted->rank, wanted->shape));
-    if (zinf_file_dtype_to_dtype(info->dtype, &dtype))
-        add_problem(it, "tensor %s has dtype %s; use F32, BF16 or F16", info->name,
-                    zinf_file_dtype_name(info->dtype));
-}
-
-static void check_wanted(struct inspection *it, const struct zinf_file_map *map)
-{
-    char name[160];
-    const char *prefix = zinf_model_family(it->model)->prefix;
-    for (uint32_t i = 0; i < map->n_tensors; i++) {
-        const struct zinf_tensor_info *info = find(it, &map->tensors[i]);
-        if (info)
-            check_tensor(it, &map->tensors[i], info);
-        else
-            add_problem(it, "tensor %s is missing",
-                        zinf_file_tensor_name(&map->tensors[i], prefix, name, sizeof name));
-    }
-}
-
-static void check_unexpected(struct inspection *it, const struct zinf_file_map *map)
-{
-    const struct zinf_family *family = zinf_model_family(it->model);
-    for (uint64_t i = 0; i < zinf_tensors_count(it->tensors); i++) {
-        const char *name = zinf_tensors_at(it->tensors, i)->name;
-        const char *bare = zinf_family_bare_name(family, name);
-        if (!zinf_file_map_find(map, bare) && !family->ignores(bare))
-            add_problem(it, "tensor %s is unexpected: no part of a %s model of this config.json",
-                        name, family->model_type);
-    }
-}
-
-static void check_tensors(struct inspection *it)
-{
-    struct zinf_file_map *map = NULL;
-    if (zinf_file_map_create(&map, zinf_model_graph(it->model))) {
-        add_problem(it, "%s", zinf_error());
-        return;
-    }
-    check_wanted(it, map);
-    check_unexpected(it, map);
-    zinf_file_map_destroy(map);
+    add_problem(arg, "tensor %s %s", finding->name, finding->detail);
 }
 
 void inspect_check_shapes(struct inspection *it)
 {
-    if (it->model && it->tensors)
-        check_tensors(it);
+    int before = it->n_problems + it->n_unsaid;
+    if (it->model && it->tensors && zinf_weights_compare(it->model, it->tensors, see_finding, it))
+        add_problem(it, "%s", zinf_error());
+    it->fits = it->model && it->tensors && it->n_problems + it->n_unsaid == before;
     /* The byte-level default of a folder without a tokenizer is no statement about its model,
      * which may be meant for token files. */
     if (!it->model || !it->tokenizer || !strcmp(zinf_tokenizer_kind(it->tokenizer), "bytes"))

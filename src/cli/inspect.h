@@ -10,6 +10,7 @@
 #include "formats/formats.h"
 #include "model/model.h"
 #include "text/text.h"
+#include "train/train.h"
 
 #define INSPECT_MAX_PROBLEMS 1000
 
@@ -19,7 +20,10 @@ struct inspection {
     struct zinf_tensors *tensors;
     struct zinf_model *model;         /* folders */
     struct zinf_tokenizer *tokenizer; /* folders */
+    char family[64];                  /* model_type of config.json, supported or not; "" */
     uint64_t elems, bytes, n_checked; /* tensors whose values were looked at */
+    uint64_t n_of_dtype[ZINF_FILE_DTYPES];
+    bool fits; /* names, shapes and dtypes of the tensors are those of the model */
     char *problems[INSPECT_MAX_PROBLEMS];
     int n_problems, n_unsaid; /* unsaid: more than fit */
 };

@@ -6,7 +6,9 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
 	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
-	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
+	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/estimate_speeds.c \
+	src/cli/estimate_compare.c src/cli/machine.h src/cli/machine.c src/cli/machine_cards.c \
+	src/cli/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor.h src/cli/cmd_doctor.c \
 	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_step.c \
@@ -38,5 +40,5 @@ tests_tb_events_test_LDADD = $(TEST_LDADD)
 TESTS += tests/completion_test.sh
 EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
-TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
-EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/bench_device_test.sh
+TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/bench_device_test.sh
+EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/bench_device_test.sh

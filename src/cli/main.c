@@ -60,7 +60,7 @@ static int help(int argc, char **argv)
         char *words[] = {argv[1], argv[2], "--help"};
         return command->run(3, words);
     }
-    fputs(command->usage, stdout);
+    cli_print_usage(command, stdout);
     return CLI_OK;
 }
 

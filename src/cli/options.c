@@ -171,7 +171,7 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
     for (int i = 1; i < argc && !code;) {
         const char *word = argv[i];
         if (!words_only && (!strcmp(word, "--help") || !strcmp(word, "-h"))) {
-            fputs(command->usage, stdout);
+            cli_print_usage(command, stdout);
             return 1;
         }
         if (!words_only && !strcmp(word, "--")) {
@@ -187,6 +187,13 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
         }
     }
     return code;
+}
+
+void cli_print_usage(const struct cli_command *command, FILE *out)
+{
+    fputs(command->usage, out);
+    if (command->print_more)
+        command->print_more(out);
 }
 
 int cli_error(const struct cli_command *command, int status)

@@ -37,9 +37,8 @@ static const char USAGE_INIT[] =
     "Writes a Hugging Face model folder with fresh weights, of any size in little\n"
     "memory.\n"
     "\n"
-    "  --arch NAME           gpt2, llama, mistral, qwen2 or qwen3\n"
-    "  --size NAME           small to xl, 7b, 13b, 0.5b, ...: as published; a name\n"
-    "                        that the family does not have lists them\n"
+    "  --arch NAME           family, of those below\n"
+    "  --size NAME           one of its published sizes\n"
     "  --output DIR          folder to write\n"
     "  --layers N            number of blocks, instead of the size's\n"
     "  --hidden N            width, instead of the size's; a multiple of the heads\n"
@@ -49,7 +48,8 @@ static const char USAGE_INIT[] =
     "  --vocab N             vocabulary size (default: the tokenizer's or the size's)\n"
     "  --context N           longest sequence, instead of the size's\n"
     "  --seed N              of the random weights (default: 0)\n"
-    "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n";
+    "  --dtype NAME          of the file: fp32, bf16 or fp16 (default: fp32)\n"
+    "  --config-only         no weights: for zinf estimate, fresh trainings\n";
 
 static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
@@ -92,6 +92,11 @@ static const char USAGE_ESTIMATE[] =
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
+    "  --machine NAME|FILE   of a machine that is not here: a card (3090, 4090, 5090,\n"
+    "                        a10, l4, a100-40, a100-80, h100, h200), cpu, or a JSON\n"
+    "                        file; then figures: 4090,ram=64G,nvme=7/6\n"
+    "  --compare LIST        a table of such machines, with commas between them\n"
+    "  --power X             watts, for the energy of --tokens (default: the card's)\n"
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
     "  --tokens X            days and terabytes written for a training of X tokens\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"

@@ -27,7 +27,8 @@ static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const checkpointings[] = {"auto", "always", "never", NULL};
 static const char *const schedules[] = {
-    "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", NULL};
+    "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
+    NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};

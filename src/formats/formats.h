@@ -45,6 +45,7 @@ size_t zinf_file_dtype_bytes(enum zinf_file_dtype dtype);
 int zinf_file_dtype_to_dtype(enum zinf_file_dtype dtype, enum zinf_dtype *out);
 enum zinf_file_dtype zinf_file_dtype_from_dtype(enum zinf_dtype dtype);
 
+struct zinf_tensor_view;
 struct zinf_tensor_info {
     const char *name; /* owned by the reader */
     enum zinf_file_dtype dtype;
@@ -54,13 +55,19 @@ struct zinf_tensor_info {
     uint64_t bytes;
     uint32_t file;        /* index of the shard in a folder, 0 for a single file */
     uint64_t file_offset; /* absolute, of the first byte */
+    /* Where the others are; NULL: they follow it, as in every file but some of PyTorch's. The
+     * reader's. */
+    const struct zinf_tensor_view *view;
 };
 
 /* ---- reading ---- */
 
-struct zinf_tensors; /* the tensors of a .safetensors file, or of all shards of a folder */
-/* path: a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.
- * A folder that has only pytorch_model.bin gets an error that says so and how to convert. */
+struct zinf_tensors; /* the tensors of a file, or of all shards of a folder */
+/* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), or a folder with
+ * model.safetensors, model.safetensors.index.json, pytorch_model.bin or
+ * pytorch_model.bin.index.json; the first of these that is there is read. Of a pickle nothing is
+ * run: what is not a dictionary of tensors is refused by name. Tensors of such a file may share
+ * bytes. */
 int zinf_tensors_open(struct zinf_tensors **out, const char *path);
 void zinf_tensors_close(struct zinf_tensors *tensors);
 uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
@@ -68,6 +75,9 @@ const struct zinf_tensor_info *zinf_tensors_at(const struct zinf_tensors *tensor
 const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tensors,
                                                  const char *name); /* NULL: none */
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
+uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors);
+const char *
+zinf_tensors_file_kind(const struct zinf_tensors *tensors); /* "safetensors", "PyTorch" */
 /* "__metadata__" value of the first file, or NULL. */
 const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key);
 /* Reads elements [first, first + n) of a tensor as stored. */
@@ -111,9 +121,15 @@ void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
 
 /* ---- folders ---- */
 
-/* Copies what belongs beside the weights (tokenizer files, vocab, merges, chat template,
- * generation_config.json) from one model folder to another; absent files are skipped. */
-int zinf_folder_copy_companions(const char *from, const char *to);
+enum zinf_companions {
+    ZINF_COMPANIONS_ALL,
+    ZINF_COMPANIONS_TOKENIZER, /* the files of the tokenizer and its chat template alone */
+};
+/* Copies what belongs beside the weights from one model folder to another: files of the tokenizer,
+ * code (*.py), generation_config.json, licences. By name, of the folder itself; a link that leads
+ * out of it (but for the hub's own cache) and what is larger than 256 MiB are left out with a
+ * warning. */
+int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_companions which);
 
 /* ---- token files ---- */
 

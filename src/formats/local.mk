@@ -4,16 +4,21 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/safetensors.h src/formats/safetensors_header.c \
 	src/formats/tensors_index.h src/formats/tensors_index.c \
 	src/formats/tensors_layout.h src/formats/tensors_layout.c \
-	src/formats/tensors_reader.c src/formats/tensors_writer.c \
+	src/formats/tensors_reader.h src/formats/tensors_open.c src/formats/tensors_reader.c \
+	src/formats/tensors_writer.c src/formats/tensors_view.h src/formats/tensors_view.c \
+	src/formats/zip.h src/formats/zip.c src/formats/pickle.h src/formats/pickle_machine.h \
+	src/formats/pickle.c src/formats/pickle_machine.c src/formats/pickle_ops.c \
+	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
 	src/formats/folder.c
 INSTALLED_H += src/formats/formats.h
 
 FORMATS_TESTS = tests/formats_test tests/formats_folder_test tests/formats_writer_test \
-	tests/formats_header_test tests/formats_tokens_test tests/fuzz_safetensors
+	tests/formats_header_test tests/formats_tokens_test tests/formats_torch_test tests/fuzz_safetensors \
+	tests/fuzz_torch
 check_PROGRAMS += $(FORMATS_TESTS)
-TESTS += $(FORMATS_TESTS)
-EXTRA_DIST += tests/formats_support.h
+TESTS += $(FORMATS_TESTS) tests/torch_model_test.sh
+EXTRA_DIST += tests/formats_support.h tests/torch_model_test.sh
 tests_formats_test_SOURCES = tests/formats_test.c
 tests_formats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_formats_test_LDADD = $(TEST_LDADD)
@@ -29,6 +34,13 @@ tests_formats_header_test_LDADD = $(TEST_LDADD)
 tests_formats_tokens_test_SOURCES = tests/formats_tokens_test.c
 tests_formats_tokens_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_formats_tokens_test_LDADD = $(TEST_LDADD)
+tests_formats_torch_test_SOURCES = tests/formats_torch_test.c
+tests_formats_torch_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_formats_torch_test_LDADD = $(TEST_LDADD)
+tests_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/driver.c
+tests_fuzz_torch_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"torch"'
+tests_fuzz_torch_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_torch.py tests/fixtures/torch tests/fuzz/corpus/torch
 tests_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/driver.c
 tests_fuzz_safetensors_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"safetensors"'
 tests_fuzz_safetensors_LDADD = $(TEST_LDADD)

@@ -1,5 +1,5 @@
 /*
- * tensors_index: the model.safetensors.index.json of a sharded folder, checked. Internal to
+ * tensors_index: the index of a sharded folder (model.safetensors.index.json), checked. Internal to
  * formats. Entries and files are sorted; file names are plain names inside the folder.
  */
 #ifndef ZINF_TENSORS_INDEX_H
@@ -9,6 +9,8 @@
 
 #define ZINF_TENSORS_SINGLE "model.safetensors"
 #define ZINF_TENSORS_INDEX "model.safetensors.index.json"
+#define ZINF_TENSORS_TORCH "pytorch_model.bin"
+#define ZINF_TENSORS_TORCH_INDEX "pytorch_model.bin.index.json"
 /* model-0000i-of-0000n has room for more, but a reader holds each file open. */
 #define ZINF_TENSORS_MAX_FILES 10000
 

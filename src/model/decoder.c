@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#define TILE_ALIGN 64 /* rows of a vocabulary tile */
-
 static int check_range(const struct decoder *d, const char *name, int64_t value, int64_t most)
 {
     if (value >= 1 && value <= most)
@@ -43,63 +41,6 @@ static int check_numbers(const struct decoder *d)
     return 0;
 }
 
-/* ---- units ---- */
-
-static int64_t align_rows(int64_t rows)
-{
-    return (rows + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
-}
-
-/* About a block's size, so that a slot that holds a block holds a tile; even tiles. By the model
- * alone, so that results do not depend on any budget. */
-static int64_t choose_tile_rows(const struct decoder *d)
-{
-    const struct attention_spec *a = &d->attention;
-    int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
-    int64_t mlp = (d->mlp.gated ? 3 : 2) * (d->experts.n ? d->experts.ffn : d->ffn);
-    int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
-    int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
-    return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
-}
-
-/* A tensor that is rows [first, first + rows) of one of the file. */
-static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                     const char *name, int64_t first, int64_t rows, int64_t all)
-{
-    struct zinf_tensor tensor = {
-        .rank = 2,
-        .rows = (uint64_t)rows,
-        .cols = (uint64_t)d->hidden,
-        .decay = true,
-        .init = ZINF_INIT_NORMAL,
-        .init_std = d->init_std,
-    };
-    struct zinf_piece piece = {
-        .rank = 2,
-        .plain_name = name == d->head,
-        .shape = {(uint64_t)all, (uint64_t)d->hidden},
-        .rows = {.file_first = (uint64_t)first, .rows = (uint64_t)rows, .count = 1},
-    };
-    snprintf(piece.name, sizeof piece.name, "%s", name);
-    zinf_graph_add_tensor(graph, unit, &tensor);
-    zinf_graph_add_piece(graph, unit, &piece);
-}
-
-/* The vocabulary matrix as units, one a tile; the first one's number. */
-static uint32_t add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
-                          const char *name)
-{
-    int64_t rows = choose_tile_rows(d);
-    uint32_t before = graph->n_units;
-    for (int64_t first = 0; first < d->vocab; first += rows) {
-        int64_t left = d->vocab - first;
-        uint32_t unit =
-            zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
-        add_rows(graph, unit, d, name, first, left < rows ? left : rows, d->vocab);
-    }
-    return before;
-}
-
 /* ---- values ---- */
 
 static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
@@ -125,7 +66,7 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
         v.positions =
             add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
     v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
-    v.x = decoder_add_hidden(graph, d, "x", 0);
+    v.x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
     graph->targets = v.targets;
     graph->vocab = d->vocab;
     return v;
@@ -137,9 +78,11 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
 static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
                            const struct decoder_values *v)
 {
-    uint32_t tiles = add_tiles(graph, d, "table", d->table);
+    uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     struct lookup_spec spec = {
         .n_tiles = graph->n_units - tiles,
+        .first_position = d->first_position,
+        .scale = d->embedding_scale,
         .dropout = d->embedding_dropout,
     };
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "lookup");
@@ -149,7 +92,9 @@ static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + t);
     if (d->positions) {
         uint32_t unit = zinf_graph_add_unit(graph, true, "position.0");
-        add_rows(graph, unit, d, d->positions, 0, d->context, d->context);
+        int64_t rows = d->first_position + d->context;
+        decoder_add_rows(graph, unit, d, d->positions,
+                         (struct zinf_row_map){.rows = (uint64_t)rows, .count = 1}, rows);
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
     }
@@ -160,13 +105,15 @@ static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
 static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
                           const struct decoder_values *v, int64_t layer)
 {
-    char prefix[48];
+    char prefix[48], name[24];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    decoder_add_tensors(graph, unit, prefix, d->tensors, d->n_tensors, at);
+    const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
-    uint32_t out = decoder_add_hidden(graph, d, "x", layer + 1);
+    uint32_t out = decoder_add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
                                           "block.%lld", (long long)layer);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
@@ -177,13 +124,42 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     return out;
 }
 
-/* The number of its output. */
-static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+/* From x to the value `out`, by a unit of its own with tensors w and b (NULL: none). */
+static void add_norm(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
+                     const char *const names[2], uint32_t x, uint32_t out)
 {
+    struct norm_spec spec = d->attention.norm;
     const struct decoder_tensor list[] = {
-        {DECODER_NORM1_W, d->final_w, (uint64_t)d->hidden, 0, false, ZINF_INIT_ONE, 0},
-        {DECODER_NORM1_B, d->final_b, (uint64_t)d->hidden, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_NORM1_W, names[0], (uint64_t)d->hidden, 0, DECODER_ROWS,
+         spec.w_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_B, names[1], (uint64_t)d->hidden, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
     };
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, true, "%s.0", unit_name);
+    const struct decoder_tensors tensors = {"", list, names[1] ? 2 : 1};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    spec.w = at[DECODER_NORM1_W];
+    spec.b = at[DECODER_NORM1_B];
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "%s",
+                                          strcmp(unit_name, "final") ? unit_name : "norm");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+}
+
+/* The number of its output. */
+static uint32_t add_embedding_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+{
+    const char *const names[] = {d->embedding_w, d->embedding_b};
+    uint32_t out = decoder_add_hidden(graph, d, "x.0");
+    add_norm(graph, d, "embedding", names, x, out);
+    return out;
+}
+
+/* The number of its output. */
+static uint32_t add_final_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+{
+    const char *const names[] = {d->final_w, d->final_b};
     struct zinf_value value = {
         .name = "normed",
         .kind = ZINF_VALUE_ACTIVATION,
@@ -192,24 +168,19 @@ static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d, uint
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_F32,
     };
-    int at[DECODER_PLACES];
-    uint32_t unit = zinf_graph_add_unit(graph, true, "final.0");
-    decoder_add_tensors(graph, unit, "", list, d->final_b ? 2 : 1, at);
-    struct norm_spec spec = d->attention.norm;
-    spec.w = at[DECODER_NORM1_W];
-    spec.b = at[DECODER_NORM1_B];
     uint32_t out = zinf_graph_add_value(graph, &value);
-    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "norm");
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
-    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
-    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    add_norm(graph, d, "final", names, x, out);
     return out;
 }
 
 static void add_head(struct zinf_graph *graph, const struct decoder *d,
                      const struct decoder_values *v, uint32_t normed, uint32_t tiles)
 {
-    struct head_spec spec = {.tile_rows = choose_tile_rows(d)};
+    struct head_spec spec = {
+        .tile_rows = decoder_choose_tile_rows(d),
+        .softcap = d->head_softcap,
+        .unit_rows = d->unit_rows,
+    };
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
     struct zinf_value loss = {
         .name = "loss",
@@ -219,7 +190,7 @@ static void add_head(struct zinf_graph *graph, const struct decoder *d,
         .element = ZINF_ELEMENT_F32,
     };
     if (d->head)
-        tiles = add_tiles(graph, d, "head", d->head);
+        tiles = decoder_add_tiles(graph, d, "head", d->head);
     graph->loss = zinf_graph_add_value(graph, &loss);
     graph->row_cols = spec.tile_rows;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_head, &spec, sizeof spec, "head");
@@ -237,11 +208,13 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
         return code;
     struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = add_lookup(graph, d, &v);
+    if (d->embedding_w)
+        v.x = add_embedding_norm(graph, d, v.x);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
         v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
                                             : add_block(graph, d, &v, layer);
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);
-    add_head(graph, d, &v, add_norm(graph, d, v.x), tiles);
+    add_head(graph, d, &v, add_final_norm(graph, d, v.x), tiles);
     return 0;
 }

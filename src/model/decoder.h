@@ -1,7 +1,7 @@
 /*
- * decoder: what families of causal decoders share: a token table in tiles, positions, pre-norm
- * blocks, a final norm, a head. A family says the numbers and what its tensors are called; here
- * that becomes values, units and stages.
+ * decoder: what families of causal decoders share: a token table in tiles, positions, a norm behind
+ * them, blocks, a final norm, a head. A family says the numbers and what its tensors are called;
+ * here that becomes values, units and stages.
  */
 #ifndef ZINF_DECODER_H
 #define ZINF_DECODER_H
@@ -25,7 +25,15 @@ enum decoder_place {
     DECODER_DOWN_B,
     DECODER_Q_NORM,
     DECODER_K_NORM,
+    DECODER_AFTER1_W, /* norms behind the attention's and the feed-forward part's last product */
+    DECODER_AFTER2_W,
     DECODER_PLACES,
+};
+/* How the file has a tensor. */
+enum decoder_order {
+    DECODER_ROWS,    /* as ours, [out][in] */
+    DECODER_COLUMNS, /* [in][out] */
+    DECODER_GROUPS,  /* qkv: rows by key and value head: its queries, its key, its value */
 };
 /* A tensor of the file. Neighbours in a list with the same place are one tensor of the unit, the
  * rows of the first before those of the second. */
@@ -33,7 +41,7 @@ struct decoder_tensor {
     enum decoder_place place;
     const char *name;    /* behind the block's prefix */
     uint64_t rows, cols; /* as ours, [out][in]; cols 0: a vector */
-    bool transposed;     /* the file has [in][out] */
+    enum decoder_order order;
     enum zinf_init init;
     float std;
 };
@@ -54,15 +62,22 @@ struct decoder {
     int64_t n_layers, hidden, ffn, vocab, context;
     bool join_tiles; /* of the vocabulary, into one */
     float embedding_dropout, init_std;
+    float embedding_scale, head_softcap; /* as in lookup_spec and head_spec */
+    bool unit_rows;
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
     struct mlp_spec mlp;
-    bool scale_by_inverse_layer;          /* attention.scale / (layer + 1) */
-    const bool *windowed;                 /* [n_layers]: has attention.window; NULL: all */
-    const char *table, *positions;        /* names in the file; positions NULL: no table of them */
-    const char *blocks;                   /* "h": tensors of block 3 begin with "h.3." */
-    const char *final_w, *final_b, *head; /* head NULL: the token table is the head */
-    const struct decoder_tensor *tensors; /* of a block */
+    bool parallel, one_norm;               /* as in block_spec */
+    bool scale_by_inverse_layer;           /* attention.scale / (layer + 1) */
+    const bool *windowed;                  /* [n_layers]: has attention.window; NULL: all */
+    const char *table, *positions;         /* names in the file; positions NULL: no table of them */
+    int64_t first_position;                /* row of the table of positions that position 0 has */
+    const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
+    const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
+    const char *blocks;                    /* "h": tensors of block 3 begin with "h.3." */
+    const char *final_w, *final_b, *head;  /* head NULL: the token table is the head */
+    bool head_prefixed;                    /* its name has the family's prefix */
+    const struct decoder_tensor *tensors;  /* of a block */
     size_t n_tensors;
     struct decoder_experts experts; /* in the place of the tensors up and down */
 };

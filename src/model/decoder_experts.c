@@ -37,6 +37,14 @@ static bool is_attention(enum decoder_place place)
     return !mlp && !is_router(place);
 }
 
+static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                           int64_t layer)
+{
+    char numbered[24];
+    snprintf(numbered, sizeof numbered, "%s.%lld", name, (long long)layer);
+    return decoder_add_hidden(graph, d, numbered);
+}
+
 static uint32_t add_numbers(struct zinf_graph *graph, const char *name, int64_t layer,
                             enum zinf_axis axis, int64_t cols)
 {
@@ -59,7 +67,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
-    decoder_add_tensors(graph, unit, prefix, list, pick(d, is_attention, list), at);
+    const struct decoder_tensors tensors = {prefix, list, pick(d, is_attention, list)};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
                                           "attention.%lld", (long long)layer);
@@ -75,14 +84,15 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
                        int64_t layer, const struct layer *l)
 {
     struct decoder_tensor list[MOST_TENSORS + 1] = {
-        {DECODER_UP_W, d->experts.gate, (uint64_t)d->experts.n, (uint64_t)d->hidden, false,
+        {DECODER_UP_W, d->experts.gate, (uint64_t)d->experts.n, (uint64_t)d->hidden, 0,
          ZINF_INIT_NORMAL, d->init_std},
     };
     char prefix[48];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
-    decoder_add_tensors(graph, unit, prefix, list, 1 + pick(d, is_router, list + 1), at);
+    const struct decoder_tensors tensors = {prefix, list, 1 + pick(d, is_router, list + 1)};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
     struct router_spec spec = {
         .hidden = d->hidden,
@@ -114,16 +124,17 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     const struct decoder_experts *e = &d->experts;
     const uint64_t hidden = (uint64_t)d->hidden, ffn = (uint64_t)e->ffn;
     const struct decoder_tensor list[] = {
-        {DECODER_UP_W, e->w_gate, ffn, hidden, false, ZINF_INIT_NORMAL, d->init_std},
-        {DECODER_UP_W, e->w_up, ffn, hidden, false, ZINF_INIT_NORMAL, d->init_std},
-        {DECODER_DOWN_W, e->w_down, hidden, ffn, false, ZINF_INIT_NORMAL, d->init_std},
+        {DECODER_UP_W, e->w_gate, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
+        {DECODER_UP_W, e->w_up, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
+        {DECODER_DOWN_W, e->w_down, hidden, ffn, 0, ZINF_INIT_NORMAL, d->init_std},
     };
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.%lld.%s%lld.", d->blocks, (long long)layer, e->list,
              (long long)expert);
     uint32_t unit =
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
-    decoder_add_tensors(graph, unit, prefix, list, sizeof list / sizeof *list, at);
+    const struct decoder_tensors tensors = {prefix, list, sizeof list / sizeof *list};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
     return unit;
 }
 
@@ -152,12 +163,12 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
 uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
                              struct decoder_values *v, int64_t layer)
 {
-    struct layer l = {.x_mid = decoder_add_hidden(graph, d, "x_mid", layer),
-                      .normed = decoder_add_hidden(graph, d, "normed", layer)};
+    struct layer l = {.x_mid = add_hidden(graph, d, "x_mid", layer),
+                      .normed = add_hidden(graph, d, "normed", layer)};
     if (l.normed < graph->n_values)
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
     l.weights = add_numbers(graph, "weights", layer, ZINF_AXIS_TARGET, d->experts.n);
-    uint32_t out = decoder_add_hidden(graph, d, "x", layer + 1);
+    uint32_t out = add_hidden(graph, d, "x", layer + 1);
     add_attention(graph, d, v, layer, &l);
     add_router(graph, d, v, layer, &l);
     add_sweep(graph, d, layer, &l, out);

@@ -2,7 +2,7 @@
 #ifndef ZINF_DECODER_PARTS_H
 #define ZINF_DECODER_PARTS_H
 
-#include "model/decoder.h"
+#include "model/decoder_units.h"
 
 /* Numbers of the values that stages share. */
 struct decoder_values {
@@ -10,12 +10,8 @@ struct decoder_values {
     uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 
-/* Tensors of a unit from a list; at[place] becomes the tensor's number, -1 where there is none. */
-void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const char *prefix,
-                         const struct decoder_tensor *list, size_t n, int at[DECODER_PLACES]);
-/* A value of hidden columns, "x.3". */
-uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name,
-                            int64_t layer);
+/* A value of hidden columns. */
+uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name);
 /* The block's spec: the decoder's, with its own numbers. Dropout sites: three places a layer, and
  * the lookup at 0. */
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,

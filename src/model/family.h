@@ -8,7 +8,10 @@
 #include "model/model.h"
 
 extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family_mistral,
-    zinf_family_qwen2, zinf_family_qwen3, zinf_family_mixtral, zinf_family_qwen3_moe;
+    zinf_family_qwen2, zinf_family_qwen3, zinf_family_phi3, zinf_family_gpt_neox,
+    zinf_family_starcoder2, zinf_family_olmo2, zinf_family_opt, zinf_family_falcon,
+    zinf_family_chatglm, zinf_family_bloom, zinf_family_baichuan, zinf_family_gemma,
+    zinf_family_gemma2, zinf_family_gemma3_text, zinf_family_mixtral, zinf_family_qwen3_moe;
 
 /* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
 struct family_int {
@@ -35,7 +38,8 @@ struct family_number {
     double value;
 };
 int family_add_numbers(cJSON *config, const struct family_number *list);
-/* The place of shape->size, or of the usual one, in names; -EINVAL lists them. */
+/* -ECANCELED where the sizes are asked for. Else the place of shape->size, or of the usual one, in
+ * names; -EINVAL lists them. */
 int family_find_size(const struct zinf_model_shape *shape, const char *const *names, size_t n,
                      const char *usual, size_t *out);
 

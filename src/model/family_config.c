@@ -77,6 +77,10 @@ int family_find_size(const struct zinf_model_shape *shape, const char *const *na
 {
     const char *size = shape->size ? shape->size : usual;
     char text[512];
+    if (shape->sizes) {
+        family_join(shape->sizes, shape->sizes_bytes, names, n);
+        return -ECANCELED;
+    }
     for (*out = 0; *out < n; ++*out)
         if (!strcmp(names[*out], size))
             return 0;

@@ -90,18 +90,18 @@ static int append(struct zinf_graph *graph, struct decoder *d)
     uint64_t h = (uint64_t)d->hidden, f = (uint64_t)d->ffn;
     float std = d->init_std, out_std = std / sqrtf(2.0f * (float)d->n_layers);
     const struct decoder_tensor block[] = {
-        {DECODER_QKV_W, "attn.c_attn.weight", 3 * h, h, true, ZINF_INIT_NORMAL, std},
-        {DECODER_PROJ_W, "attn.c_proj.weight", h, h, true, ZINF_INIT_NORMAL, out_std},
-        {DECODER_UP_W, "mlp.c_fc.weight", f, h, true, ZINF_INIT_NORMAL, std},
-        {DECODER_DOWN_W, "mlp.c_proj.weight", h, f, true, ZINF_INIT_NORMAL, out_std},
-        {DECODER_NORM1_W, "ln_1.weight", h, 0, false, ZINF_INIT_ONE, 0},
-        {DECODER_NORM1_B, "ln_1.bias", h, 0, false, ZINF_INIT_ZERO, 0},
-        {DECODER_QKV_B, "attn.c_attn.bias", 3 * h, 0, false, ZINF_INIT_ZERO, 0},
-        {DECODER_PROJ_B, "attn.c_proj.bias", h, 0, false, ZINF_INIT_ZERO, 0},
-        {DECODER_NORM2_W, "ln_2.weight", h, 0, false, ZINF_INIT_ONE, 0},
-        {DECODER_NORM2_B, "ln_2.bias", h, 0, false, ZINF_INIT_ZERO, 0},
-        {DECODER_UP_B, "mlp.c_fc.bias", f, 0, false, ZINF_INIT_ZERO, 0},
-        {DECODER_DOWN_B, "mlp.c_proj.bias", h, 0, false, ZINF_INIT_ZERO, 0},
+        {DECODER_QKV_W, "attn.c_attn.weight", 3 * h, h, DECODER_COLUMNS, ZINF_INIT_NORMAL, std},
+        {DECODER_PROJ_W, "attn.c_proj.weight", h, h, DECODER_COLUMNS, ZINF_INIT_NORMAL, out_std},
+        {DECODER_UP_W, "mlp.c_fc.weight", f, h, DECODER_COLUMNS, ZINF_INIT_NORMAL, std},
+        {DECODER_DOWN_W, "mlp.c_proj.weight", h, f, DECODER_COLUMNS, ZINF_INIT_NORMAL, out_std},
+        {DECODER_NORM1_W, "ln_1.weight", h, 0, DECODER_ROWS, ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_B, "ln_1.bias", h, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_QKV_B, "attn.c_attn.bias", 3 * h, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_PROJ_B, "attn.c_proj.bias", h, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_NORM2_W, "ln_2.weight", h, 0, DECODER_ROWS, ZINF_INIT_ONE, 0},
+        {DECODER_NORM2_B, "ln_2.bias", h, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_UP_B, "mlp.c_fc.bias", f, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_DOWN_B, "mlp.c_proj.bias", h, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
     };
     d->table = "wte.weight";
     d->positions = "wpe.weight";

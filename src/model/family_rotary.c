@@ -148,79 +148,63 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
     if (l->traits->window == ROTARY_WINDOW_NONE)
         return 0;
     int code = zinf_json_int(source->config, source->what, key, &window);
-    if (!code && window < 0)
+    l->d.attention.window = window;
+    if (!code && l->traits->window == ROTARY_WINDOW_LAYERS)
+        code = read_window_layers(graph, source, l);
+    bool used = !cJSON_IsNull(item) && (l->traits->window == ROTARY_WINDOW_ALL || l->windowed);
+    if (!code && (window < 0 || (used && !window)))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);
-    l->d.attention.window = window;
-    return code || l->traits->window != ROTARY_WINDOW_LAYERS ? code
-                                                             : read_window_layers(graph, source, l);
+    return code;
 }
 
 /* ---- tensors ---- */
 
-/* A list of a block's tensors that grows up to the most that any of these families has. */
-struct list {
-    struct decoder_tensor items[24];
-    size_t n;
-    float std;
-};
-
-static void add_matrix(struct list *list, enum decoder_place place, const char *name, int64_t rows,
-                       int64_t cols)
-{
-    list->items[list->n++] = (struct decoder_tensor){
-        place, name, (uint64_t)rows, (uint64_t)cols, false, ZINF_INIT_NORMAL, list->std};
-}
-
-static void add_vector(struct list *list, enum decoder_place place, const char *name, int64_t rows,
-                       enum zinf_init init)
-{
-    list->items[list->n++] =
-        (struct decoder_tensor){place, name, (uint64_t)rows, 0, false, init, 0};
-}
-
-static void list_matrices(struct list *list, const struct decoder *d)
+void rotary_list_matrices(struct family_list *list, const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
     int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    add_matrix(list, DECODER_QKV_W, "self_attn.q_proj.weight", q, d->hidden);
-    add_matrix(list, DECODER_QKV_W, "self_attn.k_proj.weight", kv, d->hidden);
-    add_matrix(list, DECODER_QKV_W, "self_attn.v_proj.weight", kv, d->hidden);
-    add_matrix(list, DECODER_PROJ_W, "self_attn.o_proj.weight", d->hidden, q);
-    add_matrix(list, DECODER_UP_W, "mlp.gate_proj.weight", d->ffn, d->hidden);
-    add_matrix(list, DECODER_UP_W, "mlp.up_proj.weight", d->ffn, d->hidden);
-    add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
+    family_add_matrix(list, DECODER_QKV_W, "self_attn.q_proj.weight", q, d->hidden);
+    family_add_matrix(list, DECODER_QKV_W, "self_attn.k_proj.weight", kv, d->hidden);
+    family_add_matrix(list, DECODER_QKV_W, "self_attn.v_proj.weight", kv, d->hidden);
+    family_add_matrix(list, DECODER_PROJ_W, "self_attn.o_proj.weight", d->hidden, q);
+    family_add_matrix(list, DECODER_UP_W, "mlp.gate_proj.weight", d->ffn, d->hidden);
+    family_add_matrix(list, DECODER_UP_W, "mlp.up_proj.weight", d->ffn, d->hidden);
+    family_add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
 }
 
-static void list_vectors(struct list *list, const struct rotary *l)
+static void list_vectors(struct family_list *list, const struct rotary *l)
 {
     const struct decoder *d = &l->d;
     const struct attention_spec *a = &d->attention;
     int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    add_vector(list, DECODER_NORM1_W, "input_layernorm.weight", d->hidden, ZINF_INIT_ONE);
+    family_add_vector(list, DECODER_NORM1_W, "input_layernorm.weight", d->hidden, ZINF_INIT_ONE);
     if (l->qkv_bias) {
-        add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
-        add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
-        add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
+        family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
+        family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
+        family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
     }
     if (l->proj_bias)
-        add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
+        family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
     if (l->traits->head_norms) {
-        add_vector(list, DECODER_Q_NORM, "self_attn.q_norm.weight", a->head_dim, ZINF_INIT_ONE);
-        add_vector(list, DECODER_K_NORM, "self_attn.k_norm.weight", a->head_dim, ZINF_INIT_ONE);
+        family_add_vector(list, DECODER_Q_NORM, "self_attn.q_norm.weight", a->head_dim,
+                          ZINF_INIT_ONE);
+        family_add_vector(list, DECODER_K_NORM, "self_attn.k_norm.weight", a->head_dim,
+                          ZINF_INIT_ONE);
     }
-    add_vector(list, DECODER_NORM2_W, "post_attention_layernorm.weight", d->hidden, ZINF_INIT_ONE);
+    family_add_vector(list, DECODER_NORM2_W, "post_attention_layernorm.weight", d->hidden,
+                      ZINF_INIT_ONE);
     if (!l->mlp_bias)
         return;
-    add_vector(list, DECODER_UP_B, "mlp.gate_proj.bias", d->ffn, ZINF_INIT_ZERO);
-    add_vector(list, DECODER_UP_B, "mlp.up_proj.bias", d->ffn, ZINF_INIT_ZERO);
-    add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
+    family_add_vector(list, DECODER_UP_B, "mlp.gate_proj.bias", d->ffn, ZINF_INIT_ZERO);
+    family_add_vector(list, DECODER_UP_B, "mlp.up_proj.bias", d->ffn, ZINF_INIT_ZERO);
+    family_add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
 }
 
 static int append(struct zinf_graph *graph, struct rotary *l)
 {
-    struct list list = {.std = l->d.init_std};
-    list_matrices(&list, &l->d);
+    struct family_list list = {.std = l->d.init_std};
+    rotary_list_matrices(&list, &l->d);
     list_vectors(&list, l);
     l->d.table = "embed_tokens.weight";
     l->d.blocks = "layers";
@@ -244,7 +228,8 @@ int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = read_switches(source, &l)) || (code = read_window(graph, source, &l)) ||
         (code = rotary_read_experts(graph, source, &l.d)))
         return code;
-    const struct rope_source of = {l.d.attention.head_dim, l.d.context, 1e4};
+    const struct rope_source of = {
+        .head_dim = l.d.attention.head_dim, .positions = l.d.context, .theta = 1e4};
     code = rope_read(graph, source, &of, &l.d.attention.rope, &l.d.context);
     if (code)
         return code;

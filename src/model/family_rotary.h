@@ -6,8 +6,7 @@
 #ifndef ZINF_FAMILY_ROTARY_H
 #define ZINF_FAMILY_ROTARY_H
 
-#include "model/decoder.h"
-#include "model/family.h"
+#include "model/family_decoder.h"
 
 /* A published size, and what `zinf init` writes for it. */
 struct rotary_size {
@@ -67,6 +66,8 @@ int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t
                        int64_t hidden);
 int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
+/* A block's matrices under the names that these families have. */
+void rotary_list_matrices(struct family_list *list, const struct decoder *d);
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 int rotary_ignores(const char *name);
 

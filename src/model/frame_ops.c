@@ -147,7 +147,7 @@ int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
 {
     uint64_t mark = frame_mark(f), bytes = (uint64_t)args->cols * sizeof(float);
-    if (!args->dw)
+    if (args->w && !args->dw)
         args->dw = frame_scratch(f, bytes);
     if (args->b && !args->db)
         args->db = frame_scratch(f, bytes);
@@ -262,6 +262,11 @@ int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *
     if (counts(f, embedding_bytes(args)))
         return 0;
     return ops_of(f)->embedding_backward(f->queue, args);
+}
+
+int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
+{
+    return counts(f, 2.0 * (double)n * sizeof(float)) ? 0 : ops_of(f)->softcap(f->queue, x, cap, n);
 }
 
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)

@@ -39,6 +39,10 @@ struct zinf_model_source {
 struct zinf_model_shape {
     const char *arch, *size;
     int64_t layers, hidden, heads, vocab, context; /* 0: of the size */
+    /* zinf_family_sizes asks what sizes there are: their names are written here, and nothing is
+     * made. NULL: something is. */
+    char *sizes;
+    size_t sizes_bytes;
 };
 struct zinf_family {
     const char *model_type;
@@ -58,6 +62,9 @@ struct zinf_family {
 const struct zinf_family *zinf_family_find(const char *model_type); /* NULL: unknown */
 const struct zinf_family *zinf_family_default(void); /* of `zinf init` without --arch */
 const char *zinf_family_names(void);                 /* with commas; this thread's, till the next */
+const struct zinf_family *zinf_family_at(size_t i);  /* of all, in turn; NULL behind the last */
+/* The names of the published sizes, with ", " between them, into buffer (returned). */
+const char *zinf_family_sizes(const struct zinf_family *family, char *buffer, size_t bytes);
 /* A tensor's name in a file without the family's prefix. */
 const char *zinf_family_bare_name(const struct zinf_family *family, const char *name);
 

@@ -1,8 +1,8 @@
 /*
  * part_attention: proj(attention(qkv(norm(x)))), with queries and keys rotated by position where
- * the spec says so. Kept is qkv, rotated in place; where queries and keys are normalised before the
- * rotation it is kept as the product left it, which the norm's backward needs, and the normalised
- * copy is made again in scratch.
+ * the spec says so; part.c has the norms and what comes behind proj. Kept is qkv, rotated in place;
+ * where queries and keys are normalised before the rotation it is kept as the product left it,
+ * which the norm's backward needs, and the normalised copy is made again in scratch.
  */
 #include "model/stages.h"
 
@@ -16,27 +16,50 @@ static bool has_head_norms(const struct attention_spec *s)
     return s->q_norm.w >= 0 || s->k_norm.w >= 0;
 }
 
+uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+}
+
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)
 {
     uint64_t rows = (uint64_t)frame_rows(f), width = frame_width(f);
-    uint64_t q = rows * (uint64_t)s->n_heads * sizeof(float);
-    uint64_t k = rows * (uint64_t)s->n_kv_heads * sizeof(float);
-    bool has_mean = s->norm.kind == ZINF_NORM_LAYER;
     struct attention_kept kept = {0};
-    kept.qkv = frame_keep(f, rows * qkv_cols(s) * width);
-    kept.lse = frame_keep(f, q);
+    kept.qkv = frame_keep(f, attention_entry_bytes(f, s));
+    kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
     kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
-    kept.mean = has_mean ? frame_keep(f, rows * sizeof(float)) : NULL;
-    kept.rstd = frame_keep(f, rows * sizeof(float));
-    if (s->q_norm.w >= 0) {
-        kept.q_mean = s->q_norm.kind == ZINF_NORM_LAYER ? frame_keep(f, q) : NULL;
-        kept.q_rstd = frame_keep(f, q);
-    }
-    if (s->k_norm.w >= 0) {
-        kept.k_mean = s->k_norm.kind == ZINF_NORM_LAYER ? frame_keep(f, k) : NULL;
-        kept.k_rstd = frame_keep(f, k);
-    }
+    kept.norm = part_norm_keep(f, &s->norm, 1);
+    kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
+    kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
+    kept.after = part_norm_keep(f, &s->after, 1);
+    if (s->after.w >= 0)
+        kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
     return kept;
+}
+
+struct part_entry attention_entry(const struct attention_spec *s, const struct attention_kept *kept)
+{
+    return (struct part_entry){
+        .norm = &s->norm,
+        .kept = kept->norm,
+        .hidden = s->hidden,
+        .n = 1,
+        .products = {{{0, s->qkv_w, s->qkv_b}, kept->qkv}},
+    };
+}
+
+static struct part_exit attention_exit(const struct attention_spec *s,
+                                       const struct attention_kept *kept)
+{
+    return (struct part_exit){
+        .linear = {0, s->proj_w, s->proj_b},
+        .norm = &s->after,
+        .kept = kept->after,
+        .product = kept->product,
+        .hidden = s->hidden,
+        .dropout = s->residual_dropout,
+        .site = s->site + 1,
+    };
 }
 
 /* ---- heads: queries and keys inside a row of qkv ---- */
@@ -53,10 +76,11 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
                                   const struct attention_kept *kept, bool keys, void *y)
 {
     const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
+    int64_t heads = keys ? s->n_kv_heads : s->n_heads;
     void *raw = keys ? keys_at(f, s, kept->qkv) : kept->qkv;
-    struct zinf_norm args = part_norm(f, spec, s->head_dim, raw, keys ? kept->k_mean : kept->q_mean,
-                                      keys ? kept->k_rstd : kept->q_rstd);
-    args.heads = keys ? s->n_kv_heads : s->n_heads;
+    struct zinf_norm args = part_norm(f, spec, s->whole_norms ? heads * s->head_dim : s->head_dim,
+                                      raw, keys ? kept->k_norm : kept->q_norm);
+    args.heads = s->whole_norms ? 1 : heads;
     args.ld = (int64_t)qkv_cols(s);
     args.y = keys ? keys_at(f, s, y) : y;
     return args;
@@ -89,7 +113,7 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
 static int prepare(struct zinf_frame *f, const struct attention_spec *s,
                    const struct attention_kept *kept, bool fresh, void **qkv)
 {
-    uint64_t bytes = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    uint64_t bytes = attention_entry_bytes(f, s);
     int code = 0;
     *qkv = kept->qkv;
     if (!has_head_norms(s))
@@ -139,6 +163,8 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
         .causal = true,
         .window = s->window < f->compute->seq ? s->window : 0,
         .scale = s->scale,
+        .softcap = s->softcap,
+        .slopes = s->slopes,
         .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)s->n_heads * seq * seq),
         .qkv = qkv,
         .out = kept->out,
@@ -147,70 +173,38 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
 }
 
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
-                      const struct attention_kept *kept, const void *x, void *x_mid)
+                      const struct attention_kept *kept, const void *x, void *y, bool again)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    const struct frame_linear qkv = {0, s->qkv_w, s->qkv_b}, proj = {0, s->proj_w, s->proj_b};
-    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
+    const struct part_exit leave = attention_exit(s, kept);
+    const uint64_t start = frame_mark(f);
     void *ready;
-    int code;
-    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = frame_norm(f, &norm)) || (code = frame_linear(f, &qkv, norm.y, kept->qkv)))
-        return code;
-    frame_release(f, start);
-    code = prepare(f, s, kept, true, &ready);
+    int code = prepare(f, s, kept, true, &ready);
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     if (code || (code = frame_attention(f, &attention)))
         return code;
     frame_release(f, start);
-    if (!x_mid)
+    if (again && s->after.w < 0)
         return 0;
-    void *branch = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = frame_linear(f, &proj, kept->out, branch)))
-        return code;
-    frame_release(f, start);
-    return part_residual(f, s->residual_dropout, s->site + 1, s->hidden, x, branch, x_mid);
+    return part_leave(f, &leave, kept->out, x, y, again);
 }
 
-/* d_qkv, in front of the norms and the rotation, from the gradient of x_mid. */
-static int backward_to_product(struct zinf_frame *f, const struct attention_spec *s,
-                               const struct attention_kept *kept, const void *d_x, void *d_qkv)
+int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, const void *d_y, void *d_qkv)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
-    const struct frame_linear proj = {0, s->proj_w, s->proj_b};
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct part_exit leave = attention_exit(s, kept);
     const void *d_branch;
     void *ready, *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
-    int code = part_branch_gradient(f, s->residual_dropout, s->site + 1, s->hidden, d_x, &d_branch);
-    if (code || (code = frame_linear_backward_weight(f, &proj, d_branch, kept->out)) ||
-        (code = frame_linear_backward_input(f, &proj, d_branch, d_out)) ||
+    int code = part_leave_backward(f, &leave, d_y, &d_branch);
+    if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, kept->out)) ||
+        (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_out)) ||
         (code = prepare(f, s, kept, false, &ready)))
         return code;
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    code = frame_attention_backward(f, &attention);
-    return code ? code : prepare_backward(f, s, kept, d_qkv);
-}
-
-int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
-                       const struct attention_kept *kept, const void *x, void *d_x)
-{
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    const struct frame_linear qkv = {0, s->qkv_w, s->qkv_b};
-    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
-    void *d_qkv = frame_scratch(f, row * qkv_cols(s));
-    uint64_t mark = frame_mark(f);
-    int code = backward_to_product(f, s, kept, d_x, d_qkv);
-    if (code)
-        return code;
-    frame_release(f, mark);
-    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
-    void *d_norm = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = frame_norm(f, &norm)) ||
-        (code = frame_linear_backward_weight(f, &qkv, d_qkv, norm.y)) ||
-        (code = frame_linear_backward_input(f, &qkv, d_qkv, d_norm)) ||
-        (code = part_norm_backward(f, &s->norm, norm, d_norm, d_x)))
+    if ((code = frame_attention_backward(f, &attention)))
         return code;
     frame_release(f, start);
-    return 0;
+    return prepare_backward(f, s, kept, d_qkv);
 }

@@ -10,15 +10,45 @@ static uint64_t up_cols(const struct mlp_spec *s)
     return (uint64_t)(s->gated ? 2 * s->ffn : s->ffn);
 }
 
+uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s)
+{
+    return (uint64_t)frame_rows(f) * up_cols(s) * frame_width(f);
+}
+
 struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
 {
-    uint64_t rows = (uint64_t)frame_rows(f);
-    bool has_mean = s->norm.kind == ZINF_NORM_LAYER;
     struct mlp_kept kept = {0};
-    kept.up = frame_keep(f, rows * up_cols(s) * frame_width(f));
-    kept.mean = has_mean ? frame_keep(f, rows * sizeof(float)) : NULL;
-    kept.rstd = frame_keep(f, rows * sizeof(float));
+    kept.up = frame_keep(f, mlp_entry_bytes(f, s));
+    kept.norm = part_norm_keep(f, &s->norm, 1);
+    kept.after = part_norm_keep(f, &s->after, 1);
+    if (s->after.w >= 0)
+        kept.product =
+            frame_keep(f, (uint64_t)frame_rows(f) * (uint64_t)s->hidden * frame_width(f));
     return kept;
+}
+
+struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kept)
+{
+    return (struct part_entry){
+        .norm = &s->norm,
+        .kept = kept->norm,
+        .hidden = s->hidden,
+        .n = 1,
+        .products = {{{0, s->up_w, s->up_b}, kept->up}},
+    };
+}
+
+static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
+{
+    return (struct part_exit){
+        .linear = {0, s->down_w, s->down_b},
+        .norm = &s->after,
+        .kept = kept->after,
+        .product = kept->product,
+        .hidden = s->hidden,
+        .dropout = s->residual_dropout,
+        .site = s->site,
+    };
 }
 
 static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act)
@@ -38,24 +68,18 @@ static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *
 }
 
 int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
-                const void *x, void *x_out)
+                const void *x, void *y, bool again)
 {
     const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    const struct frame_linear up = {0, s->up_w, s->up_b}, down = {0, s->down_w, s->down_b};
-    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
-    int code;
-    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = frame_norm(f, &norm)) || (code = frame_linear(f, &up, norm.y, kept->up)))
-        return code;
-    frame_release(f, start);
-    if (!x_out)
+    const struct part_exit leave = mlp_exit(s, kept);
+    if (again && s->after.w < 0)
         return 0;
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
-    void *branch = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = activate(f, s, kept->up, act)) || (code = frame_linear(f, &down, act, branch)))
-        return code;
+    int code = activate(f, s, kept->up, act);
+    if (!code)
+        code = part_leave(f, &leave, act, x, y, again);
     frame_release(f, start);
-    return part_residual(f, s->residual_dropout, s->site, s->hidden, x, branch, x_out);
+    return code;
 }
 
 /* d_up from the gradient of the activation, in its place where there is no gate; act again. */
@@ -80,29 +104,18 @@ static int activate_backward(struct zinf_frame *f, const struct mlp_spec *s, con
 }
 
 int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
-                 const void *x, void *d_x)
+                 const void *d_y, void *d_up)
 {
     const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    const struct frame_linear up = {0, s->up_w, s->up_b}, down = {0, s->down_w, s->down_b};
-    struct zinf_norm norm = part_norm(f, &s->norm, s->hidden, x, kept->mean, kept->rstd);
+    const struct part_exit leave = mlp_exit(s, kept);
     const void *d_out;
-    void *d_up = frame_scratch(f, row * up_cols(s));
-    uint64_t mark = frame_mark(f);
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
     /* The gradient of the activation is made where its gradient (no gate) or it (gate) will be. */
     void *d_act = s->gated ? act : d_up;
-    int code = part_branch_gradient(f, s->residual_dropout, s->site, s->hidden, d_x, &d_out);
-    if (code || (code = frame_linear_backward_input(f, &down, d_out, d_act)) ||
+    int code = part_leave_backward(f, &leave, d_y, &d_out);
+    if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
         (code = activate_backward(f, s, kept->up, d_up, act)) ||
-        (code = frame_linear_backward_weight(f, &down, d_out, act)))
-        return code;
-    frame_release(f, mark);
-    norm.y = frame_scratch(f, row * (uint64_t)s->hidden);
-    void *d_norm = frame_scratch(f, row * (uint64_t)s->hidden);
-    if ((code = frame_norm(f, &norm)) ||
-        (code = frame_linear_backward_weight(f, &up, d_up, norm.y)) ||
-        (code = frame_linear_backward_input(f, &up, d_up, d_norm)) ||
-        (code = part_norm_backward(f, &s->norm, norm, d_norm, d_x)))
+        (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
         return code;
     frame_release(f, start);
     return 0;

@@ -17,7 +17,8 @@ struct scaling {
     int64_t original; /* positions of the training before the scaling */
 };
 
-static int read_object(const struct zinf_model_source *source, struct scaling *s)
+static int read_object(const struct zinf_model_source *source, const struct rope_source *of,
+                       struct scaling *s)
 {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
     for (int i = 0; i < 2 && !s->object; i++) {
@@ -26,7 +27,9 @@ static int read_object(const struct zinf_model_source *source, struct scaling *s
             continue;
         if (!cJSON_IsObject(object))
             return zinf_fail(-EINVAL, "%s: %s must be an object or null", source->what, names[i]);
-        s->object = object;
+        const cJSON *inner =
+            of->layers ? cJSON_GetObjectItemCaseSensitive(object, of->layers) : NULL;
+        s->object = cJSON_IsObject(inner) ? inner : object;
     }
     for (const cJSON *item = s->object ? s->object->child : NULL; item; item = item->next)
         if (cJSON_IsObject(item))
@@ -37,7 +40,8 @@ static int read_object(const struct zinf_model_source *source, struct scaling *s
     return 0;
 }
 
-static int read_scaling(const struct zinf_model_source *source, struct scaling *s)
+static int read_scaling(const struct zinf_model_source *source, const struct rope_source *of,
+                        struct scaling *s)
 {
     const struct {
         const char *key;
@@ -49,10 +53,14 @@ static int read_scaling(const struct zinf_model_source *source, struct scaling *
         {"beta_slow", &s->slow},        {"attention_factor", &s->attention},
         {"mscale", &s->mscale},         {"mscale_all_dim", &s->mscale_all},
     };
-    int code = read_object(source, s);
+    int code = read_object(source, of, s);
     /* Two of them stand beside the object in the older form. */
     for (size_t i = 0; !code && i < 2; i++)
         code = zinf_json_double(source->config, source->what, numbers[i].key, numbers[i].out);
+    if (!code && of->theta_key)
+        code = zinf_json_double(source->config, source->what, of->theta_key, &s->theta);
+    if (!code && of->partial_key)
+        code = zinf_json_double(source->config, source->what, of->partial_key, &s->partial);
     for (size_t i = 0; !code && s->object && i < sizeof numbers / sizeof *numbers; i++)
         code = zinf_json_double(s->object, source->what, numbers[i].key, numbers[i].out);
     if (code || !s->object)
@@ -190,7 +198,7 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
 {
     struct scaling s = {.kind = "default",
                         .theta = of->theta,
-                        .partial = 1,
+                        .partial = of->partial > 0 ? of->partial : 1,
                         .factor = 1,
                         .low = 1,
                         .high = 4,
@@ -199,9 +207,12 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
                         .truncate = true,
                         .original = of->positions};
     enum kind kind = KIND_DEFAULT;
-    int code = read_scaling(source, &s);
+    int code = read_scaling(source, of, &s);
     if (!code)
         code = find_kind(source, &s, &kind);
+    if (!code && of->unscaled && kind != KIND_DEFAULT)
+        code = zinf_fail(-ENOTSUP, "%s: rope_type \"%s\" is not supported for %s; use default",
+                         source->what, s.kind, source->family->model_type);
     int64_t dims =
         s.partial > 0 && s.partial <= 1 ? (int64_t)((double)of->head_dim * s.partial) : 0;
     if (!code)

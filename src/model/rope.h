@@ -13,6 +13,11 @@ struct rope_source {
     int64_t head_dim;
     int64_t positions; /* max_position_embeddings */
     double theta;      /* where the configuration has none */
+    double partial;    /* share of a head that is rotated, where it has none; 0: 1 */
+    const char *theta_key, *partial_key; /* further keys of version 4; NULL: none */
+    const char *layers; /* the object in rope_parameters of the layers that are meant, where it has
+                         * one for each kind of layer; NULL: it must not */
+    bool unscaled;      /* kind default alone is supported */
 };
 /* Kinds default, linear, dynamic, llama3 and yarn. *context: how long sequences may get. */
 int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,

@@ -13,6 +13,7 @@ static bool is_position(const struct zinf_frame *f)
 
 static struct zinf_embedding lookup_args(const struct zinf_frame *f)
 {
+    const struct lookup_spec *s = f->stage->spec;
     const struct zinf_tensor *table = &frame_unit(f, 0)->tensors[0];
     return (struct zinf_embedding){
         .dtype = f->compute->dtype,
@@ -20,9 +21,17 @@ static struct zinf_embedding lookup_args(const struct zinf_frame *f)
         .cols = (int64_t)table->cols,
         .ids = f->in[is_position(f)],
         .first = (int64_t)table->pieces[0].rows.file_first,
-        .count = (int64_t)table->rows,
+        .count = (int64_t)table->rows - (is_position(f) ? s->first_position : 0),
         .accumulate = is_position(f),
+        .scale = is_position(f) ? 1 : s->scale,
     };
+}
+
+/* Elements of the unit's table in front of the row that the first id has. */
+static uint64_t skipped(const struct zinf_frame *f, const struct zinf_embedding *args)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    return is_position(f) && f->queue ? (uint64_t)(s->first_position * args->cols) : 0;
 }
 
 /* In place: x or its gradient times the dropout's mask. */
@@ -44,7 +53,7 @@ static int mask(struct zinf_frame *f, void *x)
 static int forward(struct zinf_frame *f)
 {
     struct zinf_embedding args = lookup_args(f);
-    args.table = frame_weight(f, 0, 0);
+    args.table = (const char *)frame_weight(f, 0, 0) + skipped(f, &args) * frame_width(f);
     args.x = f->out[0];
     int code = frame_embedding(f, &args);
     return code || f->visit + 1 < f->n_visits ? code : mask(f, f->out[0]);
@@ -58,6 +67,7 @@ static int backward(struct zinf_frame *f)
     args.d_table = frame_grad(f, 0, 0);
     if (code || !args.d_table)
         return code;
+    args.d_table += skipped(f, &args);
     code = f->grads_add ? 0 : frame_zero_grads(f, 0);
     return code ? code : frame_embedding_backward(f, &args);
 }

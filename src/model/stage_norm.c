@@ -1,17 +1,15 @@
 /*
- * stage_norm: the norm in front of a head. The gradient of its output is fp32, since the head adds
- * to it tile by tile; backward rounds it once, into the place of the output, which is no longer
- * needed then.
+ * stage_norm: the norm in front of a head, or behind the lookup. In front of a head the gradient of
+ * its output is fp32, since the head adds to it tile by tile; backward rounds it once, into the
+ * place of the output, which is no longer needed then.
  */
 #include "model/stages.h"
 
 static struct zinf_norm norm_args(struct zinf_frame *f)
 {
     const struct norm_spec *s = f->stage->spec;
-    uint64_t bytes = (uint64_t)frame_rows(f) * sizeof(float);
-    float *mean = s->kind == ZINF_NORM_LAYER ? frame_keep(f, bytes) : NULL;
-    return part_norm(f, s, f->graph->values[f->stage->out.at[0]].cols, f->in[0], mean,
-                     frame_keep(f, bytes));
+    return part_norm(f, s, f->graph->values[f->stage->out.at[0]].cols, f->in[0],
+                     part_norm_keep(f, s, 1));
 }
 
 static int forward(struct zinf_frame *f)
@@ -25,9 +23,10 @@ static int backward(struct zinf_frame *f)
 {
     const struct norm_spec *s = f->stage->spec;
     struct zinf_norm args = norm_args(f);
-    void *dy = f->out[0];
+    bool wide = f->graph->values[f->stage->out.at[0]].gradient == ZINF_ELEMENT_F32;
+    void *dy = wide ? f->out[0] : f->d_out[0];
     int code = frame_zero_gaps(f, 0);
-    if (!code)
+    if (!code && wide)
         code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32,
                              (uint64_t)(args.rows * args.cols));
     args.dy = dy;

@@ -10,12 +10,19 @@ struct made {
     float *logits; /* [rows][n_experts] */
 };
 
+/* What a norm leaves for its backward, which is not kept here. */
+static struct norm_kept scratch_norm(struct zinf_frame *f, const struct norm_spec *s)
+{
+    uint64_t floats = (uint64_t)frame_rows(f) * sizeof(float);
+    return (struct norm_kept){.mean = s->kind == ZINF_NORM_LAYER ? frame_scratch(f, floats) : NULL,
+                              .rstd = frame_scratch(f, floats)};
+}
+
 static int make(struct zinf_frame *f, void *normed, struct made *made)
 {
     const struct router_spec *s = f->stage->spec;
     uint64_t rows = (uint64_t)frame_rows(f), floats = rows * sizeof(float);
-    float *mean = s->norm.kind == ZINF_NORM_LAYER ? frame_scratch(f, floats) : NULL;
-    made->norm = part_norm(f, &s->norm, s->hidden, f->in[0], mean, frame_scratch(f, floats));
+    made->norm = part_norm(f, &s->norm, s->hidden, f->in[0], scratch_norm(f, &s->norm));
     made->norm.y = normed;
     made->logits = frame_scratch(f, floats * (uint64_t)s->n_experts);
     struct zinf_matmul gate = {

@@ -2,11 +2,12 @@
  * stages: the kinds of stages that decoders are made of, and the specs that tell them what to do.
  * Weights are named by the numbers of tensors in the stage's unit; -1: there is none.
  *
- *   lookup  x = dropout(table[ids] + position[positions]); sweeps over tiles of the table, then the
- *           positions. in: ids, positions where it has them; out: x
- *   block   x_mid = x + dropout(proj(attention(norm(x)))); out = x_mid + dropout(mlp(norm(x_mid)))
- *           in: x, positions where it rotates; out: x
- *   norm    in: x; out: its norm, whose gradient is fp32
+ *   lookup  x = dropout(scale table[ids] + position[positions]); sweeps over tiles of the table,
+ *           then the positions. in: ids, positions where it has them; out: x
+ *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
+ *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
+ *           parts take x. in: x, positions where it rotates; out: x
+ *   norm    in: x; out: its norm, whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
@@ -30,7 +31,9 @@ extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_sta
     zinf_stage_balance;
 
 struct lookup_spec {
-    uint32_t n_tiles; /* visits; one more is that of the positions */
+    uint32_t n_tiles;       /* visits; one more is that of the positions */
+    int64_t first_position; /* row of the table of positions that position 0 has */
+    float scale;            /* of the table's rows; 0: 1 */
     float dropout;
     uint32_t site;
 };
@@ -38,7 +41,8 @@ struct lookup_spec {
 struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
-    int w, b;
+    float w_add; /* the weight is w_add + w */
+    int w, b;    /* w -1: there is no norm */
 };
 
 /* Rotation of queries and keys by in[1] of the stage. */
@@ -60,10 +64,14 @@ struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     int64_t window; /* 0: all keys */
     float scale;
+    float softcap;       /* of the scores; 0: none */
+    const float *slopes; /* ALiBi: [n_heads], memory of the graph; NULL: none */
     struct norm_spec norm;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
-    struct norm_spec q_norm, k_norm; /* of each head, before the rotation; w -1: none */
+    struct norm_spec after;          /* of what proj gives */
+    struct norm_spec q_norm, k_norm; /* before the rotation */
+    bool whole_norms;                /* these are over all heads of a row, not over each */
     struct rope_spec rope;
     float dropout, residual_dropout;
     uint32_t site; /* and the next one: probabilities, then the branch */
@@ -76,6 +84,7 @@ struct mlp_spec {
     bool gated;     /* up has twice ffn rows: gate, then up */
     int up_w, up_b; /* [ffn or 2 ffn][hidden] */
     int down_w, down_b;
+    struct norm_spec after; /* of what down gives */
     float residual_dropout;
     uint32_t site;
 };
@@ -83,6 +92,8 @@ struct mlp_spec {
 struct block_spec {
     struct attention_spec attention;
     struct mlp_spec mlp;
+    bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
+    bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
 };
 
 struct router_spec {
@@ -106,56 +117,94 @@ struct experts_spec {
 
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
+    float softcap;     /* of the logits; 0: none */
+    bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
 };
 
-/* ---- parts of a block: unit 0 of the frame ---- */
+/* ---- what parts share: unit 0 of the frame ---- */
 
-/* What forward leaves for backward. */
-struct attention_kept {
-    void *qkv;              /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
-    float *lse;             /* [batch][n_heads][seq] */
-    void *out;              /* [rows][n_heads head_dim] */
-    float *mean, *rstd;     /* [rows] */
-    float *q_mean, *q_rstd; /* [rows][n_heads] */
-    float *k_mean, *k_rstd; /* [rows][n_kv_heads] */
+/* What a norm leaves for its backward; NULL where there is none, or no mean. */
+struct norm_kept {
+    float *mean, *rstd; /* [rows][heads] */
 };
-struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
-/* x_mid = x + branch; x_mid NULL: only kept is made. */
-int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
-                      const struct attention_kept *kept, const void *x, void *x_mid);
-/* d_x holds the gradient of x_mid and receives that of x. */
-int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
-                       const struct attention_kept *kept, const void *x, void *d_x);
+struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s, int64_t heads);
+/* A norm over rows of hidden columns, forward arguments. */
+struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                           const void *x, struct norm_kept kept);
 
-struct mlp_kept {
-    void *up; /* [rows][ffn or 2 ffn], before the activation */
-    float *mean, *rstd;
+/* How a part begins: products of norm(x), or of x where there is no norm. */
+struct part_entry {
+    const struct norm_spec *norm;
+    struct norm_kept kept;
+    int64_t hidden;
+    uint32_t n; /* products: two where parts share a norm */
+    struct {
+        struct frame_linear linear;
+        void *y; /* the product, or in backward its gradient */
+    } products[2];
 };
-struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s);
-/* x_out NULL: only kept is made. */
-int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
-                const void *x, void *x_out);
-int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
-                 const void *x, void *d_x);
+int part_enter(struct zinf_frame *f, const struct part_entry *entry, const void *x);
+/* Gradients of the weights; adds the gradient at x to d_x. */
+int part_enter_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
+                        void *d_x);
 
-/* ---- what parts share ---- */
+/* How a part ends: y = x + dropout(norm(linear(in))). */
+struct part_exit {
+    struct frame_linear linear;
+    const struct norm_spec *norm;
+    struct norm_kept kept;
+    void *product; /* [rows][hidden], kept for the norm */
+    int64_t hidden;
+    float dropout;
+    uint32_t site;
+};
+/* in [rows][columns of linear]. again: only what is kept is made. */
+int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *in, const void *x,
+               void *y, bool again);
+/* *out: the gradient at linear's result: d_y itself, or in scratch. */
+int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
+                        const void **out);
 
-/* y = x + dropout(branch) */
-int part_residual(struct zinf_frame *f, float p, uint32_t site, int64_t hidden, const void *x,
-                  const void *branch, void *y);
-/* *out: the gradient of a branch: d_x itself, or masked as the branch was, in scratch. */
-int part_branch_gradient(struct zinf_frame *f, float p, uint32_t site, int64_t hidden,
-                         const void *d_x, const void **out);
 /* Of a stage out = in[0] + branches: where d_x is worked on, holding the gradient of out. That is
  * out's own, unless a later stage has left something in that of in[0] or it is apart; then finish
  * adds it there. */
 int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
 int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
-/* A norm over rows of hidden columns, forward arguments. */
-struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
-                           const void *x, float *mean, float *rstd);
-/* Adds the gradient at the norm's input to d_x. */
-int part_norm_backward(struct zinf_frame *f, const struct norm_spec *s, struct zinf_norm args,
-                       const void *dy, void *d_x);
+
+/* ---- parts of a block ---- */
+
+/* What forward leaves for backward. */
+struct attention_kept {
+    void *qkv;  /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    float *lse; /* [batch][n_heads][seq] */
+    void *out;  /* [rows][n_heads head_dim] */
+    struct norm_kept norm, q_norm, k_norm, after;
+    void *product; /* [rows][hidden]: proj's, where a norm is after it */
+};
+struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
+/* Up to qkv. */
+struct part_entry attention_entry(const struct attention_spec *s,
+                                  const struct attention_kept *kept);
+/* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
+int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *kept, const void *x, void *y, bool again);
+/* d_qkv, the gradient of the entry's product, from d_y. */
+int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, const void *d_y, void *d_qkv);
+uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+
+struct mlp_kept {
+    void *up; /* [rows][ffn or 2 ffn], before the activation */
+    struct norm_kept norm, after;
+    void *product; /* [rows][hidden]: down's, where a norm is after it */
+};
+/* All of these as those of attention; the entry's product is up. */
+struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s);
+struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kept);
+int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
+                const void *x, void *y, bool again);
+int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
+                 const void *d_y, void *d_up);
+uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s);
 
 #endif

@@ -15,10 +15,19 @@ extern "C" {
 /* What a machine does in a second; 0: not known, and a stated default is taken. */
 struct zinf_speeds {
     double device_flops;                        /* of matrix products */
+    double device_bytes;                        /* of a GPU's memory, read and written */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes;                     /* that an update reads and writes */
+};
+/* A machine that need not be here: nothing of the one that runs is looked at then. */
+struct zinf_described_machine {
+    const char *name;
+    uint64_t gpu_bytes; /* memory of its GPU; 0: there is none */
+    int capability;     /* of that: 90 = 9.0; 0: of a current one */
+    uint64_t ram_bytes;
+    int n_threads;
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */

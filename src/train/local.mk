@@ -10,7 +10,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c \
-	src/train/save/transfer.c src/train/save/transfer.h src/train/save/transfer_load.c src/train/save/transfer_save.c \
+	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
 	src/train/save/transfer_new.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \

@@ -3,6 +3,7 @@
  * units, the device what the CPU can do with its memory, both whether steps can outlive the
  * process, and that what a plan may fill.
  */
+#include "train/estimate.h"
 #include "train/op.h"
 #include "train/setup.h"
 
@@ -24,8 +25,8 @@ static int number_of(const char *word, const char *const words[])
 
 const char *schedule_name(enum schedule schedule)
 {
-    static const char *const names[] = {"auto", "serial", "prefetch", "update-in-forward",
-                                        "update-in-backward"};
+    static const char *const names[] = {
+        "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place"};
     return names[schedule];
 }
 
@@ -173,8 +174,28 @@ static int describe_gpu(struct setup *s, int n_threads)
     return zinf_device_describe(&s->device, &gpu);
 }
 
+/* Instead of what is here; the host device as it would be with that many threads. */
+static int open_described(struct setup *s, const struct zinf_described_machine *machine)
+{
+    int64_t given = s->config->threads;
+    int threads = given > 0 ? (int)given : machine->n_threads;
+    const struct zinf_device_description gpu = {.name = machine->name,
+                                                .memory_bytes = machine->gpu_bytes,
+                                                .capability = machine->capability,
+                                                .n_threads = threads};
+    struct zinf_device_options host = {.kind = ZINF_DEVICE_HOST, .n_threads = threads};
+    return machine->gpu_bytes && s->options.device != ZINF_DEVICE_HOST
+               ? zinf_device_describe(&s->device, &gpu)
+               : zinf_device_create(&s->device, &host);
+}
+
 static int open_device(struct setup *s, bool plan_only)
 {
+    if (s->options.described) {
+        int described = open_described(s, s->options.described);
+        s->compute.device = s->device;
+        return described;
+    }
     int64_t threads = s->config->threads;
     struct zinf_device_options options = {.kind = s->options.device,
                                           .n_threads = threads > 0 ? (int)threads
@@ -212,6 +233,25 @@ static void choose_step(struct setup *s)
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
     s->direct = s->config->direct && s->device->host_addressable;
     s->generations = speculates ? 2 : 1;
+    s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
+}
+
+/* An update that is made before the norm is known must not depend on it. */
+static int check_in_place(const struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    if (!s->in_place)
+        return 0;
+    if (c->gradient_clipping > 0)
+        return zinf_fail(-EINVAL,
+                         "zinf.schedule \"update-in-place\" updates before the norm of the "
+                         "gradient is known: set gradient_clipping to 0, or choose "
+                         "\"update-in-backward\"");
+    if (c->dtype == ZINF_DTYPE_F16)
+        return zinf_fail(-EINVAL, "zinf.schedule \"update-in-place\" cannot skip a step that "
+                                  "overflows: set bf16.enabled instead of fp16.enabled, or choose "
+                                  "\"update-in-backward\"");
+    return 0;
 }
 
 /* Why steps cannot outlive the process; NULL: they can. */
@@ -223,6 +263,8 @@ static const char *hindrance(const struct setup *s, bool asked)
         return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!s->config->checksums)
         return "zinf.checksums is false";
+    if (s->in_place)
+        return "zinf.schedule updates in place";
     if (!asked && s->param_tier != ZINF_TIER_DRIVE)
         return "parameters would be written twice";
     if (!asked && s->fills)
@@ -258,8 +300,9 @@ static void choose_durability(struct setup *s, bool plan_only)
 static void set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    s->resident_bytes = zinf_memory_resident();
-    s->ram_bytes = zinf_memory_available() + s->resident_bytes;
+    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
+    s->ram_bytes = s->options.described ? s->options.described->ram_bytes
+                                        : zinf_memory_available() + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
@@ -287,6 +330,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     choose_step(s);
     choose_durability(s, plan_only);
     code = check_tiers(s);
+    if (!code)
+        code = check_in_place(s);
     if (!code)
         code = lay_out(s);
     set_budgets(s);

@@ -25,6 +25,7 @@ enum schedule {
     SCHEDULE_PREFETCH,           /* lanes overlap; the update waits for the norm */
     SCHEDULE_UPDATE_IN_FORWARD,  /* ... and runs in the next forward */
     SCHEDULE_UPDATE_IN_BACKWARD, /* as soon as a gradient is complete, speculating */
+    SCHEDULE_UPDATE_IN_PLACE,    /* so too, but for good: no second generation, no kept gradient */
     SCHEDULES,
 };
 const char *schedule_name(enum schedule schedule);
@@ -91,6 +92,7 @@ struct setup {
     uint64_t *state_bytes;         /* [n_groups] */
     uint64_t update_bytes;         /* workspace of the optimizer */
     uint8_t generations;           /* of what can be taken back */
+    bool in_place;                 /* updates are made as soon as they can be, for good */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
 

@@ -16,6 +16,7 @@
 #include "aio/aio.h"
 #include "base/base.h"
 #include "config/config.h"
+#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -35,6 +36,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
 struct zinf_speeds;
+struct zinf_described_machine;
 struct zinf_trainer_options {
     enum zinf_trainer_mode mode;
     const char *model_path;           /* folder with config.json and weights */
@@ -55,6 +57,8 @@ struct zinf_trainer_options {
     /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
      */
     const struct zinf_speeds *speeds;
+    /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
+    const struct zinf_described_machine *described;
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
@@ -113,9 +117,28 @@ int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
 /* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 
+/* What of a folder's tensors is not as the model's config.json asks, one by one. */
+enum zinf_weights_kind {
+    ZINF_WEIGHTS_MISSING,
+    ZINF_WEIGHTS_SHAPE,
+    ZINF_WEIGHTS_DTYPE,
+    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
+    ZINF_WEIGHTS_KINDS,
+};
+struct zinf_weights_finding {
+    enum zinf_weights_kind kind;
+    const char *name;   /* of the tensor */
+    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
+};
+int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
+                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
+                         void *arg);
+
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
+/* Its config.json alone: what an estimate, or a training with fresh weights, begins from. */
+int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
 /* ---- a training run ---- */
 

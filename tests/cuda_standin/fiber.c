@@ -37,6 +37,17 @@ __asm__(".text\n"
         "  ud2\n"
         ".size fiber_first,.-fiber_first\n");
 
+/* The first function on a stack. The sanitizer goes on with what it kept of the stack's last life:
+ * frames that were left in it are below this one, and it takes them back by itself. */
+static void begin(void *argument)
+{
+    struct fiber *fiber = argument;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fiber->sanitizer, NULL, NULL);
+#endif
+    fiber->entry(fiber->argument);
+}
+
 int fiber_prepare(struct fiber *fiber, void (*entry)(void *), void *argument)
 {
     if (!fiber->stack) {
@@ -49,13 +60,14 @@ int fiber_prepare(struct fiber *fiber, void (*entry)(void *), void *argument)
     }
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(fiber->stack, fiber->stack_bytes); /* frames it was left in */
-    fiber->sanitizer = NULL;
 #endif
+    fiber->entry = entry;
+    fiber->argument = argument;
     /* fiber_first begins with the stack at top + 7, a multiple of 16. */
     void **top = (void **)((char *)fiber->stack + fiber->stack_bytes) - 9;
     top[0] = top[1] = top[2] = top[5] = NULL; /* r15, r14, r13, rbp */
-    top[3] = argument;                        /* r12 */
-    top[4] = (void *)(uintptr_t)entry;        /* rbx */
+    top[3] = fiber;                           /* r12 */
+    top[4] = (void *)(uintptr_t)begin;        /* rbx */
     top[6] = (void *)(uintptr_t)fiber_first;
     top[7] = NULL;
     fiber->pointer = top;

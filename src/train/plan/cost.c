@@ -73,7 +73,8 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
 {
     bool host_device = p->setup->device->host_addressable;
     double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
-    double bytes = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
+    double guess = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
+    double bytes = !host_device && s->device_bytes > 0 ? s->device_bytes : guess;
     double optimizer = a_second(s->optimizer_bytes, MEMORY_BYTES);
     const double by_cost[] = {
         [COST_NONE] = 0,

@@ -149,7 +149,7 @@ static int begin_anew(struct zinf_trainer *t)
 {
     int code = trainer_settle(t);
     t->planned = false;
-    t->plan.schedule = SCHEDULE_SERIAL;
+    t->plan.schedule = plan_first_schedule(&t->setup);
     return code ? code : plan_first_programs(&t->plan);
 }
 

@@ -185,7 +185,7 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
         .x_tier = setup->x_tier,
         .layer_major = layer_major,
         .n_x_micros = layer_major ? setup->n_micro : 1,
-        .schedule = SCHEDULE_SERIAL,
+        .schedule = plan_first_schedule(setup),
     };
     int code = take_arrays(p);
     if (!code)

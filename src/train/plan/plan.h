@@ -89,8 +89,8 @@ struct plan {
     double *norm_parts; /* [n_groups] sums of squares, in the host's arena */
 
     /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
-     * gradients. speculate: drain of the deferred units, then gradients with the others' updates.
-     */
+     * gradients. speculate: drain of the deferred units, then gradients with the others' updates,
+     * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     enum schedule schedule; /* in use, from the second step on */
     uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
@@ -107,6 +107,11 @@ void plan_search(const struct setup *setup, struct variant *best);
  * failure there is nothing to end. */
 int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
 void plan_fini(struct plan *p);
+/* Of the first step, which runs one operation at a time. */
+static inline enum schedule plan_first_schedule(const struct setup *setup)
+{
+    return setup->in_place ? SCHEDULE_UPDATE_IN_PLACE : SCHEDULE_SERIAL;
+}
 /* Whether micro-batches go through the layers together. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
 /* What points into the arenas, from device_base and host_base. */

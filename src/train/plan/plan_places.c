@@ -128,6 +128,30 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
                : 1;
 }
 
+/* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
+ * does so micro-batch by micro-batch in either order. */
+static bool has_several(const struct plan *p, uint32_t unit)
+{
+    const struct walk *w = &p->setup->walk;
+    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
+        return true;
+    if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
+        return false;
+    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (sweep->at[i] == unit)
+            return true;
+    return false;
+}
+
+/* What is updated at once and for good has nowhere to wait, unless it is a sum. */
+static bool keeps_grad(const struct plan *p, uint32_t unit)
+{
+    const struct setup *s = p->setup;
+    bool passes = s->in_place && route_of(s, unit, &p->homes[unit]).eager;
+    return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct plan *p, const struct choice *c)
 {
@@ -135,11 +159,9 @@ void plan_set_places(struct plan *p, const struct choice *c)
         struct zinf_home *home = &p->homes[u];
         bool grad_in_host =
             is_layer(p, u) ? is_to_wait(p, u, (uint32_t)c->n_host_grads) : c->host_tables;
-        *home =
-            (struct zinf_home){.param = p->setup->param_tier,
-                               .state = p->setup->state_tier,
-                               .grad = p->setup->grad_tier,
-                               .keeps_grad = has_backward(p->setup) && unit_trains(p->setup, u)};
+        *home = (struct zinf_home){.param = p->setup->param_tier,
+                                   .state = p->setup->state_tier,
+                                   .grad = p->setup->grad_tier};
         if (home->param == ZINF_TIER_DRIVE && (int)u < c->n_host_params)
             home->param = ZINF_TIER_HOST;
         if (home->state == ZINF_TIER_DRIVE && (int)u < c->n_host_states)
@@ -156,6 +178,7 @@ void plan_set_places(struct plan *p, const struct choice *c)
         if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
         home->generations = generations_of(p, u, c);
+        home->keeps_grad = keeps_grad(p, u);
         p->routes[u] = route_of(p->setup, u, home);
     }
 }
@@ -214,22 +237,6 @@ bool plan_fetches_beyond(const struct plan *p, int n)
     return false;
 }
 
-/* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
- * does so micro-batch by micro-batch in either order. */
-static bool has_several(const struct plan *p, uint32_t unit)
-{
-    const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
-        return true;
-    if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
-        return false;
-    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
-    for (uint32_t i = 0; i < sweep->n; i++)
-        if (sweep->at[i] == unit)
-            return true;
-    return false;
-}
-
 /* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
  * drive cannot reach where it was computed. */
 bool plan_stages_grads(const struct plan *p)
@@ -237,7 +244,8 @@ bool plan_stages_grads(const struct plan *p)
     if (!has_backward(p->setup))
         return false;
     if (!p->setup->direct)
-        return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p);
+        return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
+               p->setup->in_place;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u))
             return true;

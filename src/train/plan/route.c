@@ -32,6 +32,14 @@ static void set_update(struct route *r, const struct setup *s, const struct zinf
                                                                           : UPDATE_IN_PLACE;
 }
 
+/* A GPU's own update reads the gradient where it was kept. */
+static bool is_eager(const struct setup *s, const struct zinf_home *home)
+{
+    if (s->in_place)
+        return home->param != ZINF_TIER_DEVICE || !device_is_far(s);
+    return home->generations == 2 && home->param != ZINF_TIER_DEVICE;
+}
+
 struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_home *home)
 {
     struct route r = {.fetch = fetch_of(s, home), .gradient = gradient_of(home)};
@@ -39,7 +47,7 @@ struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_ho
     r.norm = on_device && device_is_far(s) ? NORM_BY_DEVICE : NORM_BY_CPU;
     /* the whole unit's gradient is computed, and a rank keeps its slice of it */
     r.grad_in_place = on_device && s->layout.world == 1;
-    r.eager = home->generations == 2 && home->param != ZINF_TIER_DEVICE;
+    r.eager = is_eager(s, home);
     if (trains(s) && unit_trains(s, unit))
         set_update(&r, s, home);
     return r;

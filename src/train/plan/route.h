@@ -42,7 +42,8 @@ struct route {
      * reach it where it is: */
     bool param_out_of_reach, grad_out_of_reach;
     bool grad_in_place; /* the first contribution is computed where the sum is */
-    bool eager;         /* may be updated before the norm is known, since that can be taken back */
+    bool
+        eager; /* may be updated before the norm is known: that can be taken back, or need not be */
 };
 
 /* Of the unit with this home. */

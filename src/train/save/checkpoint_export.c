@@ -84,7 +84,7 @@ static int write_rest(const struct export *e, const char *output)
     if (!code)
         code = transfer_write_config(zinf_model_config(model), e->dtype, output);
     zinf_model_close(model);
-    return code ? code : zinf_folder_copy_companions(e->folder, output);
+    return code ? code : zinf_folder_copy_companions(e->folder, output, ZINF_COMPANIONS_ALL);
 }
 
 static int export_from(const struct checkpoint *c, const char *folder,

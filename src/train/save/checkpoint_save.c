@@ -104,7 +104,7 @@ static int write_all(const struct source *s, struct checkpoint *c, const char *f
     if (!code)
         code = transfer_write_config(zinf_model_config(s->setup->model), c->dtype, folder);
     if (!code)
-        code = zinf_folder_copy_companions(s->folder, folder);
+        code = zinf_folder_copy_companions(s->folder, folder, ZINF_COMPANIONS_ALL);
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)

@@ -37,6 +37,9 @@ enum {
 
 /* transfer_load.c: the unit's tensors from the file (NULL: their initialisation) into the region's
  * unit, gaps zero. */
+/* weights.c: -ENOENT, -EINVAL where tensors are missing or others than config.json asks for, with
+ * the first few of each kind and how many there are. What is not used is a warning. */
+int weights_check(const struct setup *s, const struct zinf_tensors *file);
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
 
 /* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name

@@ -131,27 +131,6 @@ static int place_unit(const struct source *s, uint32_t unit)
     return code;
 }
 
-/* Tensors of the file that no unit wants are said once, unless the family ignores them. */
-static void report_unused(const struct setup *s, const struct zinf_tensors *file)
-{
-    const struct zinf_family *family = zinf_model_family(s->model);
-    size_t prefix = strlen(family->prefix);
-    const char *first = NULL;
-    uint64_t unused = 0;
-    for (uint64_t i = 0; i < zinf_tensors_count(file); i++) {
-        const char *name = zinf_tensors_at(file, i)->name;
-        if (!strncmp(name, family->prefix, prefix))
-            name += prefix;
-        if (!family->ignores(name) && !zinf_file_map_find(s->files, name) && !unused++)
-            first = name;
-    }
-    if (unused)
-        zinf_log(ZINF_LOG_WARN,
-                 "%s: %llu tensors are not part of the model and are not used "
-                 "(first: %s)",
-                 s->options.model_path, (unsigned long long)unused, first);
-}
-
 int trainer_load(struct zinf_trainer *t)
 {
     const struct setup *setup = &t->setup;
@@ -164,7 +143,7 @@ int trainer_load(struct zinf_trainer *t)
     t->prefix = prefix_of(setup, file);
     struct source source = trainer_source(t);
     if (file)
-        report_unused(setup, file);
+        code = weights_check(setup, file);
     for (uint32_t u = 0; !code && !t->durable.recovered && u < setup->n_units; u++) {
         code = transfer_gather(&source, file, u);
         if (!code)

@@ -30,6 +30,12 @@ out:
     return code == -ENOMEM ? zinf_fail(code, "no memory to write %s/config.json", folder) : code;
 }
 
+int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder)
+{
+    int code = zinf_make_dirs(folder);
+    return code ? code : transfer_write_config(config, dtype, folder);
+}
+
 /* Where fresh weights go, in which number type. */
 struct fresh {
     struct zinf_tensors_writer *writer;

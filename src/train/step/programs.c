@@ -81,12 +81,12 @@ static void emit_forward_and_backward(struct emitter *e)
     emit_losses(e);
 }
 
-/* Of all units that are trained, or of those that do not speculate. */
+/* Of all units that are trained, or of those alone that always wait. */
 static void emit_updates_late(struct emitter *e, bool all)
 {
     const struct plan *p = e->p;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (unit_trains(p->setup, u) && (all || p->deferred[u] || !p->routes[u].eager))
+        if (unit_trains(p->setup, u) && (p->deferred[u] || (all && !p->setup->in_place)))
             emit_update_late(e, u);
 }
 

@@ -36,13 +36,34 @@ static int schedule_apart(struct plan *p, enum zinf_order order)
     return !code && trains(p->setup) ? schedule(p, &p->drain, order) : code;
 }
 
+/* The last n blocks whose kept gradients are in RAM wait for the next forward. */
+static uint32_t defer(struct plan *p, uint32_t n)
+{
+    uint32_t deferred = 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        p->deferred[u] = !p->routes[u].eager;
+    for (uint32_t l = p->setup->walk.n_layers; l-- > 0 && deferred < n;) {
+        uint32_t unit = p->setup->walk.layers[l];
+        if (p->routes[unit].gradient == GRADIENT_NONE ||
+            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE)
+            continue;
+        p->deferred[unit] = 1;
+        deferred++;
+    }
+    return deferred;
+}
+
 int plan_first_programs(struct plan *p)
 {
     static const struct zinf_speeds unknown;
+    enum zinf_order order = trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
     plan_rates_of(p, &unknown, &p->rates);
+    defer(p, 0);
     int code = emit_apart(p);
     if (!code)
-        code = schedule_apart(p, trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE);
+        code = schedule_apart(p, order);
+    if (!code && p->setup->in_place)
+        code = build(p, program_speculate, &p->speculate, order);
     if (!code)
         code = build(p, program_forward, &p->forward, ZINF_ORDER_DEADLINE);
     return code ? code : build(p, program_logits, &p->logits, ZINF_ORDER_DEADLINE);
@@ -97,23 +118,6 @@ static bool can_speculate(const struct plan *p)
         if (p->routes[u].eager)
             return true;
     return false;
-}
-
-/* The last n blocks whose kept gradients are in RAM wait for the next forward. */
-static uint32_t defer(struct plan *p, uint32_t n)
-{
-    uint32_t deferred = 0;
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        p->deferred[u] = !p->routes[u].eager;
-    for (uint32_t l = p->setup->walk.n_layers; l-- > 0 && deferred < n;) {
-        uint32_t unit = p->setup->walk.layers[l];
-        if (p->routes[unit].gradient == GRADIENT_NONE ||
-            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE)
-            continue;
-        p->deferred[unit] = 1;
-        deferred++;
-    }
-    return deferred;
 }
 
 /* ---- the choice: what cannot be shorter by its work alone is not ordered ---- */
@@ -250,9 +254,23 @@ static int choose_in_backward(struct plan *p, const struct schedules *s)
     return p->predicted_rest > 0 ? 0 : build_wait(p);
 }
 
+static int choose_in_place(struct plan *p)
+{
+    double seconds = 0;
+    int code = build(p, program_speculate, &p->speculate, ZINF_ORDER_DEADLINE);
+    if (!code)
+        code = predict(p, &p->speculate, &seconds);
+    p->schedule = SCHEDULE_UPDATE_IN_PLACE;
+    p->predicted_seconds = p->planned_seconds = seconds;
+    return code;
+}
+
 int plan_schedules(struct plan *p, double limit)
 {
     struct schedules s;
+    defer(p, 0);
+    if (p->setup->in_place)
+        return choose_in_place(p);
     int code = look(p, &s);
     if (code)
         return code;

@@ -127,7 +127,8 @@ static bool should_speculate(const struct zinf_trainer *t)
     int failed = 0, n = t->step < SPECULATION_MEMORY ? (int)t->step : SPECULATION_MEMORY;
     for (int i = 0; i < n; i++)
         failed += t->clipped[i];
-    return t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1);
+    return t->setup.in_place ||
+           (t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1));
 }
 
 /* The sum of squares from which the clip factor is more than 1, or overflow is certain. */
@@ -135,6 +136,16 @@ static double speculation_limit(const struct zinf_trainer *t)
 {
     double limit = t->setup.config->gradient_clipping * t->loss_scale.scale;
     return limit > 0 ? limit * limit : DBL_MAX;
+}
+
+/* Part of the step's updates are made and part are not. */
+static int fail_in_place(const struct zinf_trainer *t)
+{
+    return zinf_fail(-ERANGE,
+                     "step %llu: the gradient is not finite, and zinf.schedule "
+                     "\"update-in-place\" cannot take its updates back: go on from the last "
+                     "checkpoint, with a lower lr or another schedule",
+                     (unsigned long long)t->step);
 }
 
 /* One program: those updates that speculate, forward, backward. What it wrote counts if the step
@@ -152,11 +163,13 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     *norm = grad_norm(t);
     bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
+    if (failed && t->setup.in_place)
+        return fail_in_place(t);
     if (!failed) {
         for (uint32_t u = 0; u < t->setup.n_units; u++)
             if (t->plan.deferred[u])
                 t->pending[u] = unit_trains(&t->setup, u);
-            else
+            else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
         if (steady)
@@ -253,7 +266,8 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     if (code)
         return code;
     if (t->setup.options.changes_schedule)
-        t->setup.wanted = (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % (SCHEDULES - 1)));
+        t->setup.wanted =
+            (enum schedule)(SCHEDULE_SERIAL + (int)(t->step * 3 % SCHEDULE_UPDATE_IN_BACKWARD));
     if (t->planned && !t->setup.options.changes_schedule)
         return trainer_calibrate(t, times);
     trainer_measure_end(t);

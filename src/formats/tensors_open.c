@@ -1,0 +1,252 @@
+/*
+ * tensors_open: from a path to a list of tensors. A folder has one file or an index of shards, of
+ * safetensors or of torch.save; headers are read at once and held.
+ */
+#include "formats/file_span.h"
+#include "formats/tensors_index.h"
+#include "formats/tensors_reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- one file ---- */
+
+static int read_safetensors(struct tensors_file *file, const uint8_t *first, uint64_t file_bytes)
+{
+    uint64_t json_bytes;
+    int code = zinf_safetensors_length(file->path, first, file_bytes, &json_bytes);
+    if (code)
+        return code;
+    char *json = malloc(json_bytes + 1);
+    if (!json)
+        return zinf_fail(-ENOMEM, "%s: no memory for a header of %llu bytes", file->path,
+                         (unsigned long long)json_bytes);
+    code =
+        zinf_file_span_read(file->fd, file->path, json, json_bytes, ZINF_SAFETENSORS_LENGTH_BYTES);
+    if (!code)
+        code = zinf_safetensors_init(&file->header, file->path, json, json_bytes, file_bytes);
+    free(json);
+    return code;
+}
+
+/* What a file is, its first bytes say, not its name. */
+static int read_header(struct tensors_file *file)
+{
+    uint8_t first[ZINF_SAFETENSORS_LENGTH_BYTES] = {0};
+    uint64_t file_bytes;
+    int code = file->fd = zinf_file_span_open(file->path, &file_bytes);
+    if (code < 0)
+        return code;
+    code = 0;
+    if (file_bytes >= sizeof first)
+        code = zinf_file_span_read(file->fd, file->path, first, sizeof first, 0);
+    if (!code)
+        code = zinf_torch_file_is(file->path, first);
+    if (code < 0)
+        return code;
+    file->pickled = code;
+    return file->pickled ? zinf_torch_file_init(&file->torch, file->path, file->fd, file_bytes)
+                         : read_safetensors(file, first, file_bytes);
+}
+
+/* Moves the file's tensors to the end of the common list. */
+static int take_tensors(struct zinf_tensors *tensors, uint32_t index)
+{
+    struct tensors_file *file = &tensors->files[index];
+    struct zinf_tensor_info **from = file->pickled ? &file->torch.tensors : &file->header.tensors;
+    uint64_t n = file->pickled ? file->torch.n_tensors : file->header.n_tensors;
+    uint64_t count = tensors->count + n;
+    struct zinf_tensor_info *list = realloc(tensors->list, (count + 1) * sizeof *list);
+    if (!list)
+        return zinf_fail(-ENOMEM, "no memory for a list of %llu tensors",
+                         (unsigned long long)count);
+    tensors->list = list;
+    memcpy(list + tensors->count, *from, n * sizeof *list);
+    for (uint64_t i = tensors->count; i < count; i++)
+        list[i].file = index;
+    tensors->count = count;
+    free(*from);
+    *from = NULL;
+    return 0;
+}
+
+static int fail_twice(const struct zinf_tensors *tensors, const struct zinf_tensor_info *one,
+                      const struct zinf_tensor_info *other)
+{
+    const char *path = tensors->files[one->file].path;
+    if (one->file == other->file)
+        return zinf_fail(-EINVAL, "%s has two tensors '%s': write it again", path, one->name);
+    return zinf_fail(-EINVAL, "tensor '%s' is in both %s and %s: remove the stale file", one->name,
+                     path, tensors->files[other->file].path);
+}
+
+static int sort_names(struct zinf_tensors *tensors)
+{
+    const struct zinf_tensor_info **by_name = malloc((tensors->count + 1) * sizeof *by_name);
+    if (!by_name)
+        return zinf_fail(-ENOMEM, "no memory for a list of %llu tensors",
+                         (unsigned long long)tensors->count);
+    tensors->by_name = by_name;
+    for (uint64_t i = 0; i < tensors->count; i++)
+        by_name[i] = &tensors->list[i];
+    qsort(by_name, tensors->count, sizeof *by_name, tensors_compare_names);
+    for (uint64_t i = 1; i < tensors->count; i++)
+        if (!strcmp(by_name[i - 1]->name, by_name[i]->name))
+            return fail_twice(tensors, by_name[i - 1], by_name[i]);
+    return 0;
+}
+
+/* Takes ownership of the paths in paths[], also on failure. */
+static int open_files(struct zinf_tensors *tensors, char **paths, uint32_t n_files)
+{
+    int code = 0;
+    tensors->files = calloc(n_files, sizeof *tensors->files);
+    if (!tensors->files)
+        code = zinf_fail(-ENOMEM, "no memory for %u files", n_files);
+    for (uint32_t i = 0; i < n_files; i++) {
+        if (code) {
+            free(paths[i]);
+            continue;
+        }
+        tensors->files[i].path = paths[i];
+        tensors->n_files = i + 1;
+        code = read_header(&tensors->files[i]);
+        if (!code)
+            code = take_tensors(tensors, i);
+    }
+    return code ? code : sort_names(tensors);
+}
+
+/* The index and the shards must say the same. */
+static int compare_with_index(const struct zinf_tensors *tensors,
+                              const struct zinf_tensors_index *index, const char *path)
+{
+    for (uint64_t i = 0; i < index->n_entries; i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_find(tensors, index->entries[i]->string);
+        if (!info || info->file != index->file_of[i])
+            return zinf_fail(-EINVAL,
+                             "%s says that tensor '%.200s' is in %s, but it is %s%s: fetch or "
+                             "write the folder again",
+                             path, index->entries[i]->string, index->files[index->file_of[i]],
+                             info ? "in " : "not there",
+                             info ? zinf_tensors_file_name(tensors, info->file) : "");
+    }
+    if (tensors->count > index->n_entries)
+        zinf_log(ZINF_LOG_WARN, "%s does not name %llu of the tensors in its files; they are read",
+                 path, (unsigned long long)(tensors->count - index->n_entries));
+    return 0;
+}
+
+static int open_sharded(struct zinf_tensors *tensors, const char *folder, const char *index_path)
+{
+    struct zinf_tensors_index index;
+    int code = zinf_tensors_index_read(&index, index_path);
+    if (code)
+        return code;
+    char **paths = calloc(index.n_files, sizeof *paths);
+    if (!paths)
+        code = zinf_fail(-ENOMEM, "no memory for %u files", index.n_files);
+    for (uint32_t i = 0; i < index.n_files && !code; i++) {
+        paths[i] = zinf_path_join(folder, index.files[i]);
+        if (!paths[i])
+            code = -ENOMEM;
+    }
+    if (!code) {
+        code = open_files(tensors, paths, index.n_files);
+        if (code)
+            zinf_fail_in(code, "%s", index_path);
+        else
+            code = compare_with_index(tensors, &index, index_path);
+    } else if (paths) {
+        for (uint32_t i = 0; i < index.n_files; i++)
+            free(paths[i]);
+    }
+    free(paths);
+    zinf_tensors_index_fini(&index);
+    return code;
+}
+
+static bool folder_has(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    bool there = path && access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+/* In Hugging Face's order: safetensors win, and a whole file over an index. */
+static const struct {
+    const char *name;
+    bool is_index;
+} sources[] = {
+    {ZINF_TENSORS_SINGLE, false},
+    {ZINF_TENSORS_INDEX, true},
+    {ZINF_TENSORS_TORCH, false},
+    {ZINF_TENSORS_TORCH_INDEX, true},
+};
+#define N_SOURCES (sizeof sources / sizeof *sources)
+
+static int open_folder(struct zinf_tensors *tensors, const char *folder)
+{
+    size_t i = 0;
+    while (i < N_SOURCES && !folder_has(folder, sources[i].name))
+        i++;
+    if (i == N_SOURCES)
+        return zinf_fail(-ENOENT,
+                         "%s has neither %s nor %s, and no %s: name a Hugging Face model folder "
+                         "or a .safetensors file",
+                         folder, ZINF_TENSORS_SINGLE, ZINF_TENSORS_INDEX, ZINF_TENSORS_TORCH);
+    char *path = zinf_path_join(folder, sources[i].name);
+    if (!path)
+        return -ENOMEM;
+    if (!sources[i].is_index)
+        return open_files(tensors, &path, 1);
+    int code = open_sharded(tensors, folder, path);
+    free(path);
+    return code;
+}
+
+int zinf_tensors_open(struct zinf_tensors **out, const char *path)
+{
+    struct stat info;
+    int code;
+    if (stat(path, &info))
+        return zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
+    struct zinf_tensors *tensors = calloc(1, sizeof *tensors);
+    char *copy = strdup(path);
+    if (!tensors || !copy) {
+        free(copy);
+        free(tensors);
+        return zinf_fail(-ENOMEM, "no memory to open %s", path);
+    }
+    if (S_ISDIR(info.st_mode)) {
+        code = open_folder(tensors, path);
+        free(copy);
+    } else {
+        code = open_files(tensors, &copy, 1);
+    }
+    if (code)
+        zinf_tensors_close(tensors);
+    else
+        *out = tensors;
+    return code;
+}
+
+void zinf_tensors_close(struct zinf_tensors *tensors)
+{
+    if (!tensors)
+        return;
+    for (uint32_t i = 0; i < tensors->n_files; i++) {
+        if (tensors->files[i].fd >= 0)
+            close(tensors->files[i].fd);
+        zinf_safetensors_fini(&tensors->files[i].header);
+        zinf_torch_file_fini(&tensors->files[i].torch);
+        free(tensors->files[i].path);
+    }
+    free(tensors->by_name);
+    free(tensors->list);
+    free(tensors->files);
+    free(tensors);
+}

@@ -1,0 +1,86 @@
+/*
+ * tensors_view: a view is read run by run of its innermost dimension, each into its place. Elements
+ * of a run that lie close together come with one read of a page.
+ */
+#include "formats/tensors_view.h"
+#include "formats/file_span.h"
+
+#define PAGE_BYTES 4096
+
+void zinf_tensor_view_init(struct zinf_tensor_view *out, int rank, const uint64_t *shape,
+                           const uint64_t *stride)
+{
+    struct zinf_tensor_view view = {.rank = 0};
+    for (int i = 0; i < rank; i++) {
+        int last = view.rank - 1;
+        uint64_t joined;
+        if (shape[i] == 1)
+            continue;
+        if (last >= 0 && !__builtin_mul_overflow(shape[i], stride[i], &joined) &&
+            view.stride[last] == joined) {
+            view.shape[last] *= shape[i];
+            view.stride[last] = stride[i];
+            continue;
+        }
+        view.shape[view.rank] = shape[i];
+        view.stride[view.rank++] = stride[i];
+    }
+    *out = view;
+}
+
+bool zinf_tensor_view_is_contiguous(const struct zinf_tensor_view *view)
+{
+    return !view->rank || (view->rank == 1 && view->stride[0] == 1);
+}
+
+bool zinf_tensor_view_reach(const struct zinf_tensor_view *view, uint64_t *elems)
+{
+    uint64_t last = 0, more;
+    for (int i = 0; i < view->rank; i++)
+        if (__builtin_mul_overflow(view->shape[i] - 1, view->stride[i], &more) ||
+            __builtin_add_overflow(last, more, &last))
+            return false;
+    return !__builtin_add_overflow(last, 1, elems);
+}
+
+/* ---- reading ---- */
+
+/* n elements, step bytes from one to the next. */
+static int read_apart(int fd, const char *path, uint64_t offset, uint64_t step, uint64_t n,
+                      uint64_t elem_bytes, uint8_t *out)
+{
+    uint8_t page[PAGE_BYTES];
+    uint64_t most = step ? (PAGE_BYTES - elem_bytes) / step + 1 : n;
+    int code = 0;
+    for (uint64_t done = 0, count; !code && done < n; done += count) {
+        count = n - done < most ? n - done : most;
+        code = zinf_file_span_read(fd, path, page, (count - 1) * step + elem_bytes,
+                                   offset + done * step);
+        for (uint64_t i = 0; !code && i < count; i++)
+            memcpy(out + (done + i) * elem_bytes, page + i * step, elem_bytes);
+    }
+    return code;
+}
+
+int zinf_tensor_view_read(int fd, const char *path, const struct zinf_tensor_info *info,
+                          uint64_t first, uint64_t n, void *out)
+{
+    const struct zinf_tensor_view *v = info->view;
+    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype), count;
+    uint64_t inner = v->shape[v->rank - 1], step = v->stride[v->rank - 1] * elem_bytes;
+    uint8_t *to = out;
+    int code = 0;
+    for (uint64_t done = 0; !code && done < n; done += count) {
+        uint64_t left = first + done, place = 0, column = left % inner;
+        for (int i = v->rank - 1; i >= 0; i--) {
+            place += left % v->shape[i] * v->stride[i];
+            left /= v->shape[i];
+        }
+        count = inner - column < n - done ? inner - column : n - done;
+        uint64_t offset = info->file_offset + place * elem_bytes;
+        code = step == elem_bytes ? zinf_file_span_read(fd, path, to, count * elem_bytes, offset)
+                                  : read_apart(fd, path, offset, step, count, elem_bytes, to);
+        to += count * elem_bytes;
+    }
+    return code;
+}

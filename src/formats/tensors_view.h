@@ -1,0 +1,28 @@
+/*
+ * tensors_view: tensors whose elements do not follow each other in the file: transposed ones,
+ * slices, every n-th row. Internal to formats.
+ */
+#ifndef ZINF_TENSORS_VIEW_H
+#define ZINF_TENSORS_VIEW_H
+
+#include "formats/formats.h"
+
+/* Element (i0, i1, ...) lies sum of i * stride elements behind the tensor's first. Dimensions of
+ * size 1 are left out, and what can be one dimension is one. */
+struct zinf_tensor_view {
+    int rank;
+    uint64_t shape[ZINF_TENSOR_MAX_RANK], stride[ZINF_TENSOR_MAX_RANK];
+};
+
+/* Of a tensor with elements. */
+void zinf_tensor_view_init(struct zinf_tensor_view *out, int rank, const uint64_t *shape,
+                           const uint64_t *stride);
+bool zinf_tensor_view_is_contiguous(const struct zinf_tensor_view *view);
+/* Elements from the first to the last that the view reaches; false: more than 2^64. */
+bool zinf_tensor_view_reach(const struct zinf_tensor_view *view, uint64_t *elems);
+
+/* Reads elements [first, first + n) of the tensor, in its order; info->view is not NULL. */
+int zinf_tensor_view_read(int fd, const char *path, const struct zinf_tensor_info *info,
+                          uint64_t first, uint64_t n, void *out);
+
+#endif

@@ -1,0 +1,128 @@
+/* decoder_units: which rows of the file's tensors are which of the units'. */
+#include "model/decoder_units.h"
+
+#include <stdio.h>
+
+#define TILE_ALIGN 64 /* rows of a vocabulary tile */
+
+static int64_t align_rows(int64_t rows)
+{
+    return (rows + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+}
+
+int64_t decoder_choose_tile_rows(const struct decoder *d)
+{
+    const struct attention_spec *a = &d->attention;
+    int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
+    int64_t mlp = (d->mlp.gated ? 3 : 2) * (d->experts.n ? d->experts.ffn : d->ffn);
+    int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
+    int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
+    return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+}
+
+void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const char *name, struct zinf_row_map rows, int64_t all)
+{
+    struct zinf_tensor tensor = {
+        .rank = 2,
+        .rows = rows.rows,
+        .cols = (uint64_t)d->hidden,
+        .decay = true,
+        .init = ZINF_INIT_NORMAL,
+        .init_std = d->init_std,
+    };
+    struct zinf_piece piece = {
+        .rank = 2,
+        .plain_name = name == d->head && !d->head_prefixed,
+        .shape = {(uint64_t)all, (uint64_t)d->hidden},
+        .rows = rows,
+    };
+    snprintf(piece.name, sizeof piece.name, "%s", name);
+    zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+}
+
+uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
+                           const char *name)
+{
+    int64_t rows = decoder_choose_tile_rows(d);
+    uint32_t before = graph->n_units;
+    for (int64_t first = 0; first < d->vocab; first += rows) {
+        int64_t left = d->vocab - first;
+        uint32_t unit =
+            zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
+        struct zinf_row_map map = {.file_first = (uint64_t)first,
+                                   .rows = (uint64_t)(left < rows ? left : rows),
+                                   .count = 1};
+        decoder_add_rows(graph, unit, d, name, map, d->vocab);
+    }
+    return before;
+}
+
+/* The piece that t is, with some of its rows. */
+static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
+                      const char *prefix, struct zinf_row_map rows)
+{
+    uint64_t cols = t->cols ? t->cols : 1;
+    bool by_column = t->order == DECODER_COLUMNS;
+    struct zinf_piece piece = {
+        .rank = t->cols ? 2 : 1,
+        .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
+        .transposed = by_column,
+        .rows = rows,
+    };
+    snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
+    zinf_graph_add_piece(graph, unit, &piece);
+}
+
+/* Queries, keys and values, which the file has by key and value head, as ours: each together. */
+static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensor *t, const char *prefix)
+{
+    uint64_t dim = (uint64_t)d->attention.head_dim, groups = (uint64_t)d->attention.n_kv_heads;
+    uint64_t queries = (uint64_t)d->attention.n_heads / groups * dim, group = queries + 2 * dim;
+    const struct {
+        uint64_t in_group, ours, rows;
+    } kinds[] = {
+        {0, 0, queries},
+        {queries, groups * queries, dim},
+        {queries + dim, groups * (queries + dim), dim},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        add_piece(graph, unit, t, prefix,
+                  (struct zinf_row_map){
+                      .file_first = kinds[i].in_group,
+                      .file_stride = group,
+                      .flat_first = kinds[i].ours,
+                      .flat_stride = kinds[i].rows,
+                      .rows = kinds[i].rows,
+                      .count = groups,
+                  });
+}
+
+void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                         const struct decoder_tensors *tensors, int at[DECODER_PLACES])
+{
+    const struct decoder_tensor *list = tensors->list;
+    for (int place = 0; place < DECODER_PLACES; place++)
+        at[place] = -1;
+    for (size_t i = 0, next; i < tensors->n; i = next) {
+        struct zinf_tensor tensor = {
+            .rank = list[i].cols ? 2 : 1,
+            .cols = list[i].cols ? list[i].cols : 1,
+            .decay = list[i].cols != 0,
+            .init = list[i].init,
+            .init_std = list[i].std,
+        };
+        for (next = i; next < tensors->n && list[next].place == list[i].place; next++)
+            tensor.rows += list[next].rows;
+        at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
+        for (uint64_t first = 0; i < next; first += list[i++].rows)
+            if (list[i].order == DECODER_GROUPS)
+                add_groups(graph, unit, d, &list[i], tensors->prefix);
+            else
+                add_piece(
+                    graph, unit, &list[i], tensors->prefix,
+                    (struct zinf_row_map){.flat_first = first, .rows = list[i].rows, .count = 1});
+    }
+}

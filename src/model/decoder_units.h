@@ -1,0 +1,30 @@
+/*
+ * decoder_units: a decoder's units: tiles of its vocabulary matrices, and lists of tensors with the
+ * pieces that are tensors of the file.
+ */
+#ifndef ZINF_DECODER_UNITS_H
+#define ZINF_DECODER_UNITS_H
+
+#include "model/decoder.h"
+
+/* Of a tile of the vocabulary: about a block's size, so that a slot that holds a block holds a
+ * tile; even tiles. By the model alone, so that results do not depend on any budget. */
+int64_t decoder_choose_tile_rows(const struct decoder *d);
+/* A tensor that is rows [first, first + rows) of `all` of one of the file. */
+void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const char *name, struct zinf_row_map rows, int64_t all);
+/* The vocabulary matrix as units, one a tile; the first one's number. */
+uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
+                           const char *name);
+
+/* Tensors of a unit, whose names in the file begin with prefix. */
+struct decoder_tensors {
+    const char *prefix;
+    const struct decoder_tensor *list;
+    size_t n;
+};
+/* at[place] becomes the tensor's number, -1 where there is none. */
+void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                         const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
+
+#endif

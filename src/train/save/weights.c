@@ -1,0 +1,177 @@
+/*
+ * weights: the tensors of a folder against those that its config.json asks for, before any is read:
+ * whoever mixed two models up sees at once which tensors say so, not only the first.
+ */
+#include "train/save/transfer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define MAX_NAME 1200 /* of a tensor, with prefix */
+
+struct comparison {
+    const struct zinf_model *model;
+    const struct zinf_tensors *file;
+    const struct zinf_file_map *map;
+    void (*see)(void *arg, const struct zinf_weights_finding *finding);
+    void *arg;
+};
+
+static const char *shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape)
+{
+    size_t used = (size_t)snprintf(buffer, bytes, "[");
+    for (int i = 0; i < rank && used < bytes; i++)
+        used += (size_t)snprintf(buffer + used, bytes - used, "%s%llu", i ? ", " : "",
+                                 (unsigned long long)shape[i]);
+    if (used < bytes)
+        snprintf(buffer + used, bytes - used, "]");
+    return buffer;
+}
+
+ZINF_PRINTF(4, 5)
+static void found(const struct comparison *c, enum zinf_weights_kind kind, const char *name,
+                  const char *format, ...)
+{
+    char detail[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    c->see(c->arg, &(struct zinf_weights_finding){kind, name, detail});
+}
+
+/* The file's tensor for one of the family, with its prefix or without. */
+static const struct zinf_tensor_info *find(const struct comparison *c,
+                                           const struct zinf_file_tensor *wanted)
+{
+    char name[MAX_NAME];
+    const char *prefix = zinf_model_family(c->model)->prefix;
+    const struct zinf_tensor_info *info =
+        zinf_tensors_find(c->file, zinf_file_tensor_name(wanted, prefix, name, sizeof name));
+    return info ? info : zinf_tensors_find(c->file, wanted->name);
+}
+
+static void compare_tensor(const struct comparison *c, const struct zinf_file_tensor *wanted,
+                           const struct zinf_tensor_info *info)
+{
+    char has[200], asked[200];
+    bool same = info->rank == wanted->rank;
+    for (int i = 0; same && i < wanted->rank; i++)
+        same = info->shape[i] == wanted->shape[i];
+    if (!same)
+        found(c, ZINF_WEIGHTS_SHAPE, info->name, "has shape %s; config.json asks for %s",
+              shape_text(has, sizeof has, info->rank, info->shape),
+              shape_text(asked, sizeof asked, wanted->rank, wanted->shape));
+    if (info->dtype != ZINF_FILE_F32 && info->dtype != ZINF_FILE_BF16 &&
+        info->dtype != ZINF_FILE_F16 && info->dtype != ZINF_FILE_F64)
+        found(c, ZINF_WEIGHTS_DTYPE, info->name, "has dtype %s; use F32, BF16 or F16",
+              zinf_file_dtype_name(info->dtype));
+}
+
+static void compare_wanted(const struct comparison *c)
+{
+    char name[MAX_NAME];
+    const char *prefix = zinf_model_family(c->model)->prefix;
+    for (uint32_t i = 0; i < c->map->n_tensors; i++) {
+        const struct zinf_file_tensor *wanted = &c->map->tensors[i];
+        const struct zinf_tensor_info *info = find(c, wanted);
+        if (info)
+            compare_tensor(c, wanted, info);
+        else
+            found(c, ZINF_WEIGHTS_MISSING, zinf_file_tensor_name(wanted, prefix, name, sizeof name),
+                  "is missing");
+    }
+}
+
+static void compare_others(const struct comparison *c)
+{
+    const struct zinf_family *family = zinf_model_family(c->model);
+    for (uint64_t i = 0; i < zinf_tensors_count(c->file); i++) {
+        const char *name = zinf_tensors_at(c->file, i)->name;
+        const char *bare = zinf_family_bare_name(family, name);
+        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare))
+            found(c, ZINF_WEIGHTS_UNEXPECTED, name,
+                  "is unexpected: no part of a %s model of this config.json", family->model_type);
+    }
+}
+
+int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
+                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
+                         void *arg)
+{
+    struct zinf_file_map *map = NULL;
+    int code = zinf_file_map_create(&map, zinf_model_graph(model));
+    if (code)
+        return code;
+    const struct comparison c = {model, file, map, see, arg};
+    compare_wanted(&c);
+    compare_others(&c);
+    zinf_file_map_destroy(map);
+    return 0;
+}
+
+/* ---- before weights are loaded ---- */
+
+#define NAMED 4 /* of a kind; the rest is counted */
+
+struct tally {
+    uint64_t n[ZINF_WEIGHTS_KINDS];
+    char text[ZINF_WEIGHTS_KINDS][1024]; /* of the first ones */
+};
+
+static void count(void *arg, const struct zinf_weights_finding *finding)
+{
+    struct tally *tally = arg;
+    char *text = tally->text[finding->kind];
+    size_t used = strlen(text), bytes = sizeof tally->text[0];
+    bool says_more = finding->kind == ZINF_WEIGHTS_SHAPE || finding->kind == ZINF_WEIGHTS_DTYPE;
+    if (tally->n[finding->kind]++ < NAMED)
+        snprintf(text + used, bytes - used, "%s%.160s%s%s", used ? ", " : "", finding->name,
+                 says_more ? " " : "", says_more ? finding->detail : "");
+}
+
+/* "12 tensors are missing (a, b, c, d and 8 more)" */
+static const char *tally_text(char *buffer, size_t bytes, const struct tally *tally,
+                              enum zinf_weights_kind kind)
+{
+    static const char *const words[][2] = {
+        [ZINF_WEIGHTS_MISSING] = {"tensor is missing", "tensors are missing"},
+        [ZINF_WEIGHTS_SHAPE] = {"tensor has another shape", "tensors have another shape"},
+        [ZINF_WEIGHTS_DTYPE] = {"tensor has no number type that is read",
+                                "tensors have no number type that is read"},
+        [ZINF_WEIGHTS_UNEXPECTED] = {"tensor is no part of the model and is not used",
+                                     "tensors are no part of the model and are not used"},
+    };
+    uint64_t n = tally->n[kind];
+    char more[48] = "";
+    if (n > NAMED)
+        snprintf(more, sizeof more, " and %llu more", (unsigned long long)(n - NAMED));
+    snprintf(buffer, bytes, "%llu %s (%s%s)", (unsigned long long)n, words[kind][n > 1],
+             tally->text[kind], more);
+    return buffer;
+}
+
+int weights_check(const struct setup *s, const struct zinf_tensors *file)
+{
+    static const enum zinf_weights_kind faults[] = {ZINF_WEIGHTS_MISSING, ZINF_WEIGHTS_SHAPE,
+                                                    ZINF_WEIGHTS_DTYPE};
+    struct tally tally = {0};
+    char text[4096] = "", one[1200];
+    size_t used = 0;
+    int code = zinf_weights_compare(s->model, file, count, &tally);
+    if (code)
+        return code;
+    if (tally.n[ZINF_WEIGHTS_UNEXPECTED])
+        zinf_log(ZINF_LOG_WARN, "%s: %s", s->options.model_path,
+                 tally_text(one, sizeof one, &tally, ZINF_WEIGHTS_UNEXPECTED));
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (tally.n[faults[i]])
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? "; " : "",
+                                     tally_text(one, sizeof one, &tally, faults[i]));
+    if (!used)
+        return 0;
+    return zinf_fail(tally.n[ZINF_WEIGHTS_MISSING] ? -ENOENT : -EINVAL,
+                     "%s: %s: the weights are not those of its config.json; take the config.json "
+                     "that belongs to these weights",
+                     s->options.model_path, text);
+}

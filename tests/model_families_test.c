@@ -1,0 +1,304 @@
+/*
+ * Families: the exact parameter counts of every published size, smaller shapes of each, what is
+ * refused by the name of its key, windows, rotations and slopes by layer and head.
+ */
+#include "model/tensors.h"
+#include "model_texts.h"
+
+/* ---- sizes ---- */
+
+static const struct {
+    const char *arch, *size;
+    uint64_t n_params;
+} published[] = {
+    {"gpt2", "small", 124439808},
+    {"gpt2", "medium", 354823168},
+    {"gpt2", "large", 774030080},
+    {"gpt2", "xl", 1557611200},
+    {"llama", "1-7b", 6738415616},
+    {"llama", "1-13b", 13015864320},
+    {"llama", "1-33b", 32528943616},
+    {"llama", "1-65b", 65285660672},
+    {"llama", "7b", 6738415616},
+    {"llama", "13b", 13015864320},
+    {"llama", "70b", 68976648192},
+    {"llama", "3-8b", 8030261248},
+    {"llama", "3-70b", 70553706496},
+    {"llama", "3.1-8b", 8030261248},
+    {"llama", "3.1-70b", 70553706496},
+    {"llama", "3.1-405b", 405853388800},
+    {"llama", "3.2-1b", 1235814400},
+    {"llama", "3.2-3b", 3212749824},
+    {"mistral", "7b", 7241732096},
+    {"mistral", "7b-v0.2", 7241732096},
+    {"mistral", "7b-v0.3", 7248023552},
+    {"qwen2", "0.5b", 494032768},
+    {"qwen2", "1.5b", 1543714304},
+    {"qwen2", "3b", 3085938688},
+    {"qwen2", "7b", 7615616512},
+    {"qwen2", "14b", 14770033664},
+    {"qwen2", "32b", 32763876352},
+    {"qwen2", "72b", 72706203648},
+    {"qwen3", "0.6b", 596049920},
+    {"qwen3", "1.7b", 1720574976},
+    {"qwen3", "4b", 4022468096},
+    {"qwen3", "8b", 8190735360},
+    {"qwen3", "14b", 14768307200},
+    {"qwen3", "32b", 32762123264},
+    {"mixtral", "8x7b", 46702792704},
+    {"mixtral", "8x22b", 140630071296},
+    {"qwen3_moe", "30b-a3b", 30532122624},
+    {"qwen3_moe", "235b-a22b", 235093634560},
+    {"phi3", "mini", 3821079552},
+    {"phi3", "medium", 13960238080},
+    {"gpt_neox", "70m", 70426624},
+    {"gpt_neox", "160m", 162322944},
+    {"gpt_neox", "410m", 405334016},
+    {"gpt_neox", "1b", 1011781632},
+    {"gpt_neox", "1.4b", 1414647808},
+    {"gpt_neox", "2.8b", 2775208960},
+    {"gpt_neox", "6.9b", 6857302016},
+    {"gpt_neox", "12b", 11846072320},
+    {"gpt_neox", "20b", 20554567680},
+    {"starcoder2", "3b", 3030371328},
+    {"starcoder2", "7b", 7173923840},
+    {"starcoder2", "15b", 15957889024},
+    {"olmo2", "1b", 1484916736},
+    {"olmo2", "7b", 7298617344},
+    {"olmo2", "13b", 13716198400},
+    {"olmo2", "32b", 32234279936},
+    {"opt", "125m", 125239296},
+    {"opt", "1.3b", 1315758080},
+    {"opt", "2.7b", 2651596800},
+    {"opt", "6.7b", 6658473984},
+    {"opt", "13b", 12853473280},
+    {"opt", "30b", 29974540288},
+    {"opt", "66b", 65719701504},
+    {"falcon", "7b", 6921720704},
+    {"falcon", "40b", 41303293952},
+    {"falcon", "180b", 179522565120},
+    {"falcon", "rw-1b", 1311625216},
+    {"falcon", "rw-7b", 7516020736},
+    {"chatglm", "6b", 6243584000},
+    {"chatglm", "6b-32k", 6243584000},
+    {"bloom", "560m", 559214592},
+    {"bloom", "1b1", 1065314304},
+    {"bloom", "1b7", 1722408960},
+    {"bloom", "3b", 3002557440},
+    {"bloom", "7b1", 7069016064},
+    {"bloom", "176b", 176247271424},
+    {"baichuan", "2-7b", 7505973248},
+    {"baichuan", "2-13b", 13896668160},
+    {"baichuan", "1-7b", 7000559616},
+    {"baichuan", "1-13b", 13264901120},
+    {"gemma", "2b", 2506172416},
+    {"gemma", "7b", 8537680896},
+    {"gemma2", "2b", 2614341888},
+    {"gemma2", "9b", 9241705984},
+    {"gemma2", "27b", 27227128320},
+    {"gemma3_text", "270m", 268098176},
+    {"gemma3_text", "1b", 999885952},
+};
+
+static void test_published_parameter_counts(void)
+{
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct zinf_file_map *map = NULL;
+        struct zinf_model *model = model_of(
+            &(struct zinf_model_shape){.arch = published[i].arch, .size = published[i].size});
+        CHECKF(zinf_model_n_params(model) == published[i].n_params, "%s %s: %llu",
+               published[i].arch, published[i].size,
+               (unsigned long long)zinf_model_n_params(model));
+        CHECKF(!zinf_file_map_create(&map, zinf_model_graph(model)), "%s", zinf_error());
+        zinf_file_map_destroy(map);
+        zinf_model_close(model);
+    }
+}
+
+static void test_smaller_shapes(void)
+{
+    static const char *const families[] = {
+        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",    "phi3",  "gpt_neox",
+        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",  "bloom", "baichuan",
+        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen3_moe"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
+                                                                       .layers = 3,
+                                                                       .hidden = 96,
+                                                                       .heads = 6,
+                                                                       .vocab = 257,
+                                                                       .context = 64});
+        const struct zinf_model_facts *f = zinf_model_facts(model);
+        CHECK(f->layers == 3 && f->hidden == 96 && f->heads == 6 && f->vocab == 257);
+        CHECK(f->context >= 64 && f->end_of_text == 256 && !strcmp(f->family, families[i]));
+        CHECK(!zinf_model_set_layers(&model, 5) && zinf_model_facts(model)->layers == 5);
+        zinf_model_close(model);
+    }
+    cJSON *config = NULL;
+    CHECK(zinf_model_make_config(&(struct zinf_model_shape){.arch = "llama", .size = "huge"},
+                                 ZINF_DTYPE_F32, &config) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "7b") != NULL, "%s", zinf_error());
+}
+
+/* ---- configurations ---- */
+
+static void check_refused(const char *text, const char *says)
+{
+    struct zinf_model *model = model_from(text);
+    CHECKF(!model, "%s is accepted", text);
+    CHECKF(strstr(zinf_error(), says) != NULL, "%s: %s", text, zinf_error());
+    zinf_model_close(model);
+}
+
+static void test_refused_configurations(void)
+{
+    check_refused("{\"model_type\": \"elsewhere\"}", "supported: gpt2, llama");
+    check_refused("{" SMALL "\"head_dim\": 7}", "even");
+    check_refused("{" SMALL "\"head_dim\": 512}", "256");
+    check_refused("{" SMALL "\"num_key_value_heads\": 3}", "key and value heads is 3");
+    check_refused("{" SMALL "\"hidden_act\": \"swiglu\"}", "hidden_act");
+    check_refused("{" SMALL "\"rms_norm_eps\": 0}", "rms_norm_eps");
+    check_refused("{" SMALL "\"attention_dropout\": 1}", "dropout");
+    check_refused("{" SMALL "\"rope_theta\": -1}", "rope_theta");
+    check_refused("{" SMALL "\"rope_scaling\": 3}", "rope_scaling");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "longrope");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.1}}", "factor");
+    check_refused("{" SMALL "\"rope_parameters\": {\"full_attention\": {}}}", "full_attention");
+    check_refused("{\"model_type\": \"llama\", \"hidden_size\": 30, \"num_attention_heads\": 4}",
+                  "head_dim");
+    check_refused("{\"model_type\": \"llama\", \"num_hidden_layers\": 1e9}", "number of layers");
+    check_refused("{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": []}",
+                  "layer_types");
+    check_refused("{\"model_type\": \"mistral\", \"sliding_window\": -1}", "sliding_window");
+    check_refused("{\"model_type\": \"gpt2\", \"n_head\": 7}", "n_head");
+    check_refused("{\"model_type\": \"gpt2\", \"tie_word_embeddings\": false}",
+                  "tie_word_embeddings");
+}
+
+/* What a family does not do is refused by the key's name, whatever else is there. */
+static void test_refused_switches(void)
+{
+    static const struct {
+        const char *family, *switches, *says;
+    } list[] = {
+        {"phi3", "\"embd_pdrop\": 0.1", "embd_pdrop"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", "yarn"},
+        {"gpt_neox", "\"num_attention_heads\": 7", "num_attention_heads"},
+        {"gpt_neox", "\"hidden_act\": \"mish\"", "hidden_act"},
+        {"starcoder2", "\"norm_type\": \"rms\"", "norm_type"},
+        {"starcoder2", "\"sliding_window\": -2", "sliding_window"},
+        {"olmo2", "\"clip_qkv\": 8", "clip_qkv"},
+        {"opt", "\"do_layer_norm_before\": false", "do_layer_norm_before"},
+        {"opt", "\"word_embed_proj_dim\": 512", "word_embed_proj_dim"},
+        {"opt", "\"_remove_final_layer_norm\": true", "_remove_final_layer_norm"},
+        {"opt", "\"layer_norm_elementwise_affine\": false", "layer_norm_elementwise_affine"},
+        {"opt", "\"layerdrop\": 0.1", "layerdrop"},
+        {"falcon", "\"hidden_dropout\": 0.1", "hidden_dropout"},
+        {"falcon", "\"attention_dropout\": 0.1", "attention_dropout"},
+        {"falcon", "\"num_ln_in_parallel_attn\": 2", "num_ln_in_parallel_attn"},
+        {"falcon", "\"new_decoder_architecture\": true, \"parallel_attn\": false", "parallel_attn"},
+        {"chatglm", "\"add_bias_linear\": true", "add_bias_linear"},
+        {"chatglm", "\"rmsnorm\": false", "rmsnorm"},
+        {"chatglm", "\"post_layer_norm\": false", "post_layer_norm"},
+        {"chatglm", "\"pre_seq_len\": 128", "pre_seq_len"},
+        {"chatglm", "\"quantization_bit\": 4", "quantization_bit"},
+        {"chatglm", "\"apply_residual_connection_post_layernorm\": true",
+         "apply_residual_connection_post_layernorm"},
+        {"bloom", "\"apply_residual_connection_post_layernorm\": true",
+         "apply_residual_connection_post_layernorm"},
+        {"bloom", "\"tie_word_embeddings\": false", "tie_word_embeddings"},
+        {"baichuan", "\"z_loss_weight\": 1e-4", "z_loss_weight"},
+        {"gemma", "\"use_bidirectional_attention\": true", "use_bidirectional_attention"},
+        {"gemma2", "\"attn_logit_softcapping\": 0", "attn_logit_softcapping"},
+        {"gemma2", "\"query_pre_attn_scalar\": 0", "query_pre_attn_scalar"},
+        {"gemma2", "\"layer_types\": [\"chunked_attention\"], \"num_hidden_layers\": 1", "chunked"},
+        {"gemma3_text", "\"attn_logit_softcapping\": 50", "attn_logit_softcapping"},
+        {"gemma3_text", "\"sliding_window_pattern\": 0", "pattern"},
+        {"gemma3_text", "\"use_bidirectional_attention\": true", "use_bidirectional_attention"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s}", list[i].family,
+                 list[i].switches);
+        check_refused(text, list[i].says);
+    }
+}
+
+/* Windows by layer, and dropout that is replaced. */
+static void test_windows_and_dropout(void)
+{
+    struct zinf_model *model =
+        model_from("{\"model_type\": \"qwen2\", \"num_hidden_layers\": 3, \"use_sliding_window\": "
+                   "true, \"sliding_window\": 9, \"max_window_layers\": 2}");
+    CHECKF(model != NULL, "%s", zinf_error());
+    CHECK(!zinf_model_set_dropout(model, 0.25f));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct block_spec *s = zinf_model_graph(model)->stages[1 + i].spec;
+        CHECK(s->attention.window == (i == 2 ? 9 : 0) && s->attention.dropout == 0.25f);
+    }
+    zinf_model_close(model);
+    model = model_from("{\"model_type\": \"mistral\", \"num_hidden_layers\": 1}");
+    CHECK(model && attention_of(model).window == 4096);
+    zinf_model_close(model);
+    model = model_from("{\"model_type\": \"mistral\", \"sliding_window\": null}");
+    CHECK(model && attention_of(model).window == 0 && attention_of(model).n_kv_heads == 8);
+    zinf_model_close(model);
+}
+
+static void test_rotations_by_kind_of_layer(void)
+{
+    struct zinf_model *model = model_from(
+        "{\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 6, \"rope_theta\": 1e6, "
+        "\"rope_local_base_freq\": 1e4, \"rope_scaling\": {\"rope_type\": \"linear\", "
+        "\"factor\": 8}}");
+    CHECKF(model != NULL, "%s", zinf_error());
+    for (uint32_t i = 0; model && i < 6; i++) {
+        const struct block_spec *s = zinf_model_graph(model)->stages[1 + i].spec;
+        CHECK(s->attention.window == (i < 5 ? 4096 : 0));
+        CHECK(s->attention.rope.inv_freq[0] == (i < 5 ? 1.0f : 0.125f));
+        CHECK(s->attention.rope.base == (i < 5 ? 1e4 : 1e6));
+    }
+    zinf_model_close(model);
+}
+
+static void check_slopes(int heads, const struct frequency *list, int n)
+{
+    char text[128];
+    snprintf(text, sizeof text, "{\"model_type\": \"bloom\", \"hidden_size\": %d, \"n_head\": %d}",
+             8 * heads, heads);
+    struct zinf_model *model = model_from(text);
+    CHECKF(model != NULL, "%s", zinf_error());
+    const struct block_spec *s = zinf_model_graph(model)->stages[2].spec;
+    for (int i = 0; i < n; i++)
+        CHECKF(fabs((double)s->attention.slopes[list[i].i] / list[i].inv - 1) < 1e-6,
+               "%d heads, slope %d: %.9g", heads, list[i].i,
+               (double)s->attention.slopes[list[i].i]);
+    zinf_model_close(model);
+}
+
+static void test_slopes(void)
+{
+    static const struct frequency of_16[] = {{0, 0.70710678}, {1, 0.5}, {2, 0.35355339}, {3, 0.25}};
+    static const struct frequency of_12[] = {
+        {0, 0.5}, {7, 0.00390625}, {8, 0.70710678}, {9, 0.35355339}, {11, 0.088388348}};
+    static const struct frequency of_40[] = {{32, 0.91700404}, {33, 0.77110541}, {39, 0.27262693}};
+    static const struct frequency of_112[] = {
+        {0, 0.91700404}, {64, 0.95760328}, {111, 0.016316778}};
+    check_slopes(16, of_16, 4);
+    check_slopes(12, of_12, 5);
+    check_slopes(40, of_40, 3);
+    check_slopes(112, of_112, 3);
+}
+
+int main(void)
+{
+    TAP_RUN(test_published_parameter_counts);
+    TAP_RUN(test_smaller_shapes);
+    TAP_RUN(test_refused_configurations);
+    TAP_RUN(test_refused_switches);
+    TAP_RUN(test_windows_and_dropout);
+    TAP_RUN(test_rotations_by_kind_of_layer);
+    TAP_RUN(test_slopes);
+    return tap_done();
+}
