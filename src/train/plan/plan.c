@@ -245,6 +245,24 @@ static uint32_t n_device_updates(const struct plan *p)
     return n;
 }
 
+static void print_fetches(const struct plan *p, FILE *out)
+{
+    const struct walk *w = &p->setup->walk;
+    double most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].choice != WALK_NONE)
+            most = fmax(most, plan_unchosen(p, s));
+    if (!w->n_choices)
+        return;
+    fprintf(out, "plan: experts: %s",
+            p->chosen_forward    ? "only chosen ones are fetched"
+            : p->chosen_backward ? "all are fetched, in backward only chosen ones"
+                                 : "all are fetched");
+    if (p->chosen_backward)
+        fprintf(out, " (expected: %.1f %% are not chosen, if all are equally likely)", 100 * most);
+    fputc('\n', out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     const struct choice *c = &p->choice;
@@ -267,11 +285,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 p->layer_major ? "all through a layer before the next layer"
                                : "one after the other through all layers");
-    if (s->walk.n_choices)
-        fprintf(out, "plan: experts: %s\n",
-                p->chosen_forward    ? "only chosen ones are fetched"
-                : p->chosen_backward ? "all are fetched, in backward only chosen ones"
-                                     : "all are fetched");
+    print_fetches(p, out);
     if (has_backward(s))
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "
