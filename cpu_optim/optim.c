@@ -43,7 +43,7 @@ uint64_t zinf_optim_state_bytes(enum zinf_optim_kind kind, enum zinf_optim_momen
 const struct optim_ops *optim_ops_of(enum zinf_isa isa)
 {
 #ifdef ZINF_HAVE_AVX512
-    if (isa == ZINF_ISA_AVX512)
+    if (isa >= ZINF_ISA_AVX512)
         return &optim_ops_avx512;
 #endif
 #ifdef ZINF_HAVE_AVX2

@@ -70,6 +70,20 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     return code ? code : check_dropout(&a->dropout, operation);
 }
 
+int check_attention_cached(const struct zinf_attention_cached *a)
+{
+    if (a->rows < 0 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1 ||
+        a->n_heads % a->n_kv_heads)
+        return zinf_fail(-EINVAL,
+                         "attention_cached: %lld rows, %lld heads, %lld key heads of size %lld",
+                         (ll)a->rows, (ll)a->n_heads, (ll)a->n_kv_heads, (ll)a->head_dim);
+    if (a->n_sequences < 1 || a->capacity < 1 || a->window < 0 || a->window > a->capacity)
+        return zinf_fail(-EINVAL,
+                         "attention_cached: %lld sequences of %lld slots for a window of %lld",
+                         (ll)a->n_sequences, (ll)a->capacity, (ll)a->window);
+    return 0;
+}
+
 int check_activation(enum zinf_activation kind)
 {
     if ((unsigned)kind <= ZINF_ACTIVATION_RELU)

@@ -62,6 +62,7 @@ static const struct zinf_device_ops host_ops = {
     .add = host_add,
     .matmul_workspace = host_matmul_workspace,
     .attention_workspace = host_attention_workspace,
+    .attention_cached_workspace = host_attention_cached_workspace,
     .norm_workspace = host_norm_workspace,
     .column_sum_workspace = host_column_sum_workspace,
     .matmul = host_matmul,
@@ -69,6 +70,7 @@ static const struct zinf_device_ops host_ops = {
     .norm_backward = host_norm_backward,
     .attention_forward = host_attention_forward,
     .attention_backward = host_attention_backward,
+    .attention_cached = host_attention_cached,
     .activation_forward = host_activation_forward,
     .activation_backward = host_activation_backward,
     .gated_forward = host_gated_forward,
@@ -95,20 +97,26 @@ static const struct zinf_device_ops host_ops = {
     .host_unregister = host_unregister,
 };
 
-static const struct host_simd *choose_simd(void)
+static const struct host_simd *choose_simd(enum zinf_isa isa)
 {
-    switch (zinf_isa()) {
 #ifdef ZINF_HAVE_AVX512
-    case ZINF_ISA_AVX512:
+    if (isa >= ZINF_ISA_AVX512)
         return &host_simd_avx512;
 #endif
 #ifdef ZINF_HAVE_AVX2
-    case ZINF_ISA_AVX2:
+    if (isa >= ZINF_ISA_AVX2)
         return &host_simd_avx2;
 #endif
-    default:
-        return &host_simd_scalar;
-    }
+    (void)isa;
+    return &host_simd_scalar;
+}
+
+void host_device_choose(struct host_device *host, enum zinf_isa isa)
+{
+    host->isa = isa;
+    host->simd = choose_simd(isa);
+    snprintf(host->name, sizeof host->name, "host (%s, %d thread%s)", zinf_isa_name(isa),
+             host->device.n_threads, host->device.n_threads > 1 ? "s" : "");
 }
 
 int host_device_create(struct zinf_device **out, int n_threads)
@@ -116,7 +124,6 @@ int host_device_create(struct zinf_device **out, int n_threads)
     struct host_device *host = calloc(1, sizeof *host);
     if (!host)
         return zinf_fail(-ENOMEM, "no memory for the host device");
-    host->simd = choose_simd();
     host->device = (struct zinf_device){
         .ops = &host_ops,
         .kind = ZINF_DEVICE_HOST,
@@ -125,9 +132,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .host_addressable = true,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };
-    snprintf(host->name, sizeof host->name, "host (%s, %d thread%s)",
-             zinf_isa_name(host->simd->isa), host->device.n_threads,
-             host->device.n_threads > 1 ? "s" : "");
+    host_device_choose(host, zinf_isa());
     host_matmul_setup();
     *out = &host->device;
     return 0;

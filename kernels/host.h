@@ -13,6 +13,7 @@
 
 struct host_device {
     struct zinf_device device; /* first: a zinf_device points to it */
+    enum zinf_isa isa;         /* of products */
     const struct host_simd *simd;
     struct zinf_arena arena;
     char name[64];
@@ -25,6 +26,8 @@ struct zinf_queue {
 };
 
 int host_device_create(struct zinf_device **out, int n_threads);
+/* Of another instruction set than zinf_isa(): for tests. */
+void host_device_choose(struct host_device *host, enum zinf_isa isa);
 
 /* Elements that a loop converts and works on at a time: a few of them stay in the first cache. */
 enum { HOST_CHUNK = 1024 };
@@ -104,6 +107,15 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
 uint64_t host_attention_workspace(struct zinf_device *device, const struct zinf_attention *args);
 int host_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int host_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+
+uint64_t host_attention_cached_workspace(struct zinf_device *device,
+                                         const struct zinf_attention_cached *args);
+int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
+
+/* Of host_matmul: whether it is a product of few rows; arguments and workspace are checked. */
+bool host_few_rows_take(const struct zinf_matmul *args);
+uint64_t host_few_rows_workspace(const struct zinf_matmul *args);
+void host_few_rows(struct zinf_queue *q, const struct zinf_matmul *args);
 
 int host_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                             void *y, const void *x, uint64_t n);

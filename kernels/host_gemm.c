@@ -11,25 +11,36 @@
 
 #include "build-config.h"
 
-/* Depth of a block of k; what packed A may take, in floats (1000 rows of that depth: it stays in
- * the third cache); block of C where sums over more than one block of k are kept in fp32 for a C in
- * 16 bits. */
-enum { BLOCK_DEPTH = 768, A_FLOATS = 1 << 20, SUM_ROWS = 1024, SUM_COLUMNS = 768 };
+/* What packed A may take, in bytes (about 1000 rows of a block of k: it stays in the third cache);
+ * block of C where sums over more than one block of k are kept in fp32 for a C in 16 bits. */
+enum { A_BYTES = 4 << 20, SUM_ROWS = 1024, SUM_FLOATS = SUM_ROWS * 768 };
 /* Panels of B in a unit: they stay in the second cache; fewer, then fewer rows, where threads would
  * have less than UNITS_PER_THREAD units each. */
 enum { UNIT_PANELS = 4, UNIT_ROW_PANELS = 8, UNITS_PER_THREAD = 4 };
-/* Panels of A packed together, PACK_DEPTH of k at a time: neighbours share lines and pages. */
-enum { PACK_PANELS = 4, PACK_DEPTH = 64 };
+/* Panels of A packed together; of k at a time where it goes down the rows (more if the kernel wants
+ * that): neighbours share lines and pages, and what lies behind a line in its row is fetched along
+ * with it. */
+enum { PACK_PANELS = 4, PACK_DEPTH = 8 };
 /* Multiplications below which threads cost more than they bring. */
 enum { PARALLEL_MIN = 1 << 18 };
 
-const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa)
+const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa, const struct zinf_matmul *args)
 {
+    const bool bf16 = args->a_dtype == ZINF_DTYPE_BF16 && args->b_dtype == ZINF_DTYPE_BF16;
+#ifdef ZINF_HAVE_AMX_BF16
+    if (isa >= ZINF_ISA_AMX_BF16 && bf16)
+        return &host_gemm_amx_bf16;
+#endif
+#ifdef ZINF_HAVE_AVX512_BF16
+    if (isa >= ZINF_ISA_AVX512_BF16 && bf16)
+        return &host_gemm_avx512_bf16;
+#endif
 #ifdef ZINF_HAVE_AVX512
-    if (isa == ZINF_ISA_AVX512)
+    if (isa >= ZINF_ISA_AVX512)
         return &host_gemm_avx512;
 #endif
     (void)isa;
+    (void)bf16;
     return NULL;
 }
 
@@ -45,12 +56,20 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 /* ---- plan ---- */
 
-/* Lengths of blocks, and what they take of the workspace in floats. */
+/* Lengths of blocks, and what they take of the workspace. */
 struct plan {
     int64_t rows, columns, depth;
-    uint64_t a_floats, b_floats, sum_floats, bias_floats; /* a: of one place; b: of one thread */
+    uint64_t a_bytes, b_bytes; /* of one place; of one thread */
+    uint64_t sum_floats, bias_floats;
     int n_threads, a_places;
 };
+
+/* Bytes of a panel. */
+static int64_t panel_bytes(const struct host_gemm_kernel *kernel, int width, int64_t depth)
+{
+    return width * divide_up(depth, kernel->depth_align) * kernel->depth_align *
+           kernel->element_bytes;
+}
 
 /* Length of equal pieces of n, each at most limit, in multiples of align. */
 static int64_t piece_length(int64_t n, int64_t limit, int64_t align)
@@ -61,22 +80,24 @@ static int64_t piece_length(int64_t n, int64_t limit, int64_t align)
 static struct plan make_plan(const struct host_gemm_kernel *kernel, int n_threads,
                              const struct zinf_matmul *m)
 {
-    const bool sums = m->c_dtype != ZINF_DTYPE_F32 && m->k > BLOCK_DEPTH;
+    const bool sums = m->c_dtype != ZINF_DTYPE_F32 && m->k > kernel->block_depth;
     const int64_t tile_rows = kernel->tile_rows, tile_columns = kernel->tile_columns;
-    struct plan plan = {.depth = piece_length(m->k, BLOCK_DEPTH, 1)};
-    const int64_t rows_limit = A_FLOATS / (kernel->a_stride * plan.depth) * tile_rows;
+    struct plan plan = {.depth = piece_length(m->k, kernel->block_depth, kernel->depth_align)};
+    const int64_t rows_limit =
+        A_BYTES / panel_bytes(kernel, kernel->a_width, plan.depth) * tile_rows;
     plan.rows = piece_length(m->m, sums ? least(rows_limit, SUM_ROWS) : rows_limit, 1);
-    plan.columns = sums ? piece_length(m->n, SUM_COLUMNS, tile_columns) : m->n;
+    const int64_t columns_limit = SUM_FLOATS / plan.rows / tile_columns * tile_columns;
+    plan.columns = sums ? piece_length(m->n, columns_limit, tile_columns) : m->n;
     plan.n_threads = m->m * m->n < PARALLEL_MIN / m->k ? 1 : n_threads;
     /* By the limits, not by the pieces, so that a smaller product never needs more. */
-    const int64_t depth = least(m->k, BLOCK_DEPTH);
-    const int64_t a = divide_up(m->m, tile_rows) * kernel->a_stride * depth;
-    const int64_t sum_columns = divide_up(least(m->n, SUM_COLUMNS), tile_columns) * tile_columns;
-    plan.a_places = a > A_FLOATS || m->k > BLOCK_DEPTH ? 2 : 1;
-    plan.a_floats = (uint64_t)least(a, A_FLOATS);
-    plan.b_floats =
-        (uint64_t)(least(divide_up(m->n, tile_columns), UNIT_PANELS) * tile_columns * depth);
-    plan.sum_floats = sums ? (uint64_t)(least(m->m, SUM_ROWS) * sum_columns) : 0;
+    const int64_t depth = least(m->k, kernel->block_depth);
+    const int64_t a = divide_up(m->m, tile_rows) * panel_bytes(kernel, kernel->a_width, depth);
+    const int64_t b_panels = least(divide_up(m->n, tile_columns), UNIT_PANELS);
+    const int64_t columns = divide_up(m->n, tile_columns) * tile_columns;
+    plan.a_places = a > A_BYTES || m->k > kernel->block_depth ? 2 : 1;
+    plan.a_bytes = (uint64_t)least(a, A_BYTES);
+    plan.b_bytes = (uint64_t)(b_panels * panel_bytes(kernel, kernel->b_width, depth));
+    plan.sum_floats = sums ? (uint64_t)least(m->m * columns, SUM_FLOATS) : 0;
     plan.bias_floats =
         m->bias && m->b_dtype != ZINF_DTYPE_F32 ? zinf_align_up((uint64_t)m->n, 16) : 0;
     return plan;
@@ -89,10 +110,8 @@ uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_thread
                              const struct zinf_matmul *args)
 {
     const struct plan plan = make_plan(kernel, n_threads, args);
-    return (plan.a_floats * (uint64_t)plan.a_places + plan.b_floats * (uint64_t)plan.n_threads +
-            plan.sum_floats + plan.bias_floats) *
-               sizeof(float) +
-           LINE_BYTES;
+    return plan.a_bytes * (uint64_t)plan.a_places + plan.b_bytes * (uint64_t)plan.n_threads +
+           (plan.sum_floats + plan.bias_floats) * sizeof(float) + LINE_BYTES;
 }
 
 /* ---- one block ---- */
@@ -101,12 +120,13 @@ struct block {
     const struct host_gemm_kernel *kernel;
     const struct host_simd *simd;
     const struct zinf_matmul *m;
-    float *a;          /* packed */
-    float *b;          /* packed, of this thread */
+    char *a;           /* packed */
+    char *b;           /* packed, of this thread */
     float *sums;       /* of a C in 16 bits over more than one block of k, or NULL */
     const float *bias; /* [n] or NULL */
     int64_t row, column, k, rows, columns, depth;
     int64_t a_panels, b_panels;
+    int64_t a_panel_bytes, b_panel_bytes;
     int64_t height, width; /* of a unit, in panels */
 };
 
@@ -121,7 +141,6 @@ static int64_t panel_row(const struct block *b, int64_t i)
 static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t depth)
 {
     const struct zinf_matmul *m = b->m;
-    const int stride = b->kernel->a_stride;
     const int64_t first = panel_row(b, panel), row = b->row + first;
     const int64_t element = m->trans_a ? (b->k + k) * m->lda + row : row * m->lda + b->k + k;
     const struct host_gemm_strip strip = {
@@ -132,12 +151,21 @@ static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t dept
         .width = panel_row(b, panel + 1) - first,
         .depth = depth,
     };
-    b->kernel->pack(b->a + (panel * b->depth + k) * stride, stride, &strip);
+    b->kernel->pack_a(b->a + panel * b->a_panel_bytes +
+                          k * b->kernel->a_width * b->kernel->element_bytes,
+                      &strip);
+}
+
+/* Depths to pack at a time. */
+static int64_t pack_step(const struct block *b, bool across)
+{
+    const int64_t align = b->kernel->depth_align;
+    return !across ? b->depth : align > PACK_DEPTH ? align : PACK_DEPTH;
 }
 
 static void pack_a_panels(const struct block *b, int64_t first, int64_t end)
 {
-    const int64_t step = b->m->trans_a ? PACK_DEPTH : b->depth;
+    const int64_t step = pack_step(b, b->m->trans_a);
     for (int64_t k = 0; k < b->depth; k += step)
         for (int64_t panel = first; panel < end; panel++)
             pack_a(b, panel, k, least(step, b->depth - k));
@@ -147,82 +175,102 @@ static void pack_a_panels(const struct block *b, int64_t first, int64_t end)
 static void pack_b(const struct block *b, int64_t panel, int64_t slot, int64_t k, int64_t depth)
 {
     const struct zinf_matmul *m = b->m;
-    const int stride = b->kernel->tile_columns;
-    const int64_t first = panel * stride, column = b->column + first;
+    const int64_t width = b->kernel->tile_columns;
+    const int64_t first = panel * width, column = b->column + first;
     const int64_t element = m->trans_b ? column * m->ldb + b->k + k : (b->k + k) * m->ldb + column;
     const struct host_gemm_strip strip = {
         .src = host_at(m->b, m->b_dtype, (uint64_t)element),
         .dtype = m->b_dtype,
         .across = !m->trans_b,
         .ld = m->ldb,
-        .width = least(stride, b->columns - first),
+        .width = least(width, b->columns - first),
         .depth = depth,
     };
-    b->kernel->pack(b->b + (slot * b->depth + k) * stride, stride, &strip);
+    b->kernel->pack_b(
+        b->b + slot * b->b_panel_bytes + k * b->kernel->b_width * b->kernel->element_bytes, &strip);
 }
 
 static void pack_b_panels(const struct block *b, int64_t first, int64_t end)
 {
-    const int64_t step = b->m->trans_b ? b->depth : PACK_DEPTH;
+    const int64_t step = pack_step(b, !b->m->trans_b);
     for (int64_t k = 0; k < b->depth; k += step)
         for (int64_t panel = first; panel < end; panel++)
             pack_b(b, panel, panel - first, k, least(step, b->depth - k));
 }
 
-/* A tile of a C in 16 bits, from or into fp32. */
-static void read_tile(const struct block *b, float *tile, int64_t ld, const char *c, int64_t rows,
+/* Part of a C in 16 bits, from or into fp32. */
+static void read_part(const struct block *b, float *part, int64_t ld, const char *c, int64_t rows,
                       int64_t columns)
 {
     const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
     for (int64_t i = 0; i < rows; i++)
-        b->simd->to_f32(tile + i * ld, c + (uint64_t)i * row_bytes, b->m->c_dtype, (size_t)columns);
+        b->simd->to_f32(part + i * ld, c + (uint64_t)i * row_bytes, b->m->c_dtype, (size_t)columns);
 }
 
-static void write_tile(const struct block *b, char *c, const float *tile, int64_t ld, int64_t rows,
+static void write_part(const struct block *b, char *c, const float *part, int64_t ld, int64_t rows,
                        int64_t columns)
 {
     const uint64_t row_bytes = (uint64_t)b->m->ldc * zinf_dtype_bytes(b->m->c_dtype);
     for (int64_t i = 0; i < rows; i++)
-        b->simd->from_f32(c + (uint64_t)i * row_bytes, b->m->c_dtype, tile + i * ld,
+        b->simd->from_f32(c + (uint64_t)i * row_bytes, b->m->c_dtype, part + i * ld,
                           (size_t)columns);
 }
 
-/* The tile of panels i and j, which is the slot-th of its unit. What is added to it is C or the
- * bias in the first block of k, later the sum so far; it goes to C, or to the sums as long as C in
- * 16 bits would round them. */
-static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot)
+/* The tile of panels i and j, which is the slot-th of its unit; part is where its C is if C in 16
+ * bits is read or written now, part_columns wide. What is added to it is C or the bias in the first
+ * block of k, later the sum so far; it goes to C, or to the sums as long as C in 16 bits would
+ * round them. */
+static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot, float *part)
 {
-    float buffer[HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
     const struct zinf_matmul *m = b->m;
     const int64_t width = b->kernel->tile_columns;
     const int64_t row = panel_row(b, i), column = j * width;
-    char *c = (char *)(uintptr_t)host_at(m->c, m->c_dtype,
-                                         (uint64_t)((b->row + row) * m->ldc + b->column + column));
+    const bool wide = m->c_dtype == ZINF_DTYPE_F32, last = b->k + b->depth == m->k;
+    float *sums = b->sums + row * b->columns + column;
+    float *c = wide ? (float *)m->c + (b->row + row) * m->ldc + b->column + column : NULL;
     struct host_gemm_tile tile = {
         .rows = panel_row(b, i + 1) - row,
         .columns = least(width, b->columns - column),
         .depth = b->depth,
-        .a = b->a + i * b->kernel->a_stride * b->depth,
-        .b = b->b + slot * width * b->depth,
+        .a = b->a + i * b->a_panel_bytes,
+        .b = b->b + slot * b->b_panel_bytes,
+        .c = wide   ? c
+             : last ? part
+                    : sums,
+        .ldc = wide   ? m->ldc
+               : last ? UNIT_PANELS * width
+                      : b->columns,
     };
-    const bool wide = m->c_dtype == ZINF_DTYPE_F32, last = b->k + b->depth == m->k;
-    float *sums = b->sums + row * b->columns + column;
-    tile.c = wide ? (float *)(void *)c : last ? buffer : sums;
-    tile.ldc = wide ? m->ldc : last ? width : b->columns;
     if (b->k > 0) {
-        tile.d = wide ? tile.c : sums;
+        tile.d = wide ? c : sums;
         tile.ldd = wide ? m->ldc : b->columns;
     } else if (m->beta != 0.0f) {
-        tile.d = wide ? tile.c : buffer;
-        tile.ldd = wide ? m->ldc : width;
-        if (!wide)
-            read_tile(b, buffer, width, c, tile.rows, tile.columns);
+        tile.d = wide ? c : part;
+        tile.ldd = wide ? m->ldc : UNIT_PANELS * width;
     } else if (b->bias) {
         tile.d = b->bias + b->column + column;
     }
     b->kernel->multiply(&tile);
-    if (!wide && last)
-        write_tile(b, c, buffer, width, tile.rows, tile.columns);
+}
+
+/* Panel i of A and the panels of B from j on, a unit's. C in 16 bits is read and written for all of
+ * them at once, as fp32 in between. */
+static void multiply_row(const struct block *b, int64_t i, int64_t j, int64_t j_end)
+{
+    float part[UNIT_PANELS * HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
+    const struct zinf_matmul *m = b->m;
+    const int64_t width = b->kernel->tile_columns, ld = UNIT_PANELS * width;
+    const int64_t row = panel_row(b, i), rows = panel_row(b, i + 1) - row;
+    const int64_t column = j * width, columns = least(j_end * width, b->columns) - column;
+    const bool wide = m->c_dtype == ZINF_DTYPE_F32;
+    char *c = (char *)(uintptr_t)host_at(m->c, m->c_dtype,
+                                         (uint64_t)((b->row + row) * m->ldc + b->column + column));
+    if (!wide && b->k == 0 && m->beta != 0.0f)
+        read_part(b, part, ld, c, rows, columns);
+    for (int64_t slot = 0; j + slot < j_end; slot++)
+        multiply_panels(b, i, j + slot, slot, part + slot * width);
+    if (!wide && b->k + b->depth == m->k)
+        write_part(b, c, part, ld, rows, columns);
 }
 
 static void multiply_unit(const struct block *b, int64_t unit)
@@ -232,8 +280,7 @@ static void multiply_unit(const struct block *b, int64_t unit)
     const int64_t j0 = unit % across * b->width, j_end = least(j0 + b->width, b->b_panels);
     pack_b_panels(b, j0, j_end);
     for (int64_t i = i0; i < i_end; i++)
-        for (int64_t j = j0; j < j_end; j++)
-            multiply_panels(b, i, j, j - j0);
+        multiply_row(b, i, j0, j_end);
 }
 
 /* Run by every thread of a team, or by one thread outside of any. */
@@ -267,9 +314,11 @@ static void choose_unit(struct block *b, int n_threads)
 static void multiply_blocks(struct block b, const struct plan *plan)
 {
     const struct zinf_matmul *m = b.m;
-    float *const places[2] = {b.a, b.a + (plan->a_places - 1) * (int64_t)plan->a_floats};
+    char *const places[2] = {b.a, b.a + (uint64_t)(plan->a_places - 1) * plan->a_bytes};
     int step = 0;
-    b.b += (uint64_t)omp_get_thread_num() * plan->b_floats;
+    b.b += (uint64_t)omp_get_thread_num() * plan->b_bytes;
+    if (b.kernel->start)
+        b.kernel->start();
     for (b.row = 0; b.row < m->m; b.row += plan->rows)
         for (b.column = 0; b.column < m->n; b.column += plan->columns)
             for (b.k = 0; b.k < m->k; b.k += plan->depth) {
@@ -280,18 +329,22 @@ static void multiply_blocks(struct block b, const struct plan *plan)
                 b.a_panels = divide_up(b.rows, b.kernel->tile_rows);
                 b.b_panels = divide_up(b.columns, b.kernel->tile_columns);
                 choose_unit(&b, plan->n_threads);
+                b.a_panel_bytes = panel_bytes(b.kernel, b.kernel->a_width, b.depth);
+                b.b_panel_bytes = panel_bytes(b.kernel, b.kernel->b_width, b.depth);
                 multiply_block(&b);
             }
+    if (b.kernel->stop)
+        b.kernel->stop();
 }
 
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args)
 {
     const struct plan plan = make_plan(kernel, q->device->device.n_threads, args);
-    float *workspace = (float *)(uintptr_t)zinf_align_up((uintptr_t)q->workspace, LINE_BYTES);
+    char *workspace = (char *)(uintptr_t)zinf_align_up((uintptr_t)q->workspace, LINE_BYTES);
     struct block block = {.kernel = kernel, .simd = q->device->simd, .m = args, .a = workspace};
-    block.b = block.a + plan.a_floats * (uint64_t)plan.a_places;
-    block.sums = block.b + plan.b_floats * (uint64_t)plan.n_threads;
+    block.b = block.a + plan.a_bytes * (uint64_t)plan.a_places;
+    block.sums = (float *)(void *)(block.b + plan.b_bytes * (uint64_t)plan.n_threads);
     float *bias = block.sums + plan.sum_floats;
     if (plan.bias_floats)
         block.simd->to_f32(bias, args->bias, args->b_dtype, (size_t)args->n);

@@ -110,20 +110,30 @@ static struct plan plan_panels(const struct zinf_matmul *m)
     return plan;
 }
 
-static const struct host_gemm_kernel *choose_kernel(const struct host_device *device)
+static const struct host_gemm_kernel *choose_kernel(const struct zinf_device *device,
+                                                    const struct zinf_matmul *args)
 {
-    return host_gemm_kernel(device->simd->isa);
+    return host_gemm_kernel(((const struct host_device *)device)->isa, args);
+}
+
+static uint64_t blocks_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+{
+    if (args->m < 1 || args->n < 1 || args->k < 1)
+        return 0;
+    const struct host_gemm_kernel *kernel = choose_kernel(device, args);
+    if (kernel)
+        return host_gemm_workspace(kernel, device->n_threads, args);
+    struct plan plan = plan_panels(args);
+    return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
 }
 
 uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
 {
     if (args->m < 1 || args->n < 1 || args->k < 1)
         return 0;
-    const struct host_gemm_kernel *kernel = choose_kernel((const struct host_device *)device);
-    if (kernel)
-        return host_gemm_workspace(kernel, device->n_threads, args);
-    struct plan plan = plan_panels(args);
-    return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
+    uint64_t few = host_few_rows_workspace(args);
+    uint64_t blocks = host_few_rows_take(args) ? 0 : blocks_workspace(device, args);
+    return few > blocks ? few : blocks;
 }
 
 /* A thread's product packs BLAS_PIECE of k at a time: as many columns of one operand, and of the
@@ -134,7 +144,7 @@ enum { BLAS_PIECE = 448 };
 uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device, const struct zinf_matmul *args)
 {
     if (device->kind != ZINF_DEVICE_HOST || args->m < 1 || args->n < 1 || args->k < 1 ||
-        choose_kernel((const struct host_device *)device))
+        host_few_rows_take(args) || choose_kernel(device, args))
         return 0;
     struct plan plan = plan_panels(args);
     int64_t m = least(plan.rows, args->m), n = least(plan.columns, args->n);
@@ -257,7 +267,11 @@ int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
                            "matmul");
     if (code)
         return code;
-    const struct host_gemm_kernel *kernel = choose_kernel(q->device);
+    if (host_few_rows_take(args)) {
+        host_few_rows(q, args);
+        return 0;
+    }
+    const struct host_gemm_kernel *kernel = choose_kernel(&q->device->device, args);
     if (kernel) {
         host_gemm(q, kernel, args);
         return 0;

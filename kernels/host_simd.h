@@ -24,7 +24,6 @@ struct host_gated {
 };
 
 struct host_simd {
-    enum zinf_isa isa;
     void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
     void (*from_f32)(void *dst, enum zinf_dtype dtype, const float *src, size_t n);
     void (*add)(float *dst, const float *src, size_t n);
@@ -57,12 +56,22 @@ struct host_simd {
                               float *scratch);
     void (*attention_backward)(const struct zinf_attention *args, int64_t b, int64_t kv_head,
                                float *scratch);
+    /* n_rows rows of one sequence, one position after the other, and the query heads of one key
+     * head: HOST_CACHED_QUERIES queries, or one row. The cache has their keys and values. */
+    void (*attention_cached)(const struct zinf_attention_cached *args, int64_t row, int64_t n_rows,
+                             int64_t kv_head, float *scratch);
+    /* Columns [first, first + count) of a product of at most HOST_FEW_ROWS rows; a: A in fp32,
+     * [m][k]. */
+    void (*few_rows)(const struct zinf_matmul *args, const float *a, int64_t first, int64_t count);
 };
 
 extern const struct host_simd host_simd_scalar, host_simd_avx2, host_simd_avx512;
 
 /* Random blocks of four words that are made at a time. */
 enum { PHILOX_BLOCKS = 16 };
+
+/* Rows of a product that reads B as it lies; queries that go through a cache together. */
+enum { HOST_FEW_ROWS = 16, HOST_CACHED_QUERIES = 4 };
 
 /* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
 enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };

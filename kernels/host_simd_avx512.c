@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #define HOST_SIMD host_simd_avx512
-#define HOST_ISA ZINF_ISA_AVX512
 #define HOST_LANES 16
 
 static void f16_to_f32(float *dst, const uint16_t *src, size_t n)
@@ -87,4 +86,8 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 #include "kernels/host_tiles.h"
 
 #include "kernels/host_tiles_backward.h"
+
+#include "kernels/host_rows.h"
+
+#include "kernels/host_cached.h"
 #include "kernels/host_table.h"

@@ -4,7 +4,6 @@
 #include "kernels/host_simd.h"
 
 #define HOST_SIMD host_simd_scalar
-#define HOST_ISA ZINF_ISA_SCALAR
 #define HOST_LANES 4
 
 static void f16_to_f32(float *dst, const uint16_t *src, size_t n)
@@ -33,4 +32,8 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 #include "kernels/host_tiles.h"
 
 #include "kernels/host_tiles_backward.h"
+
+#include "kernels/host_rows.h"
+
+#include "kernels/host_cached.h"
 #include "kernels/host_table.h"

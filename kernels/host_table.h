@@ -1,6 +1,5 @@
-/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD, of HOST_ISA. */
+/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD. */
 const struct host_simd HOST_SIMD = {
-    .isa = HOST_ISA,
     .to_f32 = loop_to_f32,
     .from_f32 = loop_from_f32,
     .add = loop_add,
@@ -24,4 +23,6 @@ const struct host_simd HOST_SIMD = {
     .scale_exp = loop_scale_exp,
     .attention_forward = tiles_attention_forward,
     .attention_backward = tiles_attention_backward,
+    .attention_cached = cached_attention,
+    .few_rows = rows_multiply,
 };

@@ -11,6 +11,10 @@
  * Threads: a queue belongs to one thread at a time; different queues may be used at the same time.
  * Determinism: the same arguments, thread count and instruction set give the same bits; no
  * operation's result depends on another queue or on addresses.
+ * Products of two bf16 matrices on a CPU with instructions for them (avx512_bf16, amx_bf16) are
+ * exact products summed in fp32 like all others, but in another order, and a denormal number, read
+ * or summed, counts as zero (below 1.2e-38). Every element is summed in an order that k alone
+ * decides, so that rows may be cut into any micro-batches there as well.
  *
  * Errors: -errno with zinf_error(); -EINVAL for shapes that do not fit each other.
  */
@@ -18,6 +22,7 @@
 #define ZINF_KERNELS_H
 
 #include "base/base.h"
+#include "kernels/route.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +54,9 @@ struct zinf_matmul {
     int64_t lda, ldb, ldc;
     float beta;       /* 0 (C need not be initialised) or 1 */
     const void *bias; /* [n] in b_dtype, or NULL; with beta 0 only */
+    /* Where m is small B is read once and as it lies, without packing: faster, and other roundings.
+     * With trans_b and beta 0, a device may look at it. */
+    bool few_rows;
 };
 
 enum zinf_norm_kind {
@@ -146,6 +154,27 @@ struct zinf_attention {
 };
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
 
+/* Attention of new rows over what came before them in their sequences: row r is the token at
+ * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
+ * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
+ * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
+ * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. */
+struct zinf_attention_cached {
+    enum zinf_dtype dtype; /* of qkv, cache and out */
+    int64_t rows, n_heads, n_kv_heads, head_dim;
+    int64_t n_sequences, capacity; /* slots of one sequence */
+    int64_t window;                /* as in zinf_attention; 0: all */
+    float scale;
+    float softcap;                        /* scores become softcap tanh(score / softcap); 0: none */
+    const float *slopes;                  /* [n_heads] in the caller's memory, read before the call
+                                           * returns: a score gets slopes[h] (key - query position)
+                                           * (Press et al., arXiv 2108.12409); NULL: none */
+    const int32_t *sequences, *positions; /* [rows] on the device */
+    const void *qkv;                      /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
+    void *out;   /* [rows][n_heads head_dim] */
+};
+
 /* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
  * first + count), rounded once; other rows are left as they are. Backward:
  * d_table[ids[i] - first] += scale dx[i]. */
@@ -186,63 +215,6 @@ struct zinf_residual {
     const void *x, *r;
     void *y;
     struct zinf_dropout dropout;
-};
-
-/* A mixture of experts (Shazeer et al., arXiv 1701.06538; Jiang et al., arXiv 2401.04088): every
- * row chooses the n_chosen of cols experts that softmax(logits) gives most, of equal ones the
- * first. weights has their probabilities, divided by their sum if normalised, and -1 for the
- * others. Backward reads d_weights where a row has chosen. */
-struct zinf_route {
-    int64_t rows, cols, n_chosen; /* n_chosen <= cols <= ZINF_ROUTE_MAX_COLS */
-    bool normalised;
-    const float *logits; /* [rows][cols] */
-    float *weights;      /* [rows][cols]; written forward, read backward */
-    /* backward only */
-    const float *d_weights; /* [rows][cols] */
-    const float *d_probs;   /* [cols], added to the gradient of every row's softmax; or NULL */
-    float *d_logits;        /* [rows][cols], overwritten; may be logits */
-};
-#define ZINF_ROUTE_MAX_COLS 1024
-/* What each expert has of every sample, [samples][2 cols] fp32: how many of its seq rows chose it,
- * then the sum of its probabilities; with those of `before`, if any, added. Of all that the loss
- * that balances experts is (Fedus et al., arXiv 2101.03961; a term for every sample):
- * factor * sum over experts of (all samples' first) * (the sample's second). */
-struct zinf_shares {
-    int64_t samples, seq, cols;
-    const float *logits, *weights; /* [samples * seq][cols], as in struct zinf_route */
-    const float *before;
-    float *shares;
-};
-struct zinf_balance {
-    int64_t samples, cols;
-    float factor;
-    const float *shares;
-    float *loss;     /* [samples]; NULL: not wanted */
-    float *d_shares; /* backward: factor times the derivative, overwritten; NULL: not wanted */
-};
-
-/* n rows among others, named by number, no two alike. gather: y[i] = x[rows[i]], of one type.
- * scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded once to x's type or not
- * at all. */
-struct zinf_rows {
-    int64_t n, cols;
-    const int32_t *rows; /* [n] on the device */
-    enum zinf_dtype x_dtype, y_dtype;
-    const void *x;
-    void *y;
-    const float *scale; /* scatter; NULL: 1 */
-    int64_t scale_ld;
-};
-/* What a weight w = weights[rows[i] * ld] of the product of row i of b with a matrix does in
- * backward, a being the gradient of b without the weight: d_weights[rows[i] * ld] is the sum of
- * a[i] b[i], then both rows are multiplied by w. */
-struct zinf_weigh {
-    int64_t n, cols, ld;
-    const int32_t *rows; /* [n] on the device, no two alike */
-    enum zinf_dtype dtype;
-    void *a, *b; /* [n][cols] */
-    const float *weights;
-    float *d_weights; /* NULL: not wanted */
 };
 
 /* One step of Adam or AdamW where everything is on the device: fp32 arithmetic in the order and
@@ -297,6 +269,9 @@ struct zinf_device_ops {
     /* Workspace that one call needs, in bytes. */
     uint64_t (*matmul_workspace)(struct zinf_device *device, const struct zinf_matmul *args);
     uint64_t (*attention_workspace)(struct zinf_device *device, const struct zinf_attention *args);
+    /* NULL, and so attention_cached: the device does not have it. */
+    uint64_t (*attention_cached_workspace)(struct zinf_device *device,
+                                           const struct zinf_attention_cached *args);
     uint64_t (*norm_workspace)(struct zinf_device *device, const struct zinf_norm *args);
     uint64_t (*column_sum_workspace)(struct zinf_device *device, int64_t rows, int64_t cols);
 
@@ -305,6 +280,7 @@ struct zinf_device_ops {
     int (*norm_backward)(struct zinf_queue *q, const struct zinf_norm *args);
     int (*attention_forward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
+    int (*attention_cached)(struct zinf_queue *q, const struct zinf_attention_cached *args);
     int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
                               enum zinf_dtype dtype, void *y, const void *x, uint64_t n);
     /* dx = dy * f'(x); dx may be dy. y_out, if set, receives f(x) again (recomputation for free) */

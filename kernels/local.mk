@@ -1,12 +1,12 @@
-libcore_la_SOURCES += kernels/kernels.h kernels/check.h kernels/check.c kernels/device.h kernels/device.c \
+libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/check.c kernels/device.h kernels/device.c \
 	kernels/device_cuda_load.c kernels/device_described.c kernels/cuda/workspace.h kernels/host.h kernels/host_simd.h kernels/host_math.h \
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_tiles_backward.h kernels/host_table.h kernels/host_queue.c \
-	kernels/host_gemm.h \
+	kernels/host_gemm.h kernels/host_gemm_avx512_pack.h kernels/host_gemm_avx512_pairs.h kernels/host_gemm_avx512_tiles.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
-	kernels/host_rope.c \
-	kernels/host_route.c \
+	kernels/host_rope.c kernels/host_route.c \
+	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
-INSTALLED_H += kernels/kernels.h
+INSTALLED_H += kernels/kernels.h kernels/route.h
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
 # square roots become vectors; NaN and infinity keep their meaning.
@@ -27,13 +27,35 @@ libkernels_avx512_la_SOURCES = kernels/host_simd_avx512.c kernels/host_gemm_avx5
 libkernels_avx512_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += libkernels_avx512.la
 endif
+if HAVE_AVX512_BF16
+noinst_LTLIBRARIES += libkernels_avx512_bf16.la
+libkernels_avx512_bf16_la_SOURCES = kernels/host_gemm_avx512_bf16.c
+libkernels_avx512_bf16_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_BF16_CFLAGS)
+libcore_la_LIBADD += libkernels_avx512_bf16.la
+endif
+if HAVE_AMX_BF16
+noinst_LTLIBRARIES += libkernels_amx_bf16.la
+libkernels_amx_bf16_la_SOURCES = kernels/host_gemm_amx_bf16.c
+libkernels_amx_bf16_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AMX_BF16_CFLAGS)
+libcore_la_LIBADD += libkernels_amx_bf16.la
+
+# The same source, its tile instructions answered by a model in C.
+noinst_LTLIBRARIES += tests/libamx_model.la
+tests_libamx_model_la_SOURCES = tests/amx_model.c tests/amx_model.h
+tests_libamx_model_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
+check_PROGRAMS += tests/kernels_amx_test
+TESTS += tests/kernels_amx_test
+tests_kernels_amx_test_SOURCES = tests/kernels_amx_test.c
+tests_kernels_amx_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_amx_test_LDADD = tests/libamx_model.la $(TEST_LDADD)
+endif
 
 KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test \
 	tests/kernels_elementwise_test tests/kernels_norm_test \
 	tests/kernels_rows_test tests/kernels_rope_test tests/kernels_scores_test
 check_PROGRAMS += $(KERNELS_TESTS)
 TESTS += $(KERNELS_TESTS)
-EXTRA_DIST += tests/kernels_testing.h tests/attention_reference.h
+EXTRA_DIST += tests/kernels_testing.h tests/kernels_matmul.h tests/attention_reference.h
 tests_kernels_matmul_test_SOURCES = tests/kernels_matmul_test.c
 tests_kernels_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_matmul_test_LDADD = $(TEST_LDADD)
@@ -67,3 +89,9 @@ tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c
 tests_bench_matmul_bench_LDADD = $(TEST_LDADD)
 tests_bench_kernels_bench_SOURCES = tests/bench/kernels_bench.c
 tests_bench_kernels_bench_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/kernels_cached_test
+TESTS += tests/kernels_cached_test
+tests_kernels_cached_test_SOURCES = tests/kernels_cached_test.c
+tests_kernels_cached_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_cached_test_LDADD = $(TEST_LDADD)

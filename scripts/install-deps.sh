@@ -45,9 +45,11 @@ has_header numa.h || need libnuma-dev
 has_module openblas || need libopenblas-openmp-dev
 has_module libcjson || need libcjson-dev
 has_module libpcre2-8 || need libpcre2-dev
+has_module icu-uc || need libicu-dev
 has_module libxxhash || need libxxhash-dev
 has_module zlib || need zlib1g-dev
 has_module libzstd || need libzstd-dev
+has_module sentencepiece || need libsentencepiece-dev
 
 if [ -z "$missing" ]; then
     echo "install-deps: nothing is missing"
@@ -70,6 +72,10 @@ translate() {
     zypper:libopenblas-openmp-dev) echo openblas_openmp-devel ;;
     dnf:libcjson-dev | zypper:libcjson-dev) echo cjson-devel ;;
     dnf:libpcre2-dev | zypper:libpcre2-dev) echo pcre2-devel ;;
+    dnf:libicu-dev | zypper:libicu-dev) echo libicu-devel ;;
+    pacman:libicu-dev) echo icu ;;
+    dnf:libsentencepiece-dev | zypper:libsentencepiece-dev) echo sentencepiece-devel ;;
+    pacman:libsentencepiece-dev) echo sentencepiece ;;
     dnf:zlib1g-dev | zypper:zlib1g-dev) echo zlib-devel ;;
     dnf:libzstd-dev | zypper:libzstd-dev) echo libzstd-devel ;;
     pacman:zlib1g-dev) echo zlib ;;

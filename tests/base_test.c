@@ -144,6 +144,24 @@ static void test_json(void)
     CHECK(!parses(deep, ZINF_JSON_STRICT));
 }
 
+static void test_json_numbers_keep_their_text(void)
+{
+    static const char text[] = "{\"a\": [4.0, 4, \"1.5 \\\" 2.0\", {\"b\": -1E3}], \"1.0\": 0.10, "
+                               "\"c\": 999999.4420358813, \"d\": 12, \"e\": 7., \"f\": 1.5e+2}";
+    cJSON *value = NULL;
+    CHECK(!zinf_json_parse(text, strlen(text), "test", 0, &value));
+    cJSON *list = cJSON_GetObjectItem(value, "a");
+    CHECK(cJSON_GetArrayItem(list, 0)->valuedouble == 4 &&
+          cJSON_GetObjectItem(cJSON_GetArrayItem(list, 3), "b")->valuedouble == -1000);
+    char *printed = zinf_json_print(value);
+    static const char *const says[] = {"4.0", " 4,", "-1E3",    "0.10,", "999999.4420358813,",
+                                       "12,", "7,",  "1.5e+2\n"};
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        CHECKF(printed && strstr(printed, says[i]), "no %s in %s", says[i], printed);
+    cJSON_free(printed);
+    cJSON_Delete(value);
+}
+
 static void test_json_members_and_lines(void)
 {
     const char *text = "{\n \"a\": 5e8,\n \"z\": {\"a\": 1.5,\n  \"b\": \"x\"}\n}";
@@ -287,6 +305,7 @@ int main(void)
     TAP_RUN(test_normal_is_cut_free_and_normal);
     TAP_RUN(test_permutation);
     TAP_RUN(test_json);
+    TAP_RUN(test_json_numbers_keep_their_text);
     TAP_RUN(test_json_members_and_lines);
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);

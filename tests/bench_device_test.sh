@@ -11,7 +11,7 @@ bench() { # status, arguments...
 }
 gemm_on_host() {
     bench 0 gemm --device host --type fp32 --threads 1 &&
-        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"host/fp32"'
+        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"host/' '/fp32"'
 }
 gemm_json() {
     bench 0 gemm --device host --m 16 --n 16 --k 16 --threads 1 --json &&

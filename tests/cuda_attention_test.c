@@ -1,5 +1,5 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
- * causal and not, windows, dropout, lengths around the tiles. */
+ * causal and not, windows, dropout, soft caps and slopes, lengths around the tiles. */
 #include "cuda_twin.h"
 
 struct shape {
@@ -7,7 +7,11 @@ struct shape {
     bool causal;
     float dropout;
     int64_t window;
+    float softcap; /* scores are then 3 times as large, so that it bends them */
+    bool sloped;
 };
+
+static const float slopes[] = {0.70710678f, 0.25f, -0.2f, 0.0f};
 
 struct attention_pairs {
     struct pair qkv, out, lse, d_out, d_qkv;
@@ -53,7 +57,9 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
         .head_dim = s.head_dim,
         .causal = s.causal,
         .window = s.window,
-        .scale = 1.0f / sqrtf((float)s.head_dim),
+        .scale = (s.softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s.head_dim),
+        .softcap = s.softcap,
+        .slopes = s.sloped ? slopes : NULL,
         .dropout = {.p = s.dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321}};
     struct attention_pairs p = {
         pair_of(t, tensor_random(dtype, rows * row, 1, 1.0f)),
@@ -64,8 +70,10 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
     };
     /* The tensor cores take probabilities and their gradients rounded to the storage type. */
     double epsilon = dtype_epsilon(dtype);
+    /* Slopes leave a row few keys, whose errors do not cancel. */
+    double few = s.sloped ? 2.0 : 1.0;
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
-    PAIR_CHECK(t, &p.out, 4e-6 + epsilon, 2.0 * epsilon + 4e-6);
+    PAIR_CHECK(t, &p.out, 4e-6 + few * epsilon, 2.0 * epsilon + 4e-6);
     PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_backward(q, &a)));
     PAIR_CHECK(t, &p.d_qkv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
@@ -81,11 +89,11 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
 static void fp32(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 1, true, 0.0f, 0},    {2, 5, 2, 1, 3, true, 0.0f, 0},
-        {1, 33, 2, 2, 37, false, 0.2f, 0}, {2, 40, 4, 2, 64, true, 0.1f, 0},
-        {1, 35, 3, 1, 100, true, 0.0f, 0}, {1, 19, 1, 1, 256, false, 0.0f, 0},
-        {1, 79, 2, 1, 64, true, 0.1f, 20}, {1, 50, 2, 1, 96, true, 0.0f, 33},
-        {1, 12, 1, 1, 8, true, 0.0f, 1},
+        {1, 1, 1, 1, 1, true, 0.0f, 0, 0, 0},    {2, 5, 2, 1, 3, true, 0.0f, 0, 0, 0},
+        {1, 33, 2, 2, 37, false, 0.2f, 0, 0, 0}, {2, 40, 4, 2, 64, true, 0.1f, 0, 0, 0},
+        {1, 35, 3, 1, 100, true, 0.0f, 0, 0, 0}, {1, 19, 1, 1, 256, false, 0.0f, 0, 0, 0},
+        {1, 79, 2, 1, 64, true, 0.1f, 20, 0, 0}, {1, 50, 2, 1, 96, true, 0.0f, 33, 0, 0},
+        {1, 12, 1, 1, 8, true, 0.0f, 1, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         attention_case(t, ZINF_DTYPE_F32, shapes[i]);
@@ -94,17 +102,64 @@ static void fp32(struct twin *t)
 static void sixteen_bit(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 8, true, 0.0f, 0},     {2, 70, 2, 2, 64, true, 0.0f, 0},
-        {1, 130, 1, 1, 64, false, 0.1f, 0}, {1, 67, 4, 2, 32, true, 0.2f, 0},
-        {1, 97, 2, 1, 128, true, 0.0f, 0},  {1, 65, 1, 1, 80, true, 0.1f, 0},
-        {1, 81, 2, 1, 256, true, 0.0f, 0},  {1, 20, 2, 2, 7, true, 0.0f, 0},
-        {1, 150, 2, 1, 64, true, 0.1f, 30}, {1, 140, 2, 1, 128, true, 0.0f, 64},
-        {1, 70, 2, 2, 80, true, 0.0f, 1},   {1, 75, 2, 2, 96, true, 0.1f, 66},
-        {1, 70, 1, 1, 256, true, 0.0f, 20}, {1, 50, 2, 1, 7, true, 0.0f, 9},
+        {1, 1, 1, 1, 8, true, 0.0f, 0, 0, 0},     {2, 70, 2, 2, 64, true, 0.0f, 0, 0, 0},
+        {1, 130, 1, 1, 64, false, 0.1f, 0, 0, 0}, {1, 67, 4, 2, 32, true, 0.2f, 0, 0, 0},
+        {1, 97, 2, 1, 128, true, 0.0f, 0, 0, 0},  {1, 65, 1, 1, 80, true, 0.1f, 0, 0, 0},
+        {1, 81, 2, 1, 256, true, 0.0f, 0, 0, 0},  {1, 20, 2, 2, 7, true, 0.0f, 0, 0, 0},
+        {1, 150, 2, 1, 64, true, 0.1f, 30, 0, 0}, {1, 140, 2, 1, 128, true, 0.0f, 64, 0, 0},
+        {1, 70, 2, 2, 80, true, 0.0f, 1, 0, 0},   {1, 75, 2, 2, 96, true, 0.1f, 66, 0, 0},
+        {1, 70, 1, 1, 256, true, 0.0f, 20, 0, 0}, {1, 50, 2, 1, 7, true, 0.0f, 9, 0, 0},
     };
     for (int d = 1; d < 3; d++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             attention_case(t, all_dtypes[d], shapes[i]);
+}
+
+/* Scores that are more than scaled: caps, slopes, both; every tile and kernel. */
+static void shaped_scores(struct twin *t)
+{
+    static const struct shape shapes[] = {
+        {1, 35, 4, 2, 37, false, 0.2f, 0, 1.5f, true},
+        {2, 40, 2, 1, 64, true, 0.0f, 20, 2.0f, false},
+        {1, 35, 3, 3, 100, true, 0.1f, 0, 0.0f, true},
+        {1, 19, 2, 1, 256, true, 0.0f, 0, 1.0f, true},
+        {2, 70, 4, 2, 64, true, 0.0f, 0, 0.0f, true},
+        {1, 130, 2, 1, 64, false, 0.1f, 0, 1.5f, false},
+        {1, 67, 3, 1, 32, true, 0.2f, 30, 0.0f, true},
+        {1, 97, 2, 1, 128, true, 0.0f, 40, 2.0f, true},
+        {1, 81, 2, 1, 256, true, 0.0f, 20, 2.0f, false},
+        {1, 70, 2, 2, 256, true, 0.1f, 0, 0.0f, true},
+        {1, 75, 2, 2, 96, true, 0.0f, 0, 50.0f, false},
+        {1, 45, 2, 2, 7, true, 0.0f, 0, 1.5f, true},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        attention_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], shapes[i]);
+}
+
+/* The caller's slopes are read before the call returns. */
+static void slopes_are_read_at_once(struct twin *t)
+{
+    const size_t rows = 33, head = 64;
+    struct pair qkv = pair_of(t, tensor_random(ZINF_DTYPE_F16, rows * 3 * head, 1, 1.0f));
+    struct pair out = pair_of(t, tensor_new(ZINF_DTYPE_F16, rows * head));
+    struct pair lse = pair_of(t, tensor_new(ZINF_DTYPE_F32, rows));
+    struct zinf_attention a = {.dtype = ZINF_DTYPE_F16,
+                               .batch = 1,
+                               .seq = (int64_t)rows,
+                               .n_heads = 1,
+                               .n_kv_heads = 1,
+                               .head_dim = (int64_t)head,
+                               .causal = true,
+                               .scale = 0.125f};
+    float steep[1];
+    ON_BOTH(t, (steep[0] = 0.5f, a.slopes = steep, a.qkv = at(&qkv, side), a.out = at(&out, side),
+                a.lse = at(&lse, side), ops->attention_forward(q, &a)) ||
+                   (steep[0] = 1e9f, 0));
+    PAIR_CHECK(t, &lse, 4e-6, 2e-6);
+    pair_free(&qkv);
+    pair_free(&out);
+    pair_free(&lse);
+    twin_reset(t);
 }
 
 static void refusals(struct twin *t)
@@ -115,6 +170,9 @@ static void refusals(struct twin *t)
     a.head_dim = 257;
     CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL && strstr(zinf_error(), "256"));
     a.head_dim = 8;
+    a.softcap = -1.0f;
+    CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL && strstr(zinf_error(), "softcap"));
+    a.softcap = 0.0f;
     t->cuda->ops->queue_set_workspace(t->q, t->cuda->memory, 47);
     CHECK(t->cuda->ops->attention_backward(t->q, &a) == -EINVAL);
 }
@@ -126,12 +184,16 @@ static void refusals(struct twin *t)
     }
 CASE(fp32)
 CASE(sixteen_bit)
+CASE(shaped_scores)
+CASE(slopes_are_read_at_once)
 CASE(refusals)
 
 int main(void)
 {
     TAP_RUN(test_fp32);
     TAP_RUN(test_sixteen_bit);
+    TAP_RUN(test_shaped_scores);
+    TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
     return tap_done();
 }

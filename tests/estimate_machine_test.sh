@@ -30,7 +30,7 @@ nothing_of_this_one() {
         estimate 0 --json && cp said.out here-before || return 1
     mkdir -p cache/zinf
     cat >cache/zinf/bench.json <<END
-{"gemm": {"cuda/bf16": {"flops": 1e13}, "host/bf16": {"flops": 1e13}},
+{"gemm": {"cuda/bf16": {"flops": 1e13}, "host/avx512/bf16": {"flops": 1e13}},
  "optim": {"AdamW/split": {"bytes": 1e9}}, "pcie": {"pinned": {"both": 1e9}},
  "nvme": {"$work/drive": {"read": 1e8, "write": 1e8, "mixed": 1e8}}}
 END

@@ -322,6 +322,9 @@ static void test_pickles(void)
 {
     REFUSED(HEAD REBUILD "(" STORAGE_OF("K\6") "K\0K\2K\3\x86K\3K\1\x86\x89}tRs.", 0, "");
     REFUSED("\x80\2}.", 0, "");
+    REFUSED(HEAD REBUILD "(" STORAGE_OF("K\6") "K\0K\6\x85K\1\x85\x89}}tRs.", 0, "");
+    REFUSED(HEAD REBUILD "(" STORAGE_OF("K\6") "K\0K\6\x85K\1\x85\x89}}X\3\0\0\0neg\x88stRs.",
+            -ENOTSUP, "negated view");
     REFUSED("", -EINVAL, "no end");
     REFUSED("\x80\2", -EINVAL, "no end");
     REFUSED("\x80\2.", -EINVAL, "stack is empty");

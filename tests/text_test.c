@@ -1,5 +1,5 @@
 /* text: tokenizers against Hugging Face's ids, streaming in any cuts. */
-#include "text/internal.h"
+#include "text/tokenizer.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "tap.h"

@@ -20,6 +20,21 @@ inspected() {
         run 0 "$zinf" inspect "$fixtures/torch/sharded/pytorch_model-00002-of-00002.bin" &&
         says "b.weight"
 }
+# What belongs to the model goes with it; what a link leads out to does not.
+carried() {
+    for name in LICENSE modeling_own.py tokenizer_config.json generation_config.json README.md; do
+        echo "{}" >"$work/pickled/$name"
+    done
+    ln -s /etc/passwd "$work/pickled/special_tokens_map.json" && train pickled carried &&
+        complains "special_tokens_map.json leads out of its folder" || return 1
+    for name in LICENSE modeling_own.py tokenizer_config.json generation_config.json; do
+        cmp "$work/pickled/$name" "$work/carried/model/$name" || return 1
+    done
+    for name in README.md special_tokens_map.json pytorch_model.bin; do
+        [ ! -e "$work/carried/model/$name" ] || return 1
+    done
+    rm "$work/pickled/special_tokens_map.json"
+}
 # Both are there: the one that needs no pickle is read.
 safetensors_win() {
     cp "$fixtures/torch/call.bin" "$work/plain/pytorch_model.bin" &&
@@ -34,6 +49,7 @@ refused() { # file, words: nothing runs, and what is not supported is said with 
 cd "$work" || exit 99
 check "the same bits as from safetensors" same_bits
 check "inspect" inspected
+check "what goes with the model" carried
 check "safetensors win" safetensors_win
 check "a call of os.system" refused call.bin "pickled/pytorch_model.bin: its pickle calls" ".system" \
     "which is not a tensor" "safetensors.torch.save_file"

@@ -4,6 +4,7 @@
  * depend on how a batch is cut.
  */
 #include "train_support.h"
+#include "train/generate.h"
 #include "train/step/scales.h"
 
 /* ---- learning rate ---- */

@@ -1,11 +1,16 @@
 /*
  * attention: what the attention kernels share: where a head's rows lie, which keys a query sees,
- * and dropout of a probability. Formulas and names as in host_tiles.h.
+ * what becomes of a score, and dropout of a probability. Formulas and names as in host_tiles.h.
+ *
+ * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
+ * attention_args, whose scores are scale q.k, sloped_args with a bias by distance, and capped_args
+ * with a soft cap and perhaps a bias.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/softcap.cuh"
 
 struct attention_args {
     struct zinf_attention z; /* with a window of seq for none: every key is nearer than that */
@@ -14,12 +19,84 @@ struct attention_args {
     bool drops;
 };
 
+struct sloped_args : attention_args {
+    float slopes[ZINF_ATTENTION_MAX_SLOPES];
+};
+struct capped_args : sloped_args {
+    float inverse_cap;
+};
+
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
 {
     attention_args args = {*z, delta, dropout_rule_of(z->dropout), z->dropout.p > 0.0f};
     if (!z->window || z->window > z->seq)
         args.z.window = z->seq;
     return args;
+}
+
+static inline sloped_args sloped_args_of(const struct zinf_attention *z, const float *delta)
+{
+    sloped_args args = {};
+    static_cast<attention_args &>(args) = attention_args_of(z, delta);
+    if (z->slopes)
+        memcpy(args.slopes, z->slopes, (size_t)z->n_heads * sizeof *args.slopes);
+    return args;
+}
+
+static inline capped_args capped_args_of(const struct zinf_attention *z, const float *delta)
+{
+    capped_args args = {};
+    static_cast<sloped_args &>(args) = sloped_args_of(z, delta);
+    args.inverse_cap = 1.0f / z->softcap;
+    return args;
+}
+
+/* Does something with args of the kind that a call needs. */
+#define BY_SHAPE(z, delta, ...)                                                                    \
+    do {                                                                                           \
+        if ((z)->softcap != 0.0f) {                                                                \
+            const capped_args args = capped_args_of(z, delta);                                     \
+            __VA_ARGS__;                                                                           \
+        } else if ((z)->slopes) {                                                                  \
+            const sloped_args args = sloped_args_of(z, delta);                                     \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            const attention_args args = attention_args_of(z, delta);                               \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* A tile's bias by distance: slope times (distance + key - row), both counted in the tile. */
+struct tile_bias {
+    float slope, distance;
+};
+DEVICE tile_bias bias_of(const attention_args &, int64_t, int64_t, int64_t)
+{
+    tile_bias none = {0.0f, 0.0f};
+    return none;
+}
+DEVICE tile_bias bias_of(const sloped_args &a, int64_t head, int64_t i, int64_t j)
+{
+    tile_bias bias = {a.slopes[head], (float)(int)(j - i)};
+    return bias;
+}
+
+/* The score of x = scale q.k, at so many keys less rows in the tile, before any mask; slope: its
+ * derivative by x. */
+DEVICE float score_of(const attention_args &, tile_bias, int, float x, float &slope)
+{
+    slope = 1.0f;
+    return x;
+}
+DEVICE float score_of(const sloped_args &, tile_bias bias, int key_less_row, float x, float &slope)
+{
+    slope = 1.0f;
+    return fused(bias.slope, bias.distance + (float)key_less_row, x);
+}
+DEVICE float score_of(const capped_args &a, tile_bias bias, int key_less_row, float x, float &slope)
+{
+    x = softcap_of(x, a.z.softcap, a.inverse_cap, slope);
+    return fused(bias.slope, bias.distance + (float)key_less_row, x);
 }
 
 /* Rows of one head: row t begins stride elements after row t - 1. */

@@ -109,6 +109,32 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     }
 }
 
+/* What shape_scores leaves is multiplied by this to be a score in base 2. */
+DEVICE float scale_left(const attention_args &a)
+{
+    return a.z.scale * LOG2_E;
+}
+DEVICE float scale_left(const sloped_args &)
+{
+    return LOG2_E;
+}
+
+/* q.k of a lane's rows (the first is row) and keys from j on becomes scores where that is more than
+ * a scale. */
+template <int N>
+DEVICE void shape_scores(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+{
+}
+template <int N, class ARGS>
+DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t row, int64_t j)
+{
+    const tile_bias bias = bias_of(a, head, row, j + 2 * (lane_id() % 4));
+    float slope;
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            s[n][e] = score_of(a, bias, n * 8 + e % 2 - e / 2 * 8, s[n][e] * a.z.scale, slope);
+}
+
 /* Which probabilities of rows i.. and keys j.. are kept, a bit each: [ROWS][words_of(KEYS)]. One
  * look at the random numbers for four of them, where a lane's own would take one for each. */
 DEVICE constexpr int words_of(int keys)

@@ -6,7 +6,8 @@
  * need 5, but no two blocks ever add to the same place: the bits repeat.
  *
  * No branch depends on a single score: scores that a row does not see are set to -infinity before,
- * in tiles where there are any, and kernels with and without dropout are compiled apart.
+ * in tiles where there are any, and kernels with and without dropout are compiled apart; those of
+ * capped and sloped scores choose by the tile.
  */
 #include "kernels/cuda/attention_mma.cuh"
 
@@ -17,19 +18,59 @@ template <int D> struct dkv_tile {
     static const int split = D <= 128 ? 1 : 2, rows = D <= 128 ? 32 : 16, threads = 128 * split;
 };
 
+/* Blocks beside each other: scores that are more than scaled take more registers. */
+template <class T, int D, class ARGS> struct dkv_blocks {
+    static const int n = D <= 64 ? 2 : 1;
+};
+template <class T, int D> struct dkv_blocks<T, D, attention_args> {
+    static const int n = tile_of<T, D>::blocks;
+};
+
 /* Tiles of 32 keys of 256 would leave sm_86 no shared memory for the mask. */
 template <int D> struct dq_tile {
     static const int keys = D <= 128 ? 32 : 16;
 };
 
-/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta); lse in base 2. What
- * is not seen has p = 0, and no NaN of dp may come through. */
-DEVICE void gradient(float scale, float lse, float delta, float factor, float &s, float &dp)
+/* log2 of the probability of s = q.k, which is -infinity where it is not seen, at so many keys less
+ * rows in the tile; lse in base 2. slope: the score's derivative by scale s. */
+DEVICE float log_probability(const attention_args &a, tile_bias, int, float s, float lse,
+                             float &slope)
 {
-    float p = exp2_near(fused(s, scale, -lse)), slope = p * (dp * factor - delta);
-    s = p * factor;
+    slope = 1.0f;
+    return fused(s, a.z.scale * LOG2_E, -lse);
+}
+template <class ARGS>
+DEVICE float log_probability(const ARGS &a, tile_bias bias, int key_less_row, float s, float lse,
+                             float &slope)
+{
+    float score = score_of(a, bias, key_less_row, s * a.z.scale, slope);
+    return fused(s == -INFINITY ? s : score, LOG2_E, -lse); /* the cap would bring it back */
+}
+
+/* A row's lse in base 2 and delta, and the factor of dropout. */
+struct score_row {
+    float lse, delta, factor;
+};
+
+/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta). What is not seen has
+ * p = 0, and no NaN of dp may come through. */
+template <class ARGS>
+DEVICE void gradient(const ARGS &a, tile_bias bias, int key_less_row, const score_row &row,
+                     float &s, float &dp)
+{
+    float bend, p = exp2_near(log_probability(a, bias, key_less_row, s, row.lse, bend));
+    float slope = p * (dp * row.factor - row.delta) * bend;
+    s = p * row.factor;
     dp = p == 0.0f ? 0.0f : slope;
 }
+
+/* A warp's part of a tile: which probabilities are kept, its first key (dK, dV) or row (dQ) of the
+ * block's, and the tile's bias. */
+struct warp_part {
+    const uint32_t *mask;
+    int first;
+    tile_bias bias;
+};
 
 /* Whether some of the rows i.. do not see some of the keys j... */
 DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, int64_t j,
@@ -37,6 +78,17 @@ DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, 
 {
     return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i) ||
            i + rows - 1 - j >= z.window;
+}
+
+/* Whether probabilities are dropped: known when a kernel is compiled, but for scores that are more
+ * than scaled, whose kernels are fewer. */
+template <bool DROPS> DEVICE bool drops(const attention_args &)
+{
+    return DROPS;
+}
+template <bool DROPS, class ARGS> DEVICE bool drops(const ARGS &a)
+{
+    return DROPS && a.drops;
 }
 
 /* ---- dK and dV ---- */
@@ -83,25 +135,34 @@ DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t 
     }
 }
 
-/* What a warp's scores and dp become: its keys begin at key of the block's. */
-template <bool DROPS, class T, int D, int N>
-DEVICE void dkv_gradients(const attention_args &a, const dkv_step<T, D> &step, const uint32_t *mask,
-                          int key, float (&s)[N][4], float (&dp)[N][4])
+/* What a warp's scores and dp become. */
+template <bool DROPS, class T, int D, int N, class ARGS>
+DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+                             float (&s)[N][4], float (&dp)[N][4])
 {
     const int g = lane_id() / 4, t = lane_id() % 4;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
         {
-            int row = n * 8 + 2 * t + e % 2, k = key + g + e / 2 * 8;
-            float factor = DROPS ? mask_factor<DKV_KEYS>(a, mask, row, k) : 1.0f;
-            gradient(a.z.scale * LOG2_E, step.lse[row] * LOG2_E, step.delta[row], factor, s[n][e],
-                     dp[n][e]);
+            int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
+            float factor = DROPS ? mask_factor<DKV_KEYS>(a, part.mask, row, k) : 1.0f;
+            score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
+            gradient(a, part.bias, k - row, at, s[n][e], dp[n][e]);
         }
 }
+template <bool DROPS, class T, int D, int N, class ARGS>
+DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+                          float (&s)[N][4], float (&dp)[N][4])
+{
+    if (drops<DROPS>(a))
+        dkv_gradients_of<true>(a, step, part, s, dp);
+    else
+        dkv_gradients_of<false>(a, step, part, s, dp);
+}
 
-template <class T, int D, bool DROPS>
-KERNEL_BESIDE(dkv_tile<D>::threads, (tile_of<T, D>::blocks))
-attention_mma_dkv_kernel(attention_args a)
+template <class T, int D, bool DROPS, class ARGS>
+KERNEL_BESIDE(dkv_tile<D>::threads, (dkv_blocks<T, D, ARGS>::n))
+attention_mma_dkv_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
@@ -142,7 +203,7 @@ attention_mma_dkv_kernel(attention_args a)
         clear(s);
         clear(dp);
         begin_step<PLACES>(n, n_steps, fetch);
-        if (DROPS) {
+        if (drops<DROPS>(a)) {
             make_mask<ROWS_, DKV_KEYS, THREADS_>(a, mask, b, head, i, j);
             sync_block();
         }
@@ -150,7 +211,7 @@ attention_mma_dkv_kernel(attention_args a)
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
         if (has_unseen(z, i, ROWS_, j, DKV_KEYS))
             mask_rows(z, s, i, j + mine + lane_id() / 4);
-        dkv_gradients<DROPS>(a, step, mask, mine, s, dp);
+        dkv_gradients<DROPS>(a, step, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
@@ -180,25 +241,34 @@ DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int
     }
 }
 
-/* What a warp's scores and dp become: its rows begin at row of the block's. */
-template <bool DROPS, int N>
-DEVICE void dq_gradients(const attention_args &a, const row_stats &stats, const uint32_t *mask,
-                         int row, float (&s)[N][4], float (&dp)[N][4])
+/* What a warp's scores and dp become. */
+template <bool DROPS, int N, class ARGS>
+DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_part &part,
+                            float (&s)[N][4], float (&dp)[N][4])
 {
-    const int t = lane_id() % 4;
-    row += lane_id() / 4;
+    const int t = lane_id() % 4, row = part.first + lane_id() / 4;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
         {
             int r = e / 2, k = n * 8 + 2 * t + e % 2;
-            float factor = DROPS ? mask_factor<8 * N>(a, mask, row + 8 * r, k) : 1.0f;
-            gradient(a.z.scale * LOG2_E, stats.lse[r], stats.delta[r], factor, s[n][e], dp[n][e]);
+            float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
+            score_row at = {stats.lse[r], stats.delta[r], factor};
+            gradient(a, part.bias, k - row - 8 * r, at, s[n][e], dp[n][e]);
         }
 }
+template <bool DROPS, int N, class ARGS>
+DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
+                         float (&s)[N][4], float (&dp)[N][4])
+{
+    if (drops<DROPS>(a))
+        dq_gradients_of<true>(a, stats, part, s, dp);
+    else
+        dq_gradients_of<false>(a, stats, part, s, dp);
+}
 
-template <class T, int D, bool DROPS>
+template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks))
-attention_mma_dq_kernel(attention_args a)
+attention_mma_dq_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
@@ -241,7 +311,7 @@ attention_mma_dq_kernel(attention_args a)
         clear(s);
         clear(dp);
         begin_step<PLACES>(n, n_steps, fetch);
-        if (DROPS) {
+        if (drops<DROPS>(a)) {
             make_mask<DQ_ROWS, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
             sync_block();
         }
@@ -249,7 +319,7 @@ attention_mma_dq_kernel(attention_args a)
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
         if (has_unseen(z, i, DQ_ROWS, j, KEYS))
             mask_scores(z, s, i + mine + lane_id() / 4, j);
-        dq_gradients<DROPS>(a, stats, mask, mine, s, dp);
+        dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
     sync_block();
@@ -260,27 +330,36 @@ attention_mma_dq_kernel(attention_args a)
 
 /* ---- launches ---- */
 
-template <class T, int D, bool DROPS>
-static cudaError_t backward_of(cudaStream_t stream, const float *delta,
-                               const struct zinf_attention *z)
+template <class T, int D, bool DROPS, class ARGS>
+static cudaError_t backward_of(cudaStream_t stream, const ARGS &args)
 {
     const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
-    attention_args args = attention_args_of(z, delta);
+    const struct zinf_attention *z = &args.z;
     cudaError_t error =
-        launch(attention_mma_dkv_kernel<T, D, DROPS>, head_grid(z, z->n_kv_heads, DKV_KEYS),
+        launch(attention_mma_dkv_kernel<T, D, DROPS, ARGS>, head_grid(z, z->n_kv_heads, DKV_KEYS),
                dim3(dkv_tile<D>::threads),
                2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
     if (error != cudaSuccess)
         return error;
-    return launch(attention_mma_dq_kernel<T, D, DROPS>, head_grid(z, z->n_heads, DQ_ROWS),
+    return launch(attention_mma_dq_kernel<T, D, DROPS, ARGS>, head_grid(z, z->n_heads, DQ_ROWS),
                   dim3(DQ_THREADS), 2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream,
                   args);
+}
+
+static cudaError_t backward_by_dropout(cudaStream_t stream, const attention_args &args)
+{
+    if (args.drops)
+        BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
+    BY_HEAD(&args.z, return (backward_of<T, D, false>(stream, args)));
+}
+template <class ARGS>
+static cudaError_t backward_by_dropout(cudaStream_t stream, const ARGS &args)
+{
+    BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
 }
 
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
                                           const struct zinf_attention *z)
 {
-    if (z->dropout.p > 0.0f)
-        BY_HEAD(z, return (backward_of<T, D, true>(stream, delta, z)));
-    BY_HEAD(z, return (backward_of<T, D, false>(stream, delta, z)));
+    BY_SHAPE(z, delta, return backward_by_dropout(stream, args));
 }

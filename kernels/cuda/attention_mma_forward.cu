@@ -61,6 +61,19 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
     }
 }
 
+/* q.k of the tile's rows, from i on, becomes scores, -infinity where a key is not seen; row is the
+ * lane's first in the tile. */
+template <int N, class ARGS>
+DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t i, int row,
+                          int64_t j)
+{
+    const struct zinf_attention &z = a.z;
+    shape_scores(a, s, head, i + row, j);
+    if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
+        i + FORWARD_ROWS - 1 - j >= z.window)
+        mask_scores(z, s, i + row, j);
+}
+
 /* row is the warp's row of this lane in the tile. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
@@ -72,9 +85,9 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                          n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
-template <class T, int D>
+template <class T, int D, class ARGS>
 KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks))
-attention_mma_forward_kernel(attention_args a)
+attention_mma_forward_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
@@ -119,10 +132,8 @@ attention_mma_forward_kernel(attention_args a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        if (j + KEYS > z.seq || (z.causal && j + KEYS - 1 > i) ||
-            i + FORWARD_ROWS - 1 - j >= z.window)
-            mask_scores(z, s, i + row, j);
-        softmax_tile(s, out, rows, z.scale * LOG2_E);
+        finish_scores(a, s, head, i, row, j);
+        softmax_tile(s, out, rows, scale_left(a));
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
@@ -135,18 +146,19 @@ attention_mma_forward_kernel(attention_args a)
     store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }
 
-template <class T, int D>
-static cudaError_t forward_of(cudaStream_t stream, const struct zinf_attention *z)
+template <class T, int D, class ARGS>
+static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
     const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
     const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
-    return launch(attention_mma_forward_kernel<T, D>, head_grid(z, z->n_heads, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, attention_args_of(z, NULL));
+    return launch(attention_mma_forward_kernel<T, D, ARGS>,
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
+                  dim3(forward_tile<D>::threads), bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
 {
-    BY_HEAD(z, return (forward_of<T, D>(stream, z)));
+    BY_SHAPE(z, NULL, BY_HEAD(z, return (forward_of<T, D>(stream, args))));
 }
 
 /* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads. Rows

@@ -135,7 +135,7 @@ DEVICE float softmax_row(const attention_args &a, float *scores, int64_t b, int6
     return shrink;
 }
 
-template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(attention_args a)
+template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(ARGS a)
 {
     SHARED_MEMORY(memory);
     __shared__ float max[TILE], sum[TILE], shrink[TILE];
@@ -145,7 +145,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(attenti
     const int64_t kv = kv_head_of(z, head), end = z.causal && i + TILE < z.seq ? i + TILE : z.seq;
     shared_tile query = {(float *)memory, pitch};
     shared_tile key = {query.at + TILE * pitch, pitch}, value = {key.at + TILE * pitch, pitch};
-    float *scores = value.at + TILE * pitch, sums[SUMS] = {};
+    float *scores = value.at + TILE * pitch, sums[SUMS] = {}, slope;
     load_tile<TILE>(z, query, z.qkv, qkv_place(z, b, head), i);
     if (t < TILE) {
         max[t] = -INFINITY;
@@ -156,9 +156,11 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(attenti
         load_tile<TILE>(z, key, z.qkv, qkv_place(z, b, z.n_heads + kv), j);
         load_tile<TILE>(z, value, z.qkv, qkv_place(z, b, z.n_heads + z.n_kv_heads + kv), j);
         sync_block();
+        const tile_bias bias = bias_of(a, head, i, j);
         for (int e = t; e < TILE * TILE; e += PLAIN_THREADS)
             scores[e / TILE * (TILE + 1) + e % TILE] =
-                z.scale * dot(z, query, e / TILE, key, e % TILE);
+                score_of(a, bias, e % TILE - e / TILE,
+                         z.scale * dot(z, query, e / TILE, key, e % TILE), slope);
         sync_block();
         if (t < TILE && i + t < z.seq)
             shrink[t] = softmax_row<TILE>(a, scores + t * (TILE + 1), b, head, i + t, j, &max[t],
@@ -221,20 +223,22 @@ template <int TILE> DEVICE backward_tiles place_tiles(unsigned char *memory, int
 }
 
 /* p = dropped probability and ds = p (dp - delta), [query][key], for one pair of tiles. */
-template <int TILE>
-DEVICE void gradient_tile(const attention_args &a, const backward_tiles &t, int64_t b, int64_t head,
+template <int TILE, class ARGS>
+DEVICE void gradient_tile(const ARGS &a, const backward_tiles &t, int64_t b, int64_t head,
                           int64_t i, int64_t j)
 {
     const struct zinf_attention &z = a.z;
+    const tile_bias bias = bias_of(a, head, i, j);
     for (int e = threadIdx.x; e < TILE * TILE; e += PLAIN_THREADS) {
         int r = e / TILE, c = e % TILE;
-        float p = 0.0f, ds = 0.0f, factor[1] = {1.0f};
+        float p = 0.0f, ds = 0.0f, factor[1] = {1.0f}, slope;
         if (sees(z, i + r, j + c)) {
             int64_t row = row_index(z, b, head, i + r);
-            p = exp_of(z.scale * dot(z, t.query, r, t.key, c) - z.lse[row]);
+            p = z.scale * dot(z, t.query, r, t.key, c);
+            p = exp_of(score_of(a, bias, c - r, p, slope) - z.lse[row]);
             if (a.drops)
                 probability_factors(a, b, head, i + r, j + c, factor);
-            ds = p * (dot(z, t.d_out, r, t.value, c) * factor[0] - a.delta[row]);
+            ds = p * (dot(z, t.d_out, r, t.value, c) * factor[0] - a.delta[row]) * slope;
         }
         t.p[r * (TILE + 1) + c] = p * factor[0];
         t.ds[r * (TILE + 1) + c] = ds;
@@ -242,7 +246,7 @@ DEVICE void gradient_tile(const attention_args &a, const backward_tiles &t, int6
 }
 
 /* dK and dV of a key tile, over the query heads that share it, in order. */
-template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(attention_args a)
+template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(ARGS a)
 {
     SHARED_MEMORY(memory);
     const struct zinf_attention &z = a.z;
@@ -260,7 +264,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(attention_a
             load_tile<TILE>(z, t.query, z.qkv, qkv_place(z, b, head), i);
             load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
             sync_block();
-            gradient_tile<TILE>(a, t, b, head, i, j);
+            gradient_tile<TILE, ARGS>(a, t, b, head, i, j);
             sync_block();
             add_product<TILE>(z, d_value, t.p, true, t.d_out);
             add_product<TILE>(z, d_key, t.ds, true, t.query);
@@ -269,7 +273,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel(attention_a
     store_sums<TILE>(z, d_value, 1.0f, z.d_qkv, value_at, j);
 }
 
-template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(attention_args a)
+template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(ARGS a)
 {
     SHARED_MEMORY(memory);
     const struct zinf_attention &z = a.z;
@@ -284,7 +288,7 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(attention_ar
         load_tile<TILE>(z, t.key, z.qkv, qkv_place(z, b, z.n_heads + kv), j);
         load_tile<TILE>(z, t.value, z.qkv, qkv_place(z, b, z.n_heads + z.n_kv_heads + kv), j);
         sync_block();
-        gradient_tile<TILE>(a, t, b, head, i, j);
+        gradient_tile<TILE, ARGS>(a, t, b, head, i, j);
         sync_block();
         add_product<TILE>(z, d_query, t.ds, false, t.key);
     }
@@ -293,29 +297,46 @@ template <int TILE> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(attention_ar
 
 /* ---- launches ---- */
 
-typedef void plain_kernel(attention_args args);
+template <class ARGS> using plain_kernel = void(ARGS args);
+
+/* SUMS * PLAIN_THREADS elements of a result: 32 rows of 64, 16 of 128, 8 of 256. */
+static int plain_tile(const struct zinf_attention &z)
+{
+    return z.head_dim <= 64 ? 32 : z.head_dim <= 128 ? 16 : 8;
+}
 
 /* tiles [tile][head_dim] and squares [tile][tile] in shared memory; heads by tiles of rows. */
-static cudaError_t launch_plain(cudaStream_t stream, plain_kernel *kernel, int tile, int tiles,
-                                int squares, int64_t heads, const attention_args &args)
+template <class ARGS>
+static cudaError_t launch_plain(cudaStream_t stream, plain_kernel<ARGS> *const kernels[3],
+                                int tiles, int squares, int64_t heads, const ARGS &args)
 {
+    const int tile = plain_tile(args.z);
     size_t floats = (size_t)(tiles * tile) * (size_t)(args.z.head_dim + 1) +
                     (size_t)(squares * tile * (tile + 1));
     dim3 grid(blocks_for((uint64_t)args.z.seq, (uint64_t)tile), (unsigned)heads,
               (unsigned)args.z.batch);
-    return launch(kernel, grid, dim3(PLAIN_THREADS), floats * sizeof(float), stream, args);
+    return launch(kernels[tile == 32 ? 0 : tile == 16 ? 1 : 2], grid, dim3(PLAIN_THREADS),
+                  floats * sizeof(float), stream, args);
 }
 
-/* SUMS * PLAIN_THREADS elements of a result: 32 rows of 64, 16 of 128, 8 of 256. */
-static int plain_tile(const struct zinf_attention *z)
+template <class ARGS> static cudaError_t plain_forward(cudaStream_t stream, const ARGS &args)
 {
-    return z->head_dim <= 64 ? 32 : z->head_dim <= 128 ? 16 : 8;
+    plain_kernel<ARGS> *const kernels[] = {attention_plain_forward_kernel<32, ARGS>,
+                                           attention_plain_forward_kernel<16, ARGS>,
+                                           attention_plain_forward_kernel<8, ARGS>};
+    return launch_plain(stream, kernels, 3, 1, args.z.n_heads, args);
 }
 
-static plain_kernel *choose_plain(int tile, plain_kernel *of32, plain_kernel *of16,
-                                  plain_kernel *of8)
+template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, const ARGS &args)
 {
-    return tile == 32 ? of32 : tile == 16 ? of16 : of8;
+    plain_kernel<ARGS> *const dkv[] = {attention_plain_dkv_kernel<32, ARGS>,
+                                       attention_plain_dkv_kernel<16, ARGS>,
+                                       attention_plain_dkv_kernel<8, ARGS>};
+    plain_kernel<ARGS> *const dq[] = {attention_plain_dq_kernel<32, ARGS>,
+                                      attention_plain_dq_kernel<16, ARGS>,
+                                      attention_plain_dq_kernel<8, ARGS>};
+    cudaError_t error = launch_plain(stream, dkv, 4, 2, args.z.n_kv_heads, args);
+    return error == cudaSuccess ? launch_plain(stream, dq, 4, 2, args.z.n_heads, args) : error;
 }
 
 cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
@@ -328,22 +349,11 @@ cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
 
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *z)
 {
-    int tile = plain_tile(z);
-    plain_kernel *kernel =
-        choose_plain(tile, attention_plain_forward_kernel<32>, attention_plain_forward_kernel<16>,
-                     attention_plain_forward_kernel<8>);
-    return launch_plain(stream, kernel, tile, 3, 1, z->n_heads, attention_args_of(z, NULL));
+    BY_SHAPE(z, NULL, return plain_forward(stream, args));
 }
 
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,
                                             const struct zinf_attention *z)
 {
-    int tile = plain_tile(z);
-    plain_kernel *dkv = choose_plain(tile, attention_plain_dkv_kernel<32>,
-                                     attention_plain_dkv_kernel<16>, attention_plain_dkv_kernel<8>);
-    plain_kernel *dq = choose_plain(tile, attention_plain_dq_kernel<32>,
-                                    attention_plain_dq_kernel<16>, attention_plain_dq_kernel<8>);
-    attention_args args = attention_args_of(z, delta);
-    cudaError_t error = launch_plain(stream, dkv, tile, 4, 2, z->n_kv_heads, args);
-    return error == cudaSuccess ? launch_plain(stream, dq, tile, 4, 2, z->n_heads, args) : error;
+    BY_SHAPE(z, delta, return plain_backward(stream, args));
 }

@@ -200,6 +200,7 @@ static const struct zinf_device_ops cuda_ops = {
     .column_sum = cuda_column_sum,
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
+    .softcap = cuda_softcap,
     .cross_entropy_start = cuda_cross_entropy_start,
     .cross_entropy_update = cuda_cross_entropy_update,
     .cross_entropy_finish = cuda_cross_entropy_finish,

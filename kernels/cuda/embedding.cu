@@ -4,6 +4,7 @@
  * the id and walks the later rows that share it. Comparing all ids with all costs less than
  * sorting them: they stay in cache, and a step has some ten thousand.
  */
+#include "kernels/check.h"
 #include "kernels/cuda/kernel.cuh"
 
 enum { EMBEDDING_THREADS = 256, EMBEDDING_WARPS = EMBEDDING_THREADS / 32 };
@@ -14,6 +15,7 @@ template <class T> struct embedding_args {
     T *x;
     float *d_table;
     int64_t rows, cols, first, count;
+    float scale;
     bool accumulate, vector;
 };
 
@@ -29,7 +31,7 @@ template <class T> KERNEL(EMBEDDING_THREADS) embedding_kernel(embedding_args<T> 
         if (a.accumulate)
             load_each(sum, to, a.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
-            sum[k] += from[k];
+            sum[k] = fused(a.scale, from[k], sum[k]);
         store_each(to, sum, a.cols - c, a.vector);
     }
 }
@@ -74,7 +76,7 @@ template <class T> KERNEL(EMBEDDING_THREADS) embedding_backward_kernel(embedding
             for (int k = 0; k < n; k++) {
                 load_each(dx, a.dx + (start + list[k]) * a.cols + c, a.cols - c, a.vector);
                 UNROLL for (int e = 0; e < EACH; e++)
-                    sum[e] += dx[e];
+                    sum[e] = fused(a.scale, dx[e], sum[e]);
             }
             store_each(to, sum, a.cols - c, a.vector);
         }
@@ -94,6 +96,7 @@ template <class T> static embedding_args<T> embedding_args_of(const struct zinf_
     a.first = z->first;
     a.count = z->count;
     a.accumulate = z->accumulate;
+    a.scale = embedding_scale(z);
     return a;
 }
 

@@ -135,6 +135,14 @@ DEVICE float exp2_near(float x)
     return y;
 }
 
+/* 1 / x to 1 unit in the last place; 0 for infinity. */
+DEVICE float reciprocal_near(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* BYTES (4 or 16, and so aligned) from global to shared memory, which are there for this thread
  * after its wait_copies and for others after a barrier behind it; zeros if not wanted. */
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool wanted)

@@ -64,6 +64,7 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *args);
+cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n);
 /* ---- update.cu ---- */
 cudaError_t launch_adam(cudaStream_t stream, const struct zinf_adam *args);
 cudaError_t launch_sum_squares(cudaStream_t stream, double *parts, const float *x, uint64_t n);

@@ -2,19 +2,27 @@
  * loss: softmax cross-entropy over tiles of the vocabulary, a block a row. A tile is read two
  * times, for its maximum and for the sum of exponentials; the second time it is in the cache.
  */
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/softcap.cuh"
 
 enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
 
 struct loss_args {
     struct zinf_cross_entropy z;
+    float inverse_cap;
     bool vector;
 };
 
 static loss_args loss_args_of(const struct zinf_cross_entropy *z)
 {
-    loss_args args = {*z, z->ld % EACH == 0 && aligned16(z->logits)};
+    loss_args args = {*z, 1.0f / z->softcap, z->ld % EACH == 0 && aligned16(z->logits)};
     return args;
+}
+
+/* What the loss looks at, and its derivative by the logit. */
+template <bool CAPPED> DEVICE float seen(const loss_args &a, float logit, float &slope)
+{
+    slope = 1.0f;
+    return CAPPED ? softcap_of(logit, a.z.softcap, a.inverse_cap, slope) : logit;
 }
 
 /* The block's sum or maximum, the same in every thread. */
@@ -41,32 +49,32 @@ KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
     a.z.target_logit[i] = NAN; /* a target beyond the vocabulary shows in the loss */
 }
 
-KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
+template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
 {
     __shared__ float shared[LOSS_WARPS];
     int64_t i = blockIdx.x;
     const float *logits = a.z.logits + i * a.z.ld;
     if (a.z.targets[i] < 0)
         return;
-    float top = -INFINITY, sum = 0.0f, x[EACH];
+    float top = -INFINITY, sum = 0.0f, slope, x[EACH];
     for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
         load_each(x, logits + c, a.z.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
             top = c + k < a.z.cols && x[k] > top ? x[k] : top;
     }
-    top = block_reduce(top, false, shared);
+    top = seen<CAPPED>(a, block_reduce(top, false, shared), slope); /* the largest stays so */
     const float before = a.z.max[i], after = top > before ? top : before;
     for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
         load_each(x, logits + c, a.z.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
-            sum += c + k < a.z.cols ? expf(x[k] - after) : 0.0f;
+            sum += c + k < a.z.cols ? expf(seen<CAPPED>(a, x[k], slope) - after) : 0.0f;
     }
     sum = block_reduce(sum, true, shared);
     if (threadIdx.x)
         return;
     int64_t target = (int64_t)a.z.targets[i] - a.z.first;
     if (target >= 0 && target < a.z.cols)
-        a.z.target_logit[i] = logits[target];
+        a.z.target_logit[i] = seen<CAPPED>(a, logits[target], slope);
     /* Two infinities (nothing seen yet) make no NaN: the sum is still 0 then. */
     a.z.sum[i] = (after > before ? a.z.sum[i] * expf(before - after) : a.z.sum[i]) + sum;
     a.z.max[i] = after;
@@ -81,7 +89,7 @@ KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
                           : logf(a.z.sum[i]) + (a.z.max[i] - a.z.target_logit[i]);
 }
 
-KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
+template <bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
     int64_t i = blockIdx.x, target = (int64_t)a.z.targets[i] - a.z.first;
     float *logits = a.z.logits + i * a.z.ld;
@@ -93,12 +101,41 @@ KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
         load_each(x, logits + c, a.z.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++)
         {
-            x[k] = ignored ? 0.0f : factor * expf(x[k] - max);
+            float slope;
+            x[k] = ignored ? 0.0f : factor * expf(seen<CAPPED>(a, x[k], slope) - max);
             if (!ignored && c + k == target)
                 x[k] -= a.z.scale;
+            if (CAPPED)
+                x[k] = ignored ? 0.0f : x[k] * slope;
         }
         store_each(logits + c, x, a.z.cols - c, a.vector);
     }
+}
+
+struct softcap_args {
+    float *x;
+    int64_t n;
+    float cap, inverse_cap;
+    bool vector;
+};
+
+KERNEL(LOSS_THREADS) softcap_kernel(softcap_args a)
+{
+    int64_t i = ((int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x) * EACH;
+    float x[EACH], slope;
+    if (i >= a.n)
+        return;
+    load_each(x, a.x + i, a.n - i, a.vector);
+    UNROLL for (int k = 0; k < EACH; k++)
+        x[k] = softcap_of(x[k], a.cap, a.inverse_cap, slope);
+    store_each(a.x + i, x, a.n - i, a.vector);
+}
+
+cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n)
+{
+    softcap_args args = {x, (int64_t)n, cap, 1.0f / cap, aligned16(x)};
+    return launch(softcap_kernel, dim3(blocks_for(n, LOSS_THREADS * EACH)), dim3(LOSS_THREADS), 0,
+                  stream, args);
 }
 
 static dim3 loss_flat_grid(const struct zinf_cross_entropy *z)
@@ -114,8 +151,8 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
 
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(loss_update_kernel, dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream,
-                  loss_args_of(z));
+    return launch(z->softcap != 0.0f ? loss_update_kernel<true> : loss_update_kernel<false>,
+                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
 }
 
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)
@@ -126,6 +163,6 @@ cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entr
 
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(loss_backward_kernel, dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream,
-                  loss_args_of(z));
+    return launch(z->softcap != 0.0f ? loss_backward_kernel<true> : loss_backward_kernel<false>,
+                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
 }

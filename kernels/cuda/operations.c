@@ -5,13 +5,6 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
 
-/* Fields that only the host device obeys yet. */
-static int refuse(bool asked, const char *operation)
-{
-    return asked ? zinf_fail(-ENOTSUP, "%s: a field that only the host device obeys", operation)
-                 : 0;
-}
-
 /* ---- flat arrays ---- */
 
 int cuda_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
@@ -164,7 +157,7 @@ static int check_cuda_attention(const struct zinf_attention *args, const char *o
     if (!code && args->head_dim > 256)
         code = zinf_fail(-EINVAL, "%s: heads of size %lld; the CUDA device takes up to 256",
                          operation, (long long)args->head_dim);
-    return code ? code : refuse(args->softcap != 0.0f || args->slopes, operation);
+    return code;
 }
 
 int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args)
@@ -201,8 +194,6 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
 int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args)
 {
     int code = check_embedding(args, "embedding_forward");
-    if (!code)
-        code = refuse(embedding_scale(args) != 1.0f, "embedding_forward");
     if (code || !args->rows)
         return code;
     queue_enter(q, "embedding_forward");
@@ -226,12 +217,19 @@ static int run_loss(struct zinf_queue *q, const struct zinf_cross_entropy *args,
                     launch_loss *launch, const char *operation)
 {
     int code = check_loss(args, tile, operation);
-    if (!code)
-        code = refuse(args->softcap != 0.0f, operation);
     if (code || !args->rows)
         return code;
     queue_enter(q, operation);
     return queue_leave(q, launch(q->stream, args));
+}
+
+int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
+{
+    int code = check_softcap(cap, "softcap");
+    if (code || !n)
+        return code;
+    queue_enter(q, "softcap");
+    return queue_leave(q, launch_softcap(q->stream, x, cap, n));
 }
 
 int cuda_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args)

@@ -96,9 +96,12 @@ enum zinf_isa {
     ZINF_ISA_SCALAR,
     ZINF_ISA_AVX2,   /* with FMA and F16C */
     ZINF_ISA_AVX512, /* F, BW, VL, DQ */
+    /* Products of bf16 matrices by instructions of their own; all else is AVX-512. */
+    ZINF_ISA_AVX512_BF16,
+    ZINF_ISA_AMX_BF16, /* tiles, which Linux gives to a process that asks */
 };
-/* The best instruction set that was built, that the CPU has and that ZINF_CPU=scalar|avx2|avx512
- * allows. Resolved once. */
+/* The best instruction set that was built, that the CPU and the kernel give and that ZINF_CPU, one
+ * of zinf_isa_name(), allows. Each has what those before it have. Resolved once. */
 enum zinf_isa zinf_isa(void);
 const char *zinf_isa_name(enum zinf_isa isa);
 /* CPUs that this process may use: affinity mask and cgroup quota, at least 1. OMP_NUM_THREADS is

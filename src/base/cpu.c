@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 /* Not every compiler's __builtin_cpu_supports knows F16C: leaf 1, ECX bit 29. */
@@ -16,6 +18,27 @@ static bool has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+}
+#endif
+
+#ifdef ZINF_HAVE_AVX512_BF16
+/* CPUID leaf 7, subleaf 1, EAX bit 5. */
+static bool has_avx512_bf16(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 5 & 1);
+}
+#endif
+
+#ifdef ZINF_HAVE_AMX_BF16
+/* Leaf 7, subleaf 0, EDX bits 22 (bf16) and 24 (tiles). The registers of tiles are 8 KiB a thread,
+ * so a process gets them by asking only (Linux, Documentation/arch/x86/xstate.rst). */
+static bool has_amx_bf16(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx >> 22 & 1) && (edx >> 24 & 1) &&
+           !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
 }
 #endif
 
@@ -34,13 +57,21 @@ static enum zinf_isa probe(void)
         __builtin_cpu_supports("avx512dq"))
         best = ZINF_ISA_AVX512;
 #endif
+#ifdef ZINF_HAVE_AVX512_BF16
+    if (best == ZINF_ISA_AVX512 && has_avx512_bf16())
+        best = ZINF_ISA_AVX512_BF16;
+#endif
+#ifdef ZINF_HAVE_AMX_BF16
+    if (best == ZINF_ISA_AVX512_BF16 && has_amx_bf16())
+        best = ZINF_ISA_AMX_BF16;
+#endif
 #endif
     return best;
 }
 
 const char *zinf_isa_name(enum zinf_isa isa)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
     return names[isa];
 }
 
@@ -54,12 +85,13 @@ enum zinf_isa zinf_isa(void)
     const char *wanted = getenv("ZINF_CPU");
     if (wanted && *wanted) {
         int found = -1;
-        for (int i = ZINF_ISA_SCALAR; i <= ZINF_ISA_AVX512; i++)
+        for (int i = ZINF_ISA_SCALAR; i <= ZINF_ISA_AMX_BF16; i++)
             if (!strcmp(wanted, zinf_isa_name((enum zinf_isa)i)))
                 found = i;
         if (found < 0 || found > (int)best)
             zinf_log_once(ZINF_LOG_WARN, "isa", "ZINF_CPU=%s is %s here; using %s", wanted,
-                          found < 0 ? "unknown (scalar, avx2, avx512)" : "not available",
+                          found < 0 ? "unknown (scalar, avx2, avx512, avx512_bf16, amx_bf16)"
+                                    : "not available",
                           zinf_isa_name(best));
         else
             best = (enum zinf_isa)found;

@@ -198,6 +198,8 @@ static int parse_plain(const char *text, size_t bytes, const char *what, cJSON *
         return zinf_fail(-EINVAL, "%s: line %d: more text after the JSON value", what, line);
     }
     int code = check_duplicates(value, what);
+    if (!code)
+        code = zinf_json_keep_numbers(value, text, what);
     if (code) {
         cJSON_Delete(value);
         return code;

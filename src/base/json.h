@@ -19,6 +19,11 @@ enum zinf_json_flags {
 /* Parses text (bytes long; need not end in NUL). what names it in messages. Refuses: text that is
  * not JSON or not UTF-8, anything after the value, duplicate keys in one object, depth above 64. */
 int zinf_json_parse(const char *text, size_t bytes, const char *what, unsigned flags, cJSON **out);
+/* Of a value that cJSON parsed from text: numbers with a point or an exponent keep their text, as
+ * zinf_json_parse does by itself. */
+int zinf_json_keep_numbers(cJSON *value, const char *text, const char *what);
+/* With the numbers' own text: 4.0 stays 4.0. The caller frees with cJSON_free; NULL: no memory. */
+char *zinf_json_print(const cJSON *value);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);
 /* Where text stops being UTF-8 without NUL; bytes: nowhere. */
 size_t zinf_utf8_check(const char *text, size_t bytes);

@@ -23,7 +23,7 @@ int bench_finish(const struct cli_command *bench, cJSON *result, int code);
 void bench_cache_save(const char *section, const char *key, const cJSON *result);
 /* The whole cache, or an empty object; free with cJSON_Delete. NULL only without memory. */
 cJSON *bench_cache_load(void);
-/* "host/bf16": figures of a device are no use to another. */
+/* "host/avx512/bf16", "cuda/bf16": figures of a device are no use to another. */
 const char *bench_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype);
 /* Result of section and key, borrowed from cache; NULL if there is none. */
 const cJSON *bench_cache_find(const cJSON *cache, const char *section, const char *key);

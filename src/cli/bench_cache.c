@@ -43,7 +43,10 @@ cJSON *bench_cache_load(void)
 
 const char *bench_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype)
 {
-    snprintf(out, 32, "%s/%s", kind == ZINF_DEVICE_CUDA ? "cuda" : "host", zinf_dtype_name(dtype));
+    if (kind == ZINF_DEVICE_CUDA)
+        snprintf(out, 32, "cuda/%s", zinf_dtype_name(dtype));
+    else
+        snprintf(out, 32, "host/%s/%s", zinf_isa_name(zinf_isa()), zinf_dtype_name(dtype));
     return out;
 }
 

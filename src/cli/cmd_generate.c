@@ -1,120 +1,295 @@
-/* generate: continue a prompt, token by token; beyond the context a window slides. */
+/*
+ * generate: continues prompts, several at once. Settings come from the command line, then from the
+ * model folder's generation_config.json. One prompt is printed as it grows, several when all are
+ * done.
+ */
 #include "cli/cli.h"
-#include "cli/data.h"
+#include "cli/generate.h"
 #include "cli/usage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-struct generate_options {
+/* Texts at once, and new tokens of a call, where nobody asks for others. Every call fetches what
+ * is not on the device: prompts go through it in few calls then. */
+#define USUAL_BATCH 16
+#define USUAL_ROWS 512
+#define FETCHING_ROWS 2048
+
+struct generate_command {
     struct cli_common common;
-    const char *prompt;
-    int64_t max_new_tokens;
-    struct zinf_sampler sampler;
+    struct cli_strings prompts, stops;
+    const char *prompts_file;
+    int64_t batch;
+    bool json, ignores_ends;
+    struct generate_settings settings;
 };
 
-/* ids has room for max_new_tokens more; stops at the end-of-text token. */
-static int extend(struct zinf_trainer *trainer, const struct generate_options *o,
-                  struct zinf_tokens *ids)
-{
-    const struct zinf_model_facts *facts = zinf_model_facts(zinf_trainer_model(trainer));
-    size_t window = (size_t)zinf_trainer_seq_len(trainer);
-    float *logits = malloc((size_t)facts->vocab * sizeof *logits);
-    void *scratch = malloc((size_t)facts->vocab * 8);
-    int code = logits && scratch ? 0 : zinf_fail(-ENOMEM, "no memory for logits");
-    for (int64_t i = 0; !code && i < o->max_new_tokens; i++) {
-        size_t n = ids->count < window ? ids->count : window;
-        code = zinf_trainer_logits(trainer, ids->ids + ids->count - n, (int64_t)n, logits);
-        if (code)
-            break;
-        int32_t id = zinf_sample(&o->sampler, logits, facts->vocab, (uint64_t)i, scratch);
-        if (id == facts->end_of_text)
-            break;
-        ids->ids[ids->count++] = id;
-    }
-    free(logits);
-    free(scratch);
-    return code;
-}
+/* What a run has open. */
+struct generation {
+    const struct generate_command *command;
+    struct generate_settings settings;
+    struct cli_session session;
+    struct zinf_trainer *trainer;
+    char **lines; /* of --prompts */
+    size_t n_lines;
+    const char **prompts; /* [n] */
+    struct zinf_text *texts;
+    struct generate_output output;
+    int64_t n, longest, all_tokens; /* texts; tokens of the longest prompt, and of all */
+};
 
-static int reserve(struct zinf_tokens *ids, size_t more)
+/* ---- prompts ---- */
+
+static int add_line(struct generation *g, const char *line)
 {
-    size_t capacity = ids->count + more;
-    int32_t *moved = realloc(ids->ids, (capacity ? capacity : 1) * sizeof *moved);
-    if (!moved)
-        return zinf_fail(-ENOMEM, "no memory for %zu tokens", capacity);
-    ids->ids = moved;
-    ids->capacity = capacity;
+    char **moved = realloc(g->lines, (g->n_lines + 1) * sizeof *moved);
+    if (moved)
+        g->lines = moved;
+    if (!moved || !(moved[g->n_lines] = strdup(line)))
+        return zinf_fail(-ENOMEM, "no memory for a prompt");
+    g->n_lines++;
     return 0;
 }
 
-static int encode_prompt(struct cli_session *s, const struct generate_options *o,
-                         struct zinf_tokens *ids)
+/* Lines without anything in them are no prompts. */
+static int read_prompts(struct generation *g, const char *path)
 {
-    int64_t vocab = zinf_model_facts(s->model)->vocab;
-    int code = zinf_tokenizer_encode(s->tokenizer, o->prompt, strlen(o->prompt), ids);
-    if (!code && !ids->count)
+    FILE *file = strcmp(path, "-") ? fopen(path, "r") : stdin;
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t bytes;
+    int code = 0;
+    if (!file)
+        return zinf_fail(-errno, "--prompts %s: %s", path, strerror(errno));
+    while (!code && (bytes = getline(&line, &capacity, file)) >= 0) {
+        while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r'))
+            line[--bytes] = 0;
+        code = bytes ? add_line(g, line) : 0;
+    }
+    if (!code && ferror(file))
+        code = zinf_fail(-EIO, "--prompts %s cannot be read", path);
+    if (!code && !g->n_lines)
+        code = zinf_fail(-EINVAL, "--prompts %s has no line with a prompt", path);
+    free(line);
+    if (file != stdin)
+        fclose(file);
+    return code;
+}
+
+static int take_prompts(struct generation *g)
+{
+    const struct generate_command *c = g->command;
+    int code = c->prompts_file ? read_prompts(g, c->prompts_file) : 0;
+    if (code)
+        return code;
+    size_t n = (size_t)c->prompts.n + g->n_lines;
+    g->prompts = calloc(n, sizeof *g->prompts);
+    g->texts = calloc(n, sizeof *g->texts);
+    g->output = (struct generate_output){.stops = &c->stops, .streams = n == 1 && !c->json};
+    g->output.texts = calloc(n, sizeof *g->output.texts);
+    if (!g->prompts || !g->texts || !g->output.texts)
+        return zinf_fail(-ENOMEM, "no memory for %zu prompts", n);
+    g->n = (int64_t)n;
+    for (int i = 0; i < c->prompts.n; i++)
+        g->prompts[i] = c->prompts.items[i];
+    for (size_t i = 0; i < g->n_lines; i++)
+        g->prompts[(size_t)c->prompts.n + i] = g->lines[i];
+    return 0;
+}
+
+static int encode_prompt(struct generation *g, int64_t number)
+{
+    const struct zinf_model_facts *facts = zinf_model_facts(g->session.model);
+    const char *prompt = g->prompts[number];
+    struct zinf_text *text = &g->texts[number];
+    struct zinf_tokens ids = {0};
+    int code = zinf_tokenizer_encode(g->session.tokenizer, prompt, strlen(prompt), &ids);
+    if (!code && !ids.count)
         code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
-    for (size_t i = 0; !code && i < ids->count; i++)
-        if (ids->ids[i] >= vocab)
+    for (size_t i = 0; !code && i < ids.count; i++)
+        if (ids.ids[i] >= facts->vocab)
             code = zinf_fail(-EINVAL,
                              "the prompt's token id %d is outside of the model's "
                              "vocabulary of %lld: the tokenizer does not belong to this model",
-                             ids->ids[i], (long long)vocab);
-    return code ? code : reserve(ids, (size_t)o->max_new_tokens);
+                             ids.ids[i], (long long)facts->vocab);
+    if (!code && (int64_t)ids.count > facts->context)
+        code = zinf_fail(-EINVAL, "prompt %lld has %zu tokens; the model's context is %lld",
+                         (long long)number + 1, ids.count, (long long)facts->context);
+    *text = (struct zinf_text){.ids = ids.ids, .n_prompt = (int64_t)ids.count};
+    g->all_tokens += text->n_prompt;
+    g->longest = text->n_prompt > g->longest ? text->n_prompt : g->longest;
+    return code ? code : generate_text_begin(&g->output, number, text);
 }
 
-static int generate(struct generate_options *o)
+/* ---- the trainer ---- */
+
+static int64_t least(int64_t a, int64_t b)
 {
-    struct cli_session s = {0};
-    struct zinf_trainer *trainer = NULL;
-    struct zinf_tokens ids = {0};
-    char *text = NULL;
-    size_t bytes;
-    o->common.micro_batch = 1;
-    o->common.no_training = true;
-    int code = cli_session_open(&s, &o->common);
-    if (!code)
-        code = cli_session_need_tokenizer(&s, &o->common);
-    if (!code)
-        code = encode_prompt(&s, o, &ids);
-    if (!code)
-        code = cli_session_config(&s, &o->common);
-    if (code)
-        goto out;
-    int64_t wanted = (int64_t)ids.count + o->max_new_tokens;
-    code = cli_session_trainer(&s, &o->common, ZINF_TRAINER_FORWARD,
-                               wanted < s.seq_len ? wanted : s.seq_len, &trainer);
-    if (!code)
-        code = extend(trainer, o, &ids);
-    if (!code)
-        code = zinf_tokenizer_decode(s.tokenizer, ids.ids, ids.count, &text, &bytes);
-    if (!code) {
-        fwrite(text, 1, bytes, stdout);
-        putchar('\n');
+    return a < b ? a : b;
+}
+
+/* What must be remembered of each text: all but the last new token. */
+static struct zinf_decode_shape shape_of(const struct generation *g)
+{
+    int64_t context = zinf_model_facts(g->session.model)->context;
+    bool fetches = g->session.config->offload_param.device != ZINF_PLACE_NONE;
+    int64_t batch = g->command->batch ? g->command->batch : USUAL_BATCH;
+    struct zinf_decode_shape shape = {
+        .sequences = least(batch, g->n),
+        .capacity = least(context, g->longest + g->settings.max_new_tokens - 1),
+        .rows = least(fetches ? FETCHING_ROWS : USUAL_ROWS, g->all_tokens),
+    };
+    shape.rows = shape.rows < shape.sequences ? shape.sequences : shape.rows;
+    return shape;
+}
+
+/* Where keys and values cannot be remembered, every token takes its whole text. */
+static int open_trainer(struct generation *g)
+{
+    const struct zinf_decode_shape shape = shape_of(g);
+    struct zinf_trainer_options options = {
+        .mode = ZINF_TRAINER_FORWARD,
+        .model_path = g->command->common.model,
+        .config = g->session.config,
+        .device = g->session.device,
+        .decode = shape,
+    };
+    int code = zinf_trainer_create(&g->trainer, &options);
+    if (code != -ENOTSUP)
+        return code;
+    zinf_log(ZINF_LOG_WARN, "every token computes its whole text again: %s", zinf_error());
+    options.decode = (struct zinf_decode_shape){0};
+    options.seq_len = least(g->session.seq_len, shape.capacity);
+    return zinf_trainer_create(&g->trainer, &options);
+}
+
+/* ---- a run ---- */
+
+static int made(void *arg, int64_t number, const struct zinf_text *text)
+{
+    return generate_text_made(arg, number, text);
+}
+
+static void print_speed(const struct zinf_generate_speed *s)
+{
+    fprintf(stderr, "%lld prompt tokens in %.2f s, %lld new tokens", (long long)s->prompt_tokens,
+            s->prompt_seconds, (long long)s->new_tokens);
+    if (s->decoded_tokens && s->decode_seconds > 0)
+        fprintf(stderr, ", %.1f tokens/s", (double)s->decoded_tokens / s->decode_seconds);
+    fputc('\n', stderr);
+}
+
+static int print_texts(struct generation *g)
+{
+    int code = 0;
+    for (int64_t i = 0; !code && i < g->n; i++) {
+        if (g->command->json)
+            code = generate_text_print_json(&g->output, i, &g->texts[i]);
+        else
+            generate_text_print(&g->output, i);
+        if (!g->command->json && i + 1 < g->n)
+            putchar('\n');
     }
-out:
-    free(text);
-    zinf_tokens_free(&ids);
-    zinf_trainer_destroy(trainer);
-    cli_session_close(&s);
     return code;
+}
+
+static int continue_prompts(struct generation *g)
+{
+    struct zinf_generate_speed speed;
+    const struct generate_settings *s = &g->settings;
+    struct zinf_generate_options options = {
+        .sampler = {.temperature = s->temperature,
+                    .top_k = s->top_k,
+                    .top_p = s->top_p,
+                    .repetition_penalty = s->repetition_penalty,
+                    .seed = (uint64_t)g->command->common.seed},
+        .max_new_tokens = s->max_new_tokens,
+        .ends = s->ends,
+        .n_ends = g->command->ignores_ends ? 0 : s->n_ends,
+        .made = made,
+        .arg = &g->output,
+    };
+    int code = zinf_generate(g->trainer, &options, g->texts, g->n, &speed);
+    if (!code)
+        code = print_texts(g);
+    if (!code)
+        print_speed(&speed);
+    return code;
+}
+
+static int prepare(struct generation *g, const struct cli_common *c)
+{
+    int code = take_prompts(g);
+    if (!code)
+        code = cli_session_open(&g->session, c);
+    if (!code)
+        code = cli_session_need_tokenizer(&g->session, c);
+    g->output.tokenizer = g->session.tokenizer;
+    if (!code)
+        code = generate_read_config(&g->settings, c->model, g->session.model);
+    for (int64_t i = 0; !code && i < g->n; i++)
+        code = encode_prompt(g, i);
+    if (!code && g->settings.max_length > 0)
+        g->settings.max_new_tokens =
+            g->settings.max_length > g->longest ? g->settings.max_length - g->longest : 1;
+    return code ? code : cli_session_config(&g->session, c);
+}
+
+static int generate(struct generate_command *command)
+{
+    struct generation g = {.command = command, .settings = command->settings};
+    command->common.micro_batch = 1;
+    command->common.no_training = true;
+    int code = prepare(&g, &command->common);
+    if (!code)
+        code = open_trainer(&g);
+    if (!code)
+        code = continue_prompts(&g);
+    for (int64_t i = 0; i < g.n; i++) {
+        free(g.texts[i].ids);
+        free(g.output.texts[i].all);
+    }
+    for (size_t i = 0; i < g.n_lines; i++)
+        free(g.lines[i]);
+    free(g.lines);
+    free(g.prompts);
+    free(g.texts);
+    free(g.output.texts);
+    zinf_trainer_destroy(g.trainer);
+    cli_session_close(&g.session);
+    return code;
+}
+
+static int check_strings(const struct generate_command *o)
+{
+    if (!o->prompts.n && !o->prompts_file)
+        return zinf_fail(-EINVAL, "--prompt TEXT or --prompts FILE is missing");
+    for (int i = 0; i < o->stops.n; i++)
+        if (!*o->stops.items[i])
+            return zinf_fail(-EINVAL, "--stop is empty: give at least one character");
+    return 0;
 }
 
 static int run(int argc, char **argv)
 {
-    struct generate_options o = {
-        .common = CLI_COMMON_DEFAULT,
-        .max_new_tokens = 128,
-        .sampler = {.temperature = 1, .top_p = 1},
-    };
+    struct generate_command o = {.common = CLI_COMMON_DEFAULT,
+                                 .settings = GENERATE_SETTINGS_UNSAID};
     struct cli_common *c = &o.common;
+    struct generate_settings *s = &o.settings;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--prompt", CLI_STRING, &o.prompt, 0, 0},
-        {"--max-new-tokens", CLI_INT, &o.max_new_tokens, 1, 1 << 24},
-        {"--temperature", CLI_DOUBLE, &o.sampler.temperature, 0, 1000},
-        {"--top-k", CLI_INT, &o.sampler.top_k, 0, 1 << 24},
-        {"--top-p", CLI_DOUBLE, &o.sampler.top_p, 1e-9, 1},
+        {"--prompt", CLI_STRINGS, &o.prompts, 0, 0},
+        {"--prompts", CLI_STRING, &o.prompts_file, 0, 0},
+        {"--max-new-tokens", CLI_INT, &s->max_new_tokens, 1, 1 << 24},
+        {"--temperature", CLI_DOUBLE, &s->temperature, 0, 1000},
+        {"--top-k", CLI_INT, &s->top_k, 0, 1 << 24},
+        {"--top-p", CLI_DOUBLE, &s->top_p, 1e-9, 1},
+        {"--repetition-penalty", CLI_DOUBLE, &s->repetition_penalty, 1e-9, 1e9},
+        {"--stop", CLI_STRINGS, &o.stops, 0, 0},
+        {"--ignore-eos", CLI_FLAG, &o.ignores_ends, 0, 0},
+        {"--batch", CLI_INT, &o.batch, 1, 1 << 16},
+        {"--json", CLI_FLAG, &o.json, 0, 0},
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         CLI_DEVICE_OPTIONS(c),
         {"--dtype", CLI_STRING, &c->dtype, 0, 0},
@@ -126,16 +301,15 @@ static int run(int argc, char **argv)
     if (!code)
         code = cli_check_common(c);
     if (!code)
-        code = cli_need("--prompt TEXT", o.prompt);
+        code = check_strings(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
-    o.sampler.seed = (uint64_t)c->seed;
     return generate(&o) ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_generate = {
     .name = "generate",
-    .summary = "continue a prompt",
+    .summary = "continue prompts",
     .usage = USAGE_GENERATE,
     .run = run,
 };

@@ -82,7 +82,7 @@ static int run_norm(struct side *s)
     return code ? code : s->ops->norm_backward(s->q, &a);
 }
 
-static int run_attention(struct side *s)
+static int attention_of(struct side *s, float softcap, const float *slopes)
 {
     const int64_t seq = 37, heads = 2, size = 64;
     struct zinf_attention a = {.dtype = s->dtype,
@@ -93,6 +93,8 @@ static int run_attention(struct side *s)
                                .head_dim = size,
                                .causal = true,
                                .scale = 0.125f,
+                               .softcap = softcap,
+                               .slopes = slopes,
                                .dropout = {.p = 0.1f, .seed = 3}};
     uint64_t n = (uint64_t)(seq * heads * size);
     a.qkv = s->in[0], a.d_out = s->in[1];
@@ -100,6 +102,21 @@ static int run_attention(struct side *s)
     a.lse = result(s, (uint64_t)(seq * heads), ZINF_DTYPE_F32);
     int code = s->ops->attention_forward(s->q, &a);
     return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
+static int run_attention(struct side *s)
+{
+    static const float slopes[] = {0.5f, 0.0625f};
+    int code = attention_of(s, 0, NULL);
+    code = code ? code : attention_of(s, 0, slopes);
+    return code ? code : attention_of(s, 2, slopes);
+}
+
+static int run_softcap(struct side *s)
+{
+    float *x = result(s, 515, ZINF_DTYPE_F32);
+    int code = s->ops->copy(s->q, x, s->in[4], 515 * sizeof *x);
+    return code ? code : s->ops->softcap(s->q, x, 1.5f, 515);
 }
 
 static int run_activations(struct side *s)
@@ -186,6 +203,7 @@ static const struct {
     {"sums", run_sums},
     {"embedding", run_embedding},
     {"loss", run_loss},
+    {"softcap", run_softcap},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 

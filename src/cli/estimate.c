@@ -11,6 +11,11 @@ static const char *const lane_texts[] = {"drive reads", "drive writes", "to the 
 static const char *const tiers[] = {"device", "host", "drive"};
 #define N_LANES (sizeof lanes / sizeof *lanes)
 
+const char *estimate_lane(int lane)
+{
+    return lane_texts[lane];
+}
+
 /* Columns of labels; what is longer than a line goes on below its beginning. */
 #define LABEL 11
 

@@ -45,6 +45,7 @@ double estimate_length_seconds(const struct estimate *e);
 double estimate_length_written(const struct estimate *e);
 double estimate_length_kwh(const struct estimate *e);
 
+const char *estimate_lane(int lane); /* "drive reads" */
 void estimate_print(const struct estimate *e);
 cJSON *estimate_json(const struct estimate *e);
 int estimate_print_json(cJSON *root); /* frees it */

@@ -38,17 +38,14 @@ static void print_heading(bool length)
     if (length)
         printf(" %9s %9s %8s %8s", "tokens/s", "days", "TB", "kWh");
     else
-        printf(" %11s %11s %11s %9s", "device", "RAM", "drive", "tokens/s");
+        printf(" %9s %9s %9s %9s", "GPU, GiB", "RAM", "drive", "tokens/s");
     puts("  limited by");
 }
 
 static void print_line(const struct estimate *e, const char *name)
 {
-    static const char *const lanes[] = {"drive reads", "drive writes", "to device",
-                                        "to host",     "device",       "CPU"};
     const struct zinf_estimate *n = &e->now;
     double rate = (double)n->tokens / n->step_seconds;
-    char size[3][16];
     printf("%-*.*s", NAME_COLS, NAME_COLS, name);
     if (e->tokens > 0) {
         printf(" %9.4g %9.3g %8.3g", rate, estimate_length_seconds(e) / 86400,
@@ -59,10 +56,10 @@ static void print_line(const struct estimate *e, const char *name)
             printf(" %8s", "-");
     } else {
         for (int i = 0; i < 3; i++)
-            printf(" %11s", zinf_size_format(size[i], sizeof size[i], n->bytes[i]));
+            printf(" %9.2f", (double)n->bytes[i] / 0x1p30);
         printf(" %9.4g", rate);
     }
-    printf("  %s%s\n", lanes[n->bottleneck],
+    printf("  %s%s\n", estimate_lane(n->bottleneck),
            e->drive_free < n->bytes[2] ? "; the drive is too small" : "");
 }
 

@@ -163,17 +163,24 @@ static const char USAGE_EVAL[] =
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
 
 static const char USAGE_GENERATE[] =
-    "usage: zinf generate --model DIR --prompt TEXT [options]\n"
+    "usage: zinf generate --model DIR --prompt TEXT... [options]\n"
     "\n"
-    "Continues a text and prints it.\n"
+    "Continues texts and prints them. What is not given comes from the folder's\n"
+    "generation_config.json.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --prompt TEXT         the beginning\n"
+    "  --prompt TEXT...      the beginnings; one is printed as it grows\n"
+    "  --prompts FILE        a beginning in each line; - for standard input\n"
     "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
     "  --temperature X       0 takes the most likely token each time (default: 1)\n"
     "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"
     "  --top-p X             draw among the likeliest that make up X (default: 1)\n"
-    "  --seed N              the same seed gives the same text\n"
+    "  --repetition-penalty X what was said is less likely (default: 1, off)\n"
+    "  --stop TEXT...        end a text before any of these\n"
+    "  --ignore-eos          go on after an end-of-text token\n"
+    "  --batch N             texts at once (default: 16)\n"
+    "  --json                one JSON object a text\n"
+    "  --seed N              the same seed gives the same texts\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
 
 static const char USAGE_GRADIENTS[] =

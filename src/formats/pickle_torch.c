@@ -158,6 +158,19 @@ static int read_dtype(const struct machine *m, const struct storage *storage,
                : machine_fail(m, "a tensor and its storage have two dtypes");
 }
 
+/* What torch adds says that values are conjugate or negated as they are read. */
+static int check_metadata(const struct machine *m, const struct value *arguments,
+                          enum name_kind kind)
+{
+    uint32_t at = kind == NAME_TENSOR ? 6 : 7;
+    const struct value *part = arguments->tuple.n > at ? machine_part(m, arguments, at) : NULL;
+    if (!part || part->kind == VALUE_NONE || (part->kind == VALUE_DICT && !part->dict.first))
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s: a tensor in it is a conjugate or negated view: save it with .clone()",
+                     m->what);
+}
+
 static int make_tensor(struct machine *m, const struct value *arguments, enum name_kind kind)
 {
     struct zinf_pickled_tensor tensor = {0}, *slot;
@@ -170,7 +183,8 @@ static int make_tensor(struct machine *m, const struct value *arguments, enum na
     const struct storage *storage = (const struct storage *)m->storages.items + of->index;
     tensor.key = storage->key;
     tensor.first = (uint64_t)at->integer;
-    if ((code = read_dtype(m, storage, arguments, kind, &tensor.dtype)) ||
+    if ((code = check_metadata(m, arguments, kind)) ||
+        (code = read_dtype(m, storage, arguments, kind, &tensor.dtype)) ||
         (code = tensor.rank = read_numbers(m, machine_part(m, arguments, 2), tensor.shape)) < 0)
         return code;
     if ((strides = read_numbers(m, machine_part(m, arguments, 3), tensor.stride)) < 0)

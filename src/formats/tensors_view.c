@@ -1,6 +1,6 @@
 /*
- * tensors_view: a view is read run by run of its innermost dimension, each into its place. Elements
- * of a run that lie close together come with one read of a page.
+ * tensors_view: a view is read run by run of its innermost dimension, a transposed matrix column by
+ * column. Elements that lie close together come with one read of a page.
  */
 #include "formats/tensors_view.h"
 #include "formats/file_span.h"
@@ -62,25 +62,60 @@ static int read_apart(int fd, const char *path, uint64_t offset, uint64_t step, 
     return code;
 }
 
+/* Of a transposed matrix, whole rows: each column's elements lie together, so columns are read and
+ * spread over the rows. One read serves as many rows as a page has elements. */
+static int read_turned(int fd, const char *path, const struct zinf_tensor_info *info, uint64_t row,
+                       uint64_t n_rows, uint8_t *out)
+{
+    const struct zinf_tensor_view *v = info->view;
+    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype), cols = v->shape[1];
+    uint8_t column[PAGE_BYTES];
+    uint64_t most = PAGE_BYTES / elem_bytes;
+    int code = 0;
+    for (uint64_t done = 0, count; !code && done < n_rows; done += count) {
+        count = n_rows - done < most ? n_rows - done : most;
+        for (uint64_t c = 0; !code && c < cols; c++) {
+            uint64_t place = (row + done) * v->stride[0] + c * v->stride[1];
+            code = read_apart(fd, path, info->file_offset + place * elem_bytes,
+                              v->stride[0] * elem_bytes, count, elem_bytes, column);
+            for (uint64_t r = 0; !code && r < count; r++)
+                memcpy(out + ((done + r) * cols + c) * elem_bytes, column + r * elem_bytes,
+                       elem_bytes);
+        }
+    }
+    return code;
+}
+
+/* As much as one run of the innermost dimension has from element first on, or all whole rows of a
+ * transposed matrix; *count elements. */
+static int read_some(int fd, const char *path, const struct zinf_tensor_info *info, uint64_t first,
+                     uint64_t n, uint8_t *out, uint64_t *count)
+{
+    const struct zinf_tensor_view *v = info->view;
+    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype), left = first, place = 0;
+    uint64_t inner = v->shape[v->rank - 1], step = v->stride[v->rank - 1] * elem_bytes;
+    uint64_t column = first % inner;
+    if (v->rank == 2 && v->stride[0] < v->stride[1] && !column && n >= 2 * inner) {
+        *count = n / inner * inner;
+        return read_turned(fd, path, info, first / inner, n / inner, out);
+    }
+    for (int i = v->rank - 1; i >= 0; i--) {
+        place += left % v->shape[i] * v->stride[i];
+        left /= v->shape[i];
+    }
+    *count = inner - column < n ? inner - column : n;
+    uint64_t offset = info->file_offset + place * elem_bytes;
+    return step == elem_bytes ? zinf_file_span_read(fd, path, out, *count * elem_bytes, offset)
+                              : read_apart(fd, path, offset, step, *count, elem_bytes, out);
+}
+
 int zinf_tensor_view_read(int fd, const char *path, const struct zinf_tensor_info *info,
                           uint64_t first, uint64_t n, void *out)
 {
-    const struct zinf_tensor_view *v = info->view;
-    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype), count;
-    uint64_t inner = v->shape[v->rank - 1], step = v->stride[v->rank - 1] * elem_bytes;
+    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype), count = 0;
     uint8_t *to = out;
     int code = 0;
-    for (uint64_t done = 0; !code && done < n; done += count) {
-        uint64_t left = first + done, place = 0, column = left % inner;
-        for (int i = v->rank - 1; i >= 0; i--) {
-            place += left % v->shape[i] * v->stride[i];
-            left /= v->shape[i];
-        }
-        count = inner - column < n - done ? inner - column : n - done;
-        uint64_t offset = info->file_offset + place * elem_bytes;
-        code = step == elem_bytes ? zinf_file_span_read(fd, path, to, count * elem_bytes, offset)
-                                  : read_apart(fd, path, offset, step, count, elem_bytes, to);
-        to += count * elem_bytes;
-    }
+    for (uint64_t done = 0; !code && done < n; done += count)
+        code = read_some(fd, path, info, first + done, n - done, to + done * elem_bytes, &count);
     return code;
 }

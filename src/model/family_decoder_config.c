@@ -67,9 +67,9 @@ static int put_counts(cJSON *config, const struct family_keys *keys, const struc
 
 static int put_text(cJSON *config, const char *text)
 {
-    cJSON *object = cJSON_Parse(text ? text : "{}");
-    int code = object ? 0 : no_memory();
-    while (!code && object->child) {
+    cJSON *object = NULL;
+    int code = text ? zinf_json_parse(text, strlen(text), "the table of sizes", 0, &object) : 0;
+    while (!code && object && object->child) {
         cJSON *item = cJSON_DetachItemViaPointer(object, object->child);
         char *key = strdup(item->string);
         code = key ? put(config, key, item) : no_memory();

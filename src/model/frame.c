@@ -78,6 +78,12 @@ void frame_release(struct zinf_frame *f, uint64_t mark)
     f->scratch.bytes = mark;
 }
 
+void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape)
+{
+    f->cached = *shape;
+    return f->cache;
+}
+
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
 {
     const struct zinf_stage *stage = f->stage;
@@ -217,6 +223,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->scratch, f.scratch.peak);
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
+    size->cache = f.cached;
     double share = f.stage->choice.n ? (double)f.stage->choice.n / (double)f.n_visits : 1;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;
@@ -239,6 +246,7 @@ static int measure_visit(struct zinf_stage_size *size, const struct zinf_compute
         .pass = pass,
         .visit = visit,
         .n_visits = zinf_stage_visits(stage),
+        .n_rows = compute->decoding ? compute->decoding->n_sequences : 1,
     };
     int code = make_placeholders(&p, stage);
     if (code)

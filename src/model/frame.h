@@ -12,6 +12,14 @@
 
 #include "model/graph.h"
 
+/* A call whose rows are new tokens of sequences that are continued: of each row the sequence and
+ * the position in it. batch is 1 then, seq the number of rows. What attention must remember of the
+ * tokens before is in the stage's *cache*, which outlives the call. */
+struct zinf_decoding {
+    int64_t n_sequences, capacity;        /* sequences, and the tokens that each may have */
+    int64_t most_rows;                    /* of a call */
+    const int32_t *sequences, *positions; /* [seq] on the device */
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -21,6 +29,7 @@ struct zinf_compute {
     uint64_t seed;
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
+    const struct zinf_decoding *decoding; /* NULL: whole sequences */
 };
 uint64_t zinf_axis_rows(const struct zinf_compute *c, enum zinf_axis axis);
 /* Of one micro-batch's value, or of its gradient. */
@@ -34,6 +43,12 @@ struct zinf_cursor {
     uint64_t peak;  /* most at once: scratch is given back within a call */
 };
 
+/* [sequences][planes][slots][row_bytes]: what a stage remembers of each token, by position modulo
+ * slots. All zero: nothing. */
+struct zinf_cache {
+    uint64_t planes, slots, row_bytes;
+};
+
 struct zinf_frame {
     const struct zinf_compute *compute;
     struct zinf_queue *queue; /* NULL: measures */
@@ -42,7 +57,7 @@ struct zinf_frame {
     enum zinf_pass pass;
     uint32_t visit, n_visits;
     const void *const *in;
-    void *const *out;      /* PASS_ROW: out[0] is float [row_cols], and so here */
+    void *const *out;      /* PASS_ROW: out[0] is float [n_rows][row_cols], and so here */
     void *const *d_out;    /* [out.n]; of the loss: NULL */
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
     const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
@@ -55,13 +70,15 @@ struct zinf_frame {
     int64_t n_chosen;
     float loss_scale;        /* of the gradient: loss scale / targets of the step */
     float mean_scale;        /* and of a loss that is a mean: loss scale / micro-batches */
-    int64_t row;             /* PASS_ROW: which */
+    int64_t row, n_rows;     /* PASS_ROW: from which on, how many; 0: 1 */
+    void *cache;             /* of the stage, while decoding */
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
     uint64_t workspace; /* most that one operation needs on the device */
     uint64_t outside;   /* most that a library takes outside of all arenas, of host memory */
     double flops, bytes;
+    struct zinf_cache cached;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -69,6 +86,7 @@ struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
     double flops; /* of matrix products and attention */
     double bytes; /* that the other operations read and write */
+    struct zinf_cache cache;
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -93,6 +111,8 @@ void *frame_scratch(struct zinf_frame *f, uint64_t bytes);
  * later ones of the same queue come after them. */
 uint64_t frame_mark(const struct zinf_frame *f);
 void frame_release(struct zinf_frame *f, uint64_t mark);
+/* While decoding: the stage's cache, of this shape; once in a call. */
+void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
@@ -123,6 +143,7 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args);
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,
                      uint64_t n);

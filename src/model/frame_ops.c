@@ -70,6 +70,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
         .lda = (int64_t)w->cols,
         .ldb = (int64_t)w->cols,
         .ldc = (int64_t)w->rows,
+        .few_rows = f->compute->decoding != NULL,
     };
     return frame_matmul(f, &args);
 }
@@ -179,6 +180,21 @@ static int measure_attention(struct zinf_frame *f, const struct zinf_attention *
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args)
 {
     return f->queue ? ops_of(f)->attention_forward(f->queue, args) : measure_attention(f, args, 1);
+}
+
+/* The last of the rows sees all that there may be, and so at most do the others. */
+int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args)
+{
+    const struct zinf_device_ops *ops = ops_of(f);
+    double seen = (double)(args->window ? args->window : args->capacity);
+    if (!ops->attention_cached_workspace)
+        return zinf_fail(-ENOTSUP, "%s has no attention over cached keys and values",
+                         f->compute->device->name);
+    if (f->queue)
+        return ops->attention_cached(f->queue, args);
+    widen(&f->workspace, ops->attention_cached_workspace(device_of(f), args));
+    f->flops += 4 * (double)args->rows * seen * (double)(args->n_heads * args->head_dim);
+    return 0;
 }
 
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args)

@@ -89,8 +89,16 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
 static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
+    /* Keys that are remembered keep the rotation that they got. */
+    const struct zinf_decoding *decoding = f->compute->decoding;
+    int64_t length = decoding ? decoding->capacity : f->compute->seq;
     if (!s->rope.rotary_dims)
         return 0;
+    if (decoding && s->rope.factor > 0 && length > s->rope.positions)
+        return zinf_fail(-ENOTSUP,
+                         "sequences of %lld tokens: beyond %lld the frequencies of rope_type "
+                         "\"dynamic\" change with the length, and remembered keys do not hold",
+                         (long long)length, (long long)s->rope.positions);
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
@@ -101,7 +109,7 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
         .interleaved = s->rope.interleaved,
         .backward = backward,
         .positions = f->in[1],
-        .inv_freq = rope_frequencies(&s->rope, f->compute->seq, memory),
+        .inv_freq = rope_frequencies(&s->rope, length, memory),
         .scale = s->rope.scale,
         .x = qkv,
     };
@@ -172,6 +180,48 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
+/* Of new rows, over what the stage remembers of their sequences. With a window it need not
+ * remember more than that and the rows of a call. */
+static int attend_cached(struct zinf_frame *f, const struct attention_spec *s,
+                         const struct attention_kept *kept, const void *qkv)
+{
+    const struct zinf_decoding *d = f->compute->decoding;
+    int64_t window = s->window < d->capacity ? s->window : 0, slots = d->capacity;
+    if (window && window + d->most_rows < slots)
+        slots = window + d->most_rows;
+    const struct zinf_cache shape = {
+        .planes = 2 * (uint64_t)s->n_kv_heads,
+        .slots = (uint64_t)slots,
+        .row_bytes = (uint64_t)s->head_dim * frame_width(f),
+    };
+    struct zinf_attention_cached args = {
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .n_sequences = d->n_sequences,
+        .capacity = slots,
+        .window = window,
+        .scale = s->scale,
+        .softcap = s->softcap,
+        .slopes = s->slopes,
+        .sequences = d->sequences,
+        .positions = d->positions,
+        .qkv = qkv,
+        .cache = frame_cache(f, &shape),
+        .out = kept->out,
+    };
+    return frame_attention_cached(f, &args);
+}
+
+static int attend(struct zinf_frame *f, const struct attention_spec *s,
+                  const struct attention_kept *kept, const void *qkv)
+{
+    struct zinf_attention args = attention_args(f, s, kept, qkv);
+    return f->compute->decoding ? attend_cached(f, s, kept, qkv) : frame_attention(f, &args);
+}
+
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again)
 {
@@ -179,8 +229,7 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     const uint64_t start = frame_mark(f);
     void *ready;
     int code = prepare(f, s, kept, true, &ready);
-    struct zinf_attention attention = attention_args(f, s, kept, ready);
-    if (code || (code = frame_attention(f, &attention)))
+    if (code || (code = attend(f, s, kept, ready)))
         return code;
     frame_release(f, start);
     if (again && s->after.w < 0)

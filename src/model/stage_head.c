@@ -198,6 +198,7 @@ static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct
         .lda = h->hidden,
         .ldb = h->hidden,
         .ldc = h->tile_rows,
+        .few_rows = f->compute->decoding != NULL,
     };
     return frame_matmul(f, &args);
 }
@@ -340,7 +341,7 @@ static int whole(struct zinf_frame *f)
     return code ? code : all_rows(f, &h, FRAME_LOSS_FINISH);
 }
 
-/* Logits of one row for every id of a tile. */
+/* Logits of rows for every id of a tile. */
 static int row(struct zinf_frame *f)
 {
     const struct head_spec *s = f->stage->spec;
@@ -350,7 +351,7 @@ static int row(struct zinf_frame *f)
     };
     struct chunk k = {
         .first = f->row,
-        .count = 1,
+        .count = f->n_rows ? f->n_rows : 1,
         .unit = f->stage->units.n,
         .logits = f->out[0],
     };
@@ -358,8 +359,10 @@ static int row(struct zinf_frame *f)
     int code = make_units(f, &h, 1);
     if (!code)
         code = chunk_logits(f, &h, &k);
-    return code || s->softcap == 0 ? code
-                                   : frame_softcap(f, k.logits, s->softcap, table_of(f, &k)->rows);
+    if (code || s->softcap == 0)
+        return code;
+    uint64_t n = (uint64_t)((k.count - 1) * s->tile_rows) + table_of(f, &k)->rows;
+    return frame_softcap(f, k.logits, s->softcap, n);
 }
 
 const struct zinf_stage_ops zinf_stage_head = {

@@ -11,6 +11,14 @@ static bool is_position(const struct zinf_frame *f)
     return f->visit >= s->n_tiles;
 }
 
+/* As the number type of the parameters has it: 55.4256 is 55.5 in bf16, and so was trained. */
+static float rounded(const struct zinf_frame *f, float scale)
+{
+    if (f->compute->dtype == ZINF_DTYPE_BF16)
+        return zinf_bf16_to_f32(zinf_bf16_from_f32(scale));
+    return f->compute->dtype == ZINF_DTYPE_F16 ? zinf_f16_to_f32(zinf_f16_from_f32(scale)) : scale;
+}
+
 static struct zinf_embedding lookup_args(const struct zinf_frame *f)
 {
     const struct lookup_spec *s = f->stage->spec;
@@ -23,7 +31,7 @@ static struct zinf_embedding lookup_args(const struct zinf_frame *f)
         .first = (int64_t)table->pieces[0].rows.file_first,
         .count = (int64_t)table->rows - (is_position(f) ? s->first_position : 0),
         .accumulate = is_position(f),
-        .scale = is_position(f) ? 1 : s->scale,
+        .scale = is_position(f) ? 1 : rounded(f, s->scale),
     };
 }
 

@@ -5,6 +5,7 @@
  */
 #include "text/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 int text_added_add(struct text_added_set *set, const struct text_added *token)
@@ -41,9 +42,9 @@ static int compare_tokens(const void *left, const void *right)
 
 /* A letter of a word as Rust's \w has it: Alphabetic, marks, decimal digits, connectors, joiners.
  * The ranges are the circled and squared letters, which are Alphabetic without being letters. */
-static const char word_pattern[] =
-    "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
-    "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{200c}\\x{200d}]";
+const char text_word_members[] =
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
+    "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{200c}\\x{200d}";
 
 int text_added_seal(struct text_added_set *set)
 {
@@ -62,10 +63,9 @@ int text_added_seal(struct text_added_set *set)
         set->buckets[byte + 1] += set->buckets[byte];
     if (!any_single_word)
         return 0;
-    struct text_stage word = {0};
-    int code = text_stage_compile(&word, word_pattern, false, "single_word");
-    set->word = word.code;
-    return code;
+    char pattern[256];
+    snprintf(pattern, sizeof pattern, "[%s]", text_word_members);
+    return text_pattern_compile(&set->word, pattern, TEXT_PATTERN_EXPRESSION, "single_word");
 }
 
 void text_added_fini(struct text_added_set *set)

@@ -1,10 +1,9 @@
 /*
- * encode: drives a window of text through added tokens, expressions and merges. When more text is
- * to follow, only what no continuation can change is turned into ids: an expression is run with
- * PCRE2's hard partial matching, which reports any look at the end of the window instead of
- * deciding by it. What is left waits for the next window.
+ * encode: drives a window of text through added tokens, normalizers and pre-tokenizers. When more
+ * text is to follow, only what no continuation can change is turned into ids; what is left waits
+ * for the next window.
  */
-#include "text/internal.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 
@@ -32,24 +31,27 @@ int text_encoder_init(struct text_encoder *encoder, const struct zinf_tokenizer 
                       struct zinf_tokens *tokens)
 {
     *encoder = (struct text_encoder){.tokenizer = tokenizer, .tokens = tokens};
-    if (tokenizer->is_bytes)
+    if (tokenizer->kind == TEXT_MODEL_BYTES)
         return 0;
-    encoder->match = pcre2_match_data_create(1, NULL);
-    encoder->context = pcre2_match_context_create(NULL);
-    if (!encoder->match || !encoder->context) {
+    int code = text_matcher_init(&encoder->matcher);
+    code = code ? code : text_scratch_create(&encoder->scratch);
+    if (code)
         text_encoder_fini(encoder);
-        return zinf_fail(-ENOMEM, "no memory to tokenize");
-    }
-    pcre2_set_heap_limit(encoder->context, 256 * 1024); /* KiB; only without JIT */
-    return 0;
+    return code;
 }
 
 void text_encoder_fini(struct text_encoder *encoder)
 {
-    pcre2_match_data_free(encoder->match);
-    pcre2_match_context_free(encoder->context);
-    text_bpe_scratch_free(&encoder->scratch);
-    free(encoder->prefixed);
+    text_matcher_fini(&encoder->matcher);
+    text_scratch_destroy(encoder->scratch);
+    for (int i = 0; i < TEXT_MAX_STAGES; i++) {
+        text_buffer_free(&encoder->dressed[i]);
+        text_buffer_free(&encoder->spelled_parts[i]);
+    }
+    text_buffer_free(&encoder->spelled);
+    text_buffer_free(&encoder->normal);
+    text_buffer_free(&encoder->work[0]);
+    text_buffer_free(&encoder->work[1]);
     *encoder = (struct text_encoder){0};
 }
 
@@ -57,108 +59,8 @@ void text_encoder_restart(struct text_encoder *encoder)
 {
     encoder->place = TEXT_AT_START;
     encoder->skip[0] = encoder->skip[1] = 0;
-}
-
-/* ---- expressions: valid UTF-8 into pieces ---- */
-
-struct piece {
-    const char *text;
-    size_t bytes;
-    bool open;  /* the text goes on */
-    bool fresh; /* begins where a prefix space belongs */
-};
-
-static int run_stage(struct text_encoder *encoder, int index, struct piece piece, size_t *consumed);
-
-static int match_next(struct text_encoder *encoder, const struct text_stage *stage,
-                      const struct piece *piece, size_t at)
-{
-    uint32_t options = PCRE2_NO_UTF_CHECK | (piece->open ? PCRE2_PARTIAL_HARD : 0);
-    PCRE2_SPTR text = (PCRE2_SPTR)piece->text;
-    /* Enough for any pattern that does not explode; a long run of one kind may be walked back. */
-    uint64_t limit = 10000000 + 8 * (uint64_t)piece->bytes;
-    pcre2_set_match_limit(encoder->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
-    int found =
-        pcre2_match(stage->code, text, piece->bytes, at, options, encoder->match, encoder->context);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-        found = pcre2_match(stage->code, text, piece->bytes, at, options | PCRE2_NO_JIT,
-                            encoder->match, encoder->context);
-    if (found >= 0 || found == PCRE2_ERROR_NOMATCH || found == PCRE2_ERROR_PARTIAL)
-        return found;
-    char reason[128];
-    pcre2_get_error_message(found, (PCRE2_UCHAR *)reason, sizeof reason);
-    zinf_fail(-EIO, "the tokenizer's pattern gives up on this text: %s", reason);
-    return PCRE2_ERROR_INTERNAL;
-}
-
-static int split(struct text_encoder *encoder, int index, const struct piece *piece,
-                 size_t *consumed)
-{
-    const struct text_stage *stage = &encoder->tokenizer->stages[index];
-    size_t at = 0, done;
-    int code = 0;
-    while (at < piece->bytes && !code) {
-        int found = match_next(encoder, stage, piece, at);
-        if (found == PCRE2_ERROR_INTERNAL)
-            return -EIO;
-        if (found == PCRE2_ERROR_PARTIAL || (found < 0 && piece->open))
-            break;
-        const PCRE2_SIZE *range = pcre2_get_ovector_pointer(encoder->match);
-        size_t begin = found < 0 ? piece->bytes : range[0];
-        size_t end = found < 0 ? piece->bytes : range[1];
-        if (begin > at && !stage->drop_gaps)
-            code = run_stage(encoder, index + 1,
-                             (struct piece){piece->text + at, begin - at, false, true}, &done);
-        if (end > begin && !code)
-            code = run_stage(encoder, index + 1,
-                             (struct piece){piece->text + begin, end - begin, false, true}, &done);
-        at = end;
-    }
-    *consumed = at;
-    return code;
-}
-
-static int put_prefix(struct text_encoder *encoder, struct piece *piece)
-{
-    if (piece->bytes + 1 > encoder->prefixed_capacity) {
-        size_t capacity = 2 * piece->bytes + 64;
-        free(encoder->prefixed);
-        encoder->prefixed = malloc(capacity);
-        encoder->prefixed_capacity = encoder->prefixed ? capacity : 0;
-        if (!encoder->prefixed)
-            return zinf_fail(-ENOMEM, "no memory to tokenize %zu bytes", piece->bytes);
-    }
-    encoder->prefixed[0] = ' ';
-    memcpy(encoder->prefixed + 1, piece->text, piece->bytes);
-    piece->text = encoder->prefixed;
-    piece->bytes++;
-    return 0;
-}
-
-static int run_stage(struct text_encoder *encoder, int index, struct piece piece, size_t *consumed)
-{
-    const struct zinf_tokenizer *tokenizer = encoder->tokenizer;
-    *consumed = 0;
-    if (index == tokenizer->n_stages) {
-        if (piece.open)
-            return 0;
-        *consumed = piece.bytes;
-        return text_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, piece.text, piece.bytes,
-                               &encoder->scratch, encoder->tokens);
-    }
-    /* The prefix space is never a piece alone: GPT-2's pattern takes it with what follows. */
-    const struct text_stage *stage = &tokenizer->stages[index];
-    bool prefix = stage->add_prefix_space && piece.fresh && piece.text[0] != ' ';
-    int code = prefix ? put_prefix(encoder, &piece) : 0;
-    if (code)
-        return code;
-    if (stage->code)
-        code = split(encoder, index, &piece, consumed);
-    else
-        code = run_stage(encoder, index + 1, piece, consumed);
-    if (prefix && *consumed)
-        (*consumed)--;
-    return code;
+    encoder->normal.count = encoder->normal_done = 0;
+    encoder->in_stretch = encoder->moved = encoder->begun = false;
 }
 
 /* ---- text between added tokens ---- */
@@ -175,11 +77,11 @@ static int encode_text(struct text_encoder *encoder, size_t begin, size_t end, b
         size_t valid = text_utf8_valid(text, end - begin, &stopped_at);
         bool unsure = open && stopped_at != TEXT_UTF8_INVALID;
         if (valid) {
-            struct piece piece = {text, valid, unsure, encoder->place != TEXT_INSIDE};
-            code = run_stage(encoder, 0, piece, &done);
+            struct text_piece piece = {text, valid, unsure, encoder->place != TEXT_INSIDE,
+                                       encoder->place == TEXT_AT_START && !encoder->moved};
+            code = text_stage_run(encoder, 0, piece, &done);
         } else if (!unsure) { /* a byte that is no UTF-8 stands for itself */
-            code = text_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, text, 1, &encoder->scratch,
-                                   encoder->tokens);
+            code = text_model_encode(tokenizer, text, 1, encoder->scratch, encoder->tokens);
             done = 1;
         }
         if (!done)
@@ -196,13 +98,60 @@ static int encode_text(struct text_encoder *encoder, size_t begin, size_t end, b
 /* ---- added tokens: level 0 over the whole text, level 1 over what lies between those ---- */
 
 static int encode_level(struct text_encoder *encoder, int level, size_t begin, size_t end,
+                        bool open, size_t *consumed);
+
+/* The last TEXT_CONTEXT of the consumed bytes stay, for words and white space before a token. */
+static void forget_consumed(struct text_encoder *encoder, bool all)
+{
+    struct text_buffer *normal = &encoder->normal;
+    size_t done = encoder->normal_done;
+    size_t drop = all ? normal->count : done > TEXT_CONTEXT ? done - TEXT_CONTEXT : 0;
+    memmove(normal->bytes, normal->bytes + drop, normal->count - drop);
+    normal->count -= drop;
+    encoder->normal_done = all ? 0 : done - drop;
+}
+
+/* A stretch between tokens of the first set: what of it has a normal form of its own is normalized,
+ * and goes on as text of the second level, where not all may be consumed yet. */
+static int encode_normalized(struct text_encoder *encoder, size_t begin, size_t end, bool open,
+                             size_t *consumed)
+{
+    const struct text_normalizers *normalizers = &encoder->tokenizer->normalizers;
+    const char *raw = encoder->text;
+    struct text_buffer *normal = &encoder->normal, *result;
+    bool moved, beginning = encoder->place == TEXT_AT_START && !encoder->begun;
+    size_t n = open ? text_normalizers_cut(normalizers, raw + begin, end - begin) : end - begin;
+    struct text_passage passage = {raw + begin, n, !encoder->in_stretch};
+    *consumed = begin + n;
+    if (!n && open)
+        return 0;
+    int code =
+        text_normalize(normalizers, &passage, &encoder->matcher, encoder->work, &result, &moved);
+    code = code ? code : text_buffer_add(normal, result->bytes, result->count);
+    if (code)
+        return code;
+    encoder->moved = beginning ? moved : encoder->moved;
+    encoder->begun = true;
+    encoder->in_stretch = open;
+    encoder->text = normal->bytes ? normal->bytes : "";
+    if (encoder->normal_done < normal->count)
+        code = encode_level(encoder, 1, encoder->normal_done, normal->count, open,
+                            &encoder->normal_done);
+    encoder->text = raw;
+    if (normal->count)
+        forget_consumed(encoder, !open);
+    return code;
+}
+
+static int encode_level(struct text_encoder *encoder, int level, size_t begin, size_t end,
                         bool open, size_t *consumed)
 {
+    const bool direct = encoder->tokenizer->direct;
     if (level == 2)
         return encode_text(encoder, begin, end, open, consumed);
     const struct text_added_set *set = &encoder->tokenizer->added[level];
-    bool at_start =
-        encoder->place == TEXT_AT_START || (level == 1 && encoder->place == TEXT_AFTER_FIRST);
+    bool at_start = (encoder->place == TEXT_AT_START && !(level == 0 && encoder->begun)) ||
+                    (level == 1 && encoder->place == TEXT_AFTER_FIRST);
     struct text_added_scan scan = {
         .text = encoder->text,
         .sentence = at_start ? begin : 0,
@@ -222,8 +171,11 @@ static int encode_level(struct text_encoder *encoder, int level, size_t begin, s
             return found;
         size_t to = found ? match.begin : limit;
         reached = piece;
-        if (piece < to)
-            code = encode_level(encoder, level + 1, piece, to, !found && !closed, &reached);
+        bool goes_on = !found && !closed;
+        if (level == 0 && !direct && (piece < to || (!goes_on && encoder->in_stretch)))
+            code = encode_normalized(encoder, piece, to, goes_on, &reached);
+        else if (piece < to)
+            code = encode_level(encoder, level + 1, piece, to, goes_on, &reached);
         if (!found || code)
             break;
         code = text_tokens_push(encoder->tokens, match.token->id);
@@ -240,7 +192,7 @@ int text_encoder_feed(struct text_encoder *encoder, const char *text, size_t beg
     int code = 0;
     encoder->text = text;
     *consumed = begin;
-    if (!encoder->tokenizer->is_bytes)
+    if (encoder->tokenizer->kind != TEXT_MODEL_BYTES)
         return encode_level(encoder, 0, begin, end, !last, consumed);
     for (; *consumed < end && !code; ++*consumed)
         code = text_tokens_push(encoder->tokens, (uint8_t)text[*consumed]);

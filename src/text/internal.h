@@ -2,9 +2,10 @@
  * internal: what the files of this folder share; nobody outside includes it but tests. Names carry
  * text_ instead of zinf_, so that the library does not export them.
  *
- * The way of a text: added tokens are cut out (added.c), what lies between is cut into pieces by
- * regular expressions (pretokenize.c), each piece is merged into ids (bpe.c). encode.c drives all
- * three over a window of the text, so that files of any size pass through bounded memory.
+ * The way of a text: added tokens are cut out (added.c), what lies between is normalized
+ * (normalize.h) and cut into pieces by regular expressions (stage.c, pretokenize.c), and the model
+ * (model.h) makes ids of each piece. encode.c drives all over a window of the text, so that files
+ * of any size pass through bounded memory. tokenizer.h has the tokenizer itself.
  */
 #ifndef ZINF_TEXT_INTERNAL_H
 #define ZINF_TEXT_INTERNAL_H
@@ -28,6 +29,18 @@ int32_t text_utf8_previous(const char *text, size_t begin, size_t end, size_t *s
 size_t text_utf8_valid(const char *text, size_t bytes, int32_t *stopped_at);
 size_t text_utf8_put(uint32_t code_point, char *out);
 bool text_is_white_space(int32_t code_point); /* Unicode White_Space */
+
+/* ---- buffer.c ---- */
+
+struct text_buffer {
+    char *bytes; /* heap; NULL while nothing was added */
+    size_t count, capacity;
+};
+int text_buffer_reserve(struct text_buffer *buffer, size_t more);
+int text_buffer_add(struct text_buffer *buffer, const char *bytes, size_t n);
+/* Each malformed part becomes one U+FFFD. */
+int text_buffer_repair(struct text_buffer *buffer, const char *bytes, size_t n);
+void text_buffer_free(struct text_buffer *buffer);
 
 /* ---- vocab.c ---- */
 
@@ -55,50 +68,56 @@ size_t text_alphabet_put(uint8_t byte, char *out); /* its UTF-8, 1 or 2 bytes */
 /* Bytes that text spells in the alphabet, at most n of them in out; false: another character. */
 bool text_alphabet_decode(const char *text, size_t n, char *out, size_t *out_bytes);
 
-/* ---- bpe.c ---- */
-
-struct text_merge {
-    uint64_t pair; /* left id << 32 | right id */
-    uint32_t rank;
-    uint32_t id; /* UINT32_MAX: free slot */
-};
-struct text_bpe {
-    struct text_merge *merges; /* open addressing */
-    size_t n_slots;            /* power of two, at most half full */
-    uint32_t n_merges;
-    int32_t byte_ids[256]; /* -1: not in the vocabulary */
-    int32_t unknown;       /* -1: bytes outside the vocabulary are left out */
-    bool fuse_unknown, ignore_merges;
-};
-int text_bpe_init(struct text_bpe *bpe, const struct text_vocab *vocab, size_t n_merges);
-void text_bpe_fini(struct text_bpe *bpe);
-/* Merges come in the order of their rank, in the alphabet's letters. */
-int text_bpe_add_merge(struct text_bpe *bpe, const struct text_vocab *vocab, const char *left,
-                       size_t left_bytes, const char *right, size_t right_bytes);
-
-struct text_symbol;
-struct text_candidate;
-struct text_bpe_scratch {
-    struct text_symbol *symbols;
-    struct text_candidate *heap;
-    size_t capacity; /* in bytes of a piece */
-};
-void text_bpe_scratch_free(struct text_bpe_scratch *scratch);
-int text_bpe_encode(const struct text_bpe *bpe, const struct text_vocab *vocab, const char *piece,
-                    size_t bytes, struct text_bpe_scratch *scratch, struct zinf_tokens *tokens);
-
 /* ---- pretokenize.c ---- */
 
 extern const char text_gpt2_pattern[];
 
-struct text_stage {
-    pcre2_code *code; /* NULL: does not split */
-    bool add_prefix_space;
-    bool drop_gaps; /* what the pattern does not match is left out, else it is a piece */
+enum text_pattern {
+    TEXT_PATTERN_EXPRESSION, /* of a tokenizer.json, in Oniguruma's notation */
+    TEXT_PATTERN_LITERAL,    /* a string */
+    TEXT_PATTERN_OWN,        /* in PCRE2's notation */
 };
-/* literal: pattern is a string, not an expression. what names the file in messages. */
-int text_stage_compile(struct text_stage *stage, const char *pattern, bool literal,
-                       const char *what);
+/* what names the file in messages. pcre2_code_free. */
+int text_pattern_compile(pcre2_code **out, const char *pattern, enum text_pattern kind,
+                         const char *what);
+/* What a thread needs to match. */
+struct text_matcher {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+};
+int text_matcher_init(struct text_matcher *matcher);
+void text_matcher_fini(struct text_matcher *matcher);
+/* Looks for code in text from at on. Positive with the place in data's ovector;
+ * PCRE2_ERROR_NOMATCH; PCRE2_ERROR_PARTIAL: what follows an open end decides;
+ * PCRE2_ERROR_INTERNAL: failed, with a message. */
+int text_match(struct text_matcher *matcher, const pcre2_code *code, const char *text, size_t bytes,
+               size_t at, bool open);
+
+/* What becomes of a match and of what lies between matches. */
+enum text_behavior {
+    TEXT_ISOLATED,
+    TEXT_REMOVED,
+    TEXT_MERGED_WITH_PREVIOUS,
+    TEXT_MERGED_WITH_NEXT,
+    TEXT_CONTIGUOUS,
+};
+enum text_prepend {
+    TEXT_PREPEND_NEVER,
+    TEXT_PREPEND_FIRST, /* only at the very beginning of the text */
+    TEXT_PREPEND_ALWAYS,
+};
+/* A pre-tokenizer: in this order spaces become mark, mark is put before the piece unless it begins
+ * so, the piece is cut, the parts are spelled in the byte-level alphabet. */
+struct text_stage {
+    pcre2_code *code; /* NULL: does not cut */
+    enum text_behavior behavior;
+    bool invert; /* what lies between matches is the match */
+    bool replace_spaces;
+    enum text_prepend prepend;
+    char mark[8]; /* NUL-terminated: a space, or Metaspace's replacement */
+    bool spell;
+    bool words; /* instead of code: cut before a mark that no merge reaches across */
+};
 void text_stage_fini(struct text_stage *stage);
 
 /* ---- unicode_newer.c ---- */
@@ -109,8 +128,11 @@ struct text_newer {
 };
 extern const struct text_newer text_newer[]; /* in order */
 extern const size_t text_newer_count;
+uint32_t text_newer_lower(uint32_t code_point); /* itself if it is none of them */
 
 /* ---- added.c ---- */
+
+extern const char text_word_members[]; /* of a class: the letters of a word */
 
 struct text_added {
     char *content;
@@ -150,24 +172,6 @@ struct text_added_match {
 int text_added_next(const struct text_added_set *set, struct text_added_scan *scan,
                     struct text_added_match *match, size_t *limit, bool *closed);
 
-/* ---- tokenizer.c ---- */
-
-#define TEXT_MAX_STAGES 8
-
-struct zinf_tokenizer {
-    bool is_bytes;
-    int32_t end_of_text;
-    uint64_t fingerprint;
-    struct text_vocab vocab;
-    struct text_bpe bpe;
-    struct text_stage stages[TEXT_MAX_STAGES];
-    int n_stages;
-    struct text_added_set added[2]; /* [0] is matched first, over the whole text */
-};
-int text_tokenizer_create(struct zinf_tokenizer **out);
-/* Picks the end-of-text token among the names in use, name first (may be NULL). */
-void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name);
-
 /* ---- encode.c ---- */
 
 /* Where the text that comes next stands. */
@@ -177,17 +181,23 @@ enum text_place {
     TEXT_AFTER_SECOND,
     TEXT_INSIDE, /* in the midst of a text between tokens */
 };
+#define TEXT_MAX_STAGES 8
 struct text_encoder {
     const struct zinf_tokenizer *tokenizer;
     struct zinf_tokens *tokens;
-    pcre2_match_data *match;
-    pcre2_match_context *context;
-    struct text_bpe_scratch scratch;
-    char *prefixed; /* a piece with a space before it */
-    size_t prefixed_capacity;
-    const char *text; /* of the present feed */
+    struct text_matcher matcher;
+    struct text_scratch *scratch;                /* of the model */
+    struct text_buffer dressed[TEXT_MAX_STAGES]; /* a stage's piece with mark and prefix */
+    struct text_buffer spelled_parts[TEXT_MAX_STAGES], spelled;
+    const char *text; /* of the present feed, or the normalized text */
     enum text_place place;
     size_t skip[2]; /* bytes after the consumed ones in which set i was looked for already */
+    /* Normalized and not yet consumed, after TEXT_CONTEXT consumed bytes. */
+    struct text_buffer normal, work[2];
+    size_t normal_done;
+    bool begun;      /* something was normalized since the start */
+    bool in_stretch; /* the stretch between tokens that comes next has begun */
+    bool moved;      /* its first character is not the text's */
 };
 int text_encoder_init(struct text_encoder *encoder, const struct zinf_tokenizer *tokenizer,
                       struct zinf_tokens *tokens);
@@ -202,6 +212,18 @@ int text_encoder_feed(struct text_encoder *encoder, const char *text, size_t beg
 /* Ready for another text. */
 void text_encoder_restart(struct text_encoder *encoder);
 int text_tokens_push(struct zinf_tokens *tokens, int32_t id);
+
+/* ---- stage.c: a text without added tokens into pieces, and these into ids ---- */
+
+struct text_piece {
+    const char *text; /* UTF-8 */
+    size_t bytes;
+    bool open;  /* the text goes on */
+    bool fresh; /* begins where a prefix belongs */
+    bool first; /* and where the whole text began */
+};
+int text_stage_run(struct text_encoder *encoder, int index, struct text_piece piece,
+                   size_t *consumed);
 
 /* ---- source.c ---- */
 

@@ -1,10 +1,18 @@
 libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_json.h \
+	src/text/unicode.h src/text/normalize.h src/text/model.h src/text/tokenizer.h \
+	src/text/buffer.c src/text/unicode.c src/text/normalize.c src/text/charsmap.c src/text/stage.c \
+	src/text/trie.c src/text/unigram.c src/text/wordpiece.c src/text/model.c src/text/frame.c \
+	src/text/normalizer_json.c src/text/pretokenizer_json.c src/text/decoder_json.c \
+	src/text/frame_json.c src/text/sentencepiece.h src/text/sentencepiece_model.c src/text/sentencepiece_check.c \
 	src/text/utf8.c src/text/vocab.c src/text/bpe.c src/text/pretokenize.c \
 	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
 	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
 	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_sums.c src/text/dataset.c
 INSTALLED_H += src/text/text.h
+if HAVE_SENTENCEPIECE
+libcore_la_SOURCES += src/text/sentencepiece.cc
+endif
 
 check_PROGRAMS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer
 TESTS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer
@@ -27,3 +35,24 @@ tests_sources_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_sources_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_tokenizer.py tests/fixtures/tokenizer \
 	tests/fuzz/corpus/tokenizer
+
+check_PROGRAMS += tests/tokenizer_kinds_test
+TESTS += tests/tokenizer_kinds_test
+tests_tokenizer_kinds_test_SOURCES = tests/tokenizer_kinds_test.c
+tests_tokenizer_kinds_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_tokenizer_kinds_test_LDADD = $(TEST_LDADD)
+
+# For tests/compare/against_tokenizers.py, by hand.
+check_PROGRAMS += tests/compare/tokenize
+tests_compare_tokenize_SOURCES = tests/compare/tokenize.c
+tests_compare_tokenize_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_compare_tokenize_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/compare/against_tokenizers.py tests/fixtures/make_tokenizer_kinds.py \
+	tests/fixtures/tokenizer_kinds
+
+check_PROGRAMS += tests/fuzz_sentencepiece
+TESTS += tests/fuzz_sentencepiece
+tests_fuzz_sentencepiece_SOURCES = tests/fuzz/fuzz_sentencepiece.c tests/fuzz/driver.c
+tests_fuzz_sentencepiece_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"sentencepiece"'
+tests_fuzz_sentencepiece_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fuzz/corpus/sentencepiece

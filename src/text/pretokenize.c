@@ -15,6 +15,9 @@ const char text_gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 #define MAX_PATTERN 4096
+#define TRANSLATED                                                                                 \
+    (16 * MAX_PATTERN) /* the characters that are newer than the engine take room                  \
+                        */
 
 struct reader {
     const char *at; /* NUL-terminated */
@@ -111,12 +114,19 @@ static const char *read_class(struct reader *r)
         return "its length";
     if (*r->at == ']')
         return "an empty class";
-    while (*r->at != ']') {
+    int depth = 1;
+    while (*r->at != ']' || depth > 1) {
         const char *trouble = NULL;
         if (!*r->at)
             return "a class without end";
+        /* A class within a class is more of its members; only Oniguruma writes them so. */
+        if (*r->at == ']' || (*r->at == '[' && r->at[1] != '^' && r->at[1] != ':')) {
+            depth += *r->at == '[' ? 1 : -1;
+            r->at++;
+            continue;
+        }
         if (*r->at == '[')
-            return "a class within a class";
+            return "a negated or named class within a class";
         if (r->at[0] == '&' && r->at[1] == '&')
             return "a meeting of classes (&&)";
         if (*r->at == '\\')
@@ -206,61 +216,99 @@ static pcre2_code *compile_text(const char *pattern, uint32_t options, int *erro
     return code;
 }
 
-static int compile_expression(struct text_stage *stage, const char *pattern, const char *what)
+static int compile_expression(pcre2_code **out, const char *pattern, const char *what)
 {
-    char translated[16 * MAX_PATTERN];
-    int error = 0;
-    for (int attempt = 0; attempt < 2 && !stage->code; attempt++) {
-        struct reader r = {.at = pattern, .out = translated, .capacity = sizeof translated};
+    char *translated = malloc(TRANSLATED);
+    const char *trouble = NULL;
+    int error = 0, code = 0;
+    if (!translated)
+        return zinf_fail(-ENOMEM, "%s: no memory for a pattern", what);
+    for (int attempt = 0; attempt < 2 && !*out && !trouble; attempt++) {
+        struct reader r = {.at = pattern, .out = translated, .capacity = TRANSLATED};
         r.plain_space = attempt > 0; /* PCRE2 before 10.40 does not know White_Space */
-        const char *trouble = translate(&r);
-        if (trouble)
-            return zinf_fail(-ENOTSUP,
-                             "%s: the pattern '%.200s' of the pre-tokenizer has %s, "
-                             "which is not supported",
-                             what, pattern, trouble);
-        stage->code = compile_text(translated, PCRE2_UCP, &error);
+        trouble = translate(&r);
+        if (!trouble)
+            *out = compile_text(translated, PCRE2_UCP, &error);
     }
-    if (!stage->code) {
+    free(translated);
+    if (trouble)
+        code = zinf_fail(-ENOTSUP, "%s: the pattern '%.200s' has %s, which is not supported", what,
+                         pattern, trouble);
+    else if (!*out) {
         char reason[128];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
-        return zinf_fail(-EINVAL, "%s: the pre-tokenizer's pattern '%.200s': %s", what, pattern,
-                         reason);
+        code = zinf_fail(-EINVAL, "%s: the pattern '%.200s': %s", what, pattern, reason);
     }
-    return 0;
+    return code;
 }
 
-int text_stage_compile(struct text_stage *stage, const char *pattern, bool literal,
-                       const char *what)
+int text_pattern_compile(pcre2_code **out, const char *pattern, enum text_pattern kind,
+                         const char *what)
 {
     int error, code = 0;
     uint32_t behind = 0, matches_empty = 0;
-    if (!*pattern || strlen(pattern) > MAX_PATTERN)
+    *out = NULL;
+    if (kind != TEXT_PATTERN_OWN && (!*pattern || strlen(pattern) > MAX_PATTERN))
         return zinf_fail(-EINVAL, "%s: a pattern of %zu bytes; 1 to %d are taken", what,
                          strlen(pattern), MAX_PATTERN);
-    if (literal)
-        stage->code = compile_text(pattern, PCRE2_LITERAL, &error);
+    if (kind == TEXT_PATTERN_EXPRESSION)
+        code = compile_expression(out, pattern, what);
     else
-        code = compile_expression(stage, pattern, what);
+        *out = compile_text(pattern, kind == TEXT_PATTERN_OWN ? PCRE2_UCP : PCRE2_LITERAL, &error);
     if (code)
         return code;
-    if (!stage->code)
-        return zinf_fail(-EINVAL, "%s: the pre-tokenizer's pattern '%.200s' is not usable", what,
-                         pattern);
-    pcre2_pattern_info(stage->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
-    pcre2_pattern_info(stage->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
-    if (behind || matches_empty)
-        return zinf_fail(-ENOTSUP,
-                         "%s: the pre-tokenizer's pattern '%.200s' %s, which is not "
-                         "supported",
-                         what, pattern, behind ? "looks behind" : "matches the empty text");
+    if (!*out)
+        return zinf_fail(-EINVAL, "%s: the pattern '%.200s' is not usable", what, pattern);
+    pcre2_pattern_info(*out, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+    pcre2_pattern_info(*out, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    if (kind != TEXT_PATTERN_OWN && (behind || matches_empty)) {
+        pcre2_code_free(*out);
+        *out = NULL;
+        return zinf_fail(-ENOTSUP, "%s: the pattern '%.200s' %s, which is not supported", what,
+                         pattern, behind ? "looks behind" : "matches the empty text");
+    }
     /* Without JIT (refused, or not built in) matching is slower and otherwise the same. */
-    (void)pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     return 0;
 }
 
-void text_stage_fini(struct text_stage *stage)
+/* ---- matching ---- */
+
+int text_matcher_init(struct text_matcher *matcher)
 {
-    pcre2_code_free(stage->code);
-    stage->code = NULL;
+    matcher->data = pcre2_match_data_create(1, NULL);
+    matcher->context = pcre2_match_context_create(NULL);
+    if (!matcher->data || !matcher->context) {
+        text_matcher_fini(matcher);
+        return zinf_fail(-ENOMEM, "no memory to tokenize");
+    }
+    pcre2_set_heap_limit(matcher->context, 256 * 1024); /* KiB; only without JIT */
+    return 0;
+}
+
+void text_matcher_fini(struct text_matcher *matcher)
+{
+    pcre2_match_data_free(matcher->data);
+    pcre2_match_context_free(matcher->context);
+    *matcher = (struct text_matcher){0};
+}
+
+int text_match(struct text_matcher *matcher, const pcre2_code *code, const char *text, size_t bytes,
+               size_t at, bool open)
+{
+    uint32_t options = PCRE2_NO_UTF_CHECK | (open ? PCRE2_PARTIAL_HARD : 0);
+    /* Enough for any pattern that does not explode; a long run of one kind may be walked back. */
+    uint64_t limit = 10000000 + 8 * (uint64_t)bytes;
+    pcre2_set_match_limit(matcher->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+    int found =
+        pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options, matcher->data, matcher->context);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options | PCRE2_NO_JIT,
+                            matcher->data, matcher->context);
+    if (found >= 0 || found == PCRE2_ERROR_NOMATCH || found == PCRE2_ERROR_PARTIAL)
+        return found;
+    char reason[128];
+    pcre2_get_error_message(found, (PCRE2_UCHAR *)reason, sizeof reason);
+    zinf_fail(-EIO, "the tokenizer's pattern gives up on this text: %s", reason);
+    return PCRE2_ERROR_INTERNAL;
 }

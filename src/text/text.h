@@ -17,10 +17,14 @@ extern "C" {
 /* ---- tokenizer ---- */
 
 struct zinf_tokenizer;
-/* folder: reads tokenizer.json if there (byte-level BPE; other kinds are refused by name), else
- * vocab.json + merges.txt (also encoder.json + vocab.bpe), else the byte-level default: ids 0..255
- * are the bytes, 256 is the end-of-text token. Opening checks that every merge's parts and result
- * are in the vocabulary. */
+/* folder: reads tokenizer.json if there, else vocab.json + merges.txt (also encoder.json +
+ * vocab.bpe), else tokenizer.model (spiece.model) with added_tokens.json and tokenizer_config.json
+ * where the build has SentencePiece, else the byte-level default: ids 0..255 are the bytes, 256 is
+ * the end-of-text token. tokenizer.json may have the models BPE, Unigram, WordPiece and WordLevel,
+ * with the normalizers, pre-tokenizers, decoders and post-processors of Hugging Face's
+ * `tokenizers`; ids and texts are then the same. What is not supported is refused by name
+ * (-ENOTSUP), what is damaged with -EINVAL: opening checks, among others, that every merge's parts
+ * and result are in the vocabulary. */
 int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
 /* From the text of a tokenizer.json; what names it in messages. */
 int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
@@ -29,7 +33,8 @@ int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default
 /* Writes FOLDER/tokenizer.json: ids 0..255 are the bytes, 256 is the end-of-text token. */
 int zinf_tokenizer_write_bytes(const char *folder);
 void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
-const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);    /* "bytes", "bpe" */
+/* "bytes", "bpe", "unigram", "wordpiece", "wordlevel", "sentencepiece" */
+const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */
 int32_t zinf_tokenizer_end_of_text(const struct zinf_tokenizer *tokenizer); /* -1: none */
 /* A number that changes whenever the token ids of some text could change (for caches). */
@@ -41,11 +46,19 @@ struct zinf_tokens {
 };
 void zinf_tokens_free(struct zinf_tokens *tokens);
 /* Appends the ids of text to tokens. Text that is not UTF-8 is encoded byte by byte where the
- * byte-level alphabet allows. Special tokens written in the text become their ids, as in Hugging
- * Face's encode(add_special_tokens=False). */
+ * byte-level alphabet allows, else what is malformed becomes U+FFFD. Special tokens written in the
+ * text become their ids, as in Hugging Face's encode(add_special_tokens=False). */
 int zinf_tokenizer_encode(const struct zinf_tokenizer *tokenizer, const char *text, size_t bytes,
                           struct zinf_tokens *tokens);
-/* Heap string, NUL-terminated, of *bytes bytes; invalid UTF-8 becomes U+FFFD. Caller frees. */
+/* Appends to out the ids that a model is fed: first, and second unless NULL, with the special
+ * tokens that the tokenizer puts around them, as Hugging Face's encode(add_special_tokens=True).
+ * types unless NULL gets as many token type ids. */
+int zinf_tokenizer_frame(const struct zinf_tokenizer *tokenizer, const struct zinf_tokens *first,
+                         const struct zinf_tokens *second, struct zinf_tokens *out,
+                         struct zinf_tokens *types);
+/* Heap string, NUL-terminated, of *bytes bytes; invalid UTF-8 becomes U+FFFD. Caller frees. Tokens
+ * of some kinds look at their neighbours (a space at the very beginning goes): whoever decodes a
+ * growing row decodes the whole and compares. */
 int zinf_tokenizer_decode(const struct zinf_tokenizer *tokenizer, const int32_t *ids, size_t count,
                           char **text, size_t *bytes);
 

@@ -1,9 +1,11 @@
 /*
  * tokenizer: opens a model folder's tokenizer, whichever form it has, and answers questions about
  * it. Forms: tokenizer.json (tokenizer_json.c); vocab.json with merges.txt, also under GPT-2's
- * first names encoder.json and vocab.bpe; nothing, which means bytes.
+ * first names encoder.json and vocab.bpe; tokenizer.model (sentencepiece_model.c); nothing, which
+ * means bytes.
  */
 #include "text/internal.h"
+#include "text/sentencepiece.h"
 #include "text/tokenizer_json.h"
 
 #include <stdlib.h>
@@ -21,7 +23,8 @@ int text_tokenizer_create(struct zinf_tokenizer **out)
     *out = calloc(1, sizeof **out);
     if (!*out)
         return zinf_fail(-ENOMEM, "no memory for a tokenizer");
-    (*out)->end_of_text = -1;
+    (*out)->end_of_text = (*out)->bpe.unknown = -1;
+    (*out)->normalizers.cut = TEXT_CUT_LINES;
     return 0;
 }
 
@@ -34,6 +37,12 @@ void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer)
     text_added_fini(&tokenizer->added[0]);
     text_added_fini(&tokenizer->added[1]);
     text_bpe_fini(&tokenizer->bpe);
+    text_unigram_fini(&tokenizer->unigram);
+    text_wordpiece_fini(&tokenizer->wordpiece);
+    text_sentencepiece_close(tokenizer->sentencepiece);
+    text_normalizers_fini(&tokenizer->normalizers);
+    text_decoders_fini(tokenizer);
+    text_frames_fini(tokenizer);
     text_vocab_fini(&tokenizer->vocab);
     free(tokenizer);
 }
@@ -64,7 +73,8 @@ int zinf_tokenizer_bytes(struct zinf_tokenizer **out)
     int code = text_tokenizer_create(&tokenizer);
     if (code)
         return code;
-    tokenizer->is_bytes = true;
+    tokenizer->kind = TEXT_MODEL_BYTES;
+    tokenizer->plain_decoder = true;
     code = text_vocab_init(&tokenizer->vocab, 257, 256, 256 + strlen(END_OF_TEXT));
     for (int byte = 0; byte < 256 && !code; byte++) {
         char text = (char)byte;
@@ -152,22 +162,80 @@ static int open_vocab_and_merges(struct zinf_tokenizer **out, const char *vocab_
     return code;
 }
 
-/* A folder with a tokenizer of another kind must not be taken for one without. */
-static int refuse_other_kinds(const char *folder)
+/* The JSON file name of a folder, or NULL where there is none; *path is its path, to be freed. */
+static int read_beside(cJSON **out, char **path, const char *folder, const char *name)
 {
-    static const char *const others[] = {"tokenizer.model", "spiece.model", "sentencepiece.model",
-                                         "sentencepiece.bpe.model", "vocab.txt"};
+    *out = NULL;
+    *path = find_file(folder, name);
+    return *path ? zinf_json_read_file(*path, MAX_FILE_BYTES, ZINF_JSON_STRICT, out) : 0;
+}
+
+static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, const char *path)
+{
+    struct zinf_tokenizer *tokenizer = NULL;
+    char *model = NULL, *config_path = NULL, *added_path = NULL;
+    cJSON *config = NULL, *added = NULL;
+    size_t bytes;
+    int code = zinf_file_read(path, MAX_FILE_BYTES, &model, &bytes);
+    code = code ? code : read_beside(&config, &config_path, folder, "tokenizer_config.json");
+    code = code ? code : read_beside(&added, &added_path, folder, "added_tokens.json");
+    code = code ? code : text_tokenizer_create(&tokenizer);
+    struct text_sentencepiece_files files = {
+        .model = model,
+        .what = path,
+        .model_bytes = bytes,
+        .config = config,
+        .added = added,
+        .config_what = config_path,
+        .added_what = added_path,
+    };
+    code = code ? code : text_sentencepiece_read(tokenizer, &files);
+    if (!code) {
+        char *said[2] = {config ? cJSON_PrintUnformatted(config) : NULL,
+                         added ? cJSON_PrintUnformatted(added) : NULL};
+        tokenizer->fingerprint = XXH3_64bits_withSeed(model, bytes, RULES_VERSION);
+        for (int i = 0; i < 2; i++) {
+            if (said[i])
+                tokenizer->fingerprint =
+                    XXH3_64bits_withSeed(said[i], strlen(said[i]), tokenizer->fingerprint);
+            cJSON_free(said[i]);
+        }
+        text_tokenizer_pick_end(tokenizer, NULL);
+        *out = tokenizer;
+        tokenizer = NULL;
+    }
+    zinf_tokenizer_close(tokenizer);
+    cJSON_Delete(config);
+    cJSON_Delete(added);
+    free(config_path);
+    free(added_path);
+    free(model);
+    return code;
+}
+
+/* -ENOENT without a message: the folder has none. A folder with a tokenizer of another kind must
+ * not be taken for one without. */
+static int open_model(struct zinf_tokenizer **out, const char *folder)
+{
+    static const char *const models[] = {"tokenizer.model", "spiece.model", "sentencepiece.model"};
+    static const char *const others[] = {"sentencepiece.bpe.model", "spm.model", "vocab.txt"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char *path = find_file(folder, models[i]);
+        int code = path ? open_sentencepiece(out, folder, path) : -ENOENT;
+        free(path);
+        if (code != -ENOENT)
+            return code;
+    }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char *path = find_file(folder, others[i]);
         free(path);
         if (path)
             return zinf_fail(-ENOTSUP,
-                             "%s: the tokenizer in %s is of a kind that is not "
-                             "supported; only tokenizer.json with byte-level BPE, or vocab.json "
-                             "and merges.txt, are",
+                             "%s: %s alone does not say how to tokenize: let transformers save the "
+                             "tokenizer as tokenizer.json",
                              folder, others[i]);
     }
-    return 0;
+    return -ENOENT;
 }
 
 static int open_folder(struct zinf_tokenizer **out, const char *folder)
@@ -197,8 +265,8 @@ static int open_folder(struct zinf_tokenizer **out, const char *folder)
         if (code != -ENOENT)
             return code;
     }
-    int code = refuse_other_kinds(folder);
-    return code ? code : zinf_tokenizer_bytes(out);
+    int code = open_model(out, folder);
+    return code == -ENOENT ? zinf_tokenizer_bytes(out) : code;
 }
 
 /* A folder may name its end-of-text token in tokenizer_config.json, as a string or an object. */
@@ -227,7 +295,7 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder)
     int code = open_folder(&tokenizer, folder);
     if (code)
         return code;
-    if (!tokenizer->is_bytes)
+    if (tokenizer->kind != TEXT_MODEL_BYTES)
         code = read_end_name(tokenizer, folder);
     if (code)
         zinf_tokenizer_close(tokenizer);
@@ -240,7 +308,9 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder)
 
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer)
 {
-    return tokenizer->is_bytes ? "bytes" : "bpe";
+    static const char *const names[] = {"bytes",     "bpe",       "unigram",
+                                        "wordpiece", "wordlevel", "sentencepiece"};
+    return names[tokenizer->kind];
 }
 
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer)

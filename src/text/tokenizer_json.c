@@ -1,8 +1,7 @@
 /*
- * tokenizer_json: byte-level BPE out of tokenizer.json, or out of vocab.json and merges.txt. What
- * is not understood is refused by name, never skipped: a tokenizer that is almost right trains a
- * model on almost the right ids. The post-processor, truncation and padding are left aside; they
- * do not take part in encode(add_special_tokens=False).
+ * tokenizer_json: a tokenizer out of tokenizer.json, or out of vocab.json and merges.txt. What is
+ * not understood is refused by name, never skipped: a tokenizer that is almost right trains a model
+ * on almost the right ids. Truncation and padding are left aside: they are a caller's concern.
  */
 #include "text/tokenizer_json.h"
 
@@ -13,9 +12,12 @@
 /* ---- added tokens ---- */
 
 /* The id that the vocabulary has for content, spelled as the vocabulary spells; -1: none. */
-static int64_t id_in_vocab(const struct text_vocab *vocab, const char *content, uint32_t id)
+static int64_t id_in_vocab(const struct zinf_tokenizer *tokenizer, const char *content, uint32_t id)
 {
+    const struct text_vocab *vocab = &tokenizer->vocab;
     size_t letters = strlen(content), n;
+    if (!tokenizer->bpe.alphabet)
+        return text_vocab_find(vocab, content, letters);
     char *bytes = malloc(letters + 1);
     int64_t found = -1;
     if (bytes && text_alphabet_decode(content, letters, bytes, &n))
@@ -27,12 +29,49 @@ static int64_t id_in_vocab(const struct text_vocab *vocab, const char *content, 
     return found;
 }
 
+/* The content as text has it after the normalizers; text_added_add copies it, and decoding writes
+ * it so. */
+static int normalize_token(struct zinf_tokenizer *tokenizer, struct text_added *token,
+                           struct text_buffer *out)
+{
+    struct text_passage passage = {token->content, token->bytes, true};
+    struct text_buffer work[2] = {{0}}, *result;
+    struct text_matcher matcher;
+    bool moved;
+    int code = text_matcher_init(&matcher);
+    if (code)
+        return code;
+    code = text_normalize(&tokenizer->normalizers, &passage, &matcher, work, &result, &moved);
+    code = code ? code : text_buffer_add(out, result->bytes, result->count);
+    code = code ? code : text_buffer_add(out, "", 1);
+    text_matcher_fini(&matcher);
+    text_buffer_free(&work[0]);
+    text_buffer_free(&work[1]);
+    if (code)
+        return code;
+    bool other = strcmp(out->bytes, token->content) != 0;
+    token->content = out->bytes;
+    token->bytes = out->count - 1;
+    if (!other)
+        return 0;
+    struct text_written *grown =
+        realloc(tokenizer->written, (tokenizer->n_written + 1) * sizeof *tokenizer->written);
+    char *text = strdup(token->content);
+    tokenizer->written = grown ? grown : tokenizer->written;
+    if (!grown || !text) {
+        free(text);
+        return zinf_fail(-ENOMEM, "no memory for an added token");
+    }
+    tokenizer->written[tokenizer->n_written++] = (struct text_written){token->id, text};
+    return 0;
+}
+
 static int add_token(struct zinf_tokenizer *tokenizer, const struct text_added *token,
                      bool normalized, const char *what)
 {
     struct text_vocab *vocab = &tokenizer->vocab;
     uint32_t id = (uint32_t)token->id;
-    int64_t known = id_in_vocab(vocab, token->content, id);
+    int64_t known = id_in_vocab(tokenizer, token->content, id);
     if (known >= 0 && known != id)
         return zinf_fail(-EINVAL,
                          "%s: the added token \"%.100s\" has the id %u, but %lld in the "
@@ -46,7 +85,15 @@ static int add_token(struct zinf_tokenizer *tokenizer, const struct text_added *
     int code = 0;
     if (known < 0)
         code = text_vocab_add(vocab, id, token->content, token->bytes, false);
-    return code ? code : text_added_add(&tokenizer->added[normalized], token);
+    if (code || !normalized || !tokenizer->normalizers.count)
+        return code ? code : text_added_add(&tokenizer->added[normalized], token);
+    struct text_added as_text = *token;
+    struct text_buffer content = {0};
+    code = normalize_token(tokenizer, &as_text, &content);
+    if (!code && as_text.bytes) /* one that normalizes to nothing is never found */
+        code = text_added_add(&tokenizer->added[1], &as_text);
+    text_buffer_free(&content);
+    return code;
 }
 
 static int read_added(struct zinf_tokenizer *tokenizer, const cJSON *added, const char *what)
@@ -95,112 +142,23 @@ static int seal_added(struct zinf_tokenizer *tokenizer, const char *what)
     return 0;
 }
 
-/* ---- pre-tokenizer ---- */
-
-static struct text_stage *next_stage(struct zinf_tokenizer *tokenizer, const char *what)
-{
-    if (tokenizer->n_stages < TEXT_MAX_STAGES)
-        return &tokenizer->stages[tokenizer->n_stages++];
-    zinf_fail(-ENOTSUP, "%s: more than %d pre-tokenizers", what, TEXT_MAX_STAGES);
-    return NULL;
-}
-
-static int read_byte_level(struct zinf_tokenizer *tokenizer, const cJSON *object, const char *what)
-{
-    bool use_regex = true, add_prefix_space = true;
-    int code = zinf_json_bool(object, what, "use_regex", &use_regex);
-    code = code ? code : zinf_json_bool(object, what, "add_prefix_space", &add_prefix_space);
-    if (code || !(use_regex || add_prefix_space))
-        return code;
-    struct text_stage *stage = next_stage(tokenizer, what);
-    if (!stage)
-        return -ENOTSUP;
-    stage->add_prefix_space = add_prefix_space;
-    return use_regex ? text_stage_compile(stage, text_gpt2_pattern, false, what) : 0;
-}
-
-static int read_split(struct zinf_tokenizer *tokenizer, const cJSON *object, const char *what)
-{
-    const char *behavior = "", *expression = NULL, *string = NULL;
-    bool invert = false;
-    const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(object, "pattern");
-    int code = zinf_json_string(object, what, "behavior", &behavior);
-    code = code ? code : zinf_json_bool(object, what, "invert", &invert);
-    code = code ? code : zinf_json_string(pattern, what, "Regex", &expression);
-    code = code ? code : zinf_json_string(pattern, what, "String", &string);
-    if (code)
-        return code;
-    bool removed = !strcmp(behavior, "Removed") && invert;
-    if (strcmp(behavior, "Isolated") && !removed)
-        return zinf_fail(-ENOTSUP,
-                         "%s: the pre-tokenizer Split with behavior \"%.50s\"%s is not "
-                         "supported",
-                         what, behavior, invert ? ", inverted," : "");
-    if (!expression == !string)
-        return zinf_fail(-EINVAL, "%s: the pre-tokenizer Split has no \"pattern\"", what);
-    struct text_stage *stage = next_stage(tokenizer, what);
-    if (!stage)
-        return -ENOTSUP;
-    stage->drop_gaps = removed;
-    return text_stage_compile(stage, expression ? expression : string, !expression, what);
-}
-
-static int read_pre_tokenizer(struct zinf_tokenizer *tokenizer, const cJSON *object,
-                              const char *what)
-{
-    const char *type = "none";
-    const cJSON *member = object;
-    int code = zinf_json_string(object, what, "type", &type);
-    if (code)
-        return code;
-    if (!strcmp(type, "Sequence")) {
-        member = cJSON_GetObjectItemCaseSensitive(object, "pretokenizers");
-        member = cJSON_IsArray(member) ? member->child : NULL;
-    }
-    bool in_sequence = member != object, byte_level = false;
-    for (; member && !code; member = in_sequence ? member->next : NULL) {
-        type = "none";
-        code = zinf_json_string(member, what, "type", &type);
-        if (code)
-            break;
-        if (byte_level)
-            return zinf_fail(-ENOTSUP,
-                             "%s: the pre-tokenizer \"%.50s\" after ByteLevel is not "
-                             "supported",
-                             what, type);
-        byte_level = !strcmp(type, "ByteLevel");
-        if (byte_level)
-            code = read_byte_level(tokenizer, member, what);
-        else if (!strcmp(type, "Split"))
-            code = read_split(tokenizer, member, what);
-        else
-            return zinf_fail(-ENOTSUP,
-                             "%s: the pre-tokenizer \"%.50s\" is not supported, only "
-                             "ByteLevel, and Split before it",
-                             what, type);
-    }
-    if (!code && !byte_level)
-        code = zinf_fail(-ENOTSUP,
-                         "%s: the pre-tokenizer does not end in ByteLevel; only "
-                         "byte-level BPE is supported",
-                         what);
-    return code;
-}
-
 /* ---- whole files ---- */
 
-/* A stage that must be absent or of the one kind that changes nothing here. */
-static int refuse_other(const cJSON *document, const char *what, const char *key,
-                        const char *allowed)
+/* A model that merges over the whole text is given words all the same, where no merge joins the end
+ * of one to the next: the ids are the same, and text of any length passes. */
+static void cut_into_words(struct zinf_tokenizer *tokenizer)
 {
-    const char *type = "of no type";
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(document, key);
-    if (!object || cJSON_IsNull(object))
-        return 0;
-    int code = zinf_json_string(object, what, "type", &type);
-    if (!code && (!allowed || strcmp(type, allowed)))
-        code = zinf_fail(-ENOTSUP, "%s: the %s \"%.50s\" is not supported", what, key, type);
-    return code;
+    const struct text_bpe *bpe = &tokenizer->bpe;
+    const char *mark = bpe->alphabet ? " " : "\xe2\x96\x81";
+    bool whole = tokenizer->kind == TEXT_MODEL_BPE && tokenizer->n_stages < TEXT_MAX_STAGES &&
+                 !bpe->ignore_merges && !bpe->prefix && !bpe->suffix;
+    for (int i = 0; i < tokenizer->n_stages; i++)
+        whole &= !tokenizer->stages[i].code && !tokenizer->stages[i].spell;
+    if (!whole || !text_bpe_cuts_at(bpe, &tokenizer->vocab, mark))
+        return;
+    struct text_stage *stage = &tokenizer->stages[tokenizer->n_stages++];
+    stage->words = true;
+    strcpy(stage->mark, mark);
 }
 
 int text_json_read(struct zinf_tokenizer *tokenizer, const char *json, size_t bytes,
@@ -212,14 +170,24 @@ int text_json_read(struct zinf_tokenizer *tokenizer, const char *json, size_t by
         return code;
     const cJSON *added = cJSON_GetObjectItemCaseSensitive(document, "added_tokens");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(document, "model");
-    code = refuse_other(document, what, "normalizer", NULL);
-    code = code ? code : refuse_other(document, what, "decoder", "ByteLevel");
-    code = code ? code : text_json_read_model(tokenizer, model, added, what);
+    const cJSON *pre_tokenizer = cJSON_GetObjectItemCaseSensitive(document, "pre_tokenizer");
+    code = text_json_read_normalizer(
+        &tokenizer->normalizers, cJSON_GetObjectItemCaseSensitive(document, "normalizer"), what);
+    if (!code)
+        code = text_json_read_model(tokenizer, model, text_json_has_byte_level(pre_tokenizer),
+                                    added, what);
     code = code ? code : read_added(tokenizer, added, what);
     code = code ? code : seal_added(tokenizer, what);
+    code = code ? code : text_json_read_pre_tokenizer(tokenizer, pre_tokenizer, what);
     if (!code)
-        code = read_pre_tokenizer(
-            tokenizer, cJSON_GetObjectItemCaseSensitive(document, "pre_tokenizer"), what);
+        code = text_json_read_decoder(tokenizer,
+                                      cJSON_GetObjectItemCaseSensitive(document, "decoder"), what);
+    if (!code)
+        code = text_json_read_frame(
+            tokenizer, cJSON_GetObjectItemCaseSensitive(document, "post_processor"), what);
+    if (!code)
+        cut_into_words(tokenizer);
+    tokenizer->direct = tokenizer->bpe.alphabet && !tokenizer->normalizers.count;
     cJSON_Delete(document);
     return code;
 }
@@ -235,7 +203,9 @@ int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, siz
         return code;
     for (size_t i = 0; i < merges_bytes; i++)
         n_lines += merges[i] == '\n';
-    code = text_json_read_vocab(&tokenizer->vocab, document, NULL, vocab_what);
+    tokenizer->kind = TEXT_MODEL_BPE;
+    tokenizer->direct = tokenizer->plain_decoder = tokenizer->bpe.alphabet = true;
+    code = text_json_read_vocab(&tokenizer->vocab, document, true, NULL, vocab_what);
     cJSON_Delete(document);
     code = code ? code : text_bpe_init(&tokenizer->bpe, &tokenizer->vocab, n_lines);
     code = code ? code : text_json_read_merge_lines(tokenizer, merges, merges_bytes, merges_what);
@@ -249,5 +219,6 @@ int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, siz
     if (code)
         return code;
     tokenizer->n_stages = 1;
-    return text_stage_compile(&tokenizer->stages[0], text_gpt2_pattern, false, vocab_what);
+    return text_pattern_compile(&tokenizer->stages[0].code, text_gpt2_pattern,
+                                TEXT_PATTERN_EXPRESSION, vocab_what);
 }

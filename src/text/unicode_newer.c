@@ -1,7 +1,8 @@
 /*
  * unicode_newer: the characters that Unicode 15.0, 15.1 and 16.0 added, with their general category
- * (The Unicode Standard, UnicodeData.txt). Hugging Face's expression engine knows them; PCRE2 of
- * many a system stands at Unicode 14 and does not. For a newer PCRE2 they are no news.
+ * (The Unicode Standard, UnicodeData.txt), and the lower case of those up to 17.0. Hugging Face's
+ * libraries know them; PCRE2 of many a system stands at Unicode 14, ICU at 15. For newer ones they
+ * are no news.
  */
 #include "text/internal.h"
 
@@ -51,3 +52,19 @@ const struct text_newer text_newer[] = {
 };
 /* clang-format on */
 const size_t text_newer_count = sizeof text_newer / sizeof *text_newer;
+
+uint32_t text_newer_lower(uint32_t code_point)
+{
+    static const struct {
+        uint32_t first, last, lower; /* of first */
+    } ranges[] = {
+        {0x1c89, 0x1c89, 0x1c8a},    {0xa7cb, 0xa7cb, 0x264},  {0xa7cc, 0xa7cc, 0xa7cd},
+        {0xa7ce, 0xa7ce, 0xa7cf},    {0xa7d2, 0xa7d2, 0xa7d3}, {0xa7d4, 0xa7d4, 0xa7d5},
+        {0xa7da, 0xa7da, 0xa7db},    {0xa7dc, 0xa7dc, 0x19b},  {0x10d50, 0x10d65, 0x10d70},
+        {0x16ea0, 0x16eb8, 0x16ebb},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (code_point >= ranges[i].first && code_point <= ranges[i].last)
+            return ranges[i].lower + (code_point - ranges[i].first);
+    return code_point;
+}

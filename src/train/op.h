@@ -35,11 +35,15 @@ enum op_cost {
  *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
  *   CHOOSE                HOST: at[0] the list of the stage's choice <- at[1] the value that it is
  *                         made by; arg 1: the first of those that are fetched for together
+ *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
+ *                         of a decoding call from before, and what the call adds
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
+    ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
+    ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \
     ROW(OP_GRAD_ADD, "add gradient", run_add, COST_HOST_ADD)                                       \
     ROW(OP_DEVICE_ADD, "device add gradient", run_add, COST_DEVICE_ADD)                            \
     ROW(OP_DEVICE_COPY, "keep gradient", run_device_copy, COST_DEVICE_MEMORY)                      \

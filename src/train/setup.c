@@ -113,9 +113,7 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
-    s->dtype = s->config->dtype;
     s->batch = s->config->micro_batch;
-    s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->seq = s->options.seq_len;
     if (!s->seq)
         s->seq = context < 1024 ? context : 1024;
@@ -124,6 +122,25 @@ static int set_shape(struct setup *s)
                          "--seq-len %lld: the model's context is %lld (see its config.json)",
                          (long long)s->seq, (long long)context);
     s->rows = (uint64_t)(s->batch * s->seq);
+    return 0;
+}
+
+/* A call's rows are those of one sample, whatever sequences they belong to. */
+static int set_decoding(struct setup *s)
+{
+    const struct zinf_decode_shape *d = &s->options.decode;
+    int64_t context = zinf_model_facts(s->model)->context;
+    if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
+        return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
+                         (long long)d->sequences, (long long)d->rows);
+    if (d->capacity < 1 || d->capacity > context)
+        return zinf_fail(-EINVAL, "sequences of %lld tokens: the model's context is %lld",
+                         (long long)d->capacity, (long long)context);
+    s->decoding = (struct zinf_decoding){
+        .n_sequences = d->sequences, .capacity = d->capacity, .most_rows = d->rows};
+    s->batch = 1;
+    s->seq = d->rows;
+    s->rows = (uint64_t)d->rows;
     return 0;
 }
 
@@ -138,11 +155,13 @@ static int open_model(struct setup *s)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
     if (code)
         return code;
+    s->dtype = s->config->dtype;
+    s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
     code = zinf_file_map_create(&s->files, s->graph);
     if (!code)
-        code = set_shape(s);
+        code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
@@ -150,6 +169,7 @@ static int open_model(struct setup *s)
         .source_seq = s->seq,
         .train = trains(s),
         .seed = s->options.seed,
+        .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
     };
     return code;
 }
@@ -158,6 +178,9 @@ static int open_model(struct setup *s)
 static int walk_model(struct setup *s)
 {
     int code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
+        code =
+            zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);
     if (!code && s->walk.n_kinds > MAX_STAGE_SORTS)
         code = zinf_fail(-ENOTSUP, "%s has %u sorts of stages; at most %d are possible",
                          s->options.model_path, s->walk.n_kinds, (int)MAX_STAGE_SORTS);

@@ -69,8 +69,9 @@ struct setup {
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
-    int64_t batch, seq, n_micro; /* B, T, G */
-    uint64_t rows;               /* N = B * T */
+    struct zinf_decoding decoding; /* of compute, where sequences are continued */
+    int64_t batch, seq, n_micro;   /* B, T, G */
+    uint64_t rows;                 /* N = B * T */
     uint32_t n_units;
     struct zinf_layout layout;
 

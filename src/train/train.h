@@ -1,7 +1,7 @@
 /*
  * train: model layers + offload = a step program. The only place that knows both: it plans what
  * lives where, builds the programs of a step, runs them, and moves weights between Hugging Face
- * folders and tiers. Also evaluation and sampling.
+ * folders and tiers. Also evaluation; generate.h has texts.
  *
  * A *trainer* holds one model on its tiers. Everything large is taken in zinf_trainer_create,
  * after the plan was checked against the budgets; nothing large is allocated afterwards.
@@ -36,6 +36,10 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
 struct zinf_speeds;
+/* Sequences that are continued at once, the tokens that each may have, the new ones in a call. */
+struct zinf_decode_shape {
+    int64_t sequences, capacity, rows;
+};
 struct zinf_described_machine;
 struct zinf_trainer_options {
     enum zinf_trainer_mode mode;
@@ -44,6 +48,9 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
+     * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
+    struct zinf_decode_shape decode;
     enum zinf_device_kind device;
     /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
      * Nothing goes between ranks: each computes whole gradients and updates its slice of the
@@ -111,6 +118,17 @@ int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch
                            double *loss, double *grad_norm);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
+/* New tokens of sequences whose keys and values are remembered: each of one sequence, in its order,
+ * at the next position; position 0 begins the sequence anew. Logits [n_logits][vocab] of the last
+ * rows, at most one a sequence. */
+struct zinf_decode_rows {
+    const int32_t *ids, *sequences, *positions; /* [n] */
+    int64_t n, n_logits;
+};
+/* NULL: the trainer takes whole sequences. */
+const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);
+int zinf_trainer_decode(struct zinf_trainer *trainer, const struct zinf_decode_rows *rows,
+                        float *logits);
 
 /* Writes folder/config.json and safetensors in the parameters' number type, streaming. */
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
@@ -214,19 +232,6 @@ struct zinf_export_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_checkpoint_export(const struct zinf_export_options *options);
-
-/* ---- sampling ---- */
-
-struct zinf_sampler {
-    double temperature; /* 0: the most likely token */
-    int64_t top_k;      /* 0: all */
-    double top_p;       /* 1: all */
-    uint64_t seed;
-};
-/* Draws one id; draw n of a seed is a pure function of (seed, n). scratch: [vocab] of
- * struct { float; int32 } = 8 * vocab bytes. */
-int32_t zinf_sample(const struct zinf_sampler *sampler, const float *logits, int64_t vocab,
-                    uint64_t draw, void *scratch);
 
 #ifdef __cplusplus
 }

@@ -191,6 +191,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = plan_first_programs(&t->plan);
     if (!code)
         code = start_executor(t);
+    if (!code && t->setup.compute.decoding)
+        code = trainer_begin_decoding(t);
     return code ? code : trainer_load(t);
 }
 
@@ -223,6 +225,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->pending);
     free(t->chosen);
+    trainer_end_decoding(t);
     trainer_release_frame(t);
     free(t);
 }

@@ -35,7 +35,10 @@ struct zinf_trainer {
     float gradient_scale; /* of the step's loss: loss scale / targets; */
     float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct frame_arrays *frame;
-    int64_t logits_row;
+    int64_t logits_row, n_logits;  /* from which on, how many */
+    struct zinf_decoding decoding; /* of compute, where it is */
+    int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
+    bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */
     uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */

@@ -1,6 +1,8 @@
 /*
  * matmul_bench: the device's matmul against one plain multi-threaded cblas_sgemm of the same
- * shape, best of several runs taken in turn. Usage: matmul_bench [threads] [runs]
+ * shape, best of several runs taken in turn, on random numbers.
+ * Usage: matmul_bench [threads [runs [m n k transposes]]], the last one of NN, NT, TN, which also
+ * adds to C as gradients of weights do; without a shape a table of GPT-2's.
  */
 #include "kernels/kernels.h"
 
@@ -63,6 +65,17 @@ static double time_ours(const struct bench *b, const struct zinf_matmul *m)
     return seconds(b->n_threads) - start;
 }
 
+/* Even in -1 to 1, in fp32 and the same in bf16. */
+static void fill(float *x, uint16_t *half, size_t n)
+{
+    uint32_t state = 12345;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(state >> 16) * 0x1p-15f - 1.0f;
+    }
+    zinf_convert(half, ZINF_DTYPE_BF16, x, ZINF_DTYPE_F32, n);
+}
+
 static double least(double a, double b)
 {
     return a < b ? a : b;
@@ -74,6 +87,8 @@ static void run_shape(const struct bench *b, const struct shape *s)
     const size_t c_n = (size_t)(s->m * s->n);
     float *a = calloc(a_n, 4), *w = calloc(b_n, 4), *c = calloc(c_n, 4);
     uint16_t *a_half = calloc(a_n, 2), *w_half = calloc(b_n, 2), *c_half = calloc(c_n, 2);
+    fill(a, a_half, a_n);
+    fill(w, w_half, b_n);
     struct zinf_matmul m = {.m = s->m,
                             .n = s->n,
                             .k = s->k,
@@ -133,7 +148,14 @@ int main(int argc, char **argv)
     printf("%s; Gflop/s, best of %d\n", b.device->name, b.runs);
     printf("%-10s %5s %5s %5s     %7s  %7s %5s  %7s %5s  workspace\n", "product", "m", "n", "k",
            "sgemm", "fp32", "", "bf16", "");
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    if (argc > 6) {
+        const bool trans_a = argv[6][0] == 'T';
+        const struct shape given = {
+            "given", atoll(argv[3]),    atoll(argv[4]),       atoll(argv[5]),
+            trans_a, argv[6][1] == 'T', trans_a ? 1.0f : 0.0f};
+        run_shape(&b, &given);
+    }
+    for (size_t i = 0; argc <= 6 && i < sizeof shapes / sizeof *shapes; i++)
         run_shape(&b, &shapes[i]);
     b.device->ops->queue_destroy(b.queue);
     zinf_device_destroy(b.device);

@@ -1,5 +1,6 @@
 """What the tools of this folder share: loading a Hugging Face folder without forgiving anything,
 and reading the data files that `zinf` reads."""
+import json
 import logging
 import pathlib
 import warnings
@@ -21,7 +22,10 @@ class Collector(logging.Handler):
 
 
 def load_model(folder, dtype=torch.float32, attention="eager"):
-    """The model of a folder, in evaluation mode, and a list of all that loading complained of."""
+    """The model of a folder, in evaluation mode, and a list of all that loading complained of.
+    Falcon's ALiBi is added twice by eager attention: once to the scores, once with the mask."""
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    attention = "sdpa" if config.get("alibi") else attention
     collector = Collector()
     logger = logging.getLogger("transformers")
     logger.addHandler(collector)

@@ -142,6 +142,10 @@ DEVICE float exp2_near(float x)
 {
     return exp2f(x);
 }
+DEVICE float reciprocal_near(float x)
+{
+    return 1.0f / x;
+}
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool wanted)
 {
     simt_copy_async(to, from, BYTES, wanted);

@@ -108,7 +108,7 @@ static int norms(struct setup *s)
 }
 
 /* Heads of 64 over a sequence that ends within a tile; fp32 takes the kernels without mma. */
-static int attention_of(struct setup *s, float p)
+static int attention_of(struct setup *s, float p, float softcap, const float *slopes)
 {
     const int64_t seq = s->dtype == ZINF_DTYPE_F32 ? 40 : 150, heads = 1, size = 64;
     struct zinf_attention a = {.dtype = s->dtype,
@@ -119,6 +119,8 @@ static int attention_of(struct setup *s, float p)
                                .head_dim = size,
                                .causal = true,
                                .scale = 0.125f,
+                               .softcap = softcap,
+                               .slopes = slopes,
                                .dropout = {.p = p, .seed = 5}};
     size_t n = (size_t)(seq * heads * size);
     a.qkv = s->in[0], a.d_out = s->in[1];
@@ -130,12 +132,24 @@ static int attention_of(struct setup *s, float p)
 
 static int attention(struct setup *s)
 {
-    return attention_of(s, 0.0f);
+    return attention_of(s, 0.0f, 0.0f, NULL);
 }
 
 static int attention_with_dropout(struct setup *s)
 {
-    return attention_of(s, 0.2f);
+    return attention_of(s, 0.2f, 0.0f, NULL);
+}
+
+static const float slope[1] = {0.1f};
+
+static int sloped_attention(struct setup *s)
+{
+    return attention_of(s, 0.0f, 0.0f, slope);
+}
+
+static int capped_attention_with_dropout(struct setup *s)
+{
+    return attention_of(s, 0.2f, 1.5f, slope);
 }
 
 static int embeddings(struct setup *s)
@@ -149,10 +163,11 @@ static int embeddings(struct setup *s)
     return code ? code : s->ops->embedding_backward(s->q, &a);
 }
 
-static int losses(struct setup *s)
+static int losses_of(struct setup *s, float softcap)
 {
     const int64_t rows = 5, cols = 300, ld = 304;
-    struct zinf_cross_entropy a = {.rows = rows, .cols = cols, .ld = ld, .scale = 0.5f};
+    struct zinf_cross_entropy a = {
+        .rows = rows, .cols = cols, .ld = ld, .softcap = softcap, .scale = 0.5f};
     a.targets = (int32_t *)(void *)s->in[10];
     a.logits = take(s, (size_t)(rows * ld), ZINF_DTYPE_F32);
     a.max = take(s, (size_t)rows, ZINF_DTYPE_F32), a.sum = take(s, (size_t)rows, ZINF_DTYPE_F32);
@@ -163,6 +178,23 @@ static int losses(struct setup *s)
     code = code ? code : s->ops->cross_entropy_update(s->q, &a);
     code = code ? code : s->ops->cross_entropy_finish(s->q, &a);
     return code ? code : s->ops->cross_entropy_backward(s->q, &a);
+}
+
+static int losses(struct setup *s)
+{
+    return losses_of(s, 0.0f);
+}
+
+static int capped_losses(struct setup *s)
+{
+    return losses_of(s, 3.0f);
+}
+
+static int softcaps(struct setup *s)
+{
+    float *x = take(s, 2051, ZINF_DTYPE_F32);
+    int code = s->ops->copy(s->q, x, s->in[7], 2051 * sizeof(float));
+    return code ? code : s->ops->softcap(s->q, x, 3.0f, 2051);
 }
 
 static int flat(struct setup *s)
@@ -306,6 +338,13 @@ static void test_mutants(void)
         {"attention_mma_dkv", attention_with_dropout, ZINF_DTYPE_BF16, false},
         {"attention_mma_dq", attention, ZINF_DTYPE_BF16, false},
         {"attention_mma_dq", attention_with_dropout, ZINF_DTYPE_F16, false},
+        {"attention_mma_forward", sloped_attention, ZINF_DTYPE_F16, false},
+        {"attention_mma_forward", capped_attention_with_dropout, ZINF_DTYPE_BF16, false},
+        {"attention_mma_dkv", sloped_attention, ZINF_DTYPE_BF16, false},
+        {"attention_mma_dkv", capped_attention_with_dropout, ZINF_DTYPE_F16, false},
+        {"attention_mma_dq", sloped_attention, ZINF_DTYPE_F16, false},
+        {"attention_mma_dq", capped_attention_with_dropout, ZINF_DTYPE_BF16, false},
+        {"attention_plain_dkv", capped_attention_with_dropout, ZINF_DTYPE_F32, false},
         {"attention_delta", attention, ZINF_DTYPE_BF16, false},
         {"attention_plain_forward", attention, ZINF_DTYPE_F32, false},
         {"attention_plain_dkv", attention, ZINF_DTYPE_F32, false},
@@ -314,6 +353,9 @@ static void test_mutants(void)
         {"loss_update", losses, ZINF_DTYPE_F32, true},
         {"loss_finish", losses, ZINF_DTYPE_F32, false},
         {"loss_backward", losses, ZINF_DTYPE_F32, false},
+        {"loss_update", capped_losses, ZINF_DTYPE_F32, true},
+        {"loss_backward", capped_losses, ZINF_DTYPE_F32, false},
+        {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
         {"activation", flat, ZINF_DTYPE_BF16, false},
         {"convert", flat, ZINF_DTYPE_BF16, false},
@@ -337,17 +379,19 @@ static void test_attention_has_no_branches(void)
 {
     static const char *const kernels[] = {"attention_mma_forward", "attention_mma_dkv",
                                           "attention_mma_dq"};
+    static run_case *const runs[] = {attention_with_dropout, sloped_attention,
+                                     capped_attention_with_dropout};
     struct ptx_counts before, after;
     static char out[OUT];
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
-        const struct mutant_case c = {kernels[i], attention_with_dropout, ZINF_DTYPE_BF16, false};
-        gpu.counts(kernels[i], &before);
+    for (size_t i = 0; i < 9; i++) {
+        const char *kernel = kernels[i % 3];
+        const struct mutant_case c = {kernel, runs[i / 3], ZINF_DTYPE_BF16, false};
+        gpu.counts(kernel, &before);
         CHECKF(results(&c, out), "%s", zinf_error());
-        gpu.counts(kernels[i], &after);
+        gpu.counts(kernel, &after);
         double branches = (double)(after.branches - before.branches);
         double products = (double)(after.products - before.products);
-        printf("# %s: %.0f branches taken, %.0f products of a warp\n", kernels[i], branches,
-               products);
+        printf("# %s: %.0f branches taken, %.0f products of a warp\n", kernel, branches, products);
         CHECKF(products > 0 && branches < 0.25 * products, "%.0f branches to %.0f products",
                branches, products);
     }

@@ -211,8 +211,8 @@ void plan_place(struct plan *p)
 
 void plan_fini(struct plan *p)
 {
-    struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
-                                       &p->speculate, &p->forward, &p->logits};
+    struct zinf_program *programs[] = {&p->gradients, &p->drain,  &p->wait, &p->speculate,
+                                       &p->forward,   &p->logits, &p->fill, &p->decode};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);
@@ -286,6 +286,10 @@ int plan_print(const struct plan *p, FILE *out)
                 p->layer_major ? "all through a layer before the next layer"
                                : "one after the other through all layers");
     print_fetches(p, out);
+    if (s->walk.cache_bytes)
+        fprintf(out, "plan: keys and values of %lld sequences of %lld tokens on %s\n",
+                (long long)s->decoding.n_sequences, (long long)s->decoding.capacity,
+                zinf_tier_name(c->host_cache ? ZINF_TIER_HOST : ZINF_TIER_DEVICE));
     if (has_backward(s))
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "

@@ -22,6 +22,7 @@
 #define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
 #define X_SLOTS 4     /* values on the device that live elsewhere, at least */
 #define X_STAGES 3    /* and on their way between it and the drive */
+#define CACHE_SLOTS 2 /* caches of stages on the device that live elsewhere */
 
 struct choice {
     int look_ahead;    /* parameter slots on the device less one */
@@ -38,6 +39,7 @@ struct choice {
     int n_device_states; /* units whose state the device takes, from unit 0 */
     int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
     bool host_tables;    /* gradients of units that are no layers are in RAM */
+    bool host_cache;     /* of continued sequences: in RAM, a stage's at a time on the device */
 };
 
 /* What a search varies; what a plan starts from. */
@@ -52,7 +54,8 @@ struct variant {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
         d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists;
+        d_squares, d_lists, d_rows, d_cache;
+    uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
         h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
 };
@@ -92,6 +95,9 @@ struct plan {
      * gradients. speculate: drain of the deferred units, then gradients with the others' updates,
      * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    /* Without a backward: parameters into slots of their own, once before all others; new rows of
+     * sequences that are continued. */
+    struct zinf_program fill, decode;
     enum schedule schedule; /* in use, from the second step on */
     uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
     struct zinf_rates rates;
@@ -157,6 +163,13 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
 double plan_unchosen(const struct plan *p, uint32_t stage);
+
+/* Rows of logits that a program makes at most. */
+static inline uint64_t logits_rows(const struct plan *p)
+{
+    const struct zinf_decoding *d = p->setup->compute.decoding;
+    return d ? (uint64_t)d->n_sequences : 1;
+}
 
 /* Of a unit's OP_SQUARES, among those of all units. */
 static inline uint64_t first_square(const struct plan *p, uint32_t unit)

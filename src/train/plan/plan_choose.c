@@ -66,6 +66,12 @@ static void choose_activations(struct plan *p, struct choice *c)
         p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
 }
 
+/* Every new token reads all of it: before any unit gets a slot of its own. */
+static void choose_cache(struct plan *p, struct choice *c)
+{
+    c->host_cache = p->setup->walk.cache_bytes && !plan_fits(p, c);
+}
+
 /* State in RAM of layers, then of all other units too. */
 static void choose_pairs(struct plan *p, struct choice *c, int layers)
 {
@@ -143,6 +149,7 @@ void plan_choose(struct plan *p)
 {
     struct choice *c = &p->choice;
     choose_least(p, c);
+    choose_cache(p, c);
     choose_activations(p, c);
     choose_least(p, c);
     if (p->layer_major && p->setup->order == ORDER_AUTO && !plan_fits(p, c)) {

@@ -87,12 +87,22 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
     return code;
 }
 
+/* Sequence and position of each row of a decoding call. */
+static uint64_t row_bytes(const struct plan *p)
+{
+    const struct zinf_decoding *d = p->setup->compute.decoding;
+    return d ? 2 * (uint64_t)d->most_rows * sizeof(int32_t) : 0;
+}
+
+static const char cache_hint[] = "--max-new-tokens, --batch";
+
 static int forward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
     uint64_t micros = (uint64_t)p->setup->n_micro;
     bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
+    bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
         {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
          &at->d_inputs},
@@ -103,7 +113,12 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
         {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->d_lists},
-        {"one row of logits", NULL, (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
+        {decodes ? "rows of logits" : "one row of logits", NULL,
+         logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
+        {"rows of a call", NULL, row_bytes(p), &at->d_rows},
+        {"keys and values", cache_hint, c->host_cache ? 0 : w->cache_bytes, &at->d_cache},
+        {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
+         &at->d_cache},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
     };
     return want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants);
@@ -177,7 +192,10 @@ static int host_lines(struct plan *p, const struct choice *c, struct plan_lines 
          &at->h_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
         {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
-        {"logits", NULL, visits * (uint64_t)w->graph->row_cols * sizeof(float), &at->h_row},
+        {"logits", NULL, visits * logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float),
+         &at->h_row},
+        {"rows of a call", NULL, row_bytes(p), &at->h_rows},
+        {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
         {"activations between stages", "zinf.activation_device",
          backward && p->x_tier == ZINF_TIER_HOST ? (uint64_t)p->n_x_micros * w->all_leaving_bytes

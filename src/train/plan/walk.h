@@ -23,6 +23,9 @@ struct walk_stage {
      * and of those before it. */
     uint32_t choice; /* WALK_NONE */
     uint64_t list_bytes, lists_before;
+    /* Of sequences that are continued: what it remembers, its bytes, and of all stages before. */
+    struct zinf_cache cache;
+    uint64_t cache_bytes, cache_before;
 };
 struct walk_value {
     uint64_t bytes;        /* of one micro-batch, aligned */
@@ -83,7 +86,8 @@ struct walk {
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;
-    double flops; /* forward, of one micro-batch */
+    uint64_t cache_bytes, largest_cache; /* of all stages; of one */
+    double flops;                        /* forward, of one micro-batch */
 };
 /* graph: finished, borrowed. backward: gradients are made too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,

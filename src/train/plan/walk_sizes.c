@@ -35,6 +35,18 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
     return code;
 }
 
+/* Of sequences that are continued. */
+static void measure_cache(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
+{
+    uint64_t sequences = c->decoding ? (uint64_t)c->decoding->n_sequences : 0;
+    info->cache = info->size[ZINF_PASS_FORWARD].cache;
+    info->cache_bytes =
+        aligned(sequences * info->cache.planes * info->cache.slots * info->cache.row_bytes);
+    info->cache_before = w->cache_bytes;
+    w->cache_bytes += info->cache_bytes;
+    w->largest_cache = most(w->largest_cache, info->cache_bytes);
+}
+
 static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t s)
 {
     const struct zinf_stage *stage = &w->graph->stages[s];
@@ -46,6 +58,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_WHOLE);
     if (!code && stage->ops->row)
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
+    measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);
     if (stage->ops->recomputes) {
@@ -255,7 +268,7 @@ static void count_operands(struct walk *w)
         const struct zinf_stage *stage = &g->stages[s];
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
         uint32_t units = stage->units.n + swept;
-        uint32_t operands = 2 * units + stage->in.n + stage->out.n;
+        uint32_t operands = 2 * units + stage->in.n + stage->out.n + 1; /* and its cache */
         for (uint32_t i = 0; i < stage->in.n; i++)
             leaving += g->values[stage->in.at[i]].leaves;
         for (uint32_t i = 0; i < stage->out.n; i++)

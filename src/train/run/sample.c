@@ -1,11 +1,13 @@
-/* sample: one token from logits, by temperature, top-k and nucleus (Holtzman et al., 1904.09751).
+/*
+ * sample: one token from logits, by temperature, top-k and nucleus (Holtzman et al., 1904.09751).
+ * Candidates come out of a heap in order of their logits, and only as many as are looked at: mostly
+ * a few of a whole vocabulary.
  */
-#include "train/train.h"
+#include "train/generate.h"
 
 #include "base/random.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct candidate {
     float value; /* logit, then probability */
@@ -13,12 +15,43 @@ struct candidate {
 };
 
 /* Larger first; equal values by id, so that the order is the same everywhere. */
-static int by_value(const void *a, const void *b)
+static bool comes_before(const struct candidate *x, const struct candidate *y)
 {
-    const struct candidate *x = a, *y = b;
-    if (x->value != y->value)
-        return x->value < y->value ? 1 : -1;
-    return x->id < y->id ? -1 : 1;
+    return x->value != y->value ? x->value > y->value : x->id < y->id;
+}
+
+static void sink(struct candidate *heap, int64_t n, int64_t at)
+{
+    struct candidate sinking = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && comes_before(&heap[child + 1], &heap[child]);
+        if (!comes_before(&heap[child], &sinking))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = sinking;
+}
+
+/* Candidates in order: those that have come out of the heap of the others lie behind it, the first
+ * one last. */
+struct order {
+    const struct zinf_sampler *sampler;
+    struct candidate *c; /* [vocab] */
+    int64_t vocab, n_out, n;
+    double most, sum; /* the largest logit; of the weights of the first n, all that count */
+};
+
+static struct candidate candidate_at(struct order *o, int64_t i)
+{
+    while (o->n_out <= i) {
+        int64_t left = o->vocab - ++o->n_out;
+        struct candidate first = o->c[0];
+        o->c[0] = o->c[left];
+        o->c[left] = first;
+        if (left > 0)
+            sink(o->c, left, 0);
+    }
+    return o->c[o->vocab - 1 - i];
 }
 
 static int32_t most_likely(const float *logits, int64_t vocab)
@@ -30,44 +63,63 @@ static int32_t most_likely(const float *logits, int64_t vocab)
     return best;
 }
 
-/* Softmax over the candidates kept; returns how many of them reach probability top_p. */
-static int64_t to_probabilities(struct candidate *c, int64_t n, const struct zinf_sampler *s)
+static double weight(const struct order *o, struct candidate c)
 {
-    double sum = 0, most = (double)c[0].value, reached = 0;
-    for (int64_t i = 0; i < n; i++) {
-        c[i].value = (float)exp(((double)c[i].value - most) / s->temperature);
-        sum += (double)c[i].value;
+    return exp(((double)c.value - o->most) / o->sampler->temperature);
+}
+
+static struct order put_in_order(const struct zinf_sampler *s, const float *logits, int64_t vocab,
+                                 struct candidate *c)
+{
+    bool cut = s->top_k > 0 && s->top_k < vocab;
+    struct order o = {.sampler = s, .c = c, .vocab = vocab, .n = cut ? s->top_k : vocab};
+    for (int64_t i = 0; i < vocab; i++)
+        c[i] = (struct candidate){logits[i], (int32_t)i};
+    for (int64_t i = vocab / 2; i-- > 0;)
+        sink(c, vocab, i);
+    o.most = (double)c[0].value;
+    for (int64_t i = 0; i < o.n; i++)
+        o.sum += weight(&o, cut ? candidate_at(&o, i) : c[i]);
+    return o;
+}
+
+/* The candidate at which the probabilities, in order, pass point; *passed: what they are then. */
+static struct candidate walk(struct order *o, double point, double *passed)
+{
+    struct candidate now = {0};
+    *passed = 0;
+    for (int64_t i = 0; i < o->n && *passed <= point; i++) {
+        now = candidate_at(o, i);
+        *passed += weight(o, now) / o->sum;
     }
-    for (int64_t i = 0; i < n; i++) {
-        c[i].value = (float)((double)c[i].value / sum);
-        reached += (double)c[i].value;
-        if (reached >= s->top_p)
-            return i + 1;
-    }
-    return n;
+    return now;
 }
 
 int32_t zinf_sample(const struct zinf_sampler *s, const float *logits, int64_t vocab, uint64_t draw,
                     void *scratch)
 {
-    struct candidate *c = scratch;
+    uint32_t counter[4] = {(uint32_t)draw, (uint32_t)(draw >> 32), s->text, 0x5a3c}, bits[4];
+    double total = 1, passed;
     if (s->temperature <= 0)
         return most_likely(logits, vocab);
-    for (int64_t i = 0; i < vocab; i++)
-        c[i] = (struct candidate){logits[i], (int32_t)i};
-    qsort(c, (size_t)vocab, sizeof *c, by_value);
-    int64_t n = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
-    n = to_probabilities(c, n, s);
-    double total = 0, reached = 0;
-    for (int64_t i = 0; i < n; i++)
-        total += (double)c[i].value;
-    uint32_t counter[4] = {(uint32_t)draw, (uint32_t)(draw >> 32), 0, 0x5a3c}, bits[4];
+    struct order o = put_in_order(s, logits, vocab, scratch);
+    if (s->top_p < 1) /* the nucleus ends with the first candidate that reaches top_p */
+        walk(&o, nextafter(s->top_p, 0), &total);
     zinf_philox(counter, s->seed, bits);
-    double point = ((double)bits[0] + 0.5) * 0x1p-32 * total;
+    return walk(&o, ((double)bits[0] + 0.5) * 0x1p-32 * total, &passed).id;
+}
+
+void zinf_sample_penalize(double penalty, const int32_t *ids, int64_t n, float *logits,
+                          uint8_t *seen)
+{
+    if (penalty <= 0 || penalty == 1)
+        return;
     for (int64_t i = 0; i < n; i++) {
-        reached += (double)c[i].value;
-        if (point < reached)
-            return c[i].id;
+        float *logit = &logits[ids[i]];
+        if (!seen[ids[i]])
+            *logit = (float)(*logit > 0 ? (double)*logit / penalty : (double)*logit * penalty);
+        seen[ids[i]] = 1;
     }
-    return c[n - 1].id;
+    for (int64_t i = 0; i < n; i++)
+        seen[ids[i]] = 0;
 }

@@ -20,7 +20,7 @@ int transfer_write_config(const cJSON *config, enum zinf_dtype dtype, const char
     const char *key = cJSON_GetObjectItemCaseSensitive(copy, "dtype") ? "dtype" : "torch_dtype";
     cJSON_DeleteItemFromObjectCaseSensitive(copy, key);
     cJSON_AddStringToObject(copy, key, names[dtype]);
-    text = cJSON_Print(copy);
+    text = zinf_json_print(copy);
     if (text)
         code = zinf_file_write_atomic(path, text, strlen(text));
 out:

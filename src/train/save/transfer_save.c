@@ -127,7 +127,9 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
         code = save(t, &options, PART_PARAM, t->setup.dtype);
     if (!code)
         code = transfer_write_config(zinf_model_config(t->setup.model), t->setup.dtype, folder);
-    return code ? code : zinf_folder_copy_companions(t->setup.options.model_path, folder, ZINF_COMPANIONS_ALL);
+    return code ? code
+                : zinf_folder_copy_companions(t->setup.options.model_path, folder,
+                                              ZINF_COMPANIONS_ALL);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)

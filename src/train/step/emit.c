@@ -147,7 +147,12 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
             add_inputs(e, &c);
             add_outputs(e, &c, v == 0, false);
             const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
+            struct zinf_operand cache = {0};
+            if (c.info->cache_bytes)
+                add_operand(e, &c, cache = emit_cache(e, s, &c.uses));
             compute(e, &c.op, &c.uses);
+            if (c.info->cache_bytes)
+                emit_cache_made(e, s, cache);
             if (v + 1 == visits)
                 end_values(e, &c, m == micros.first, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
@@ -315,12 +320,12 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
     }
 }
 
-/* ---- one row ---- */
+/* ---- logits ---- */
 
 void emit_row(struct emitter *e, uint32_t s)
 {
     struct plan *p = e->p;
-    uint64_t bytes = (uint64_t)e->walk->graph->row_cols * sizeof(float);
+    uint64_t bytes = logits_rows(p) * (uint64_t)e->walk->graph->row_cols * sizeof(float);
     for (uint32_t v = 0; v < zinf_stage_visits(&e->walk->graph->stages[s]); v++) {
         struct call c = call_of(e, s, ZINF_PASS_ROW, v, 0);
         struct uses out = {0};

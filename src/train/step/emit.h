@@ -66,7 +66,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool stages, grads, host_grads, tiles, x_stages;
+    zinf_pool stages, grads, host_grads, tiles, x_stages, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -101,6 +101,8 @@ uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *h
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
+/* The parameters of all units with device slots of their own. */
+void emit_own_slots(struct emitter *e);
 /* Where the CPU can still read what a fetch brought; false: nowhere. Whoever reads it there keeps
  * the slot from others. */
 bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
@@ -130,7 +132,7 @@ void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
 void emit_backward_last(struct emitter *e, uint32_t stage);
 /* Forward and backward of a sweep that is at hand whole. */
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
-/* The stage's result for one row, visit by visit, to the host. */
+/* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists.
@@ -140,6 +142,11 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool fir
 /* Adds to uses: makes it; reads the list. */
 void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
 void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
+/* emit_cache.c: of a decoding call. Sequences and positions of its rows; a stage's cache, on the
+ * device, and what the stage has added to it back to where it lives. */
+void emit_rows(struct emitter *e);
+struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
+void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

@@ -105,6 +105,13 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
     return memory;
 }
 
+void emit_own_slots(struct emitter *e)
+{
+    for (uint32_t u = 0; u < e->p->setup->n_units; u++)
+        if (e->p->routes[u].fetch != FETCH_STAYS && unit_has_own(e->p, u))
+            fetch(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
+}
+
 static bool is_staged(const struct emitter *e, uint32_t unit)
 {
     return e->staged_as[unit] && e->n_staged - e->staged_as[unit] < e->slots.n;

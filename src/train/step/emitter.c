@@ -85,6 +85,8 @@ static void make_pools(struct emitter *e)
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_stages), e->walk->leaving_bytes,
          X_STAGES, true, &e->x_stages);
+    pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
+         CACHE_SLOTS, true, &e->caches);
     ring_init(e, &e->slots, (uint32_t)slots);
     ring_init(e, &e->xs, x_slots(p));
 }
@@ -114,6 +116,9 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
     e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
+    /* Without a backward nothing changes parameters: once there, they stay. */
+    for (uint32_t u = 0; !e->code && u < n; u++)
+        e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
     resource(e, &e->inputs);
     resource(e, &e->losses);
     resource(e, &e->logits);

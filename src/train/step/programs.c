@@ -142,6 +142,28 @@ int program_forward(struct plan *p)
     return emitter_finish(&e);
 }
 
+int program_fill(struct plan *p)
+{
+    struct emitter e;
+    if (!emitter_init(&e, p, &p->fill, "fill"))
+        emit_own_slots(&e);
+    return emitter_finish(&e);
+}
+
+int program_decode(struct plan *p)
+{
+    struct emitter e;
+    struct range one = {0, 1};
+    if (!emitter_init(&e, p, &p->decode, "decode")) {
+        emit_inputs(&e);
+        emit_rows(&e);
+        for (uint32_t s = 0; s < e.walk->row; s++)
+            emit_forward(&e, s, one);
+        emit_row(&e, e.walk->row);
+    }
+    return emitter_finish(&e);
+}
+
 int program_logits(struct plan *p)
 {
     struct emitter e;

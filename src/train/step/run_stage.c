@@ -157,6 +157,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .loss_scale = t->gradient_scale,
         .mean_scale = t->mean_scale,
         .row = t->logits_row,
+        .n_rows = t->n_logits,
+        .cache = w->stages[op->stage].cache_bytes ? zinf_address(&op->at[op->n_at - 1]) : NULL,
         .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };

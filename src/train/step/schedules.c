@@ -58,8 +58,11 @@ int plan_first_programs(struct plan *p)
     static const struct zinf_speeds unknown;
     enum zinf_order order = trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
     plan_rates_of(p, &unknown, &p->rates);
+    int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
+    if (code || p->setup->compute.decoding)
+        return code ? code : build(p, program_decode, &p->decode, ZINF_ORDER_DEADLINE);
     defer(p, 0);
-    int code = emit_apart(p);
+    code = emit_apart(p);
     if (!code)
         code = schedule_apart(p, order);
     if (!code && p->setup->in_place)

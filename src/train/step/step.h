@@ -24,6 +24,8 @@ int program_wait(struct plan *p);
 int program_speculate(struct plan *p);
 int program_forward(struct plan *p);
 int program_logits(struct plan *p);
+int program_fill(struct plan *p);
+int program_decode(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int plan_first_programs(struct plan *p);
@@ -51,6 +53,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                       int64_t seq);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
+/* The sum of one of the losses over the first samples of the step. */
+double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
@@ -65,6 +69,15 @@ struct frame_arrays;
 int trainer_take_frame(struct zinf_trainer *t);
 void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
+/* forward.c: fills the device slots that units have of their own, before the first program without
+ * a backward; parameters do not change there. */
+int trainer_fill(struct zinf_trainer *t);
+/* decode.c: before the first call, and at the end */
+int trainer_begin_decoding(struct zinf_trainer *t);
+void trainer_end_decoding(struct zinf_trainer *t);
+/* cache_ops.c: OP_CACHE_IN, OP_CACHE_OUT */
+int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op);
+int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op);
 /* update.c: OP_UPDATE, OP_DEVICE_UPDATE */
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 

@@ -1,0 +1,156 @@
+/*
+ * generate_config: generation_config.json as transformers writes it. There "do_sample" decides
+ * whether tokens are drawn at all, and is false where it is not given; without the file we draw.
+ * Keys that would change the text and that we do not have are named once.
+ */
+#include "base/json.h"
+#include "cli/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Keys that are read, and those that change no text here. */
+static const char *const known[] = {
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "repetition_penalty",
+    "max_new_tokens",
+    "max_length",
+    "eos_token_id",
+    "bos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "transformers_version",
+    "_from_model_config",
+    "use_cache",
+    "cache_implementation",
+    "return_dict_in_generate",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
+    "chat_format",
+    "max_window_size",
+};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(key, known[i]))
+            return true;
+    return false;
+}
+
+/* Values by which transformers says that something is off. */
+static bool says_nothing(const cJSON *value)
+{
+    return cJSON_IsNull(value) || cJSON_IsFalse(value) ||
+           (cJSON_IsNumber(value) && (value->valuedouble == 0 || value->valuedouble == 1)) ||
+           (cJSON_IsArray(value) && !value->child);
+}
+
+static void name_unknown(const cJSON *config, const char *path)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (const cJSON *item = config->child; item; item = item->next)
+        if (!is_known(item->string) && !says_nothing(item) && used < sizeof names - 1)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     item->string);
+    if (used)
+        zinf_log_once(ZINF_LOG_WARN, "generation_config", "%s: not used here: %s", path, names);
+}
+
+/* One number or a list of them, beside those that are there. */
+static int read_ends(const cJSON *config, const char *what, struct generate_settings *s)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(config, "eos_token_id");
+    const cJSON *item = cJSON_IsArray(value) ? value->child : value;
+    for (; item && !cJSON_IsNull(item); item = cJSON_IsArray(value) ? item->next : NULL) {
+        if (!cJSON_IsNumber(item) || item->valuedouble != (double)item->valueint)
+            return zinf_fail(-EINVAL, "%s: eos_token_id must be a token's number or a list of them",
+                             what);
+        if (s->n_ends == GENERATE_MAX_ENDS)
+            return zinf_fail(-EINVAL, "%s: more than %d tokens in eos_token_id", what,
+                             GENERATE_MAX_ENDS);
+        s->ends[s->n_ends++] = item->valueint;
+    }
+    return 0;
+}
+
+static int check_range(const char *what, const char *key, double value, double least, double most)
+{
+    if (value < 0 || (value >= least && value <= most))
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %s %g is out of range: it must be from %g to %g", what, key,
+                     value, least, most);
+}
+
+/* The file's values where the command line is silent. */
+static int read_values(const cJSON *config, const char *what, struct generate_settings *s)
+{
+    struct generate_settings file = GENERATE_SETTINGS_UNSAID;
+    bool draws = false, asked = s->temperature >= 0 || s->top_k >= 0 || s->top_p >= 0;
+    int code;
+    if ((code = zinf_json_bool(config, what, "do_sample", &draws)) ||
+        (code = zinf_json_double(config, what, "temperature", &file.temperature)) ||
+        (code = zinf_json_double(config, what, "top_p", &file.top_p)) ||
+        (code = zinf_json_double(config, what, "repetition_penalty", &file.repetition_penalty)) ||
+        (code = zinf_json_int(config, what, "top_k", &file.top_k)) ||
+        (code = zinf_json_int(config, what, "max_new_tokens", &file.max_new_tokens)) ||
+        (code = zinf_json_int(config, what, "max_length", &file.max_length)) ||
+        (code = check_range(what, "temperature", file.temperature, 0, 1000)) ||
+        (code = check_range(what, "top_p", file.top_p, 1e-9, 1)) ||
+        (code = check_range(what, "repetition_penalty", file.repetition_penalty, 1e-9, 1e9)) ||
+        (code = check_range(what, "max_new_tokens", (double)file.max_new_tokens, 1, 1 << 24)))
+        return code;
+    if (s->temperature < 0)
+        s->temperature = !draws && !asked ? 0 : file.temperature;
+    s->top_k = s->top_k < 0 ? file.top_k : s->top_k;
+    s->top_p = s->top_p < 0 ? file.top_p : s->top_p;
+    if (s->repetition_penalty < 0)
+        s->repetition_penalty = file.repetition_penalty;
+    if (s->max_new_tokens < 0) {
+        s->max_new_tokens = file.max_new_tokens;
+        s->max_length = file.max_new_tokens < 0 ? file.max_length : -1;
+    }
+    return 0;
+}
+
+static int read_file(struct generate_settings *s, const char *path)
+{
+    cJSON *config = NULL;
+    int code = zinf_json_read_file(path, 1 << 20, ZINF_JSON_STRICT, &config);
+    if (!code && !cJSON_IsObject(config))
+        code = zinf_fail(-EINVAL, "%s: not a JSON object", path);
+    if (!code)
+        code = read_values(config, path, s);
+    if (!code)
+        code = read_ends(config, path, s);
+    if (!code)
+        name_unknown(config, path);
+    cJSON_Delete(config);
+    return code;
+}
+
+int generate_read_config(struct generate_settings *s, const char *model,
+                         const struct zinf_model *config)
+{
+    char *path = zinf_path_join(model, "generation_config.json");
+    int code = path ? 0 : -ENOMEM;
+    if (!code && !access(path, F_OK))
+        code = read_file(s, path);
+    free(path);
+    if (!code && !s->n_ends)
+        code = read_ends(zinf_model_config(config), model, s);
+    s->temperature = s->temperature < 0 ? 1 : s->temperature;
+    s->top_k = s->top_k < 0 ? 0 : s->top_k;
+    s->top_p = s->top_p < 0 ? 1 : s->top_p;
+    s->repetition_penalty = s->repetition_penalty < 0 ? 1 : s->repetition_penalty;
+    if (s->max_new_tokens < 0)
+        s->max_new_tokens = s->max_length > 0 ? s->max_length : 128;
+    return code;
+}

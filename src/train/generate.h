@@ -1,0 +1,75 @@
+/*
+ * generate: texts continued token by token. Several go on at once: each call of the trainer takes
+ * the next tokens of all of them, so that a layer's parameters are fetched once for all; a text
+ * that ends makes room for the next. A trainer made with a decode shape remembers keys and values;
+ * one made without computes the whole text again for each token, one text at a time.
+ *
+ * Threads and errors as in train.h.
+ */
+#ifndef ZINF_GENERATE_H
+#define ZINF_GENERATE_H
+
+#include "train/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- one token ---- */
+
+struct zinf_sampler {
+    double temperature; /* 0: the most likely token */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
+    uint64_t seed;
+    /* What was said before is less likely: its logits are divided by this, or multiplied where they
+     * are negative (Keskar et al., arXiv 1909.05858); 0 or 1: off. */
+    double repetition_penalty;
+    uint32_t text; /* draws of different texts are independent */
+};
+/* Draws one id; draw n of a seed and a text is a pure function of these. scratch: [vocab] of
+ * struct { float; int32 } = 8 * vocab bytes. */
+int32_t zinf_sample(const struct zinf_sampler *sampler, const float *logits, int64_t vocab,
+                    uint64_t draw, void *scratch);
+/* The repetition penalty for n ids, in place, once for each that is among them. seen: [vocab]
+ * zeros, which it leaves as they were. */
+void zinf_sample_penalize(double penalty, const int32_t *ids, int64_t n, float *logits,
+                          uint8_t *seen);
+
+/* ---- texts ---- */
+
+enum zinf_finish {
+    ZINF_FINISH_NONE,
+    ZINF_FINISH_LENGTH,  /* max_new_tokens */
+    ZINF_FINISH_CONTEXT, /* no room for another token */
+    ZINF_FINISH_END,     /* a token that ends texts; it is not among the ids */
+    ZINF_FINISH_STOP,    /* the caller said so */
+};
+const char *zinf_finish_name(enum zinf_finish finish); /* "length", "context", "end", "stop" */
+struct zinf_text {
+    int32_t *ids; /* [n_prompt + n_new] on the heap; room for more is made as it is needed */
+    int64_t n_prompt, n_new;
+    enum zinf_finish finish;
+};
+struct zinf_generate_options {
+    struct zinf_sampler sampler; /* its text is the number of each */
+    int64_t max_new_tokens;
+    const int32_t *ends; /* tokens that end a text */
+    int n_ends;
+    /* After each new token of a text; 1: it ends here. < 0 ends all. NULL: nobody is asked. */
+    int (*made)(void *arg, int64_t text, const struct zinf_text *state);
+    void *arg;
+};
+/* Tokens, and seconds of the calls that read prompts and of those that only made new tokens. */
+struct zinf_generate_speed {
+    int64_t prompt_tokens, new_tokens, decoded_tokens; /* the last: by calls without a prompt */
+    double prompt_seconds, decode_seconds;
+};
+/* texts: with n_prompt ids each, at least 1 and, with a decode shape, at most its capacity. */
+int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
+                  struct zinf_text *texts, int64_t n_texts, struct zinf_generate_speed *speed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

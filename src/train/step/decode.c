@@ -1,0 +1,114 @@
+/* decode: new rows of sequences that are continued, with logits of some. What a call adds to which
+ * sequence is noted before: the transfers of caches go by it. */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+/* ---- what a call adds to which sequence ---- */
+
+int trainer_begin_decoding(struct zinf_trainer *t)
+{
+    size_t n = (size_t)t->setup.decoding.n_sequences;
+    int32_t *rows = (int32_t *)(void *)device_at(&t->plan, t->plan.at.d_rows);
+    t->first_new = calloc(n, sizeof *t->first_new);
+    t->n_cached = calloc(n, sizeof *t->n_cached);
+    if (!t->first_new || !t->n_cached)
+        return zinf_fail(-ENOMEM, "no memory for %zu sequences", n);
+    t->decoding = t->setup.decoding;
+    t->decoding.sequences = rows;
+    t->decoding.positions = rows + t->decoding.most_rows;
+    t->compute.decoding = &t->decoding;
+    return 0;
+}
+
+void trainer_end_decoding(struct zinf_trainer *t)
+{
+    free(t->first_new);
+    free(t->n_cached);
+}
+
+static int note_row(struct zinf_trainer *t, int64_t sequence, int64_t position)
+{
+    const struct zinf_decoding *d = &t->decoding;
+    if (sequence < 0 || sequence >= d->n_sequences || position < 0 || position >= d->capacity)
+        return zinf_fail(-EINVAL,
+                         "position %lld of sequence %lld: there are %lld sequences of %lld tokens",
+                         (long long)position, (long long)sequence, (long long)d->n_sequences,
+                         (long long)d->capacity);
+    if (position == 0)
+        t->first_new[sequence] = t->n_cached[sequence] = 0;
+    if (position != t->n_cached[sequence])
+        return zinf_fail(-EINVAL, "position %lld of sequence %lld, which has %lld tokens",
+                         (long long)position, (long long)sequence,
+                         (long long)t->n_cached[sequence]);
+    t->n_cached[sequence]++;
+    return 0;
+}
+
+static int note_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
+{
+    int code = 0;
+    if (!t->setup.compute.decoding)
+        return zinf_fail(-EINVAL, "this trainer takes whole sequences and continues none");
+    if (rows->n < 1 || rows->n > t->decoding.most_rows || rows->n_logits < 0 ||
+        rows->n_logits > rows->n || rows->n_logits > t->decoding.n_sequences)
+        return zinf_fail(-EINVAL, "%lld new tokens with logits of %lld: at most %lld of %lld",
+                         (long long)rows->n, (long long)rows->n_logits,
+                         (long long)t->decoding.most_rows, (long long)t->decoding.n_sequences);
+    for (int64_t s = 0; s < t->decoding.n_sequences; s++)
+        t->first_new[s] = t->n_cached[s];
+    for (int64_t r = 0; !code && r < rows->n; r++)
+        code = note_row(t, rows->sequences[r], rows->positions[r]);
+    return code;
+}
+
+/* ---- a call ---- */
+
+static int set_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
+{
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = rows->ids,
+                                                [ZINF_INPUT_TARGETS] = rows->ids,
+                                                [ZINF_INPUT_POSITIONS] = rows->positions}};
+    int32_t *to = (int32_t *)(void *)host_at(&t->plan, t->plan.at.h_rows);
+    memcpy(to, rows->sequences, (size_t)rows->n * sizeof *to);
+    memcpy(to + t->decoding.most_rows, rows->positions, (size_t)rows->n * sizeof *to);
+    return trainer_set_batch(t, &batch, 1, rows->n);
+}
+
+/* From [visit][row][row_cols]. */
+static void gather_logits(const struct zinf_trainer *t, int64_t n, float *logits)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const float *from = (const float *)(void *)host_at(&t->plan, t->plan.at.h_row);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t first = 0; first < g->vocab; first += g->row_cols) {
+            int64_t left = g->vocab - first, visit = first / g->row_cols;
+            int64_t row = visit * (int64_t)logits_rows(&t->plan) + r;
+            memcpy(logits + r * g->vocab + first, from + row * g->row_cols,
+                   (size_t)(left < g->row_cols ? left : g->row_cols) * sizeof *logits);
+        }
+}
+
+int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *rows, float *logits)
+{
+    int code = note_rows(t, rows);
+    if (!code)
+        code = trainer_fill(t);
+    if (!code)
+        code = set_rows(t, rows);
+    if (code)
+        return code;
+    t->compute.train = false;
+    t->compute.seq = rows->n;
+    t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has a row at least */
+    t->logits_row = rows->n - t->n_logits;
+    code = zinf_executor_run(t->executor, &t->plan.decode);
+    if (!code)
+        gather_logits(t, rows->n_logits, logits);
+    return code;
+}
+
+const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *t)
+{
+    return t->setup.compute.decoding ? &t->setup.options.decode : NULL;
+}
