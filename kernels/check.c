@@ -121,6 +121,51 @@ int check_embedding(const struct zinf_embedding *a, const char *operation)
     return 0;
 }
 
+int check_route(const struct zinf_route *a, const char *operation)
+{
+    if (a->rows < 0 || a->cols < 1 || a->cols > ZINF_ROUTE_MAX_COLS || a->n_chosen < 1 ||
+        a->n_chosen > a->cols)
+        return zinf_fail(-EINVAL,
+                         "%s: %lld rows choose %lld of %lld experts; up to %d experts are possible",
+                         operation, (ll)a->rows, (ll)a->n_chosen, (ll)a->cols, ZINF_ROUTE_MAX_COLS);
+    return 0;
+}
+
+int check_shares(const struct zinf_shares *a)
+{
+    if (a->samples < 0 || a->seq < 1 || a->cols < 1 || a->cols > ZINF_ROUTE_MAX_COLS)
+        return zinf_fail(-EINVAL, "route_shares: %lld samples of %lld rows, %lld experts",
+                         (ll)a->samples, (ll)a->seq, (ll)a->cols);
+    return 0;
+}
+
+int check_balance(const struct zinf_balance *a)
+{
+    if (a->samples < 0 || a->cols < 1 || a->cols > ZINF_ROUTE_MAX_COLS)
+        return zinf_fail(-EINVAL, "route_balance: %lld samples, %lld experts", (ll)a->samples,
+                         (ll)a->cols);
+    return 0;
+}
+
+int check_rows(const struct zinf_rows *a, const char *operation)
+{
+    if (a->n < 0 || a->cols < 1)
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->n,
+                         (ll)a->cols);
+    if (a->y_dtype != a->x_dtype && a->y_dtype != ZINF_DTYPE_F32)
+        return zinf_fail(-EINVAL, "%s: sums in %s of rows in %s", operation,
+                         zinf_dtype_name(a->y_dtype), zinf_dtype_name(a->x_dtype));
+    return 0;
+}
+
+int check_weigh(const struct zinf_weigh *a)
+{
+    if (a->n < 0 || a->cols < 1 || a->ld < 1)
+        return zinf_fail(-EINVAL, "weigh_rows: %lld rows of %lld columns, weights %lld apart",
+                         (ll)a->n, (ll)a->cols, (ll)a->ld);
+    return 0;
+}
+
 int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operation)
 {
     if (a->rows < 0)

@@ -34,6 +34,11 @@ int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
+int check_route(const struct zinf_route *args, const char *operation);
+int check_shares(const struct zinf_shares *args);
+int check_balance(const struct zinf_balance *args);
+int check_rows(const struct zinf_rows *args, const char *operation);
+int check_weigh(const struct zinf_weigh *args);
 /* tile: logits are looked at, not only rows */
 int check_softcap(float cap, const char *operation);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);

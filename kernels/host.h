@@ -130,6 +130,14 @@ int host_rope(struct zinf_queue *q, const struct zinf_rope *args);
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 
+int host_route_forward(struct zinf_queue *q, const struct zinf_route *args);
+int host_route_backward(struct zinf_queue *q, const struct zinf_route *args);
+int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args);
+int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args);
+int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
+int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
+int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
+
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);

@@ -27,7 +27,7 @@ uint64_t host_attention_cached_workspace(struct zinf_device *device,
     return (uint64_t)device->n_threads * scratch_floats(args) * sizeof(float);
 }
 
-static int check_rows(const struct zinf_attention_cached *a)
+static int check_positions(const struct zinf_attention_cached *a)
 {
     for (int64_t r = 0; r < a->rows; r++)
         if (a->sequences[r] < 0 || a->sequences[r] >= a->n_sequences || a->positions[r] < 0 ||
@@ -71,7 +71,7 @@ int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cach
 {
     int code = check_attention_cached(args);
     if (!code)
-        code = check_rows(args);
+        code = check_positions(args);
     if (!code)
         code = check_workspace(q->workspace_bytes,
                                host_attention_cached_workspace(&q->device->device, args),

@@ -22,6 +22,7 @@
 #define ZINF_KERNELS_H
 
 #include "base/base.h"
+#include "kernels/route.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -303,6 +304,13 @@ struct zinf_device_ops {
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
+    int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
+    int (*route_shares)(struct zinf_queue *q, const struct zinf_shares *args);
+    int (*route_balance)(struct zinf_queue *q, const struct zinf_balance *args);
+    int (*gather_rows)(struct zinf_queue *q, const struct zinf_rows *args);
+    int (*scatter_rows)(struct zinf_queue *q, const struct zinf_rows *args);
+    int (*weigh_rows)(struct zinf_queue *q, const struct zinf_weigh *args);
     /* x = cap tanh(x / cap) in place, cap above 0: for logits that leave the device */
     int (*softcap)(struct zinf_queue *q, float *x, float cap, uint64_t n);
     /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */

@@ -214,6 +214,7 @@ struct zinf_op {
     uint64_t bytes;               /* moved, for prediction and trace */
     double flops;                 /* for prediction */
     double seconds;               /* expected, alone on the machine */
+    double left_out;              /* share of the runs that skip it: expected; seconds know it */
     float cpu;                    /* share of the machine's CPUs while it runs; 0: none */
     uint32_t deadline;            /* smaller is more urgent; see zinf_program_schedule */
     struct zinf_location where;   /* READ, WRITE: the extent */

@@ -95,7 +95,7 @@ unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out)
 static void note_work(struct zinf_prediction *out, const struct zinf_op *op)
 {
     out->work_seconds[op->lane] += op->seconds;
-    out->bytes[op->lane] += op->bytes;
+    out->bytes[op->lane] += (uint64_t)((1 - op->left_out) * (double)op->bytes);
 }
 
 struct fixed {

@@ -279,6 +279,21 @@ static inline bool plain_is_backward(const struct plain_call *c)
     return c->pass == ZINF_PASS_BACKWARD || c->pass == ZINF_PASS_WHOLE;
 }
 
+/* The rows that chose the call's visit; the list is the caller's. */
+static inline int32_t *plain_choose(const struct plain *p, const struct plain_call *c,
+                                    struct zinf_frame *f)
+{
+    const struct zinf_stage *stage = f->stage;
+    uint64_t rows = zinf_axis_rows(&p->compute, ZINF_AXIS_TARGET);
+    int32_t *list = plain_take(zinf_choice_length(stage, rows) * sizeof *list);
+    if (!stage->choice.n)
+        return list;
+    CHECKF(!zinf_choice_list(list, stage, f->in[stage->choice.of], rows), "%s", zinf_error());
+    f->chosen = list + f->n_visits + 1 + list[c->visit];
+    f->n_chosen = list[c->visit + 1] - list[c->visit];
+    return list;
+}
+
 /* Gradients go to the units' parts. */
 static inline void plain_run(struct plain *p, const struct plain_call *c)
 {
@@ -332,8 +347,10 @@ static inline void plain_run(struct plain *p, const struct plain_call *c)
         .kept = {.base = p->kept[c->stage * p->n_micro + c->micro]},
         .scratch = {.base = scratch},
     };
+    int32_t *list = plain_choose(p, c, &f);
     CHECKF(!zinf_stage_run(&f), "%s: %s", stage->name, zinf_error());
     CHECK(!p->device->ops->queue_synchronize(p->queue));
+    free(list);
     free(scratch);
 }
 

@@ -49,6 +49,7 @@ struct growing {
     uint32_t tiles[MOST_TILES], n_tiles; /* of the first table */
     uint32_t n_tables, n_shared;         /* uses of a unit by a further stage */
     uint32_t n_visited;                  /* units at hand in a sweep of several visits */
+    uint32_t n_choices;                  /* sweeps whose rows choose visits */
 };
 
 static inline bool draw_trained(struct growing *g)
@@ -313,6 +314,76 @@ static inline void add_experts(struct growing *g)
     g->n_visited += n > 1 ? n_hand : 0;
 }
 
+/* Matrices and vectors of rows each, cols 0: a vector. */
+static inline uint32_t add_shapes(struct growing *g, const char *name, const int64_t (*shapes)[2],
+                                  uint32_t n)
+{
+    uint32_t unit =
+        zinf_graph_add_unit(g->graph, draw_trained(g), "%s.%u", name, g->graph->n_units);
+    for (uint32_t i = 0; i < n; i++) {
+        struct zinf_tensor t = {.rank = shapes[i][1] ? 2 : 1,
+                                .rows = (uint64_t)shapes[i][0],
+                                .cols = shapes[i][1] ? (uint64_t)shapes[i][1] : 1,
+                                .decay = shapes[i][1] != 0,
+                                .init = shapes[i][1] ? ZINF_INIT_NORMAL : ZINF_INIT_ONE,
+                                .init_std = 0.4f};
+        add_pieces(g, unit, zinf_graph_add_tensor(g->graph, unit, &t), &t);
+    }
+    return unit;
+}
+
+static inline uint32_t add_chosen_value(struct growing *g, const char *name, int64_t cols,
+                                        enum zinf_element element, bool leaves)
+{
+    struct zinf_value v = {.kind = ZINF_VALUE_ACTIVATION,
+                           .axis = ZINF_AXIS_TARGET,
+                           .cols = cols,
+                           .element = element,
+                           .gradient = ZINF_ELEMENT_F32,
+                           .leaves = leaves};
+    snprintf(v.name, sizeof v.name, "%s.%u", name, g->graph->n_values);
+    return zinf_graph_add_value(g->graph, &v);
+}
+
+/* A router and a sweep of which each row takes some visits: there are so many that some are often
+ * chosen by no row. */
+static inline void add_mixture(struct growing *g)
+{
+    int64_t n = 2 + draw(g->dice, chance(g->dice, 2) ? 40 : 6), ffn = 4 * (1 + draw(g->dice, 4));
+    int64_t n_chosen = 1 + draw(g->dice, 2);
+    const int64_t gate[2][2] = {{g->cols, 0}, {n, g->cols}};
+    const int64_t expert[2][2] = {{2 * ffn, g->cols}, {g->cols, ffn}};
+    struct router_spec router = {.hidden = g->cols,
+                                 .n_experts = n,
+                                 .n_chosen = n_chosen,
+                                 .normalised = chance(g->dice, 2),
+                                 .norm = {.kind = ZINF_NORM_RMS, .eps = 1e-5f, .b = -1},
+                                 .gate_w = 1};
+    struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1};
+    uint32_t in =
+        chance(g->dice, 3) ? g->made[draw(g->dice, g->n_made)] : g->open[draw(g->dice, g->n_open)];
+    uint32_t normed =
+        add_chosen_value(g, "normed", g->cols, ZINF_ELEMENT_PARAM, chance(g->dice, 2));
+    uint32_t weights = add_chosen_value(g, "weights", n, ZINF_ELEMENT_F32, false);
+    uint32_t out = add_activation(g, !chance(g->dice, 3), false);
+    uint32_t stage = zinf_graph_add_stage(g->graph, &zinf_stage_router, &router, sizeof router,
+                                          "router.%u", g->graph->n_stages);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_IN, in);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_OUT, normed);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_OUT, weights);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_UNITS, add_shapes(g, "router", gate, 2));
+    stage = zinf_graph_add_stage(g->graph, &zinf_stage_experts, &experts, sizeof experts,
+                                 "chosen.%u", g->graph->n_stages);
+    take_value(g, stage, in);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_IN, normed);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_IN, weights);
+    zinf_stage_append(g->graph, stage, ZINF_STAGE_OUT, out);
+    for (int64_t i = 0; i < n; i++)
+        zinf_stage_append(g->graph, stage, ZINF_STAGE_SWEEP, add_shapes(g, "chosen", expert, 2));
+    zinf_stage_choose(g->graph, stage, (struct zinf_choice){2, (uint32_t)n_chosen});
+    g->n_choices++;
+}
+
 static inline void add_norm_and_head(struct growing *g, int64_t tile_rows)
 {
     bool layer = chance(g->dice, 2);
@@ -349,7 +420,8 @@ static inline void add_norm_and_head(struct growing *g, int64_t tile_rows)
 struct random_graph {
     struct zinf_graph *graph;
     int64_t cols, vocab;
-    bool sums; /* some unit but a table's tile has several contributions a micro-batch */
+    bool chooses; /* some sweep's rows choose its visits: gradients are not those of small steps */
+    bool sums;    /* some unit but a table's tile has several contributions a micro-batch */
 };
 
 static inline void train_one(struct growing *g)
@@ -381,6 +453,8 @@ static inline struct random_graph grow_graph(struct zinf_graph *graph, uint64_t 
     for (uint32_t i = 0; i < n_stages; i++)
         if (chance(&dice, 4))
             add_experts(&g);
+        else if (chance(&dice, 4))
+            add_mixture(&g);
         else
             add_mix(&g, false);
     while (g.n_open > 1)
@@ -391,7 +465,7 @@ static inline struct random_graph grow_graph(struct zinf_graph *graph, uint64_t 
     g.graph->targets = g.targets;
     g.graph->vocab = g.vocab;
     g.graph->row_cols = tile_rows;
-    return (struct random_graph){g.graph, g.cols, g.vocab, sums};
+    return (struct random_graph){g.graph, g.cols, g.vocab, g.n_choices > 0, sums};
 }
 
 static inline struct random_graph draw_graph(uint64_t seed, int64_t seq, uint32_t most_stages)

@@ -27,6 +27,7 @@ struct frames {
     void **values, **gradients, **weights, **kept;
     float **grads, *spare;
     void *scratch, *workspace;
+    int32_t *chosen, *list;  /* of the stage that runs: on the device, and here */
     bool *reached, *written; /* has a gradient: value, unit */
 };
 
@@ -59,7 +60,7 @@ static inline void frames_lay_out(struct frames *w)
 {
     const struct zinf_graph *g = w->graph;
     struct zinf_stage_size most = {0};
-    uint64_t width = zinf_dtype_bytes(w->compute.dtype), spare = 0;
+    uint64_t width = zinf_dtype_bytes(w->compute.dtype), spare = 0, chosen = 0;
     w->used = 0;
     for (uint32_t v = 0; v < g->n_values; v++) {
         w->values[v] = frames_take(w, zinf_value_bytes(&w->compute, &g->values[v]));
@@ -74,10 +75,15 @@ static inline void frames_lay_out(struct frames *w)
     for (uint32_t s = 0; s < g->n_stages; s++) {
         struct zinf_stage_size size = frames_measure(w, s);
         w->kept[s] = frames_take(w, size.kept);
+        uint64_t length =
+            zinf_choice_length(&g->stages[s], zinf_axis_rows(&w->compute, ZINF_AXIS_TARGET));
+        chosen = length > chosen ? length : chosen;
         most.scratch = size.scratch > most.scratch ? size.scratch : most.scratch;
         most.workspace = size.workspace > most.workspace ? size.workspace : most.workspace;
     }
     w->spare = frames_take(w, spare);
+    w->chosen = frames_take(w, chosen * sizeof *w->chosen);
+    w->list = realloc(w->list, (chosen + 1) * sizeof *w->list);
     w->scratch = frames_take(w, most.scratch);
     w->workspace = frames_take(w, most.workspace);
     if (w->base)
@@ -131,6 +137,7 @@ static inline void frames_close(struct frames *w)
     free(w->grads);
     free(w->reached);
     free(w->written);
+    free(w->list);
 }
 
 /* bytes to a place on the device. */
@@ -220,6 +227,7 @@ static inline struct frames_call frames_call(struct frames *w, uint32_t stage, e
         .weights = c.weights,
         .grads = c.grads,
         .loss_scale = w->loss_scale,
+        .mean_scale = 1,
         .kept = {.base = w->kept[stage]},
         .scratch = {.base = w->scratch},
     };
@@ -248,6 +256,10 @@ static inline void frames_visit(struct frames *w, struct frames_call *c, uint32_
     uint32_t list[4096], n = frames_units(f->stage, f->pass, visit, list), n_added = 0;
     f->visit = visit;
     f->grads_add = false;
+    if (f->stage->choice.n) {
+        f->chosen = w->chosen + f->n_visits + 1 + w->list[visit];
+        f->n_chosen = w->list[visit + 1] - w->list[visit];
+    }
     for (uint32_t i = 0; i < n; i++) {
         c->weights[i] = w->weights[list[i]];
         c->grads[i] = makes && w->graph->units[list[i]].trained ? w->grads[list[i]] : NULL;
@@ -284,12 +296,26 @@ static inline void frames_gradients(struct frames *w, struct frames_call *c)
     }
 }
 
+/* The list of the stage's choice, in both places. */
+static inline void frames_choose(struct frames *w, const struct zinf_stage *s)
+{
+    uint64_t rows = zinf_axis_rows(&w->compute, ZINF_AXIS_TARGET);
+    uint64_t bytes = rows * s->sweep.n * sizeof(float);
+    float *value = malloc(bytes);
+    frames_get(w, value, w->values[s->in.at[s->choice.of]], bytes);
+    CHECKF(!zinf_choice_list(w->list, s, value, rows), "%s", zinf_error());
+    frames_put(w, w->chosen, w->list, zinf_choice_length(s, rows) * sizeof *w->list);
+    free(value);
+}
+
 static inline void frames_pass(struct frames *w, uint32_t stage, enum zinf_pass pass)
 {
     struct frames_call c = frames_call(w, stage, pass);
     if (pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE)
         frames_gradients(w, &c);
     uint32_t n_visits = pass == ZINF_PASS_WHOLE ? 1 : c.frame.n_visits;
+    if (c.frame.stage->choice.n)
+        frames_choose(w, c.frame.stage);
     for (uint32_t visit = 0; visit < n_visits; visit++)
         frames_visit(w, &c, visit);
     frames_free_call(&c);

@@ -8,11 +8,11 @@
 #include "saved.h"
 #include "train/checkpoints.h"
 
-static const char *const families[] = {"llama_b",   "mistral_a",  "qwen2_a",      "qwen3_a",
-                                       "phi3_a",    "gpt_neox_a", "starcoder2_a", "olmo2_a",
-                                       "opt_a",     "falcon_a",   "falcon_b",     "falcon_d",
-                                       "chatglm_a", "bloom_a",    "baichuan_a",   "baichuan_b",
-                                       "gemma_a",   "gemma2_a",   "gemma3_text_a"};
+static const char *const families[] = {
+    "llama_b",       "mistral_a",   "qwen2_a",    "qwen3_a",    "phi3_a",   "gpt_neox_a",
+    "starcoder2_a",  "olmo2_a",     "opt_a",      "falcon_a",   "falcon_b", "falcon_d",
+    "chatglm_a",     "bloom_a",     "baichuan_a", "baichuan_b", "gemma_a",  "gemma2_a",
+    "gemma3_text_a", "qwen3_moe_a", "mixtral_b",  "mixtral_c"};
 
 /* ---- placements ---- */
 
@@ -101,6 +101,8 @@ static void test_checkpoints_go_on(void)
     take_fixture("qwen3_a");
     for (int o = 0; o < 3; o++)
         check_checkpoint(optimizers[o], bf16);
+    take_fixture("mixtral_a");
+    check_checkpoint(NULL, bf16);
 }
 
 /* ---- frozen units ---- */

@@ -100,6 +100,13 @@ int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
 int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args);
 int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
+int cuda_route_forward(struct zinf_queue *q, const struct zinf_route *args);
+int cuda_route_backward(struct zinf_queue *q, const struct zinf_route *args);
+int cuda_route_shares(struct zinf_queue *q, const struct zinf_shares *args);
+int cuda_route_balance(struct zinf_queue *q, const struct zinf_balance *args);
+int cuda_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
+int cuda_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
+int cuda_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
 int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args);
 int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args);

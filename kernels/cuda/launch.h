@@ -52,6 +52,13 @@ cudaError_t launch_norm_dx(cudaStream_t stream, const struct zinf_norm *args);
 /* ---- embedding.cu ---- */
 cudaError_t launch_embedding(cudaStream_t stream, const struct zinf_embedding *args);
 cudaError_t launch_embedding_backward(cudaStream_t stream, const struct zinf_embedding *args);
+/* ---- route.cu ---- */
+cudaError_t launch_route(cudaStream_t stream, const struct zinf_route *args, bool backward);
+cudaError_t launch_shares(cudaStream_t stream, const struct zinf_shares *args);
+cudaError_t launch_balance(cudaStream_t stream, const struct zinf_balance *args);
+cudaError_t launch_gather(cudaStream_t stream, const struct zinf_rows *args);
+cudaError_t launch_scatter(cudaStream_t stream, const struct zinf_rows *args);
+cudaError_t launch_weigh(cudaStream_t stream, const struct zinf_weigh *args);
 /* ---- loss.cu ---- */
 cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *args);

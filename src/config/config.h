@@ -131,8 +131,9 @@ struct zinf_config {
     bool durability_flush; /* and a power cut */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
-    char *schedule; /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",
-                     * "update-in-place" */
+    char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",
+                         * "update-in-place" */
+    char *expert_fetch; /* "auto", "all", "chosen" */
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */

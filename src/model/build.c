@@ -204,6 +204,12 @@ void zinf_stage_append(struct zinf_graph *graph, uint32_t stage, enum zinf_stage
     at[ids[list]->n++] = number;
 }
 
+void zinf_stage_choose(struct zinf_graph *graph, uint32_t stage, struct zinf_choice choice)
+{
+    if (is_one_of(graph, "stage", stage, graph->n_stages))
+        graph->stages[stage].choice = choice;
+}
+
 int zinf_graph_finish(struct zinf_graph *graph)
 {
     struct built *b = built_of(graph);

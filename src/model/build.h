@@ -41,6 +41,8 @@ enum zinf_stage_list {
 void zinf_stage_append(struct zinf_graph *graph, uint32_t stage, enum zinf_stage_list list,
                        uint32_t number);
 
+void zinf_stage_choose(struct zinf_graph *graph, uint32_t stage, struct zinf_choice choice);
+
 /* Gives tensors their places in their units and checks what graph.h says; -EINVAL names what is
  * wrong. graph->loss, targets, vocab and row_cols are the family's to set before. */
 int zinf_graph_finish(struct zinf_graph *graph);

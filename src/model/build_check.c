@@ -113,6 +113,27 @@ static int check_values(const struct zinf_graph *g, const struct zinf_stage *sta
     return 0;
 }
 
+/* Whoever is chosen has one stage, which says of every unit at once what is chosen. */
+static int check_choice(const struct zinf_graph *g, const struct zinf_stage *stage,
+                        const struct met *met)
+{
+    const struct zinf_choice *choice = &stage->choice;
+    if (!choice->n)
+        return 0;
+    const struct zinf_value *of =
+        choice->of < stage->in.n ? &g->values[stage->in.at[choice->of]] : NULL;
+    if (!of || of->kind != ZINF_VALUE_ACTIVATION || of->element != ZINF_ELEMENT_F32 ||
+        of->axis != g->values[stage->out.at[0]].axis || of->cols != stage->sweep.n ||
+        choice->n > stage->sweep.n || of->leaves)
+        return zinf_fail(-EINVAL, "stage %s has no value to choose %u of %u visits by", stage->name,
+                         choice->n, stage->sweep.n);
+    for (uint32_t i = 0; i < stage->sweep.n; i++)
+        if (met->needed[stage->sweep.at[i]])
+            return zinf_fail(-EINVAL, "stage %s chooses among units that another one has",
+                             stage->name);
+    return 0;
+}
+
 static int check_units(const struct zinf_graph *g, const struct zinf_stage *stage,
                        const struct zinf_ids *units, struct met *met)
 {
@@ -137,7 +158,7 @@ static int check_stages(const struct zinf_graph *g, struct met *met)
         const struct zinf_stage *stage = &g->stages[s];
         if (stage->ops->recomputes && stage->sweep.n)
             return zinf_fail(-EINVAL, "stage %s can be recomputed and has a sweep", stage->name);
-        if ((code = check_values(g, stage, met)) ||
+        if ((code = check_values(g, stage, met)) || (code = check_choice(g, stage, met)) ||
             (code = check_units(g, stage, &stage->units, met)))
             return code;
         code = check_units(g, stage, &stage->sweep, met);

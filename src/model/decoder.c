@@ -1,12 +1,7 @@
 /* decoder: numbers and names of a causal decoder to values, units and stages. */
-#include "model/decoder_units.h"
+#include "model/decoder_parts.h"
 
 #include <stdio.h>
-
-/* Numbers of the values that stages share. */
-struct values {
-    uint32_t ids, positions, targets, x;
-};
 
 static int check_range(const struct decoder *d, const char *name, int64_t value, int64_t most)
 {
@@ -33,6 +28,11 @@ static int check_numbers(const struct decoder *d)
     if (a->n_heads % a->n_kv_heads)
         return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key and value heads evenly",
                          d->what, (long long)a->n_heads, (long long)a->n_kv_heads);
+    const struct decoder_experts *e = &d->experts;
+    if (e->n && ((code = check_range(d, "the number of experts", e->n, ZINF_ROUTE_MAX_COLS)) ||
+                 (code = check_range(d, "the number of experts of a token", e->n_chosen, e->n)) ||
+                 (code = check_range(d, "the size of an expert", e->ffn, 1 << 22))))
+        return code;
     const float drops[] = {d->embedding_dropout, a->residual_dropout, a->dropout};
     for (int i = 0; i < 3; i++)
         if (!(drops[i] >= 0 && drops[i] < 1))
@@ -58,29 +58,15 @@ static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_
     return zinf_graph_add_value(graph, &value);
 }
 
-static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name)
+static struct decoder_values add_inputs(struct zinf_graph *graph, const struct decoder *d)
 {
-    struct zinf_value value = {
-        .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
-        .cols = d->hidden,
-        .element = ZINF_ELEMENT_PARAM,
-        .gradient = ZINF_ELEMENT_PARAM,
-        .leaves = true,
-    };
-    snprintf(value.name, sizeof value.name, "%s", name);
-    return zinf_graph_add_value(graph, &value);
-}
-
-static struct values add_inputs(struct zinf_graph *graph, const struct decoder *d)
-{
-    struct values v = {0};
+    struct decoder_values v = {0};
     v.ids = add_input(graph, "ids", ZINF_INPUT_IDS, d->vocab);
     if (d->positions || d->attention.rope.rotary_dims)
         v.positions =
             add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
     v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
-    v.x = add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
+    v.x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
     graph->targets = v.targets;
     graph->vocab = d->vocab;
     return v;
@@ -90,7 +76,7 @@ static struct values add_inputs(struct zinf_graph *graph, const struct decoder *
 
 /* The tiles' first number. */
 static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
-                           const struct values *v)
+                           const struct decoder_values *v)
 {
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     struct lookup_spec spec = {
@@ -115,50 +101,9 @@ static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
     return tiles;
 }
 
-/* The block's spec: the decoder's, with its own numbers. Dropout sites: three places a layer, and
- * the lookup at 0. */
-static struct block_spec make_block(const struct decoder *d, int64_t layer,
-                                    const int at[DECODER_PLACES])
-{
-    struct block_spec spec = {d->attention, d->mlp, d->parallel, d->one_norm};
-    struct attention_spec *a = &spec.attention;
-    struct mlp_spec *m = &spec.mlp;
-    a->hidden = m->hidden = d->hidden;
-    m->ffn = d->ffn;
-    if (d->scale_by_inverse_layer)
-        a->scale /= (float)(layer + 1);
-    if (d->windowed && !d->windowed[layer])
-        a->window = 0;
-    else if (d->windowed_rope)
-        a->rope = *d->windowed_rope;
-    a->norm.w = at[DECODER_NORM1_W];
-    a->norm.b = at[DECODER_NORM1_B];
-    a->qkv_w = at[DECODER_QKV_W];
-    a->qkv_b = at[DECODER_QKV_B];
-    a->proj_w = at[DECODER_PROJ_W];
-    a->proj_b = at[DECODER_PROJ_B];
-    a->q_norm = a->k_norm = a->after = a->norm;
-    a->q_norm.w = at[DECODER_Q_NORM];
-    a->k_norm.w = at[DECODER_K_NORM];
-    a->after.w = at[DECODER_AFTER1_W];
-    a->q_norm.b = a->k_norm.b = a->after.b = -1;
-    m->norm.w = at[DECODER_NORM2_W];
-    m->norm.b = at[DECODER_NORM2_B];
-    m->after = m->norm;
-    m->after.w = at[DECODER_AFTER2_W];
-    m->after.b = -1;
-    m->up_w = at[DECODER_UP_W];
-    m->up_b = at[DECODER_UP_B];
-    m->down_w = at[DECODER_DOWN_W];
-    m->down_b = at[DECODER_DOWN_B];
-    a->site = 1 + 3 * (uint32_t)layer;
-    m->site = a->site + 2;
-    return spec;
-}
-
 /* The number of its output. */
-static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
-                          int64_t layer)
+static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
+                          const struct decoder_values *v, int64_t layer)
 {
     char prefix[48], name[24];
     int at[DECODER_PLACES];
@@ -167,8 +112,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d, con
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
     const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
     decoder_add_tensors(graph, unit, d, &tensors, at);
-    struct block_spec spec = make_block(d, layer, at);
-    uint32_t out = add_hidden(graph, d, name);
+    struct block_spec spec = decoder_make_block(d, layer, at);
+    uint32_t out = decoder_add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
                                           "block.%lld", (long long)layer);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
@@ -206,7 +151,7 @@ static void add_norm(struct zinf_graph *graph, const struct decoder *d, const ch
 static uint32_t add_embedding_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
     const char *const names[] = {d->embedding_w, d->embedding_b};
-    uint32_t out = add_hidden(graph, d, "x.0");
+    uint32_t out = decoder_add_hidden(graph, d, "x.0");
     add_norm(graph, d, "embedding", names, x, out);
     return out;
 }
@@ -228,8 +173,8 @@ static uint32_t add_final_norm(struct zinf_graph *graph, const struct decoder *d
     return out;
 }
 
-static void add_head(struct zinf_graph *graph, const struct decoder *d, const struct values *v,
-                     uint32_t normed, uint32_t tiles)
+static void add_head(struct zinf_graph *graph, const struct decoder *d,
+                     const struct decoder_values *v, uint32_t normed, uint32_t tiles)
 {
     struct head_spec spec = {
         .tile_rows = decoder_choose_tile_rows(d),
@@ -261,12 +206,15 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     int code = check_numbers(d);
     if (code)
         return code;
-    struct values v = add_inputs(graph, d);
+    struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = add_lookup(graph, d, &v);
     if (d->embedding_w)
         v.x = add_embedding_norm(graph, d, v.x);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
-        v.x = add_block(graph, d, &v, layer);
+        v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
+                                            : add_block(graph, d, &v, layer);
+    if (v.n_shares)
+        decoder_add_balance(graph, d, &v);
     add_head(graph, d, &v, add_final_norm(graph, d, v.x), tiles);
     return 0;
 }

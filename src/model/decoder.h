@@ -46,6 +46,17 @@ struct decoder_tensor {
     float std;
 };
 
+/* Layers whose feed-forward part is a choice of experts instead; n 0: none. */
+struct decoder_experts {
+    int64_t n, n_chosen, ffn;
+    float balance;        /* coefficient of the loss that balances them; 0: none */
+    bool normalised;      /* the weights of a row's experts sum to 1 */
+    const bool *in_layer; /* [n_layers]: has them; NULL: all */
+    const char *gate;     /* tensor of the choice, behind the layer's prefix */
+    const char *list;     /* tensors of expert 3 begin with list, then "3." */
+    const char *w_gate, *w_up, *w_down;
+};
+
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
@@ -68,6 +79,7 @@ struct decoder {
     bool head_prefixed;                    /* its name has the family's prefix */
     const struct decoder_tensor *tensors;  /* of a block */
     size_t n_tensors;
+    struct decoder_experts experts; /* in the place of the tensors up and down */
 };
 
 /* Appends all of it; -EINVAL with what and the number that is out of range. */

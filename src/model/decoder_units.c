@@ -14,7 +14,7 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
     int64_t qkv = (a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
-    int64_t mlp = (d->mlp.gated ? 3 : 2) * d->ffn;
+    int64_t mlp = (d->mlp.gated ? 3 : 2) * (d->experts.n ? d->experts.ffn : d->ffn);
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
     return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);

@@ -143,7 +143,8 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
 {
     static const char key[] = "sliding_window";
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
-    int64_t window = cJSON_IsNull(item) ? 0 : 4096;
+    bool given = l->traits->window == ROTARY_WINDOW_GIVEN;
+    int64_t window = cJSON_IsNull(item) || (!item && given) ? 0 : 4096;
     if (l->traits->window == ROTARY_WINDOW_NONE)
         return 0;
     int code = zinf_json_int(source->config, source->what, key, &window);
@@ -224,7 +225,8 @@ int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     };
     int code;
     if ((code = read_shape(source, &l)) || (code = read_numbers(source, &l)) ||
-        (code = read_switches(source, &l)) || (code = read_window(graph, source, &l)))
+        (code = read_switches(source, &l)) || (code = read_window(graph, source, &l)) ||
+        (code = rotary_read_experts(graph, source, &l.d)))
         return code;
     const struct rope_source of = {
         .head_dim = l.d.attention.head_dim, .positions = l.d.context, .theta = 1e4};

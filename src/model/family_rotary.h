@@ -19,10 +19,26 @@ struct rotary_size {
     int64_t window; /* sliding_window; 0: null */
     int64_t bos, eos;
 };
+struct rotary_expert_size {
+    int64_t n, n_chosen, ffn;
+};
+/* Experts in the place of the feed-forward part: keys of config.json, names of tensors, and what
+ * the class has where a key is absent. */
+struct rotary_experts {
+    const char *n_keys[2]; /* either */
+    const char *ffn_key;   /* NULL: intermediate_size */
+    struct rotary_expert_size usual;
+    const struct rotary_expert_size *sizes; /* of those in the traits */
+    const char *normalised_key;             /* NULL: always */
+    bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
+    bool jitters;        /* "router_jitter_noise" is */
+    const char *gate, *list, *w_gate, *w_up, *w_down; /* as struct decoder_experts has them */
+};
 
 enum rotary_window {
     ROTARY_WINDOW_NONE,
     ROTARY_WINDOW_ALL,    /* "sliding_window", unless it is null */
+    ROTARY_WINDOW_GIVEN,  /* the same, but only where it is given */
     ROTARY_WINDOW_LAYERS, /* where "use_sliding_window" is true: "layer_types", or from
                            * "max_window_layers" on */
 };
@@ -36,12 +52,18 @@ struct rotary_traits {
     bool mlp_bias;       /* the key is read */
     bool head_norms;     /* RMS norms of each query and key head */
     enum rotary_window window;
+    const struct rotary_experts *experts; /* NULL: none */
     const struct rotary_size *sizes;
     size_t n_sizes;
     size_t usual; /* the size that is made when nobody says */
 };
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);
+/* family_rotary_experts.c: of config.json, into d; of a size, into a new one. */
+int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
+                        struct decoder *d);
+int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t size,
+                       int64_t hidden);
 int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
 /* A block's matrices under the names that these families have. */

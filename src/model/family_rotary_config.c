@@ -87,7 +87,8 @@ int rotary_make_config(cJSON *config, const struct zinf_family *family,
         {s.head_dim ? "head_dim" : NULL, (double)s.head_dim},
         {NULL, 0},
     };
-    if ((code = family_add_numbers(config, numbers)) || (code = add_scaling(config, &s)))
+    if ((code = family_add_numbers(config, numbers)) || (code = add_scaling(config, &s)) ||
+        (code = rotary_add_experts(config, t, i, s.hidden)))
         return code;
     return add_switches(config, &s, t);
 }

@@ -204,6 +204,7 @@ static void show_placeholders(struct zinf_frame *f, const struct placeholders *p
     f->d_in = d_in;
     f->d_in_adds = p->adds;
     f->grads = p->grads;
+    f->n_chosen = frame_rows(f);
 }
 
 static void widen(uint64_t *most, uint64_t bytes)
@@ -223,9 +224,10 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
     size->cache = f.cached;
+    double share = f.stage->choice.n ? (double)f.stage->choice.n / (double)f.n_visits : 1;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
-        size->flops += f.flops;
-        size->bytes += f.bytes;
+        size->flops += f.flops * share;
+        size->bytes += f.bytes * share;
     }
     return code;
 }

@@ -62,9 +62,14 @@ struct zinf_frame {
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
     const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
     const void *const *weights;
-    float *const *grads;     /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
-    bool grads_add;          /* only with ops->adds: add to them instead */
+    float *const *grads; /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
+    bool grads_add;      /* only with ops->adds: add to them instead */
+    /* Of a stage with a choice: the rows that chose this visit, on the device; while measuring, all
+     * rows, but flops and bytes are those of the mean. */
+    const int32_t *chosen;
+    int64_t n_chosen;
     float loss_scale;        /* of the gradient: loss scale / targets of the step */
+    float mean_scale;        /* and of a loss that is a mean: loss scale / micro-batches */
     int64_t row, n_rows;     /* PASS_ROW: from which on, how many; 0: 1 */
     void *cache;             /* of the stage, while decoding */
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
@@ -93,6 +98,10 @@ int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *c
 int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
                        uint32_t visit);
+/* The list of a stage's choice (graph.h) from the value, [rows][visits], in the CPU's memory.
+ * -EINVAL where a row takes more visits or fewer. */
+int zinf_choice_list(int32_t *list, const struct zinf_stage *stage, const float *value,
+                     uint64_t rows);
 /* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
 int zinf_stage_run(struct zinf_frame *f);
 /* Tells which tensors of which of its units (by their place at hand) the stage's forward multiplies
@@ -121,8 +130,9 @@ uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 
-/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit, and what adapters of w add.
- * 4-bit weights and sums over a split tensor belong here too and nowhere else. */
+/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit, and what adapters of w add;
+ * rows are those of out[0], or with a choice those that chose the visit. 4-bit weights and sums
+ * over a split tensor belong here too and nowhere else. */
 struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
@@ -135,7 +145,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
                                  const void *x);
 
 /* Operations of kernels.h. Norms of a frozen unit have dw NULL and take scratch for it. */
-int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols);
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols);
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args);
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
@@ -153,6 +163,13 @@ int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
+int frame_route(struct zinf_frame *f, const struct zinf_route *args);
+int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
+int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);
+int frame_balance(struct zinf_frame *f, const struct zinf_balance *args);
+int frame_gather(struct zinf_frame *f, const struct zinf_rows *args);
+int frame_scatter(struct zinf_frame *f, const struct zinf_rows *args);
+int frame_weigh(struct zinf_frame *f, const struct zinf_weigh *args);
 enum frame_loss {
     FRAME_LOSS_START,
     FRAME_LOSS_UPDATE,
@@ -162,6 +179,7 @@ enum frame_loss {
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n);
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);
+int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes);
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n);
 /* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are

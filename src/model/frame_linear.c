@@ -8,6 +8,11 @@
  */
 #include "model/frame.h"
 
+static int64_t linear_rows(const struct zinf_frame *f)
+{
+    return f->stage->choice.n ? f->n_chosen : frame_rows(f);
+}
+
 static const struct zinf_tensor *weight_of(const struct zinf_frame *f, const struct frame_linear *l)
 {
     return &frame_unit(f, l->unit)->tensors[l->weight];
@@ -35,7 +40,7 @@ static struct low_rank low_rank_of(const struct zinf_frame *f, const struct zinf
     const struct zinf_tensor *w = &f->graph->units[spec->unit].tensors[spec->tensor];
     struct low_rank r = {
         .spec = spec,
-        .rows = frame_rows(f),
+        .rows = linear_rows(f),
         .rank = (int64_t)adapter->tensors[spec->a].rows,
         .in = (int64_t)w->cols,
         .ld = (int64_t)w->rows,
@@ -284,7 +289,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
     struct zinf_matmul args = product_of(f);
     if (f->see_linear)
         f->see_linear(f->seer, l->unit, l->weight);
-    args.m = frame_rows(f);
+    args.m = linear_rows(f);
     args.n = (int64_t)w->rows;
     args.k = (int64_t)w->cols;
     args.a = x;
@@ -304,7 +309,7 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
 {
     const struct zinf_tensor *w = weight_of(f, l);
     struct zinf_matmul args = product_of(f);
-    args.m = frame_rows(f);
+    args.m = linear_rows(f);
     args.n = (int64_t)w->cols;
     args.k = (int64_t)w->rows;
     args.a = dy;
@@ -324,7 +329,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     struct zinf_matmul args = product_of(f);
     args.m = (int64_t)w->rows;
     args.n = (int64_t)w->cols;
-    args.k = frame_rows(f);
+    args.k = linear_rows(f);
     args.a = dy;
     args.b = x;
     args.c = frame_grad(f, l->unit, l->weight);
@@ -334,6 +339,6 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     args.ldb = args.ldc = (int64_t)w->cols;
     int code = args.c ? frame_matmul(f, &args) : 0;
     if (!code && db)
-        code = frame_column_sum(f, db, dy, (int64_t)w->rows);
+        code = frame_column_sum(f, db, dy, linear_rows(f), (int64_t)w->rows);
     return code ? code : adapt_backward_weight(f, l, dy, x);
 }

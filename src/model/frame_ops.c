@@ -40,9 +40,8 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
     return 0;
 }
 
-int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t cols)
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols)
 {
-    int64_t rows = frame_rows(f);
     if (!counts(f, (double)rows * (double)cols * (double)frame_width(f)))
         return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
     widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
@@ -226,6 +225,11 @@ int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes)
     return counts(f, 2.0 * (double)bytes) ? 0 : ops_of(f)->copy(f->queue, dst, src, bytes);
 }
 
+int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes)
+{
+    return counts(f, (double)bytes) ? 0 : ops_of(f)->fill_zero(f->queue, dst, bytes);
+}
+
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n)
 {
@@ -238,9 +242,7 @@ int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, co
 static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
 {
     uint64_t bytes = (end - first) * sizeof(float);
-    if (!bytes || counts(f, (double)bytes))
-        return 0;
-    return ops_of(f)->fill_zero(f->queue, grads + first, bytes);
+    return bytes ? frame_zero(f, f->queue ? grads + first : grads, bytes) : 0;
 }
 
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)

@@ -21,7 +21,10 @@
 enum zinf_value_kind {
     ZINF_VALUE_INPUT,      /* comes with the batch */
     ZINF_VALUE_ACTIVATION, /* a stage makes it */
-    ZINF_VALUE_LOSS,       /* a stage makes it; fp32, one a row; its sum is the step's loss */
+    /* A stage makes it; fp32, one a row. The graph's loss is the sum over the step's rows, divided
+     * by those that count; others are added to it: of each the sum over a micro-batch, in the mean
+     * over micro-batches. */
+    ZINF_VALUE_LOSS,
 };
 /* What an input is, for whoever fills it. */
 enum zinf_input {
@@ -145,12 +148,19 @@ struct zinf_stage_ops {
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
 };
+/* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
+ * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no
+ * other stage's, and no more than its gradient's zeros come of one that nobody chose. */
+struct zinf_choice {
+    uint32_t of, n; /* n 0: every row takes every visit */
+};
 struct zinf_stage {
     char name[32];
     const struct zinf_stage_ops *ops;
     const void *spec;             /* of ops; the graph's memory */
     struct zinf_ids in, out;      /* values */
     struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
+    struct zinf_choice choice;
 };
 struct zinf_graph {
     struct zinf_value *values;
@@ -162,6 +172,13 @@ struct zinf_graph {
     uint32_t targets;        /* the input whose rows with a value >= 0 count in the mean loss */
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
 };
+
+/* The rows that chose each visit, as a list: [visits + 1] where the rows of each begin behind that,
+ * then the rows, in order; and how long it is. */
+static inline uint64_t zinf_choice_length(const struct zinf_stage *stage, uint64_t rows)
+{
+    return stage->choice.n ? stage->sweep.n + 1 + rows * stage->choice.n : 0;
+}
 
 static inline uint32_t zinf_stage_visits(const struct zinf_stage *stage)
 {

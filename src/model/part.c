@@ -162,3 +162,20 @@ int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const v
     *out = d_product;
     return code;
 }
+
+/* ---- the gradient of a stage's input ---- */
+
+int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
+{
+    *d_x = f->d_out[0];
+    if (!f->d_in[0] || f->d_in[0] == f->d_out[0] || f->d_in_adds[0])
+        return 0;
+    *d_x = f->d_in[0];
+    return frame_copy(f, *d_x, f->d_out[0], row_bytes(f, hidden));
+}
+
+int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x)
+{
+    bool apart = f->d_in[0] && f->d_in[0] != d_x;
+    return apart ? add(f, hidden, f->d_in[0], d_x, f->d_in[0]) : 0;
+}

@@ -80,29 +80,6 @@ static int forward(struct zinf_frame *f)
 
 /* ---- backward ---- */
 
-/* Where d_x is worked on, holding the gradient of out: that of x itself, unless a later stage has
- * left something there or nobody wants it. */
-static int start_gradient(struct zinf_frame *f, const struct block_spec *s, void **d_x)
-{
-    *d_x = f->d_out[0];
-    if (!f->d_in[0] || f->d_in[0] == f->d_out[0] || f->d_in_adds[0])
-        return 0;
-    *d_x = f->d_in[0];
-    return frame_copy(f, *d_x, f->d_out[0], x_bytes(f, s));
-}
-
-static int finish_gradient(struct zinf_frame *f, const struct block_spec *s, const void *d_x)
-{
-    struct zinf_residual args = {
-        .dtype = f->compute->dtype,
-        .n = frame_rows(f) * s->attention.hidden,
-        .x = f->d_in[0],
-        .r = d_x,
-        .y = f->d_in[0],
-    };
-    return f->d_in[0] && f->d_in[0] != d_x ? frame_residual(f, &args) : 0;
-}
-
 /* Both parts need the gradient of out as it came: their entries add to d_x last. */
 static int backward_parallel(struct zinf_frame *f, const struct block_spec *s,
                              const struct kept *kept, void *d_x)
@@ -151,10 +128,11 @@ static int backward(struct zinf_frame *f)
     struct kept kept = keep(f, s);
     void *d_x;
     int code;
-    if ((code = start_gradient(f, s, &d_x)) || (code = frame_zero_gaps(f, 0)) ||
+    if ((code = part_start_gradient(f, s->attention.hidden, &d_x)) ||
+        (code = frame_zero_gaps(f, 0)) ||
         (code = (s->parallel ? backward_parallel : backward_sequential)(f, s, &kept, d_x)))
         return code;
-    return finish_gradient(f, s, d_x);
+    return part_finish_gradient(f, s->attention.hidden, d_x);
 }
 
 const struct zinf_stage_ops zinf_stage_block = {

@@ -9,6 +9,17 @@
  *           parts take x. in: x, positions where it rotates; out: x
  *   norm    in: x; out: its norm, whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
+ *
+ * A block whose feed-forward part is a mixture of experts is three stages:
+ *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: x, positions where it rotates
+ *   router     n = norm(x_mid), and which experts each row of it chooses. in: x_mid; out: n, whose
+ *              gradient is fp32, and the weights of a choice (graph.h)
+ *              (balanced: and what experts have had of each sample, in this layer and, with in[1],
+ *              in those before it)
+ *   experts    x_mid + sum of weight * mlp(n), without a norm; sweeps over the experts, each with
+ *              the rows that chose it. in: x_mid, n, weights; out: x
+ * and behind all of them may stand
+ *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
  */
 #ifndef ZINF_STAGES_H
 #define ZINF_STAGES_H
@@ -16,7 +27,8 @@
 #include "model/frame.h"
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
-    zinf_stage_head;
+    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_experts,
+    zinf_stage_balance;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; one more is that of the positions */
@@ -84,6 +96,25 @@ struct block_spec {
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
 };
 
+struct router_spec {
+    int64_t hidden, n_experts, n_chosen;
+    bool normalised; /* the weights of a row's experts sum to 1 */
+    bool balanced;   /* out[2] is made */
+    struct norm_spec norm;
+    int gate_w; /* [n_experts][hidden] */
+};
+
+struct balance_spec {
+    int64_t n_experts, n_layers;
+    float coefficient;
+};
+
+struct experts_spec {
+    int64_t hidden, ffn;
+    enum zinf_activation activation;
+    int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
+};
+
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
     float softcap;     /* of the logits; 0: none */
@@ -133,6 +164,12 @@ int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *i
 /* *out: the gradient at linear's result: d_y itself, or in scratch. */
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
+
+/* Of a stage out = in[0] + branches: where d_x is worked on, holding the gradient of out. That is
+ * out's own, unless a later stage has left something in that of in[0] or it is apart; then finish
+ * adds it there. */
+int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
+int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* ---- parts of a block ---- */
 

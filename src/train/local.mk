@@ -4,13 +4,14 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
-	src/train/step/programs.c src/train/step/emit_values.c src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
+	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
+	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/generate.h src/train/run/generate.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
-	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c \
+	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
 	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/merge.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
@@ -62,6 +63,12 @@ TESTS += tests/train_ranks_test
 tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h
 tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_ranks_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/train_experts_test
+TESTS += tests/train_experts_test
+tests_train_experts_test_SOURCES = tests/train_experts_test.c tests/trainings.h tests/train_support.h
+tests_train_experts_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_experts_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/plan_test
 TESTS += tests/plan_test

@@ -33,6 +33,8 @@ enum op_cost {
  *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
  *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *   CHOOSE                HOST: at[0] the list of the stage's choice <- at[1] the value that it is
+ *                         made by; arg 1: the first of those that are fetched for together
  *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
  *                         of a decoding call from before, and what the call adds
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
@@ -49,6 +51,7 @@ enum op_cost {
     ROW(OP_NORM_PART, "gradient norm", run_norm, COST_OPTIMIZER)                                   \
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
+    ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_READ, "read", NULL, COST_DRIVE_READ)                                                    \
@@ -67,6 +70,8 @@ enum op_flags {
     OP_EAGER = 2,      /* left out once speculation has failed */
     OP_RECOMPUTES = 4, /* a stage's backward makes again what forward did not keep */
     OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
+    OP_CHOSEN = 16,    /* left out unless a row has chosen the unit */
+    OP_UNCHOSEN = 32,  /* left out if one has */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

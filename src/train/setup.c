@@ -32,11 +32,13 @@ const char *schedule_name(enum schedule schedule)
 
 static void read_words(struct setup *s)
 {
+    static const char *const fetches[] = {"auto", "all", "chosen", NULL};
     static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
     static const char *const recomputes[] = {"auto", "always", "never", NULL};
     static const char *const engines[] = {"auto", "uring", "threads", NULL};
     static const char *const updaters[] = {"cpu", "auto", NULL};
     const struct zinf_config *c = s->config;
+    s->expert_fetch = (enum expert_fetch)number_of(c->expert_fetch, fetches);
     s->order = (enum accumulation_order)number_of(c->accumulation_order, orders);
     s->recompute = (enum recompute)number_of(c->activation_checkpointing, recomputes);
     s->io_engine = (enum zinf_aio_engine)number_of(c->io_engine, engines);

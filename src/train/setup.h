@@ -36,6 +36,12 @@ enum accumulation_order {
     ORDER_MICRO_MAJOR, /* one after the other through all layers */
     ORDER_LAYER_MAJOR, /* all through a layer before the next layer */
 };
+/* Which of the units that rows choose among are fetched. */
+enum expert_fetch {
+    EXPERT_FETCH_AUTO,
+    EXPERT_FETCH_ALL,    /* ahead of the computation */
+    EXPERT_FETCH_CHOSEN, /* once it is known which are chosen */
+};
 /* Which blocks compute their activations once more in the backward pass. */
 enum recompute {
     RECOMPUTE_AUTO, /* those whose activations the device has no room for */
@@ -76,6 +82,7 @@ struct setup {
     bool direct;         /* drive and CPU use device memory themselves */
     bool offers_updates; /* the device may update what it has room for */
     enum accumulation_order order;
+    enum expert_fetch expert_fetch;
     enum recompute recompute;
     enum schedule wanted;
     enum zinf_aio_engine io_engine;

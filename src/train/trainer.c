@@ -173,7 +173,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     if (code)
         return code;
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
-    if (!t->pending)
+    t->chosen = calloc(t->setup.n_units, sizeof *t->chosen);
+    if (!t->pending || !t->chosen)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->setup.n_units);
     code = trainer_take_frame(t);
     if (code)
@@ -223,6 +224,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->pending);
+    free(t->chosen);
     trainer_end_decoding(t);
     trainer_release_frame(t);
     free(t);

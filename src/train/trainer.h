@@ -33,7 +33,8 @@ struct zinf_trainer {
 
     /* scalars of the running program */
     struct zinf_compute compute;
-    float gradient_scale; /* of the step's loss: loss scale / targets */
+    float gradient_scale; /* of the step's loss: loss scale / targets; */
+    float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct frame_arrays *frame;
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */
@@ -41,10 +42,11 @@ struct zinf_trainer {
     bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */
-    _Atomic bool give_up;              /* speculation has failed in this step */
-    double partial_limit;              /* sum of squares from which it has */
-    _Atomic double partial;            /* sum of squares so far */
-    bool clipped[SPECULATION_MEMORY];  /* of the last steps */
+    uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
+    _Atomic bool give_up;             /* speculation has failed in this step */
+    double partial_limit;             /* sum of squares from which it has */
+    _Atomic double partial;           /* sum of squares so far */
+    bool clipped[SPECULATION_MEMORY]; /* of the last steps */
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */
 

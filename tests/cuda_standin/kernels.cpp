@@ -7,4 +7,5 @@
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/rectangle.cu"
 #include "kernels/cuda/rope.cu"
+#include "kernels/cuda/route.cu"
 #include "kernels/cuda/update.cu"

@@ -25,7 +25,7 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
 {
     bool host_device = p->setup->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = p->rates.seconds[op->kind] * work;
+    op->seconds = p->rates.seconds[op->kind] * work * (1 - op->left_out);
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)

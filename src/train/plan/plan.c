@@ -5,10 +5,12 @@
 #include "formats/formats.h"
 #include "train/plan/lines.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* Where the arenas are while nobody has taken them: beyond what a process is given. */
+#define LEAST_UNCHOSEN (1.0 / 64) /* of experts, for which fetching waits for the choice */
 #define NO_MEMORY ((char *)((uintptr_t)1 << (sizeof(uintptr_t) * 8 - 18)))
 
 /* ---- what a plan is made of ---- */
@@ -39,6 +41,32 @@ static int take_store(struct plan *p)
         code = zinf_store_create(&p->counted, &options);
     p->store = p->setup->store ? p->setup->store : p->counted;
     return code;
+}
+
+/* ---- choices ---- */
+
+double plan_unchosen(const struct plan *p, uint32_t stage)
+{
+    const struct zinf_stage *s = &p->setup->graph->stages[stage];
+    double rows = (double)p->setup->rows * (double)p->n_x_micros;
+    return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
+}
+
+/* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
+ * knows the choices already. But where micro-batches go through the layers one after the other,
+ * each would fetch anew what it cannot know to be there. */
+static void choose_fetches(struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    bool together = p->layer_major || p->setup->n_micro == 1;
+    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO;
+    double most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].choice != WALK_NONE)
+            most = fmax(most, plan_unchosen(p, s));
+    p->chosen_forward =
+        p->setup->expert_fetch == EXPERT_FETCH_CHOSEN || (open && most >= LEAST_UNCHOSEN);
+    p->chosen_backward = p->chosen_forward || open;
 }
 
 /* ---- lines ---- */
@@ -139,6 +167,7 @@ static int plan_memory(struct plan *p)
         return code;
     plan_measure(p);
     plan_choose(p);
+    choose_fetches(p);
     code = plan_tiers(p);
     if (!code)
         code = add_lines(p);
@@ -234,6 +263,24 @@ static void print_adapters(const struct plan *p, FILE *out)
     fputc('\n', out);
 }
 
+static void print_fetches(const struct plan *p, FILE *out)
+{
+    const struct walk *w = &p->setup->walk;
+    double most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].choice != WALK_NONE)
+            most = fmax(most, plan_unchosen(p, s));
+    if (!w->n_choices)
+        return;
+    fprintf(out, "plan: experts: %s",
+            p->chosen_forward    ? "only chosen ones are fetched"
+            : p->chosen_backward ? "all are fetched, in backward only chosen ones"
+                                 : "all are fetched");
+    if (p->chosen_backward)
+        fprintf(out, " (expected: %.1f %% are not chosen, if all are equally likely)", 100 * most);
+    fputc('\n', out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     const struct choice *c = &p->choice;
@@ -257,6 +304,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 p->layer_major ? "all through a layer before the next layer"
                                : "one after the other through all layers");
+    print_fetches(p, out);
     if (s->walk.cache_bytes)
         fprintf(out, "plan: keys and values of %lld sequences of %lld tokens on %s\n",
                 (long long)s->decoding.n_sequences, (long long)s->decoding.capacity,

@@ -54,10 +54,10 @@ struct variant {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
         d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_rows, d_cache;
+        d_squares, d_lists, d_rows, d_cache;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
-        h_grad_stages, h_tiles, h_transfer, h_background, h_squares;
+        h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -74,6 +74,8 @@ struct plan {
     struct variant variant;
     enum zinf_tier x_tier;
     bool layer_major;
+    /* Units that rows choose among are fetched only where they are chosen */
+    bool chosen_forward, chosen_backward;
     int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
     struct zinf_home *homes; /* [n_units] */
@@ -149,6 +151,19 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
     const struct walk *w = &p->setup->walk;
     return w->stages[stage].ordinal + (uint32_t)p->choice.n_kept >= w->n_recompute;
 }
+
+/* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
+ */
+static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)
+{
+    const struct walk_stage *info = &p->setup->walk.stages[stage];
+    uint64_t n = (uint64_t)p->n_x_micros;
+    return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
+}
+
+/* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
+ * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
+double plan_unchosen(const struct plan *p, uint32_t stage);
 
 /* Rows of logits that a program makes at most. */
 static inline uint64_t logits_rows(const struct plan *p)

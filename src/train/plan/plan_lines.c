@@ -113,6 +113,7 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
          backward ? w->working : w->working_of_any, &at->d_working},
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
+        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->d_lists},
         {decodes ? "rows of logits" : "one row of logits", NULL,
          logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
         {"rows of a call", NULL, row_bytes(p), &at->d_rows},
@@ -202,6 +203,8 @@ static int host_lines(struct plan *p, const struct choice *c, struct plan_lines 
          &at->h_x},
         {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
          &at->h_squares},
+        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->h_lists},
+        {"a choice of experts", "--seq-len", w->choice_bytes, &at->h_choice},
         {"saving in the background", "zinf.async_save",
          backward && p->setup->config->async_save ? p->sizes.transfer : 0, &at->h_background},
     };

@@ -41,7 +41,8 @@ static void find_flow(struct walk *w)
 static void find_reach(struct walk *w, bool *reached)
 {
     const struct zinf_graph *g = w->graph;
-    reached[g->loss] = true;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        reached[v] = g->values[v].kind == ZINF_VALUE_LOSS;
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         bool any = false;
@@ -60,10 +61,31 @@ static uint64_t aligned(uint64_t bytes)
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
 
+/* One that nothing is in any more, or a new one. */
 static uint32_t new_place(struct walk *w, uint64_t bytes)
 {
+    for (uint32_t i = 0; i < w->n_places; i++)
+        if (w->places[i].idle && w->places[i].bytes == aligned(bytes)) {
+            w->places[i].idle = false;
+            return i;
+        }
     w->places[w->n_places].bytes = aligned(bytes);
     return w->n_places++;
+}
+
+/* The stage has read the gradients of what it makes: for the last time, unless it runs last or has
+ * passed a place on. */
+static void leave_places(struct walk *w, uint32_t s)
+{
+    const struct zinf_stage *stage = &w->graph->stages[s];
+    for (uint32_t i = 0; i < stage->out.n; i++) {
+        uint32_t place = w->values[stage->out.at[i]].place;
+        bool passed = w->values[stage->in.at[0]].place == place;
+        if (place != WALK_NONE && w->stages[s].runs_last)
+            w->places[place].to_the_end = true;
+        else if (place != WALK_NONE && !passed)
+            w->places[place].idle = true;
+    }
 }
 
 /* From the last stage to the first: who writes a gradient first gives it its place. */
@@ -89,9 +111,7 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
             value->place = passed ? out->place : new_place(w, bytes);
         }
         info->runs_last = info->differentiates && !inner && stage->ops->adds;
-        for (uint32_t i = 0; info->runs_last && i < stage->out.n; i++)
-            if (w->values[stage->out.at[i]].place != WALK_NONE)
-                w->places[w->values[stage->out.at[i]].place].to_the_end = true;
+        leave_places(w, s);
     }
 }
 
@@ -114,7 +134,7 @@ static int take_arrays(struct walk *w)
         good = w->stages[s].d_in_adds;
     }
     for (uint32_t v = 0; good && v < g->n_values; v++)
-        w->values[v].place = w->values[v].number = WALK_NONE;
+        w->values[v].place = w->values[v].number = w->values[v].chooser = WALK_NONE;
     w->whole = w->row = WALK_NONE;
     return good ? 0 : zinf_fail(-ENOMEM, "no memory for a list of %u stages", g->n_stages);
 }

@@ -19,6 +19,10 @@ struct walk_stage {
     uint64_t kept;    /* bytes, aligned; and those of all stages of its sort before it */
     uint64_t kept_before;
     bool *d_in_adds; /* [in.n] */
+    /* Of a stage whose rows choose visits: its number among those, the bytes of its list, aligned,
+     * and of those before it. */
+    uint32_t choice; /* WALK_NONE */
+    uint64_t list_bytes, lists_before;
     /* Of sequences that are continued: what it remembers, its bytes, and of all stages before. */
     struct zinf_cache cache;
     uint64_t cache_bytes, cache_before;
@@ -30,15 +34,19 @@ struct walk_value {
     uint32_t slot;         /* of the value in a forward pass alone */
     uint64_t bytes_before; /* of all values of its sort (inputs, leaving, staying, loss) before */
     uint32_t number;       /* among the values that leave; WALK_NONE */
+    uint32_t chooser;      /* the stage whose visits are chosen by it; WALK_NONE */
 };
 /* Memory of gradients that pass from one to the next. */
 struct walk_place {
     uint64_t bytes;
+    bool idle;       /* the gradient that was in it has been read for the last time */
     bool to_the_end; /* one for every micro-batch of the step: a stage that runs last reads it */
     uint64_t end_before, turn_before; /* bytes of the places before it, of either sort */
 };
 struct walk_unit {
-    uint32_t layer;     /* number among the units that one recomputing stage alone has at hand */
+    uint32_t layer;     /* number among the units that one stage alone has, in one visit: one that
+                         * recomputes, or whose rows choose */
+    uint32_t chooser;   /* that stage, whose rows choose; WALK_NONE */
     uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
     uint32_t own_order; /* place in the order in which units get device slots of their own */
     uint32_t uses;      /* by stages and visits: contributions to its gradient a range */
@@ -56,6 +64,7 @@ struct walk {
     uint32_t *layers;               /* [n_layers]: their units */
     uint32_t *by_own_order;         /* [n_units]: units in that order */
     uint32_t n_leaving;
+    uint32_t n_choices;     /* stages whose rows choose visits */
     uint32_t whole;         /* the stage with a whole sweep; WALK_NONE */
     uint32_t row;           /* the stage that makes logits; WALK_NONE */
     uint32_t most_operands; /* of one operation: units, values and gradients */
@@ -70,8 +79,10 @@ struct walk {
     /* sums over one micro-batch */
     uint64_t end_bytes, turn_bytes; /* places of gradients, by sort */
     uint64_t input_bytes, loss_bytes, all_leaving_bytes, staying_bytes;
-    uint64_t kept_always; /* of stages that do not recompute */
-    uint64_t working;     /* the most that a stage keeps: of one that recomputes; of any */
+    uint64_t all_list_bytes; /* of the stages whose rows choose */
+    uint64_t choice_bytes;   /* the largest of the values that are chosen by */
+    uint64_t kept_always;    /* of stages that do not recompute */
+    uint64_t working;        /* the most that a stage keeps: of one that recomputes; of any */
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;

@@ -167,7 +167,8 @@ static int give_slots(struct walk *w)
 
 /* ---- units ---- */
 
-/* A layer's unit is at hand in one stage, which recomputes, and nowhere else. */
+/* A layer's unit is at hand in one stage, which recomputes, or is one that rows choose, and is
+ * nowhere else. */
 static void find_layers(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
@@ -180,15 +181,36 @@ static void find_layers(struct walk *w)
         }
         for (uint32_t i = 0; i < stage->sweep.n; i++) {
             w->units[stage->sweep.at[i]].uses++;
-            w->units[stage->sweep.at[i]].layer = WALK_NONE;
+            w->units[stage->sweep.at[i]].layer = stage->choice.n ? s : WALK_NONE;
         }
     }
     for (uint32_t u = 0; u < g->n_units; u++) {
         struct walk_unit *unit = &w->units[u];
         bool layer = unit->uses == 1 && unit->layer != WALK_NONE;
+        unit->chooser = layer && g->stages[unit->layer].choice.n ? unit->layer : WALK_NONE;
         unit->layer = layer ? w->n_layers : WALK_NONE;
         if (layer)
             w->layers[w->n_layers++] = u;
+    }
+}
+
+/* Stages whose rows choose their visits. */
+static void find_choices(struct walk *w, const struct zinf_compute *c)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        const struct zinf_stage *stage = &g->stages[s];
+        struct walk_stage *info = &w->stages[s];
+        info->choice = stage->choice.n ? w->n_choices++ : WALK_NONE;
+        if (!stage->choice.n)
+            continue;
+        uint32_t value = stage->in.at[stage->choice.of];
+        uint64_t rows = zinf_axis_rows(c, g->values[value].axis);
+        w->values[value].chooser = s;
+        w->choice_bytes = most(w->choice_bytes, w->values[value].bytes);
+        info->list_bytes = aligned(zinf_choice_length(stage, rows) * sizeof(int32_t));
+        info->lists_before = w->all_list_bytes;
+        w->all_list_bytes += info->list_bytes;
     }
 }
 
@@ -270,6 +292,7 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
     sum_kept(w);
     number_kinds(w);
     measure_values(w, c);
+    find_choices(w, c);
     find_layers(w);
     find_order(w);
     order_units(w);

@@ -70,3 +70,15 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
         count += targets[i] >= 0;
     return count;
 }
+
+double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
+{
+    const struct walk_value *v = &t->setup.walk.values[value];
+    uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
+    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
+    uint64_t n = (uint64_t)samples * v->bytes / sizeof *losses / (uint64_t)t->setup.batch;
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)losses[i];
+    return sum;
+}

@@ -35,6 +35,8 @@ static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, u
     if (stage->sweep.n)
         unit = (int32_t)stage->sweep.at[visit];
     e->micro = (int16_t)micro;
+    e->only_chosen = info->choice != WALK_NONE &&
+                     (pass == ZINF_PASS_BACKWARD ? e->p->chosen_backward : e->p->chosen_forward);
     return (struct call){
         .stage = stage,
         .info = info,
@@ -88,6 +90,8 @@ static void add_inputs(struct emitter *e, struct call *c)
             uses_read(&c->uses, e->inputs);
         add_operand(e, c, input ? input_at(e, v, e->micro) : emit_value(e, v, e->micro, &c->uses));
     }
+    if (c->stage->choice.n)
+        emit_choice_reads(e, (uint32_t)c->op.stage, e->micro, &c->uses);
 }
 
 /* begins: the stage begins to make them. Backward needs only those that never left the device. */
@@ -101,6 +105,9 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
         } else if (!backward || !value->leaves) {
+            uint32_t chooser = e->walk->values[v].chooser;
+            if (begins && chooser != WALK_NONE)
+                emit_choice_makes(e, chooser, e->micro, &c->uses);
             at = begins ? emit_value_new(e, v, e->micro, &c->uses)
                         : emit_value(e, v, e->micro, &c->uses);
             if (!begins && at.tenant)
@@ -116,6 +123,19 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 }
 
 /* ---- forward ---- */
+
+/* A stage's last visit has made its values. first: of the range's micro-batches. */
+static void end_values(struct emitter *e, const struct call *c, bool first,
+                       const struct zinf_operand *out)
+{
+    for (uint32_t i = 0; i < c->stage->out.n; i++) {
+        uint32_t v = c->stage->out.at[i], chooser = e->walk->values[v].chooser;
+        if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION)
+            emit_value_made(e, v, e->micro, out[i]);
+        if (chooser != WALK_NONE)
+            emit_choice_made(e, chooser, e->micro, first, out[i]);
+    }
+}
 
 void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
@@ -133,9 +153,8 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
             compute(e, &c.op, &c.uses);
             if (c.info->cache_bytes)
                 emit_cache_made(e, s, cache);
-            for (uint32_t i = 0; v + 1 == visits && i < c.stage->out.n; i++)
-                if (e->walk->graph->values[c.stage->out.at[i]].kind == ZINF_VALUE_ACTIVATION)
-                    emit_value_made(e, c.stage->out.at[i], m, out[i]);
+            if (v + 1 == visits)
+                end_values(e, &c, m == micros.first, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
         }

@@ -34,6 +34,13 @@ struct uses {
 void uses_read(struct uses *u, zinf_resource r);
 void uses_write(struct uses *u, zinf_resource r);
 
+/* A unit's parameters in a slot. */
+struct fetched {
+    bool here;
+    bool maybe;     /* only if it is chosen in the range: nobody else may take it for granted */
+    uint32_t range; /* of micro-batches, in which it was fetched */
+};
+
 /* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
 struct made_grad {
     struct zinf_operand at;
@@ -63,14 +70,19 @@ struct emitter {
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
-    bool *fetched;                      /* [n_units]: it holds the unit */
+    struct fetched *fetched;            /* [n_units]: into that, or last of all */
+    uint32_t range;                     /* of micro-batches, that is being emitted */
+    bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
     zinf_resource *x;                   /* [n_leaving n_x_micros]: values in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
-    uint64_t working;       /* whose activations the working buffer holds */
+    /* of values that visits are chosen by: made on the device, [n_choices n_x_micros]; as a list
+     * there, alike; decided on the host, [n_choices]; on the way between */
+    zinf_resource *weighed, *listed, *decided, choice;
+    uint64_t working; /* whose activations the working buffer holds */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -95,6 +107,9 @@ void emit_own_slots(struct emitter *e);
  * the slot from others. */
 bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
                   zinf_resource *resource);
+/* Brings what a fetch of this range left out to the same place, if the fetch may have: whoever
+ * wants the unit chosen or not. */
+void emit_fetch_unchosen(struct emitter *e, uint32_t unit);
 /* A value that a stage makes: its place while it is made; then to its tier. Or brought back. */
 struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
                                    struct uses *uses);
@@ -120,6 +135,13 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
+/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists.
+ * first: of the micro-batches that the stage's units are fetched for together. */
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+                      struct zinf_operand value);
+/* Adds to uses: makes it; reads the list. */
+void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
+void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
 /* emit_cache.c: of a decoding call. Sequences and positions of its rows; a stage's cache, on the
  * device, and what the stage has added to it back to where it lives. */
 void emit_rows(struct emitter *e);

@@ -173,6 +173,8 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand gra
     uint32_t deadline = e->deadline;
     e->deadline = NEXT_STEP + unit;
     e->flags = OP_EAGER;
+    if (e->p->setup->form != ZINF_STATE_WHOLE)
+        emit_fetch_unchosen(e, unit);
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
         g.grad = resource;

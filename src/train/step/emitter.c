@@ -1,4 +1,4 @@
-/* emitter: pools, resources and fetches, for the files that build programs. */
+/* emitter: pools and resources, for the files that build programs. */
 #include "train/step/emit.h"
 
 #include <stdlib.h>
@@ -118,13 +118,17 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
     /* Without a backward nothing changes parameters: once there, they stay. */
     for (uint32_t u = 0; !e->code && u < n; u++)
-        e->fetched[u] = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
+        e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
     resource(e, &e->inputs);
     resource(e, &e->losses);
     resource(e, &e->logits);
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
     resource(e, &e->record);
+    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->decided, e->walk->n_choices);
+    resource(e, &e->choice);
     return e->code;
 }
 
@@ -145,6 +149,9 @@ int emitter_finish(struct emitter *e)
     free(e->operands);
     free(e->stage_uses);
     free(e->contributions);
+    free(e->weighed);
+    free(e->listed);
+    free(e->decided);
     return e->code;
 }
 
@@ -158,6 +165,10 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
     op->micro = e->micro;
     op->flags |= e->flags;
     op->deadline = e->deadline;
+    if (op->flags & (OP_CHOSEN | OP_UNCHOSEN)) {
+        double unchosen = plan_unchosen(e->p, e->walk->units[op->unit].chooser);
+        op->left_out = op->flags & OP_CHOSEN ? unchosen : 1 - unchosen;
+    }
     plan_cost(e->p, op);
     struct zinf_uses u = {.reads = uses->many ? uses->many : uses->few_reads,
                           .writes = uses->many ? uses->many + uses->capacity : uses->few_writes,
@@ -201,41 +212,6 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
     emit(e, &op, uses);
 }
 
-/* ---- parameters ---- */
-
-/* Drive to staging to device, or host to device, or drive to device. */
-static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory,
-                    zinf_resource target)
-{
-    struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
-    struct zinf_operand from = zinf_of(&where);
-    struct uses read = {0}, copied = {0};
-    if (where.tier == ZINF_TIER_DRIVE) {
-        uses_read(&read, e->param[unit]);
-        if (e->p->setup->direct) {
-            uses_write(&read, target);
-            emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, memory, &read);
-            return;
-        }
-        zinf_buffer stage = emit_buffer(e, e->stages);
-        from = zinf_in(stage, 0);
-        e->staged[unit] = stage;
-        e->staged_as[unit] = ++e->n_staged;
-        uses_write(&read, stage);
-        emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, from, &read);
-        uses_read(&copied, stage);
-    } else {
-        uses_read(&copied, e->param[unit]);
-    }
-    uses_write(&copied, target);
-    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, from, where.bytes, &copied);
-}
-
-static char *own_slot(const struct plan *p, uint32_t unit)
-{
-    return device_at(p, p->at.d_own + unit_own_offset(p, unit));
-}
-
 uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
 {
     uint32_t at = 0;
@@ -255,70 +231,4 @@ uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *h
     ring->holds[at] = thing;
     ring->buffer[at] = emit_buffer(e, ring->pool);
     return at;
-}
-
-struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses)
-{
-    struct plan *p = e->p;
-    uint32_t deadline = e->deadline;
-    if (p->routes[unit].fetch == FETCH_STAYS) {
-        struct zinf_location where = zinf_tiers_param(p->tiers, unit, 0);
-        uses_read(uses, e->param[unit]);
-        return zinf_of(&where);
-    }
-    e->deadline = INHERITED;
-    struct zinf_operand memory;
-    if (unit_has_own(p, unit)) {
-        memory = zinf_at(own_slot(p, unit));
-        if (!e->fetched[unit])
-            copy_in(e, unit, memory, e->own[unit]);
-        e->fetched[unit] = true;
-        uses_read(uses, e->own[unit]);
-    } else {
-        bool hit;
-        uint32_t at = ring_find(e, &e->slots, unit, &hit);
-        memory = zinf_in(e->slots.buffer[at], 0);
-        if (!hit)
-            copy_in(e, unit, memory, e->slots.buffer[at]);
-        uses_read(uses, e->slots.buffer[at]);
-    }
-    e->deadline = deadline;
-    return memory;
-}
-
-void emit_own_slots(struct emitter *e)
-{
-    for (uint32_t u = 0; u < e->p->setup->n_units; u++)
-        if (e->p->routes[u].fetch != FETCH_STAYS && unit_has_own(e->p, u))
-            copy_in(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
-}
-
-static bool is_staged(const struct emitter *e, uint32_t unit)
-{
-    return e->staged_as[unit] && e->n_staged - e->staged_as[unit] < e->slots.n;
-}
-
-bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
-                  zinf_resource *resource)
-{
-    const struct plan *p = e->p;
-    if (e->code)
-        return false;
-    if (!p->setup->direct) {
-        *resource = e->staged[unit];
-        *memory = zinf_in(*resource, 0);
-        return is_staged(e, unit);
-    }
-    if (e->fetched[unit]) {
-        *resource = e->own[unit];
-        *memory = zinf_at(own_slot(p, unit));
-        return true;
-    }
-    for (uint32_t i = 0; i < e->slots.n; i++)
-        if (e->slots.buffer[i] != ZINF_NO_BUFFER && e->slots.holds[i] == unit) {
-            *resource = e->slots.buffer[i];
-            *memory = zinf_in(*resource, 0);
-            return true;
-        }
-    return false;
 }

@@ -80,6 +80,22 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+/* ---- choices ---- */
+
+/* Whoever asks waits for this, and the next of its kind for whoever asks. */
+static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
+    uint64_t rows = zinf_axis_rows(&t->compute, t->setup.graph->values[stage->out.at[0]].axis);
+    int32_t *list = at(op, 0);
+    int code = zinf_choice_list(list, stage, at(op, 1), rows);
+    for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {
+        uint8_t *chosen = &t->chosen[stage->sweep.at[v]];
+        *chosen = (!op->arg && *chosen) || list[v + 1] > list[v];
+    }
+    return code;
+}
+
 /* ---- generations ---- */
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
@@ -96,7 +112,7 @@ static int run_commit(struct zinf_trainer *t, const struct zinf_op *op)
     return durable_record(t);
 }
 
-bool trainer_skip_op(void *context, const struct zinf_op *op)
+bool trainer_skip_not_due(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
     if (op->kind == OP_COMMIT)
@@ -104,6 +120,14 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
     return op->flags & OP_EAGER && atomic_load(&t->give_up);
+}
+
+bool trainer_skip_op(void *context, const struct zinf_op *op)
+{
+    const struct zinf_trainer *t = context;
+    if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
+        return true;
+    return trainer_skip_not_due(context, op);
 }
 
 /* ---- the table ---- */
@@ -138,8 +162,9 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     static const char *const passes[] = {"forward", "backward", "forward+backward", "row"};
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
     const char *what = op->unit >= 0           ? graph->units[op->unit].name
-                       : op->kind >= OP_STAGES ? graph->stages[op->stage].name
+                       : of_stage              ? graph->stages[op->stage].name
                        : moves                 ? graph->values[op->arg].name
                        : op->kind == OP_COMMIT ? "step"
                                                : "activations";

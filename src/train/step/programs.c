@@ -31,6 +31,7 @@ static void emit_range(struct emitter *e, struct range micros)
 {
     uint32_t n = e->walk->graph->n_stages;
     bool whole = e->p->choice.whole;
+    e->range++;
     for (uint32_t s = 0; s < n; s++)
         if (whole && s == e->walk->whole)
             emit_whole(e, s, micros);

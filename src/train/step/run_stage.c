@@ -67,6 +67,18 @@ static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
     return device_at(p, stage_is_kept(p, s) ? p->at.d_kept + offset : p->at.d_working);
 }
 
+/* The rows that chose the visit, of a stage whose rows choose. */
+static void find_chosen(const struct plan *p, const struct zinf_op *op, struct zinf_frame *f)
+{
+    uint64_t offset = list_offset(p, (uint32_t)op->stage, op->micro);
+    const int32_t *list = (const int32_t *)(const void *)host_at(p, p->at.h_lists + offset);
+    const int32_t *there = (const int32_t *)(const void *)device_at(p, p->at.d_lists + offset);
+    if (!f->stage->choice.n)
+        return;
+    f->chosen = there + f->n_visits + 1 + list[f->visit];
+    f->n_chosen = list[f->visit + 1] - list[f->visit];
+}
+
 /* Operands to arrays; returns how many weights there are. */
 static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
                        const struct zinf_stage *stage, enum zinf_pass pass)
@@ -143,12 +155,14 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .grads = a->grads,
         .grads_add = op->flags & OP_ADDS,
         .loss_scale = t->gradient_scale,
+        .mean_scale = t->mean_scale,
         .row = t->logits_row,
         .n_rows = t->n_logits,
         .cache = w->stages[op->stage].cache_bytes ? zinf_address(&op->at[op->n_at - 1]) : NULL,
         .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
+    find_chosen(p, op, &f);
     int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);

@@ -1,23 +1,12 @@
 /*
- * step: running a trainer's programs: one step of training, one loss, one row of logits. Clipping
- * and overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or
- * goes ahead into the other generation and counts only if the step neither clips nor overflows.
+ * step: running a trainer's programs: one step of training, or its gradients alone. Clipping and
+ * overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or goes
+ * ahead into the other generation and counts only if the step neither clips nor overflows.
  */
 #include "train/trainer.h"
 
 #include <float.h>
 #include <math.h>
-
-static double sum_losses(const struct zinf_trainer *t, int64_t samples)
-{
-    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses);
-    uint64_t per_micro = t->setup.walk.loss_bytes / sizeof *losses;
-    uint64_t n = (uint64_t)samples * per_micro / (uint64_t)t->setup.batch;
-    double sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += (double)losses[i];
-    return sum;
-}
 
 /* What the step's batch is, and what the gradient of its loss is scaled by. */
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
@@ -28,6 +17,7 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, ui
         return code;
     *count = trainer_count_targets(t, batch, samples);
     t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    t->mean_scale = (float)(t->loss_scale.scale / (double)t->setup.n_micro);
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
@@ -47,7 +37,13 @@ static double grad_norm(const struct zinf_trainer *t)
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    return sum_losses(t, t->setup.n_micro * t->setup.batch) / (double)(count ? count : 1);
+    const struct zinf_graph *g = t->setup.graph;
+    int64_t samples = t->setup.n_micro * t->setup.batch;
+    double mean = trainer_sum_loss(t, g->loss, samples) / (double)(count ? count : 1);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
+            mean += trainer_sum_loss(t, v, samples) / (double)t->setup.n_micro;
+    return mean;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -238,7 +234,7 @@ static double expected_seconds(struct zinf_trainer *t, bool rests)
     int n = rests ? 1 : plan_step_programs(&t->plan, programs);
     struct zinf_machine machine = plan_machine(&t->plan);
     struct zinf_predict_options options = {
-        .machine = &machine, .skip = trainer_skip_op, .context = t};
+        .machine = &machine, .skip = trainer_skip_not_due, .context = t};
     struct zinf_prediction p;
     if (!(t->plan.predicted_seconds > 0))
         return 0;
@@ -326,72 +322,4 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     *loss = mean_loss(t, count);
     *norm = grad_norm(t);
     return 0;
-}
-
-int trainer_fill(struct zinf_trainer *t)
-{
-    int code = 0;
-    if (!has_backward(&t->setup) && !t->filled && t->plan.fill.n_ops)
-        code = zinf_executor_run(t->executor, &t->plan.fill);
-    t->filled = !code;
-    return code;
-}
-
-/* Rows of whole sequences, or new rows of some: a trainer was made for one of them. */
-static int check_whole(const struct zinf_trainer *t)
-{
-    return t->setup.compute.decoding
-               ? zinf_fail(-EINVAL, "this trainer continues sequences and takes no whole ones")
-               : 0;
-}
-
-int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
-                      double *sum, uint64_t *count)
-{
-    if (n_windows < 1 || n_windows > t->setup.batch)
-        return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
-                         (long long)n_windows, (long long)t->setup.batch);
-    int code = check_whole(t);
-    if (!code)
-        code = trainer_settle(t);
-    if (!code)
-        code = trainer_fill(t);
-    if (!code)
-        code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
-    if (code)
-        return code;
-    t->compute.train = false;
-    code = zinf_executor_run(t->executor, &t->plan.forward);
-    *sum = sum_losses(t, n_windows);
-    *count = trainer_count_targets(t, batch, n_windows);
-    return code;
-}
-
-int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
-{
-    const struct zinf_graph *g = t->setup.walk.graph;
-    const struct zinf_batch batch = {
-        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
-    if (n < 1 || n > t->setup.seq)
-        return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
-                         (long long)t->setup.seq);
-    int code = check_whole(t);
-    if (!code)
-        code = trainer_settle(t);
-    if (!code)
-        code = trainer_fill(t);
-    if (!code)
-        code = trainer_set_batch(t, &batch, 1, n);
-    if (code)
-        return code;
-    struct zinf_compute whole = t->compute;
-    t->compute.train = false;
-    t->compute.batch = 1;
-    t->compute.seq = n;
-    t->logits_row = n - 1;
-    t->n_logits = 1;
-    code = zinf_executor_run(t->executor, &t->plan.logits);
-    t->compute = whole;
-    memcpy(logits, host_at(&t->plan, t->plan.at.h_row), (uint64_t)g->vocab * sizeof *logits);
-    return code;
 }

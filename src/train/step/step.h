@@ -53,6 +53,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                       int64_t seq);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
+/* The sum of one of the losses over the first samples of the step. */
+double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
@@ -67,8 +69,8 @@ struct frame_arrays;
 int trainer_take_frame(struct zinf_trainer *t);
 void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
-/* Fills the device slots that units have of their own, before the first program without a backward;
- * parameters do not change there. */
+/* forward.c: fills the device slots that units have of their own, before the first program without
+ * a backward; parameters do not change there. */
 int trainer_fill(struct zinf_trainer *t);
 /* decode.c: before the first call, and at the end */
 int trainer_begin_decoding(struct zinf_trainer *t);
@@ -82,6 +84,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op);
 /* ops.c: one operation of any program */
 int trainer_run_op(void *context, const struct zinf_op *op);
 bool trainer_skip_op(void *context, const struct zinf_op *op);
+/* But for what a step's choices leave out, which is not known before it runs. */
+bool trainer_skip_not_due(void *context, const struct zinf_op *op);
 const char *trainer_op_name(void *context, const struct zinf_op *op, char buffer[64]);
 /* The same for a program that no trainer runs. */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64]);

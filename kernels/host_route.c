@@ -1,0 +1,263 @@
+/*
+ * host_route: which experts a row chooses, and the rows that chose one, gathered, weighed and
+ * scattered. A row's softmax is made again in backward: it costs less than it would take to keep.
+ */
+#include "kernels/host.h"
+
+#define NOT_CHOSEN (-1.0f)
+
+/* ---- choosing ---- */
+
+static void probabilities(const struct host_simd *simd, float *p, const float *logits, size_t n)
+{
+    memcpy(p, logits, n * sizeof *p);
+    float top = simd->max(p, n), sum = simd->sum_exp(p, top, n);
+    simd->scale_exp(p, top, 1 / sum, n);
+}
+
+/* The one that no weight is chosen for and that is most probable. What is not a number loses, but
+ * is taken where nothing else is left: a row always chooses as many. */
+static int64_t most_probable(const float *weights, const float *p, int64_t n)
+{
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; e++)
+        if (weights[e] < 0 && (best < 0 || p[e] > p[best]))
+            best = e;
+    return best;
+}
+
+static void choose(const struct zinf_route *a, float *weights, const float *p)
+{
+    float sum = 0;
+    for (int64_t e = 0; e < a->cols; e++)
+        weights[e] = NOT_CHOSEN;
+    for (int64_t i = 0; i < a->n_chosen; i++) {
+        int64_t e = most_probable(weights, p, a->cols);
+        sum += weights[e] = p[e];
+    }
+    for (int64_t e = 0; a->normalised && e < a->cols; e++)
+        if (!(weights[e] < 0))
+            weights[e] /= sum;
+}
+
+/* g, the gradient of the softmax's results: of weights w = p / sum(p) it is
+ * (d_w - sum(d_w w)) / sum(p), sums over those that the row chose. */
+static void probability_gradients(const struct zinf_route *a, const float *weights,
+                                  const float *d_weights, const float *p, float *g)
+{
+    float sum = 0, inner = 0;
+    for (int64_t e = 0; e < a->cols; e++)
+        if (!(weights[e] < 0)) {
+            sum += p[e];
+            inner += d_weights[e] * weights[e];
+        }
+    for (int64_t e = 0; e < a->cols; e++) {
+        float chosen = a->normalised ? (d_weights[e] - inner) / sum : d_weights[e];
+        g[e] = weights[e] < 0 ? 0 : chosen;
+        g[e] += a->d_probs ? a->d_probs[e] : 0;
+    }
+}
+
+static void backward_row(const struct host_simd *simd, const struct zinf_route *a, int64_t row)
+{
+    float p[ZINF_ROUTE_MAX_COLS], g[ZINF_ROUTE_MAX_COLS], sum = 0;
+    const float *weights = a->weights + row * a->cols, *d = a->d_weights + row * a->cols;
+    float *d_logits = a->d_logits + row * a->cols;
+    probabilities(simd, p, a->logits + row * a->cols, (size_t)a->cols);
+    probability_gradients(a, weights, d, p, g);
+    for (int64_t e = 0; e < a->cols; e++)
+        sum += p[e] * g[e];
+    for (int64_t e = 0; e < a->cols; e++)
+        d_logits[e] = p[e] * (g[e] - sum);
+}
+
+static void forward_row(const struct host_simd *simd, const struct zinf_route *a, int64_t row)
+{
+    float p[ZINF_ROUTE_MAX_COLS];
+    probabilities(simd, p, a->logits + row * a->cols, (size_t)a->cols);
+    choose(a, a->weights + row * a->cols, p);
+}
+
+static int route(struct zinf_queue *q, const struct zinf_route *args, const char *operation,
+                 void (*do_row)(const struct host_simd *, const struct zinf_route *, int64_t))
+{
+    int code = check_route(args, operation);
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)(args->rows * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
+        for (uint64_t i = 0; i < range.count; i++)
+            do_row(q->device->simd, args, (int64_t)(range.first + i));
+    }
+    return 0;
+}
+
+int host_route_forward(struct zinf_queue *q, const struct zinf_route *args)
+{
+    return route(q, args, "route_forward", forward_row);
+}
+
+int host_route_backward(struct zinf_queue *q, const struct zinf_route *args)
+{
+    return route(q, args, "route_backward", backward_row);
+}
+
+/* ---- balance ---- */
+
+static void share_sample(const struct host_simd *simd, const struct zinf_shares *a, uint64_t sample)
+{
+    float p[ZINF_ROUTE_MAX_COLS];
+    float *counts = a->shares + sample * 2 * (uint64_t)a->cols, *sums = counts + a->cols;
+    if (a->before)
+        memcpy(counts, a->before + sample * 2 * (uint64_t)a->cols,
+               2 * (size_t)a->cols * sizeof *counts);
+    else
+        memset(counts, 0, 2 * (size_t)a->cols * sizeof *counts);
+    for (int64_t i = 0; i < a->seq; i++) {
+        int64_t row = ((int64_t)sample * a->seq + i) * a->cols;
+        probabilities(simd, p, a->logits + row, (size_t)a->cols);
+        simd->add(sums, p, (size_t)a->cols);
+        for (int64_t e = 0; e < a->cols; e++)
+            counts[e] += a->weights[row + e] < 0 ? 0 : 1;
+    }
+}
+
+int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args)
+{
+    int code = check_shares(args);
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)(args->samples * args->seq * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->samples, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            share_sample(q->device->simd, args, i);
+    }
+    return 0;
+}
+
+int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
+{
+    float counts[ZINF_ROUTE_MAX_COLS] = {0};
+    int code = check_balance(args);
+    (void)q;
+    for (int64_t s = 0; !code && s < args->samples; s++)
+        for (int64_t e = 0; e < args->cols; e++)
+            counts[e] += args->shares[s * 2 * args->cols + e];
+    for (int64_t s = 0; !code && s < args->samples; s++) {
+        const float *sums = args->shares + (2 * s + 1) * args->cols;
+        float *d = args->d_shares ? args->d_shares + 2 * s * args->cols : NULL, loss = 0;
+        for (int64_t e = 0; e < args->cols; e++)
+            loss += counts[e] * sums[e];
+        for (int64_t e = 0; d && e < args->cols; e++) {
+            d[e] = 0;
+            d[args->cols + e] = args->factor * counts[e];
+        }
+        if (args->loss)
+            args->loss[s] = args->factor * loss;
+    }
+    return code;
+}
+
+/* ---- chosen rows ---- */
+
+int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args)
+{
+    int code = check_rows(args, "gather_rows");
+    if (code)
+        return code;
+    size_t bytes = (size_t)args->cols * zinf_dtype_bytes(args->x_dtype);
+    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            memcpy((char *)args->y + i * bytes,
+                   (const char *)args->x + (size_t)args->rows[i] * bytes, bytes);
+    }
+    return 0;
+}
+
+static void fill(float *factors, float value, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        factors[k] = value;
+}
+
+static void scatter_row(const struct host_simd *simd, const struct zinf_rows *a, uint64_t i)
+{
+    float x_buffer[HOST_CHUNK], y_buffer[HOST_CHUNK], factors[HOST_CHUNK];
+    uint64_t row = (uint64_t)a->rows[i], cols = (uint64_t)a->cols;
+    fill(factors, a->scale ? a->scale[row * (uint64_t)a->scale_ld] : 1, HOST_CHUNK);
+    for (uint64_t c = 0; c < cols; c += HOST_CHUNK) {
+        size_t n = cols - c < HOST_CHUNK ? (size_t)(cols - c) : HOST_CHUNK;
+        uint64_t to = row * cols + c;
+        const float *y = host_read(simd, y_buffer, a->y, a->y_dtype, to, n);
+        float *sum = host_target(y_buffer, a->y, a->y_dtype, to);
+        simd->multiply_add(sum, y, host_read(simd, x_buffer, a->x, a->x_dtype, i * cols + c, n),
+                           factors, n);
+        host_write(simd, sum, a->y, a->y_dtype, to, n);
+    }
+}
+
+int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args)
+{
+    int code = check_rows(args, "scatter_rows");
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            scatter_row(q->device->simd, args, i);
+    }
+    return 0;
+}
+
+/* array[n] from element `at` on times a factor. */
+static void scale_chunk(const struct host_simd *simd, void *array, enum zinf_dtype dtype,
+                        uint64_t at, const float *factors, size_t n)
+{
+    float buffer[HOST_CHUNK];
+    const float *x = host_read(simd, buffer, array, dtype, at, n);
+    float *y = host_target(buffer, array, dtype, at);
+    simd->multiply(y, x, factors, n);
+    host_write(simd, y, array, dtype, at, n);
+}
+
+static void weigh_row(const struct host_simd *simd, const struct zinf_weigh *w, uint64_t i)
+{
+    float a[HOST_CHUNK], b[HOST_CHUNK], products[HOST_CHUNK], factors[HOST_CHUNK], sum = 0;
+    uint64_t at = (uint64_t)w->rows[i] * (uint64_t)w->ld, cols = (uint64_t)w->cols;
+    fill(factors, w->weights[at], HOST_CHUNK);
+    for (uint64_t c = 0; c < cols; c += HOST_CHUNK) {
+        size_t n = cols - c < HOST_CHUNK ? (size_t)(cols - c) : HOST_CHUNK;
+        uint64_t first = i * cols + c;
+        simd->multiply(products, host_read(simd, a, w->a, w->dtype, first, n),
+                       host_read(simd, b, w->b, w->dtype, first, n), n);
+        sum += simd->sum(products, n);
+        scale_chunk(simd, w->a, w->dtype, first, factors, n);
+        scale_chunk(simd, w->b, w->dtype, first, factors, n);
+    }
+    if (w->d_weights)
+        w->d_weights[at] = sum;
+}
+
+int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args)
+{
+    int code = check_weigh(args);
+    if (code)
+        return code;
+    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            weigh_row(q->device->simd, args, i);
+    }
+    return 0;
+}

@@ -1,0 +1,194 @@
+/*
+ * decoder_experts: a layer whose feed-forward part is a mixture of experts, as three stages. What
+ * attention needs is a unit, the norm and the choice behind it are one, and each expert is one, so
+ * that an expert can be fetched, or left where it is, alone.
+ */
+#include "model/decoder_parts.h"
+
+#include <stdio.h>
+
+#define MOST_TENSORS 24 /* of a block's list */
+
+/* Values of one layer. */
+struct layer {
+    uint32_t x_mid, normed, weights;
+};
+
+/* Those of the block's tensors that are wanted. */
+static size_t pick(const struct decoder *d, bool (*wanted)(enum decoder_place place),
+                   struct decoder_tensor list[MOST_TENSORS])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_tensors && n < MOST_TENSORS; i++)
+        if (wanted(d->tensors[i].place))
+            list[n++] = d->tensors[i];
+    return n;
+}
+
+static bool is_router(enum decoder_place place)
+{
+    return place == DECODER_NORM2_W || place == DECODER_NORM2_B;
+}
+
+static bool is_attention(enum decoder_place place)
+{
+    bool mlp = place == DECODER_UP_W || place == DECODER_UP_B || place == DECODER_DOWN_W ||
+               place == DECODER_DOWN_B;
+    return !mlp && !is_router(place);
+}
+
+static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                           int64_t layer)
+{
+    char numbered[24];
+    snprintf(numbered, sizeof numbered, "%s.%lld", name, (long long)layer);
+    return decoder_add_hidden(graph, d, numbered);
+}
+
+static uint32_t add_numbers(struct zinf_graph *graph, const char *name, int64_t layer,
+                            enum zinf_axis axis, int64_t cols)
+{
+    struct zinf_value value = {
+        .kind = ZINF_VALUE_ACTIVATION,
+        .axis = axis,
+        .cols = cols,
+        .element = ZINF_ELEMENT_F32,
+        .gradient = ZINF_ELEMENT_F32,
+    };
+    snprintf(value.name, sizeof value.name, "%s.%lld", name, (long long)layer);
+    return zinf_graph_add_value(graph, &value);
+}
+
+static void add_attention(struct zinf_graph *graph, const struct decoder *d,
+                          const struct decoder_values *v, int64_t layer, const struct layer *l)
+{
+    struct decoder_tensor list[MOST_TENSORS];
+    char prefix[48];
+    int at[DECODER_PLACES];
+    snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
+    const struct decoder_tensors tensors = {prefix, list, pick(d, is_attention, list)};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    struct attention_spec spec = decoder_make_block(d, layer, at).attention;
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
+                                          "attention.%lld", (long long)layer);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
+    if (spec.rope.rotary_dims)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->x_mid);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+}
+
+/* The gate's matrix takes the place of "up". */
+static void add_router(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v,
+                       int64_t layer, const struct layer *l)
+{
+    struct decoder_tensor list[MOST_TENSORS + 1] = {
+        {DECODER_UP_W, d->experts.gate, (uint64_t)d->experts.n, (uint64_t)d->hidden, 0,
+         ZINF_INIT_NORMAL, d->init_std},
+    };
+    char prefix[48];
+    int at[DECODER_PLACES];
+    snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
+    const struct decoder_tensors tensors = {prefix, list, 1 + pick(d, is_router, list + 1)};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
+    struct router_spec spec = {
+        .hidden = d->hidden,
+        .n_experts = d->experts.n,
+        .n_chosen = d->experts.n_chosen,
+        .normalised = d->experts.normalised,
+        .balanced = d->experts.balance != 0,
+        .norm = mlp.norm,
+        .gate_w = mlp.up_w,
+    };
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_router, &spec, sizeof spec,
+                                          "router.%lld", (long long)layer);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, l->x_mid);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->normed);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->weights);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (!spec.balanced)
+        return;
+    if (v->n_shares++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->shares);
+    v->shares = add_numbers(graph, "shares", layer, ZINF_AXIS_SAMPLE, 2 * d->experts.n);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->shares);
+}
+
+/* The numbers of its tensors are in at. */
+static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                           int64_t expert, int at[DECODER_PLACES])
+{
+    const struct decoder_experts *e = &d->experts;
+    const uint64_t hidden = (uint64_t)d->hidden, ffn = (uint64_t)e->ffn;
+    const struct decoder_tensor list[] = {
+        {DECODER_UP_W, e->w_gate, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
+        {DECODER_UP_W, e->w_up, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
+        {DECODER_DOWN_W, e->w_down, hidden, ffn, 0, ZINF_INIT_NORMAL, d->init_std},
+    };
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.%lld.%s%lld.", d->blocks, (long long)layer, e->list,
+             (long long)expert);
+    uint32_t unit =
+        zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
+    const struct decoder_tensors tensors = {prefix, list, sizeof list / sizeof *list};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    return unit;
+}
+
+static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                      const struct layer *l, uint32_t out)
+{
+    const uint32_t in[] = {l->x_mid, l->normed, l->weights};
+    struct experts_spec spec = {
+        .hidden = d->hidden, .ffn = d->experts.ffn, .activation = d->mlp.activation};
+    int at[DECODER_PLACES];
+    uint32_t first = graph->n_units;
+    for (int64_t e = 0; e < d->experts.n; e++)
+        add_expert(graph, d, layer, e, at);
+    spec.up_w = at[DECODER_UP_W];
+    spec.down_w = at[DECODER_DOWN_W];
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_experts, &spec, sizeof spec,
+                                          "experts.%lld", (long long)layer);
+    for (int i = 0; i < 3; i++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    for (uint32_t unit = first; unit < graph->n_units; unit++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
+    zinf_stage_choose(graph, stage, (struct zinf_choice){2, (uint32_t)d->experts.n_chosen});
+}
+
+uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
+                             struct decoder_values *v, int64_t layer)
+{
+    struct layer l = {.x_mid = add_hidden(graph, d, "x_mid", layer),
+                      .normed = add_hidden(graph, d, "normed", layer)};
+    if (l.normed < graph->n_values)
+        graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
+    l.weights = add_numbers(graph, "weights", layer, ZINF_AXIS_TARGET, d->experts.n);
+    uint32_t out = add_hidden(graph, d, "x", layer + 1);
+    add_attention(graph, d, v, layer, &l);
+    add_router(graph, d, v, layer, &l);
+    add_sweep(graph, d, layer, &l, out);
+    return out;
+}
+
+void decoder_add_balance(struct zinf_graph *graph, const struct decoder *d,
+                         const struct decoder_values *v)
+{
+    struct balance_spec spec = {d->experts.n, v->n_shares, d->experts.balance};
+    struct zinf_value loss = {
+        .name = "balance",
+        .kind = ZINF_VALUE_LOSS,
+        .axis = ZINF_AXIS_SAMPLE,
+        .cols = 1,
+        .element = ZINF_ELEMENT_F32,
+    };
+    uint32_t out = zinf_graph_add_value(graph, &loss);
+    uint32_t stage =
+        zinf_graph_add_stage(graph, &zinf_stage_balance, &spec, sizeof spec, "balance");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->shares);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+}

@@ -1,0 +1,57 @@
+/* decoder_parts: hidden values, the spec of a block. */
+#include "model/decoder_parts.h"
+
+#include <stdio.h>
+
+uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name)
+{
+    struct zinf_value value = {
+        .kind = ZINF_VALUE_ACTIVATION,
+        .axis = ZINF_AXIS_TARGET,
+        .cols = d->hidden,
+        .element = ZINF_ELEMENT_PARAM,
+        .gradient = ZINF_ELEMENT_PARAM,
+        .leaves = true,
+    };
+    snprintf(value.name, sizeof value.name, "%s", name);
+    return zinf_graph_add_value(graph, &value);
+}
+
+struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
+                                     const int at[DECODER_PLACES])
+{
+    struct block_spec spec = {d->attention, d->mlp, d->parallel, d->one_norm};
+    struct attention_spec *a = &spec.attention;
+    struct mlp_spec *m = &spec.mlp;
+    a->hidden = m->hidden = d->hidden;
+    m->ffn = d->ffn;
+    if (d->scale_by_inverse_layer)
+        a->scale /= (float)(layer + 1);
+    if (d->windowed && !d->windowed[layer])
+        a->window = 0;
+    else if (d->windowed_rope)
+        a->rope = *d->windowed_rope;
+    a->norm.w = at[DECODER_NORM1_W];
+    a->norm.b = at[DECODER_NORM1_B];
+    a->qkv_w = at[DECODER_QKV_W];
+    a->qkv_b = at[DECODER_QKV_B];
+    a->proj_w = at[DECODER_PROJ_W];
+    a->proj_b = at[DECODER_PROJ_B];
+    a->q_norm = a->k_norm = a->after = a->norm;
+    a->q_norm.w = at[DECODER_Q_NORM];
+    a->k_norm.w = at[DECODER_K_NORM];
+    a->after.w = at[DECODER_AFTER1_W];
+    a->q_norm.b = a->k_norm.b = a->after.b = -1;
+    m->norm.w = at[DECODER_NORM2_W];
+    m->norm.b = at[DECODER_NORM2_B];
+    m->after = m->norm;
+    m->after.w = at[DECODER_AFTER2_W];
+    m->after.b = -1;
+    m->up_w = at[DECODER_UP_W];
+    m->up_b = at[DECODER_UP_B];
+    m->down_w = at[DECODER_DOWN_W];
+    m->down_b = at[DECODER_DOWN_B];
+    a->site = 1 + 3 * (uint32_t)layer;
+    m->site = a->site + 2;
+    return spec;
+}

@@ -1,0 +1,61 @@
+/*
+ * emit_choice: from the value that visits are chosen by to lists of rows. The device makes the
+ * value; the host makes the lists, since it must know how many rows a visit has before it can be
+ * enqueued, and whether a unit is worth fetching before it is; and the lists go to the device,
+ * which gathers by them.
+ */
+#include "train/step/emit.h"
+
+static uint32_t number(const struct emitter *e, uint32_t stage, int64_t micro)
+{
+    uint32_t n = (uint32_t)e->p->n_x_micros;
+    return e->walk->stages[stage].choice * n + (uint32_t)micro % n;
+}
+
+void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses)
+{
+    uses_write(uses, e->weighed[number(e, stage, micro)]);
+}
+
+void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses)
+{
+    uses_read(uses, e->listed[number(e, stage, micro)]);
+    uses_read(uses, e->decided[e->walk->stages[stage].choice]);
+}
+
+static void decide(struct emitter *e, uint32_t stage, bool first, struct zinf_operand list)
+{
+    const struct plan *p = e->p;
+    struct zinf_operand value = zinf_at(host_at(p, p->at.h_choice));
+    struct zinf_op op = {.lane = ZINF_LANE_HOST,
+                         .kind = OP_CHOOSE,
+                         .unit = -1,
+                         .stage = (int32_t)stage,
+                         .arg = first,
+                         .at = (struct zinf_operand[]){list, value},
+                         .n_at = 2,
+                         .bytes = e->walk->choice_bytes};
+    struct uses uses = {0};
+    uses_read(&uses, e->choice);
+    uses_write(&uses, e->decided[e->walk->stages[stage].choice]);
+    emit(e, &op, &uses);
+}
+
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+                      struct zinf_operand value)
+{
+    const struct plan *p = e->p;
+    const struct zinf_stage *chooser = &e->walk->graph->stages[stage];
+    uint64_t offset = list_offset(p, stage, micro);
+    uint64_t bytes = e->walk->values[chooser->in.at[chooser->choice.of]].bytes;
+    struct zinf_operand list = zinf_at(host_at(p, p->at.h_lists + offset));
+    struct uses out = {0}, in = {0};
+    uses_read(&out, e->weighed[number(e, stage, micro)]);
+    uses_write(&out, e->choice);
+    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_choice)), value, bytes, &out);
+    decide(e, stage, first, list);
+    uses_read(&in, e->decided[e->walk->stages[stage].choice]);
+    uses_write(&in, e->listed[number(e, stage, micro)]);
+    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_lists + offset)), list,
+              e->walk->stages[stage].list_bytes, &in);
+}

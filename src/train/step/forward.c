@@ -1,0 +1,71 @@
+/* forward: running a trainer's programs without a backward: the losses of windows, one row of
+ * logits. New rows of sequences that are continued: decode.c. */
+#include "train/trainer.h"
+
+int trainer_fill(struct zinf_trainer *t)
+{
+    int code = 0;
+    if (!has_backward(&t->setup) && !t->filled && t->plan.fill.n_ops)
+        code = zinf_executor_run(t->executor, &t->plan.fill);
+    t->filled = !code;
+    return code;
+}
+
+/* Rows of whole sequences, or new rows of some: a trainer was made for one of them. */
+static int check_whole(const struct zinf_trainer *t)
+{
+    return t->setup.compute.decoding
+               ? zinf_fail(-EINVAL, "this trainer continues sequences and takes no whole ones")
+               : 0;
+}
+
+int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                      double *sum, uint64_t *count)
+{
+    if (n_windows < 1 || n_windows > t->setup.batch)
+        return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
+                         (long long)n_windows, (long long)t->setup.batch);
+    int code = check_whole(t);
+    if (!code)
+        code = trainer_settle(t);
+    if (!code)
+        code = trainer_fill(t);
+    if (!code)
+        code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
+    if (code)
+        return code;
+    t->compute.train = false;
+    code = zinf_executor_run(t->executor, &t->plan.forward);
+    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows);
+    *count = trainer_count_targets(t, batch, n_windows);
+    return code;
+}
+
+int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_batch batch = {
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
+    if (n < 1 || n > t->setup.seq)
+        return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
+                         (long long)t->setup.seq);
+    int code = check_whole(t);
+    if (!code)
+        code = trainer_settle(t);
+    if (!code)
+        code = trainer_fill(t);
+    if (!code)
+        code = trainer_set_batch(t, &batch, 1, n);
+    if (code)
+        return code;
+    struct zinf_compute whole = t->compute;
+    t->compute.train = false;
+    t->compute.batch = 1;
+    t->compute.seq = n;
+    t->logits_row = n - 1;
+    t->n_logits = 1;
+    code = zinf_executor_run(t->executor, &t->plan.logits);
+    t->compute = whole;
+    memcpy(logits, host_at(&t->plan, t->plan.at.h_row), (uint64_t)g->vocab * sizeof *logits);
+    return code;
+}

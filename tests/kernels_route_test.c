@@ -1,0 +1,246 @@
+/* kernels_route: which experts rows choose, against values worked out by hand and finite
+ * differences, and the rows that chose one: gathered, weighed, scattered. */
+#include "kernels_testing.h"
+
+/* ---- choosing ---- */
+
+/* Of arXiv 2401.04088's gate: four experts, two of them chosen, weights that sum to 1. */
+static void known_rows(struct fixture *f)
+{
+    const float logits[3][4] = {{2, 1, 0, -1}, {0, 3, 0, 1}, {1, 1.5f, 2, -2}};
+    float weights[3][4], again[3][4];
+    struct zinf_route a = {3, 4, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECK(fabsf(weights[0][0] - 0.73105858f) < 1e-6f && fabsf(weights[0][1] - 0.26894142f) < 1e-6f);
+    CHECK(weights[0][2] < 0 && weights[0][3] < 0 && weights[1][0] < 0 && weights[1][2] < 0);
+    CHECK(weights[1][1] > weights[1][3] && weights[1][3] >= 0 && weights[2][2] > weights[2][1]);
+    a.normalised = false;
+    a.weights = &again[0][0];
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECKF(fabsf(again[0][0] - 0.6439142f) < 1e-6f && again[0][2] < 0, "%g", (double)again[0][0]);
+}
+
+static void test_known_rows(void)
+{
+    for_each_device(known_rows);
+}
+
+/* Of equal logits the first are taken; of what is no number, as many as ever. */
+static void ties(struct fixture *f)
+{
+    const float logits[2][5] = {{1, 2, 2, 2, 0}, {NAN, NAN, NAN, NAN, NAN}};
+    float weights[2][5];
+    struct zinf_route a = {2, 5, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECK(weights[0][1] == 0.5f && weights[0][2] == 0.5f && weights[0][3] < 0);
+    int chosen = 0;
+    for (int e = 0; e < 5; e++)
+        chosen += !(weights[1][e] < 0);
+    CHECKF(chosen == 2, "%d", chosen);
+}
+
+static void test_ties(void)
+{
+    for_each_device(ties);
+}
+
+static void test_shapes_are_checked(void)
+{
+    struct fixture f;
+    fixture_open(&f, ZINF_ISA_SCALAR, 1);
+    struct zinf_route none = {1, 4, 0, false, NULL, NULL, NULL, NULL, NULL}, many = none;
+    many.n_chosen = 5;
+    CHECK(f.ops->route_forward(f.q, &none) == -EINVAL);
+    CHECK(f.ops->route_backward(f.q, &many) == -EINVAL);
+    struct zinf_rows rows = {.n = -1, .cols = 3};
+    CHECK(f.ops->gather_rows(f.q, &rows) == -EINVAL && f.ops->scatter_rows(f.q, &rows) == -EINVAL);
+    struct zinf_weigh weigh = {.n = 1, .cols = 0, .ld = 1};
+    CHECK(f.ops->weigh_rows(f.q, &weigh) == -EINVAL);
+    fixture_close(&f);
+}
+
+enum { ROWS = 37, EXPERTS = 19, CHOSEN = 5 };
+
+/* Sum of d_weights times the weights and of d_probs times the softmax, in double; what a row has
+ * chosen is given. */
+static double objective(const double *logits, const float *weights, const float *d_weights,
+                        const float *d_probs, bool normalised)
+{
+    double total = 0, chosen = 0, p[EXPERTS], sum = 0;
+    for (int e = 0; e < EXPERTS; e++)
+        total += p[e] = exp(logits[e]);
+    for (int e = 0; e < EXPERTS; e++) {
+        p[e] /= total;
+        sum += p[e] * (double)d_probs[e];
+        chosen += weights[e] < 0 ? 0 : p[e];
+    }
+    for (int e = 0; e < EXPERTS; e++)
+        if (!(weights[e] < 0))
+            sum += (double)d_weights[e] * p[e] / (normalised ? chosen : 1);
+    return sum;
+}
+
+static void gradients(struct fixture *f)
+{
+    struct tensor x = tensor_random(ZINF_DTYPE_F32, ROWS * EXPERTS, 1, 1.5f);
+    struct tensor dw = tensor_random(ZINF_DTYPE_F32, ROWS * EXPERTS, 2, 1.0f);
+    struct tensor dp = tensor_random(ZINF_DTYPE_F32, EXPERTS, 3, 1.0f);
+    static float weights[ROWS][EXPERTS], d_logits[ROWS][EXPERTS];
+    for (int normalised = 0; normalised < 2; normalised++) {
+        struct zinf_route a = {ROWS,           EXPERTS, CHOSEN,  normalised,     x.data,
+                               &weights[0][0], dw.data, dp.data, &d_logits[0][0]};
+        CHECK(!f->ops->route_forward(f->q, &a) && !f->ops->route_backward(f->q, &a));
+        for (int i = 0; i < ROWS * EXPERTS; i++) {
+            int row = i / EXPERTS, e = i % EXPERTS;
+            double logits[EXPERTS], up, down;
+            for (int k = 0; k < EXPERTS; k++)
+                logits[k] = get(&x, (size_t)(row * EXPERTS + k));
+            const float *d = (const float *)dw.data + row * EXPERTS;
+            logits[e] += 1e-5;
+            up = objective(logits, weights[row], d, dp.data, normalised);
+            logits[e] -= 2e-5;
+            down = objective(logits, weights[row], d, dp.data, normalised);
+            CHECKF(fabs((up - down) / 2e-5 - (double)d_logits[row][e]) < 2e-6,
+                   "%s: row %d expert %d: %g, not %g", f->name, row, e, (double)d_logits[row][e],
+                   (up - down) / 2e-5);
+        }
+    }
+    tensor_free(&x);
+    tensor_free(&dw);
+    tensor_free(&dp);
+}
+
+static void test_gradients(void)
+{
+    for_each_device(gradients);
+}
+
+/* ---- chosen rows ---- */
+
+enum { ALL = 90, PICKED = 40, COLS = 1100, LD = 3 };
+
+static void pick(int32_t rows[PICKED])
+{
+    for (int i = 0; i < PICKED; i++)
+        rows[i] = 2 * i + (i > 20);
+}
+
+static void gather_and_scatter(struct fixture *f, enum zinf_dtype dtype, enum zinf_dtype sum_dtype)
+{
+    int32_t rows[PICKED];
+    struct tensor x = tensor_random(dtype, ALL * COLS, 4, 1.0f);
+    struct tensor y = tensor_new(dtype, PICKED * COLS);
+    struct tensor sum = tensor_random(sum_dtype, ALL * COLS, 5, 1.0f);
+    struct tensor scale = tensor_random(ZINF_DTYPE_F32, ALL * LD, 6, 1.0f);
+    double *want = tensor_doubles(&sum);
+    struct zinf_rows a = {PICKED, COLS, rows, dtype, dtype, x.data, y.data, NULL, 0};
+    pick(rows);
+    CHECK(!f->ops->gather_rows(f->q, &a));
+    for (size_t i = 0; i < PICKED * COLS; i++)
+        CHECK(get(&y, i) == get(&x, (size_t)rows[i / COLS] * COLS + i % COLS));
+    a = (struct zinf_rows){PICKED, COLS, rows, dtype, sum_dtype, y.data, sum.data, scale.data, LD};
+    for (size_t i = 0; i < PICKED * COLS; i++) {
+        size_t row = (size_t)rows[i / COLS];
+        want[row * COLS + i % COLS] += get(&scale, row * LD) * get(&y, i);
+    }
+    CHECK(!f->ops->scatter_rows(f->q, &a));
+    CHECK_NEAR(f, &sum, want, 1e-6, 1.01 * dtype_epsilon(sum_dtype));
+    free(want);
+    tensor_free(&x);
+    tensor_free(&y);
+    tensor_free(&sum);
+    tensor_free(&scale);
+}
+
+static void weigh(struct fixture *f, enum zinf_dtype dtype)
+{
+    int32_t rows[PICKED];
+    struct tensor a = tensor_random(dtype, PICKED * COLS, 7, 1.0f);
+    struct tensor b = tensor_random(dtype, PICKED * COLS, 8, 1.0f);
+    struct tensor w = tensor_random(ZINF_DTYPE_F32, ALL * LD, 9, 1.0f);
+    struct tensor dw = tensor_random(ZINF_DTYPE_F32, ALL * LD, 10, 1.0f);
+    double *want_a = tensor_doubles(&a), *want_b = tensor_doubles(&b), *want = tensor_doubles(&dw);
+    struct zinf_weigh args = {PICKED, COLS, LD, rows, dtype, a.data, b.data, w.data, dw.data};
+    pick(rows);
+    for (size_t i = 0; i < PICKED; i++) {
+        size_t at = (size_t)rows[i] * LD;
+        want[at] = 0;
+        for (size_t c = i * COLS; c < (i + 1) * COLS; c++) {
+            want[at] += want_a[c] * want_b[c];
+            want_a[c] *= get(&w, at);
+            want_b[c] *= get(&w, at);
+        }
+    }
+    CHECK(!f->ops->weigh_rows(f->q, &args));
+    CHECK_NEAR(f, &dw, want, 1e-3, 1e-5);
+    CHECK_NEAR(f, &a, want_a, 1e-7, 1.01 * dtype_epsilon(dtype));
+    CHECK_NEAR(f, &b, want_b, 1e-7, 1.01 * dtype_epsilon(dtype));
+    free(want);
+    free(want_a);
+    free(want_b);
+    tensor_free(&a);
+    tensor_free(&b);
+    tensor_free(&w);
+    tensor_free(&dw);
+}
+
+static void chosen_rows(struct fixture *f)
+{
+    for (int d = 0; d < 3; d++) {
+        gather_and_scatter(f, all_dtypes[d], all_dtypes[d]);
+        gather_and_scatter(f, all_dtypes[d], ZINF_DTYPE_F32);
+        weigh(f, all_dtypes[d]);
+    }
+}
+
+static void test_chosen_rows(void)
+{
+    for_each_device(chosen_rows);
+}
+
+/* ---- balance ---- */
+
+/* Two layers of two samples of a row and a half: the sum over both is the loss of known rows. */
+static void balance(struct fixture *f)
+{
+    const float logits[4][4] = {{2, 1, 0, -1}, {0, 3, 0, 1}, {1, 1.5f, 2, -2}, {2, 1, 0, -1}};
+    float weights[4][4], first[2][8], both[2][8], loss[2], d[2][8];
+    struct zinf_route r = {4, 4, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    struct zinf_shares s = {2, 2, 4, &logits[0][0], &weights[0][0], NULL, &first[0][0]};
+    struct zinf_balance b = {2, 4, 4.0f / 64, &both[0][0], loss, &d[0][0]};
+    CHECK(!f->ops->route_forward(f->q, &r) && !f->ops->route_shares(f->q, &s));
+    CHECK(first[0][0] == 1 && first[0][1] == 2 && first[0][3] == 1 && first[1][1] == 2);
+    CHECKF(fabsf(first[1][4] - 0.8285254f) < 1e-5f, "%.7g", (double)first[1][4]);
+    s.before = &first[0][0];
+    s.shares = &both[0][0];
+    CHECK(!f->ops->route_shares(f->q, &s) && !f->ops->route_balance(f->q, &b));
+    double wanted = 0;
+    for (int e = 0; e < 4; e++) {
+        double count = 2 * (double)(first[0][e] + first[1][e]);
+        wanted += count * 2 * (double)(first[0][4 + e] + first[1][4 + e]) * 4 / 64;
+        CHECK(d[1][e] == 0 && fabs((double)d[1][4 + e] - count * 4 / 64) < 1e-6);
+    }
+    CHECKF(fabs((double)(loss[0] + loss[1]) - wanted) < 1e-5, "%g, not %g",
+           (double)(loss[0] + loss[1]), wanted);
+    /* The three rows of a layer for which the loss was worked out by hand. */
+    s = (struct zinf_shares){1, 3, 4, &logits[0][0], &weights[0][0], NULL, &both[0][0]};
+    b = (struct zinf_balance){1, 4, 4.0f / 9, &both[0][0], loss, NULL};
+    CHECK(!f->ops->route_shares(f->q, &s) && !f->ops->route_balance(f->q, &b));
+    CHECKF(fabsf(loss[0] - 2.53424994f) < 1e-5f, "%.8g", (double)loss[0]);
+}
+
+static void test_balance(void)
+{
+    for_each_device(balance);
+}
+
+int main(void)
+{
+    TAP_RUN(test_known_rows);
+    TAP_RUN(test_ties);
+    TAP_RUN(test_shapes_are_checked);
+    TAP_RUN(test_gradients);
+    TAP_RUN(test_balance);
+    TAP_RUN(test_chosen_rows);
+    return tap_done();
+}
