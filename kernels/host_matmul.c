@@ -87,6 +87,12 @@ static int64_t piece_length(int64_t n, int64_t limit)
     return (int64_t)zinf_align_up((uint64_t)((n + count - 1) / count), SLICE_ALIGN);
 }
 
+/* Of the pieces of n or fewer: memory goes by it, so that a smaller product never needs more. */
+static uint64_t most_length(int64_t n, int64_t limit)
+{
+    return zinf_align_up((uint64_t)least(n, limit), SLICE_ALIGN);
+}
+
 /* What is converted, and how large the panels are; an operand that is fp32 is used where it is. */
 struct plan {
     int64_t rows, columns, depth;
@@ -104,9 +110,11 @@ static struct plan plan_panels(const struct zinf_matmul *m)
         plan.columns = piece_length(m->n, PANEL_COLUMNS);
     if (a || b)
         plan.depth = piece_length(m->k, PANEL_DEPTH);
-    plan.a_floats = a ? (uint64_t)plan.rows * (uint64_t)plan.depth : 0;
-    plan.b_floats = b ? (uint64_t)plan.columns * (uint64_t)plan.depth : 0;
-    plan.c_floats = c ? (uint64_t)plan.rows * (uint64_t)plan.columns : 0;
+    const uint64_t rows = most_length(m->m, PANEL_ROWS), depth = most_length(m->k, PANEL_DEPTH);
+    const uint64_t columns = most_length(m->n, PANEL_COLUMNS);
+    plan.a_floats = a ? rows * depth : 0;
+    plan.b_floats = b ? columns * depth : 0;
+    plan.c_floats = c ? rows * columns : 0;
     return plan;
 }
 

@@ -196,28 +196,36 @@ static uint64_t least_memory(const char *folder, const char *param)
     return least + (1 << 12);
 }
 
-static void test_places_change_no_bit(void)
+static void check_places(const char *name)
 {
     enum { VALUES = 24 * 3 * 61 };
     static const char *const places[] = {"none", "cpu", "nvme"};
     float *wanted = malloc(VALUES * sizeof *wanted), *logits = malloc(VALUES * sizeof *logits);
     char folder[600];
     bool host_cache;
-    fixture_folder(folder, "qwen2_a"); /* three layers, the last one with a window */
+    fixture_folder(folder, name);
     run_placed(folder, &(struct setting){0}, wanted, &host_cache);
     CHECK(!host_cache);
     for (int i = 0; i < 3; i++) {
         struct setting s = {.param = places[i]};
         run_placed(folder, &s, logits, &host_cache);
-        CHECKF(!memcmp(logits, wanted, VALUES * sizeof *logits), "%s", places[i]);
+        CHECKF(!memcmp(logits, wanted, VALUES * sizeof *logits), "%s, %s", name, places[i]);
         s.device_memory = least_memory(folder, places[i]);
         run_placed(folder, &s, logits, &host_cache);
-        CHECKF(host_cache, "%s: %llu bytes hold the cache", places[i],
+        CHECKF(host_cache, "%s, %s: %llu bytes hold the cache", name, places[i],
                (unsigned long long)s.device_memory);
-        CHECKF(!memcmp(logits, wanted, VALUES * sizeof *logits), "%s, little memory", places[i]);
+        CHECKF(!memcmp(logits, wanted, VALUES * sizeof *logits), "%s, %s, little memory", name,
+               places[i]);
     }
     free(wanted);
     free(logits);
+}
+
+/* Of three layers, the last one with a window; of four, one of them with experts. */
+static void test_places_change_no_bit(void)
+{
+    check_places("qwen2_a");
+    check_places("qwen3_moe_b");
 }
 
 /* ---- texts ---- */

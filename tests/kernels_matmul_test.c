@@ -184,6 +184,31 @@ static void test_rows_do_not_depend_on_each_other(void)
     for_each_device(cut_rows);
 }
 
+/* A caller plans for the most rows that it may have: as rows of C, and as the depth of a gradient
+ * of weights. */
+static void grow(struct fixture *f)
+{
+    uint64_t rows = 0, depth = 0;
+    for (int64_t n = 1; n <= 4100; n += n < 2040 ? 67 : 1) {
+        struct zinf_matmul a = {.m = n, .n = 1100, .k = 1100, .trans_b = true};
+        a.a_dtype = a.b_dtype = a.c_dtype = ZINF_DTYPE_F16;
+        struct zinf_matmul b = {.m = 1100, .n = 1100, .k = n, .trans_a = true};
+        b.a_dtype = b.b_dtype = ZINF_DTYPE_BF16;
+        b.c_dtype = ZINF_DTYPE_F32;
+        uint64_t of_rows = f->ops->matmul_workspace(f->device, &a);
+        uint64_t of_depth = f->ops->matmul_workspace(f->device, &b);
+        CHECKF(of_rows >= rows && of_depth >= depth, "%s: less for %lld rows", f->name,
+               (long long)n);
+        rows = of_rows;
+        depth = of_depth;
+    }
+}
+
+static void test_smaller_products_need_no_more_workspace(void)
+{
+    for_each_device(grow);
+}
+
 static void test_bad_arguments_are_refused(void)
 {
     static const enum zinf_dtype bf16[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
@@ -228,6 +253,7 @@ int main(void)
     TAP_RUN(test_c_without_beta_need_not_be_initialised);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
     TAP_RUN(test_rows_do_not_depend_on_each_other);
+    TAP_RUN(test_smaller_products_need_no_more_workspace);
     TAP_RUN(test_bad_arguments_are_refused);
     return tap_done();
 }
