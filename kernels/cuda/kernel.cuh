@@ -135,6 +135,13 @@ DEVICE float exp2_near(float x)
     return y;
 }
 
+/* a or b, both of them made: where one is long, ?: becomes a branch. */
+DEVICE float either(bool first, float a, float b)
+{
+    const uint32_t mask = -(uint32_t)first;
+    return __uint_as_float((__float_as_uint(a) & mask) | (__float_as_uint(b) & ~mask));
+}
+
 /* 1 / x to 1 unit in the last place; 0 for infinity. */
 DEVICE float reciprocal_near(float x)
 {

@@ -16,7 +16,7 @@ DEVICE float tanh_near(float x)
     p = p * square + 1.33314416e-1f;
     p = p * square - 3.33332807e-1f;
     const float beyond = 1.0f - 2.0f * reciprocal_near(exp2_near(size * 2.88539008f) + 1.0f);
-    return size < 0.625f ? x + x * square * p : copysignf(beyond, x);
+    return either(size < 0.625f, x + x * square * p, copysignf(beyond, x));
 }
 
 /* cap tanh(x inverse_cap); slope: its derivative by x. */

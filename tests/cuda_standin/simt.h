@@ -142,6 +142,10 @@ DEVICE float exp2_near(float x)
 {
     return exp2f(x);
 }
+DEVICE float either(bool first, float a, float b)
+{
+    return first ? a : b;
+}
 DEVICE float reciprocal_near(float x)
 {
     return 1.0f / x;
