@@ -301,14 +301,14 @@ missing_in() { # results
 }
 # Adds what is wanted and not yet there to the file of results. One worker a processor.
 measure() { # bin, results
-    local bin=$1 results=$2 todo=$temporary/todo n jobs i
+    local bin=$1 results=$2 wanted=$temporary/wanted n jobs i
     ZINF_CUDA_MODULE=$bin/zinf-cuda-standin.so
     XDG_CACHE_HOME=$temporary/no-cache # what benches found on this machine steers plans
     export ZINF_CUDA_MODULE XDG_CACHE_HOME
     unset ZINF_LOG ZINF_CPU
     touch "$results"
-    missing_in "$results" >"$todo"
-    n=$(wc -l <"$todo")
+    missing_in "$results" >"$wanted"
+    n=$(wc -l <"$wanted")
     [ "$n" -gt 0 ] || return 0
     jobs=$(nproc)
     echo "same-bits: $n runs with ${bin%/bin}" >&2
@@ -317,7 +317,7 @@ measure() { # bin, results
     for ((i = 0; i < jobs; i++)); do
         (
             mkdir "$temporary/runs/$i" && cd "$temporary/runs/$i" || exit 1
-            awk -v jobs="$jobs" -v i="$i" 'NR % jobs == i' "$todo" | while read -r line; do
+            awk -v jobs="$jobs" -v i="$i" 'NR % jobs == i' "$wanted" | while read -r line; do
                 measure_one $line | sed "s|^[^\t]*|${line//|/\\|}|"
             done >"$temporary/runs/$i.results"
         ) &

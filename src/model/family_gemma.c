@@ -3,7 +3,6 @@
  * lookup, wide heads, GELU by tanh also where the configuration says "gelu".
  */
 #include "model/family_gemma.h"
-#include "model/rope.h"
 
 #include <math.h>
 
@@ -57,24 +56,16 @@ int gemma_read_cap(const struct zinf_model_source *source, const char *key, doub
     return code;
 }
 
-static void list_biases(struct family_list *list, const struct decoder *d)
-{
-    const struct attention_spec *a = &d->attention;
-    int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
-}
-
 void gemma_list(struct family_list *list, const struct decoder *d, const struct gemma_block *block)
 {
     const struct attention_spec *a = &d->attention;
     int64_t h = d->hidden;
     list->std = d->init_std;
     rotary_list_matrices(list, d);
-    if (block->bias)
-        list_biases(list, d);
+    if (block->bias) {
+        rotary_list_qkv_biases(list, d);
+        family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", h, ZINF_INIT_ZERO);
+    }
     if (block->head_norms) {
         family_add_vector(list, DECODER_Q_NORM, "self_attn.q_norm.weight", a->head_dim,
                           ZINF_INIT_ZERO);
@@ -98,7 +89,7 @@ static const struct family_size sizes[] = {
     {"7b", {28, 3072, 16, 16, 256, 24576, 256000, 8192}, NULL},
 };
 static const struct family_traits traits = {
-    .keys = GEMMA_KEYS,
+    .keys = ROTARY_KEYS,
     .absent = {28, 3072, 16, 16, 256, 24576, 256000, 8192},
     .only = "{\"use_bidirectional_attention\": false}",
     .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"rope_theta\": 10000.0, "
@@ -125,9 +116,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         d.mlp.activation = activation;
     if (d.mlp.activation == ZINF_ACTIVATION_GELU_ERF)
         d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
-    const struct rope_source of = {
-        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4};
-    if ((code = rope_read(graph, source, &of, &d.attention.rope, &d.context)))
+    if ((code = rotary_read_rope(graph, source, &d)))
         return code;
     gemma_list(&list, &d, &block);
     return family_finish(graph, facts, source, &d, &list, 1);

@@ -4,12 +4,6 @@
 
 #include "model/family_rotary.h"
 
-#define GEMMA_KEYS                                                                                 \
-    {                                                                                              \
-        ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",            \
-            "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"               \
-    }
-
 /* What differs between them in a block. */
 struct gemma_block {
     bool bias;       /* of q, k, v and the projection back: the key attention_bias */

@@ -3,7 +3,6 @@
  * them, soft caps of scores and logits, a window in every second block.
  */
 #include "model/family_gemma.h"
-#include "model/rope.h"
 
 static const struct family_size sizes[] = {
     {"2b", {26, 2304, 8, 4, 256, 9216, 256000, 8192}, "{\"query_pre_attn_scalar\": 256}"},
@@ -11,7 +10,7 @@ static const struct family_size sizes[] = {
     {"27b", {46, 4608, 32, 16, 128, 36864, 256000, 8192}, "{\"query_pre_attn_scalar\": 144}"},
 };
 static const struct family_traits traits = {
-    .keys = GEMMA_KEYS,
+    .keys = ROTARY_KEYS,
     .absent = {26, 2304, 8, 4, 256, 9216, 256000, 8192},
     .only = "{\"use_bidirectional_attention\": false}",
     .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"rope_theta\": 10000.0, "
@@ -35,9 +34,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_window(source, &d, 4096)) ||
         (code = family_read_layer_types(graph, source, &d, 2)))
         return code;
-    const struct rope_source of = {
-        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4};
-    if ((code = rope_read(graph, source, &of, &d.attention.rope, &d.context)))
+    if ((code = rotary_read_rope(graph, source, &d)))
         return code;
     gemma_list(&list, &d, &block);
     return family_finish(graph, facts, source, &d, &list, 1);

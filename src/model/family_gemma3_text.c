@@ -11,7 +11,7 @@ static const struct family_size sizes[] = {
     {"270m", {18, 640, 4, 1, 256, 2048, 262144, 32768}, NULL},
 };
 static const struct family_traits traits = {
-    .keys = GEMMA_KEYS,
+    .keys = ROTARY_KEYS,
     .absent = {26, 2304, 8, 4, 256, 9216, 262208, 131072},
     /* Its class in transformers reads the cap of scores and does nothing with it. */
     .only = "{\"use_bidirectional_attention\": false, \"attn_logit_softcapping\": null}",

@@ -3,7 +3,6 @@
  * front; norms of all queries of a row together, and of all keys.
  */
 #include "model/family_rotary.h"
-#include "model/rope.h"
 
 static const struct family_size sizes[] = {
     {"7b", {32, 4096, 32, 32, 0, 11008, 100352, 4096}, NULL},
@@ -12,8 +11,7 @@ static const struct family_size sizes[] = {
     {"32b", {64, 5120, 40, 8, 0, 27648, 100352, 4096}, NULL},
 };
 static const struct family_traits traits = {
-    .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"},
+    .keys = ROTARY_KEYS,
     .absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
     .only = "{\"clip_qkv\": null}",
     .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"rope_theta\": 500000, "
@@ -28,9 +26,7 @@ static void list_vectors(struct family_list *list, const struct decoder *d, bool
     const struct attention_spec *a = &d->attention;
     int64_t h = d->hidden, q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
     if (bias) {
-        family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
-        family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
-        family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
+        rotary_list_qkv_biases(list, d);
         family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", h, ZINF_INIT_ZERO);
     }
     family_add_vector(list, DECODER_Q_NORM, "self_attn.q_norm.weight", q, ZINF_INIT_ONE);
@@ -68,9 +64,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_norms(source, &d, ZINF_NORM_RMS, "rms_norm_eps", 1e-5)) ||
         (code = family_read_init(source, &d, "initializer_range", 0.02)))
         return code;
-    const struct rope_source of = {
-        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4};
-    if ((code = rope_read(graph, source, &of, &d.attention.rope, &d.context)))
+    if ((code = rotary_read_rope(graph, source, &d)))
         return code;
     list.std = d.init_std;
     rotary_list_matrices(&list, &d);

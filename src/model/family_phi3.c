@@ -15,8 +15,7 @@ static const struct family_size sizes[] = {
      "{\"sliding_window\": 2047, \"original_max_position_embeddings\": 4096}"},
 };
 static const struct family_traits traits = {
-    .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"},
+    .keys = ROTARY_KEYS,
     .absent = {32, 3072, 32, 0, 0, 8192, 32064, 4096},
     .only = "{\"embd_pdrop\": 0, \"attention_bias\": false}",
     .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, \"rope_theta\": 10000.0, "

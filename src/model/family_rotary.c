@@ -173,17 +173,22 @@ void rotary_list_matrices(struct family_list *list, const struct decoder *d)
     family_add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
 }
 
+void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d)
+{
+    const struct attention_spec *a = &d->attention;
+    int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
+    family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
+    family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
+}
+
 static void list_vectors(struct family_list *list, const struct rotary *l)
 {
     const struct decoder *d = &l->d;
     const struct attention_spec *a = &d->attention;
-    int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
     family_add_vector(list, DECODER_NORM1_W, "input_layernorm.weight", d->hidden, ZINF_INIT_ONE);
-    if (l->qkv_bias) {
-        family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", q, ZINF_INIT_ZERO);
-        family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
-        family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
-    }
+    if (l->qkv_bias)
+        rotary_list_qkv_biases(list, d);
     if (l->proj_bias)
         family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
     if (l->traits->head_norms) {
@@ -201,46 +206,36 @@ static void list_vectors(struct family_list *list, const struct rotary *l)
     family_add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
 }
 
-static int append(struct zinf_graph *graph, struct rotary *l)
+int rotary_read_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
+                     struct decoder *d)
 {
-    struct family_list list = {.std = l->d.init_std};
-    rotary_list_matrices(&list, &l->d);
-    list_vectors(&list, l);
-    l->d.table = "embed_tokens.weight";
-    l->d.blocks = "layers";
-    l->d.final_w = "norm.weight";
-    l->d.head = l->tied ? NULL : "lm_head.weight";
-    l->d.tensors = list.items;
-    l->d.n_tensors = list.n;
-    return decoder_build(graph, &l->d);
+    const struct rope_source of = {
+        .head_dim = d->attention.head_dim, .positions = d->context, .theta = 1e4};
+    return rope_read(graph, source, &of, &d->attention.rope, &d->context);
 }
 
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    const struct rotary_traits *traits = source->family->traits;
     struct rotary l = {
         .d = {.what = source->what, .join_tiles = source->join_tiles},
-        .traits = traits,
+        .traits = source->family->traits,
     };
     int code;
     if ((code = read_shape(source, &l)) || (code = read_numbers(source, &l)) ||
         (code = read_switches(source, &l)) || (code = read_window(graph, source, &l)) ||
         (code = rotary_read_experts(graph, source, &l.d)))
         return code;
-    const struct rope_source of = {
-        .head_dim = l.d.attention.head_dim, .positions = l.d.context, .theta = 1e4};
-    code = rope_read(graph, source, &of, &l.d.attention.rope, &l.d.context);
-    if (code)
+    if ((code = rotary_read_rope(graph, source, &l.d)))
         return code;
-    facts->layers = l.d.n_layers;
-    facts->hidden = l.d.hidden;
-    facts->heads = l.d.attention.n_heads;
-    facts->vocab = l.d.vocab;
-    facts->context = l.d.context;
-    facts->end_of_text = traits->end_of_text;
-    family_read_end_of_text(source, &facts->end_of_text);
-    return append(graph, &l);
+    struct family_list list = {.std = l.d.init_std};
+    rotary_list_matrices(&list, &l.d);
+    list_vectors(&list, &l);
+    l.d.table = "embed_tokens.weight";
+    l.d.blocks = "layers";
+    l.d.final_w = "norm.weight";
+    l.d.head = l.tied ? NULL : "lm_head.weight";
+    return family_finish(graph, facts, source, &l.d, &list, l.traits->end_of_text);
 }
 
 int rotary_ignores(const char *name)

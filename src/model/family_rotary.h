@@ -68,10 +68,22 @@ int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
 /* A block's matrices under the names that these families have. */
 void rotary_list_matrices(struct family_list *list, const struct decoder *d);
+/* Biases of queries, keys and values. */
+void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d);
+/* The rotation of all of a head, and a context that its scaling stretches, into d, whose head_dim
+ * and context are known. */
+int rotary_read_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
+                     struct decoder *d);
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 int rotary_ignores(const char *name);
 
 #define ROTARY_PREFIX "model."
 #define ROTARY_LAYERS_KEY "num_hidden_layers"
+/* Of family_traits. */
+#define ROTARY_KEYS                                                                                \
+    {                                                                                              \
+        ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",            \
+            "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"               \
+    }
 
 #endif

@@ -3,7 +3,6 @@
  * queries and a sliding window beside layer norms, biases and a plain feed-forward part.
  */
 #include "model/family_rotary.h"
-#include "model/rope.h"
 
 static const struct family_size sizes[] = {
     {"3b",
@@ -17,8 +16,7 @@ static const struct family_size sizes[] = {
      "{\"rope_theta\": 100000, \"initializer_range\": 0.01275, \"tie_word_embeddings\": false}"},
 };
 static const struct family_traits traits = {
-    .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"},
+    .keys = ROTARY_KEYS,
     .absent = {30, 3072, 24, 2, 0, 12288, 49152, 4096},
     .only = "{\"norm_type\": \"layer_norm\", \"mlp_type\": \"default\"}",
     .always = "{\"norm_epsilon\": 1e-5, \"hidden_act\": \"gelu_pytorch_tanh\", \"use_bias\": true, "
@@ -42,18 +40,14 @@ static void list_matrices(struct family_list *list, const struct decoder *d)
 
 static void list_vectors(struct family_list *list, const struct decoder *d, bool bias)
 {
-    const struct attention_spec *a = &d->attention;
-    int64_t h = d->hidden, kv = a->n_kv_heads * a->head_dim;
+    int64_t h = d->hidden;
     family_add_vector(list, DECODER_NORM1_W, "input_layernorm.weight", h, ZINF_INIT_ONE);
     family_add_vector(list, DECODER_NORM1_B, "input_layernorm.bias", h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_NORM2_W, "post_attention_layernorm.weight", h, ZINF_INIT_ONE);
     family_add_vector(list, DECODER_NORM2_B, "post_attention_layernorm.bias", h, ZINF_INIT_ZERO);
     if (!bias)
         return;
-    family_add_vector(list, DECODER_QKV_B, "self_attn.q_proj.bias", a->n_heads * a->head_dim,
-                      ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "self_attn.k_proj.bias", kv, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "self_attn.v_proj.bias", kv, ZINF_INIT_ZERO);
+    rotary_list_qkv_biases(list, d);
     family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_UP_B, "mlp.c_fc.bias", d->ffn, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_DOWN_B, "mlp.c_proj.bias", h, ZINF_INIT_ZERO);
@@ -91,9 +85,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_norms(source, &d, ZINF_NORM_LAYER, "norm_epsilon", 1e-5)) ||
         (code = family_read_init(source, &d, "initializer_range", 0.018042)))
         return code;
-    const struct rope_source of = {
-        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4};
-    if ((code = rope_read(graph, source, &of, &d.attention.rope, &d.context)))
+    if ((code = rotary_read_rope(graph, source, &d)))
         return code;
     list.std = d.init_std;
     list_matrices(&list, &d);
