@@ -32,6 +32,14 @@ enum zinf_input {
     ZINF_INPUT_IDS,       /* tokens */
     ZINF_INPUT_TARGETS,   /* the token after each; < 0: ignored */
     ZINF_INPUT_POSITIONS, /* of each token in its sequence */
+    /* The document that each token of a sample belongs to, from 1; 0: padding. A token attends to
+     * those of its own document alone, which says both that a row is padded and that several
+     * documents are packed into it. Not given: a sample is one document. */
+    ZINF_INPUT_SEGMENTS,
+    ZINF_INPUT_SOURCE_IDS,      /* what an encoder reads for the decoder, of its own length */
+    ZINF_INPUT_SOURCE_SEGMENTS, /* as SEGMENTS; a target's token attends to its own number here */
+    ZINF_INPUT_TOKEN_TYPES,     /* of each token: which of the two texts of a pair it is from */
+    ZINF_INPUT_LABELS,          /* of each sample: its class */
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
