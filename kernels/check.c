@@ -198,6 +198,20 @@ int check_dropout(const struct zinf_dropout *dropout, const char *operation)
                      (double)dropout->p);
 }
 
+int check_unpack(const struct zinf_unpack *a)
+{
+    const struct zinf_packing *p = &a->packing;
+    bool inside = a->rows >= 0 && a->count >= 0 && a->from_first >= 0 && a->from_stride >= 0 &&
+                  a->to_first >= 0 && a->to_stride >= 0;
+    if (inside && a->rows && a->count)
+        inside = a->from_first + (a->count - 1) * a->from_stride + a->rows <= (ll)p->rows;
+    if (!inside || p->form == ZINF_FORM_PLAIN)
+        return zinf_fail(-EINVAL, "unpack: %lld runs of %lld rows from row %lld on of %llu in %s",
+                         (ll)a->count, (ll)a->rows, (ll)a->from_first, (unsigned long long)p->rows,
+                         p->form == ZINF_FORM_PLAIN ? "no packed form" : "a packed form");
+    return 0;
+}
+
 int check_workspace(uint64_t have, uint64_t bytes, const char *operation)
 {
     if (bytes <= have)

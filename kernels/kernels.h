@@ -22,6 +22,7 @@
 #define ZINF_KERNELS_H
 
 #include "base/base.h"
+#include "kernels/packed.h"
 #include "kernels/route.h"
 
 #ifdef __cplusplus
@@ -296,6 +297,7 @@ struct zinf_device_ops {
     int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
+    int (*unpack)(struct zinf_queue *q, const struct zinf_unpack *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
     /* y = dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);

@@ -6,7 +6,20 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_rope.c kernels/host_route.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
-INSTALLED_H += kernels/kernels.h kernels/route.h
+INSTALLED_H += kernels/kernels.h kernels/route.h kernels/packed.h
+
+# Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
+# every device, so nothing is fused.
+libcore_la_SOURCES += kernels/packed.h kernels/host_packed.h
+noinst_LTLIBRARIES += libkernels_packed.la
+libkernels_packed_la_SOURCES = kernels/packed.c kernels/host_packed.c
+libkernels_packed_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+libcore_la_LIBADD += libkernels_packed.la
+check_PROGRAMS += tests/kernels_packed_test
+TESTS += tests/kernels_packed_test
+tests_kernels_packed_test_SOURCES = tests/kernels_packed_test.c
+tests_kernels_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_packed_test_LDADD = $(TEST_LDADD)
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
 # square roots become vectors; NaN and infinity keep their meaning.

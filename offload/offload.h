@@ -34,6 +34,9 @@ struct zinf_layout_unit {
     uint64_t padded_elems; /* of the whole unit, a multiple of ZINF_LAYOUT_ALIGN * world */
     uint64_t slice_elems;  /* of one rank */
     uint64_t slice_first;  /* this rank's first element */
+    uint64_t front_bytes;  /* stored in front of its parameters, and moved with them: a multiple of
+                            * ZINF_MEMORY_ALIGN; of a unit without sub-groups' state. Set by the
+                            * caller; 0 */
     uint32_t n_groups, first_group;
 };
 struct zinf_layout_group {
@@ -53,6 +56,13 @@ struct zinf_layout {
 int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
                      uint64_t group_elems, uint32_t rank, uint32_t world);
 void zinf_layout_fini(struct zinf_layout *layout);
+/* All of a unit that is fetched for a computation. */
+static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, uint32_t unit,
+                                              enum zinf_dtype dtype)
+{
+    const struct zinf_layout_unit *u = &layout->units[unit];
+    return u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype);
+}
 
 /* ---- tiers ---- */
 

@@ -98,8 +98,7 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++) {
         const struct zinf_home *place = &t->places[u];
-        code = run_add(t, &run, place->param,
-                       layout->units[u].padded_elems * zinf_dtype_bytes(t->options.dtype),
+        code = run_add(t, &run, place->param, zinf_layout_unit_bytes(layout, u, t->options.dtype),
                        generations_of(place, place->param), &t->params[u]);
     }
     if (!code)
@@ -272,9 +271,8 @@ static struct zinf_location part(struct zinf_location where, uint64_t offset, ui
 
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
-    uint64_t elems = t->options.layout->units[unit].padded_elems;
-    struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit],
-                                        elems * zinf_dtype_bytes(t->options.dtype));
+    uint64_t bytes = zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
+    struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit], bytes);
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -285,7 +283,8 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
     uint64_t first = t->options.layout->units[g->unit].slice_first + g->first;
-    return part(zinf_tiers_param(t, g->unit, relative), first * width, g->n * width);
+    return part(zinf_tiers_param(t, g->unit, relative),
+                t->options.layout->units[g->unit].front_bytes + first * width, g->n * width);
 }
 
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,

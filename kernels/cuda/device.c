@@ -195,6 +195,7 @@ static const struct zinf_device_ops cuda_ops = {
     .gather_rows = cuda_gather_rows,
     .scatter_rows = cuda_scatter_rows,
     .weigh_rows = cuda_weigh_rows,
+    .unpack = cuda_unpack,
     .residual_add = cuda_residual_add,
     .dropout = cuda_dropout,
     .column_sum = cuda_column_sum,

@@ -17,7 +17,7 @@
 /* Options of every command that runs a model. */
 struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column;
+        *text_column, *quantize;
     uint64_t device_memory, host_memory;
     int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
@@ -38,6 +38,7 @@ struct cli_common {
         {"--device-memory", CLI_SIZE, &(c)->device_memory, 0, 0},                                  \
         {"--host-memory", CLI_SIZE, &(c)->host_memory, 0, 0},                                      \
         {"--threads", CLI_INT, &(c)->threads, 1, 4096},                                            \
+        {"--quantize", CLI_STRING, &(c)->quantize, 0, 0},                                          \
     {                                                                                              \
         "--lenient", CLI_FLAG, &(c)->lenient, 0, 0                                                 \
     }

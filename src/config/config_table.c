@@ -30,6 +30,7 @@ static const char *const schedules[] = {
     "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
+static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
@@ -375,6 +376,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
         .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
+    TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;

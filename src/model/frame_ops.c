@@ -154,6 +154,15 @@ int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args)
     return ops_of(f)->gated_backward(f->queue, args);
 }
 
+int frame_unpack(struct zinf_frame *f, const struct zinf_unpack *args)
+{
+    const struct zinf_packing *p = &args->packing;
+    double elems = (double)(args->rows * args->count) * (double)p->cols;
+    double stored = elems / (double)p->n_elems * (double)p->bytes;
+    return counts(f, stored + elems * (double)frame_width(f)) ? 0
+                                                              : ops_of(f)->unpack(f->queue, args);
+}
+
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
 {
     double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);

@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "model/adapter.h"
+#include "model/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct zinf_model {
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles;
+    struct pack_choice pack;
     struct adapter_choice *adapter; /* NULL: none */
 };
 
@@ -60,6 +62,10 @@ static int build_graph(struct zinf_model *m, const char *what)
         code = m->family->build(graph, &m->facts, &source);
     if (!code)
         code = zinf_graph_finish(graph);
+    if (!code && m->pack.form != ZINF_FORM_PLAIN)
+        code = pack_graph(graph, &m->pack, m->family->prefix);
+    if (!code && m->pack.form != ZINF_FORM_PLAIN)
+        code = zinf_graph_finish(graph);
     if (!code && m->adapter)
         code = adapter_attach(graph, m->adapter, m->family->prefix);
     if (!code && m->adapter)
@@ -70,6 +76,8 @@ static int build_graph(struct zinf_model *m, const char *what)
     }
     zinf_graph_destroy(m->graph);
     m->graph = graph;
+    m->facts.form = m->pack.form;
+    m->facts.packed_file = m->pack.in_file;
     return 0;
 }
 
@@ -89,6 +97,8 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
         code = read_family(m, what);
     if (!code)
         code = read_file_dtype(m, what);
+    if (!code)
+        code = pack_choice_read(&m->pack, m->config, what);
     if (!code)
         code = build_graph(m, what);
     if (code)
@@ -156,6 +166,15 @@ int zinf_model_set_dropout(struct zinf_model *m, float p)
     return build_graph(m, "config.json");
 }
 
+int zinf_model_pack(struct zinf_model *m, enum zinf_form form)
+{
+    if (m->pack.in_file && form != m->pack.form)
+        return zinf_fail(-EINVAL, "the weights are quantised as %s already, and not as %s",
+                         zinf_form_name(m->pack.form), zinf_form_name(form));
+    m->pack.form = form;
+    return build_graph(m, "config.json");
+}
+
 int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
 {
     close_adapter(m);
@@ -188,6 +207,7 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
         return code;
     other->dropout = (*model)->dropout;
     other->join_tiles = (*model)->join_tiles;
+    other->pack.form = (*model)->pack.form;
     other->adapter = (*model)->adapter;
     (*model)->adapter = NULL;
     code = build_graph(other, "config.json");

@@ -125,26 +125,6 @@ static int set_shape(struct setup *s)
     return 0;
 }
 
-/* From a folder, else from the configuration; where both say something it must be the same. */
-static int adapt_model(struct setup *s)
-{
-    static const char key[] = "zinf.adapter";
-    const char *folder = s->options.adapter, *text = s->config->adapter;
-    cJSON *given = NULL, *found = NULL;
-    int code = 0;
-    if (text)
-        code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &given);
-    if (!code && folder)
-        code = zinf_adapter_read_config(folder, &found);
-    if (!code && (given || found))
-        code = zinf_model_adapt(s->model, given ? given : found, given ? key : folder);
-    if (!code && given && found)
-        code = zinf_model_compare_adapter(s->model, found, folder);
-    cJSON_Delete(given);
-    cJSON_Delete(found);
-    return code;
-}
-
 /* A call's rows are those of one sample, whatever sequences they belong to. */
 static int set_decoding(struct setup *s)
 {
@@ -174,14 +154,18 @@ static int open_model(struct setup *s)
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
     if (!code)
-        code = adapt_model(s);
+        code = setup_pack(s);
+    if (!code)
+        code = setup_adapt(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
-    code = zinf_file_map_create(&s->files, s->graph);
+    code = setup_check_packed(s);
+    if (!code)
+        code = zinf_file_map_create(&s->files, s->graph);
     if (!code)
         code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
     s->compute = (struct zinf_compute){
@@ -268,6 +252,8 @@ static int lay_out(struct setup *s)
     int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
                                 s->options.world ? s->options.world : 1);
     free(elems);
+    for (uint32_t u = 0; !code && u < s->n_units; u++)
+        s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
     return code ? code : setup_state_bytes(s);
 }
 

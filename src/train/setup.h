@@ -149,6 +149,12 @@ bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
 const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
 
+/* ---- setup_frozen.c: in this order, before the model is looked at ---- */
+
+int setup_pack(struct setup *s);
+int setup_adapt(struct setup *s);
+int setup_check_packed(const struct setup *s);
+
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
 /* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */

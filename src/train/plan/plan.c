@@ -248,18 +248,18 @@ static uint32_t n_device_updates(const struct plan *p)
 /* What of a frozen model lies on a drive is copied there once, and not a byte of it again. */
 static void print_adapters(const struct plan *p, FILE *out)
 {
-    uint64_t elems = 0;
+    uint64_t bytes = 0;
     char size[16];
     if (!is_adapted(p->setup))
         return;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
-            elems += p->setup->layout.units[u].padded_elems;
+            bytes += zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
     fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
             p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
-    if (elems)
+    if (bytes)
         fprintf(out, ": %s of them are written to the drive at the start, and never again",
-                zinf_size_format(size, sizeof size, elems * zinf_dtype_bytes(p->setup->dtype)));
+                zinf_size_format(size, sizeof size, bytes));
     fputc('\n', out);
 }
 
