@@ -118,7 +118,7 @@ bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_reque
     block.bytes =
         (uint32_t)zinf_store_locate(request, bad, ZINF_AIO_ALIGN, &block.file, &block.offset);
     if (request->attempts++) {
-        fail(queue, &block, -EBADMSG);
+        fail(queue, &block, store->extents[request->extent].spans ? -ESTALE : -EBADMSG);
         return true;
     }
     zinf_log(ZINF_LOG_WARN,

@@ -85,6 +85,10 @@ struct zinf_home {
     enum zinf_tier param, state;
     enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
     bool keeps_grad;     /* there is such a place */
+    /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
+     * unit's but what it is made of. */
+    bool in_files;
+    zinf_extent files;
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
     uint8_t generations;
 };
@@ -130,8 +134,8 @@ const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 /* Bytes of n elements' state in a form. */
 uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
-/* The whole unit's parameters; the range of a group's parameters; a group's state. relative as in
- * zinf_location; with one generation it changes nothing. */
+/* The whole unit's parameters, or the files that it is made of; the range of a group's parameters;
+ * a group's state. relative as in zinf_location; with one generation it changes nothing. */
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
 struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,

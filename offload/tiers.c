@@ -98,6 +98,10 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++) {
         const struct zinf_home *place = &t->places[u];
+        if (place->in_files) {
+            t->params[u].offset = place->files;
+            continue;
+        }
         code = run_add(t, &run, place->param, zinf_layout_unit_bytes(layout, u, t->options.dtype),
                        generations_of(place, place->param), &t->params[u]);
     }
@@ -271,7 +275,10 @@ static struct zinf_location part(struct zinf_location where, uint64_t offset, ui
 
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
-    uint64_t bytes = zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
+    const struct zinf_home *place = &t->places[unit];
+    uint64_t bytes = place->in_files
+                         ? zinf_store_extent_bytes(t->options.store, place->files)
+                         : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
     struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit], bytes);
     set_generation(t, &where, unit, relative);
     return where;

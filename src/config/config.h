@@ -139,6 +139,7 @@ struct zinf_config {
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;              /* drive and CPU use device memory where they can */
+    bool weights_in_place;    /* a frozen model on the drive is read from its own folder */
     char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
     char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
 

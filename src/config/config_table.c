@@ -376,6 +376,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
         .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
+    BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };

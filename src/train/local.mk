@@ -19,7 +19,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
 	src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
-libcore_la_SOURCES += src/train/setup_frozen.c src/train/save/transfer_packed.c
+libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_packed.c
 INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h \
 	src/train/checkpoints.h
 
@@ -110,9 +110,12 @@ tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
 tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_soak_test_LDADD = $(TEST_LDADD)
 
-ADAPTER_TESTS = tests/train_adapter_test tests/train_packed_test
+ADAPTER_TESTS = tests/train_adapter_test tests/train_packed_test tests/train_in_place_test
 check_PROGRAMS += $(ADAPTER_TESTS)
 TESTS += $(ADAPTER_TESTS)
+tests_train_in_place_test_SOURCES = tests/train_in_place_test.c tests/trainings.h tests/train_support.h
+tests_train_in_place_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_in_place_test_LDADD = $(TEST_LDADD)
 tests_train_packed_test_SOURCES = tests/train_packed_test.c tests/trainings.h tests/train_support.h
 tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_packed_test_LDADD = $(TEST_LDADD)

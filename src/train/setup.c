@@ -366,12 +366,13 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = lay_out(s);
     set_budgets(s);
-    return code;
+    return code ? code : setup_find_files(s);
 }
 
 void setup_fini(struct setup *s)
 {
     zinf_device_destroy(s->device);
+    setup_free_files(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
     zinf_file_map_destroy(s->files);

@@ -27,6 +27,8 @@ void plan_measure(struct plan *p);
 void plan_set_places(struct plan *p, const struct choice *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 bool plan_has_param(const struct plan *p, enum zinf_tier tier);
+/* Whether any unit is read from the model's folder. */
+bool plan_has_files(const struct plan *p);
 bool plan_has_grad(const struct plan *p, enum gradient_way way);
 /* Whether a device that the CPU cannot read makes parts of norms. */
 bool plan_norms_there(const struct plan *p);

@@ -141,6 +141,26 @@ static int add_x_extents(struct plan *p)
     return code;
 }
 
+/* Of what is read where it lies. A store that counts alone opens no files. */
+static int add_file_extents(struct plan *p)
+{
+    const struct weight_files *w = p->setup->weights;
+    uint32_t unused;
+    int code = 0;
+    if (!w || !p->store)
+        return 0;
+    p->files = calloc(w->n_units, sizeof *p->files);
+    if (!p->files)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint32_t i = 0; !code && p->setup->store && i < w->n_paths; i++)
+        code = zinf_store_open_file(p->store, w->paths[i], &unused);
+    for (uint32_t u = 0; !code && u < w->n_units; u++)
+        if (w->units[u].n_parts)
+            code = zinf_store_add_files_extent(p->store, w->units[u].spans, w->units[u].n_spans,
+                                               &p->files[u]);
+    return code;
+}
+
 static int plan_tiers(struct plan *p)
 {
     struct zinf_tiers_options tiers = {
@@ -163,6 +183,9 @@ static int plan_memory(struct plan *p)
     int code = zinf_ledger_create(&p->ledger);
     if (!code)
         code = add_process(p);
+    if (code)
+        return code;
+    code = add_file_extents(p);
     if (code)
         return code;
     plan_measure(p);
@@ -219,6 +242,7 @@ void plan_fini(struct plan *p)
     zinf_store_destroy(p->counted);
     zinf_ledger_destroy(p->ledger);
     free(p->homes);
+    free(p->files);
     free(p->routes);
     free(p->x_extents);
     free(p->deferred);
@@ -254,12 +278,16 @@ static void print_adapters(const struct plan *p, FILE *out)
         return;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
-            bytes += zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+            bytes += p->homes[u].in_files
+                         ? 0
+                         : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
     fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
             p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
     if (bytes)
         fprintf(out, ": %s of them are written to the drive at the start, and never again",
                 zinf_size_format(size, sizeof size, bytes));
+    if (plan_has_files(p))
+        fputs(": read from the model's own folder, nothing of them is written", out);
     fputc('\n', out);
 }
 

@@ -165,6 +165,11 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
          &at->h_x_stages},
         {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
          &at->h_param_stages},
+        {"weights as the folder has them", "zinf.weights_in_place",
+         plan_has_files(p)
+             ? FILE_STAGES * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
+             : 0,
+         &at->h_files},
         {"gradient staging", NULL, plan_stages_grads(p) ? GRAD_STAGES * s->grad_slot : 0,
          &at->h_grad_stages},
         {"sub-groups under way", "zero_optimization.sub_group_size",

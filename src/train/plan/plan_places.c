@@ -187,6 +187,9 @@ void plan_set_places(struct plan *p, const struct choice *c)
         struct zinf_home *home = &p->homes[u];
         if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
+        home->in_files = home->param == ZINF_TIER_DRIVE && p->setup->weights &&
+                         p->setup->weights->units[u].n_parts;
+        home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
         home->keeps_grad = keeps_grad(p, u);
         p->routes[u] = route_of(p->setup, u, home);
@@ -199,8 +202,10 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         const struct zinf_home *home = &p->homes[u];
         uint64_t n = p->setup->layout.units[u].slice_elems;
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
-        bytes[home->param] += zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype) *
-                              (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->param] += home->in_files
+                                  ? 0
+                                  : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype) *
+                                        (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)
@@ -212,6 +217,14 @@ bool plan_has_param(const struct plan *p, enum zinf_tier tier)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (p->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_has_files(const struct plan *p)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].in_files)
             return true;
     return false;
 }

@@ -34,6 +34,7 @@ enum norm_way {
 
 struct route {
     enum fetch fetch;
+    bool in_files; /* FROM_DRIVE: as the model's folder has it, and put together in host memory */
     enum gradient_way gradient;
     enum norm_way norm; /* of a sum on the device */
     enum update_way update;

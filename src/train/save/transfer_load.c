@@ -206,7 +206,7 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
             code = transfer_gather(&source, adapts ? adapter : file, u);
         if (!code)
             note_base(t, &source, u);
-        if (!code)
+        if (!code && !t->plan.homes[u].in_files)
             code = place_unit(&source, u);
     }
     /* what was only filled, too, is there before another queue looks */
