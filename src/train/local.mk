@@ -122,3 +122,10 @@ TESTS += tests/generate_test
 tests_generate_test_SOURCES = tests/generate_test.c tests/train_support.h
 tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_generate_test_LDADD = $(TEST_LDADD)
+
+# Several documents in a sample.
+check_PROGRAMS += tests/train_packed_test
+TESTS += tests/train_packed_test
+tests_train_packed_test_SOURCES = tests/train_packed_test.c tests/trainings.h tests/train_support.h
+tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_packed_test_LDADD = $(TEST_LDADD)

@@ -51,6 +51,7 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    bool packed;                      /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
@@ -106,7 +107,8 @@ struct zinf_step_result {
     const char *bottleneck;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
- * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+ * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
+ * one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
 };
