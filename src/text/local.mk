@@ -1,4 +1,4 @@
-libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_json.h \
+libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src/text/tokenizer_json.h \
 	src/text/unicode.h src/text/normalize.h src/text/model.h src/text/tokenizer.h \
 	src/text/buffer.c src/text/unicode.c src/text/normalize.c src/text/charsmap.c src/text/stage.c \
 	src/text/trie.c src/text/unigram.c src/text/wordpiece.c src/text/model.c src/text/frame.c \
@@ -9,7 +9,7 @@ libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_jso
 	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
 	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_sums.c src/text/dataset.c
-INSTALLED_H += src/text/text.h
+INSTALLED_H += src/text/text.h src/text/samples.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/sentencepiece.cc
 endif
