@@ -8,7 +8,9 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
 	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
-	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_sums.c src/text/dataset.c
+	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_cache_text.c \
+	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
+	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
 INSTALLED_H += src/text/text.h src/text/samples.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/sentencepiece.cc
@@ -56,3 +58,9 @@ tests_fuzz_sentencepiece_SOURCES = tests/fuzz/fuzz_sentencepiece.c tests/fuzz/dr
 tests_fuzz_sentencepiece_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"sentencepiece"'
 tests_fuzz_sentencepiece_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/sentencepiece
+
+check_PROGRAMS += tests/samples_test
+TESTS += tests/samples_test
+tests_samples_test_SOURCES = tests/samples_test.c
+tests_samples_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_samples_test_LDADD = $(TEST_LDADD)
