@@ -11,7 +11,10 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_cache_text.c \
 	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
 	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
-INSTALLED_H += src/text/text.h src/text/samples.h
+libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
+	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/format.h \
+	src/text/format.c src/text/format_turns.c src/text/format_gdgpt.c src/text/format_python.c
+INSTALLED_H += src/text/text.h src/text/samples.h src/text/chat.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/sentencepiece.cc
 endif
@@ -64,3 +67,10 @@ TESTS += tests/samples_test
 tests_samples_test_SOURCES = tests/samples_test.c
 tests_samples_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_samples_test_LDADD = $(TEST_LDADD)
+
+# For tests/compare/against_chat.py, by hand.
+check_PROGRAMS += tests/compare/chat
+tests_compare_chat_SOURCES = tests/compare/chat.c
+tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_compare_chat_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/compare/against_chat.py
