@@ -33,6 +33,10 @@ tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_graph_test_LDADD = $(TEST_LDADD)
 tests_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find,--wrap=trainer_load
 
+# Early stopping, and the model of the best evaluation.
+TESTS += tests/best_test.sh
+EXTRA_DIST += tests/best_test.sh
+
 # Traces: rows, arrows and gaps. `tests/trace_test FILE` checks one by hand.
 check_PROGRAMS += tests/trace_test
 TESTS += tests/trace_test

@@ -175,6 +175,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     code = plan_schedules(&plan, INFINITY);
     if (!code)
         code = fill(out, &plan);
+    plan_speeds_of(&plan, &options->speeds, &out->speeds);
     if (!code && options->trace)
         code = write_trace(&plan, options->trace);
 out:
