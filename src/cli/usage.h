@@ -35,6 +35,10 @@
     "  --lora-dropout X      of their inputs (default: 0)\n"                                       \
     "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"
 
+#define USAGE_BEST                                                                                 \
+    "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
+    "  --load-best-at-end    leave the model of the best evaluation, not of the last step\n"
+
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
     "\n"
@@ -81,7 +85,7 @@ static const char USAGE_TRAIN[] =
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
     "The step\n"
-    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP
+    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST
     "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
@@ -116,7 +120,8 @@ static const char USAGE_CONFIG[] =
     "\n"
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
-        USAGE_DEVICE "  --lenient             unknown keys of the configuration are warnings\n";
+        USAGE_BEST USAGE_DEVICE
+    "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_PLOT[] =
     "usage: zinf plot RUN... [options]\n"

@@ -171,12 +171,20 @@ int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const ch
 
 /* ---- a training run ---- */
 
+/* Of a run's evaluations, at its end. */
+struct zinf_run_best {
+    uint64_t step; /* of the lowest loss of those every eval_every steps; 0: there was none */
+    double loss;
+    bool is_model;      /* what was saved in model/ are the weights of that step */
+    bool stopped_early; /* zinf.early_stopping ended the run */
+};
 /* What a run tells its caller; any may be NULL. Called in the run's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
     void (*saved)(void *arg, uint64_t step, const char *folder);
+    void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
 struct zinf_run_options {
