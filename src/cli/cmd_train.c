@@ -181,7 +181,7 @@ static int run(int argc, char **argv)
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
-        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},

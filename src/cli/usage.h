@@ -17,7 +17,14 @@
     "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \
     "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
     "                        input\n"                                                              \
-    "  --text-column NAME    field or column that is the text (default: text)\n"
+    "  --text-column NAME    field or column that is the text (default: text)\n"                   \
+    "  --format NAME         of rows: stream, text, alpaca, sharegpt, messages, prompt\n"          \
+    "                        or gdgpt (default: told by the first row)\n"                          \
+    "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
+    "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
+    "  --truncate SIDE       of what is too long: end, beginning, or drop all of it\n"             \
+    "  --min-tokens N        leave out samples that are shorter\n"                                 \
+    "  --skip-bad-rows       leave out rows that are broken, and count them\n"
 
 #define USAGE_STEP                                                                                 \
     "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
