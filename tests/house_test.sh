@@ -154,8 +154,8 @@ if command -v nm >/dev/null; then
     # Folders that stand on each other; those of one level do not.
     awk '
     BEGIN {
-        split("src/base|aio cpu_optim kernels src/config src/formats src/text|offload src/model|" \
-              "src/train|src/cli", levels, "|")
+        split("src/base|aio cpu_optim kernels src/config src/formats src/text src/metrics|" \
+              "offload src/model|src/train|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")
             for (i = 1; i <= n; i++) level[folders[i]] = l

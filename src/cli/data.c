@@ -231,6 +231,8 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.lora_targets = c->lora_targets;
     context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
+    context.early_stopping = c->early_stopping;
+    context.load_best_at_end = c->load_best_at_end;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
     context.lenient = c->lenient;

@@ -21,9 +21,9 @@ struct cli_common {
         *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
     int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank,
-        min_tokens;
+        early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
-    bool lenient;
+    bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows; /* of samples */
     bool no_training;                          /* nobody is told of learning rates */
     bool quiet;                                /* nor of anything in the configuration */
@@ -32,7 +32,7 @@ struct cli_common {
     {                                                                                              \
         .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
         .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .lora_rank = -1, .lora_alpha = -1,  \
-        .lora_dropout = -1                                                                         \
+        .lora_dropout = -1, .early_stopping = -1                                                   \
     }
 
 /* Rows of a table of options, as USAGE_DEVICE says them. */
@@ -73,6 +73,13 @@ struct cli_common {
         {"--lora-targets", CLI_STRING, &(c)->lora_targets, 0, 0},                                  \
     {                                                                                              \
         "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
+    }
+
+/* What evaluations of a training decide. */
+#define CLI_BEST_OPTIONS(c)                                                                        \
+    {"--early-stopping", CLI_INT, &(c)->early_stopping, 1, 1e9},                                   \
+    {                                                                                              \
+        "--load-best-at-end", CLI_FLAG, &(c)->load_best_at_end, 0, 0                               \
     }
 
 /* What a command has open; cli_session_close frees it all. */

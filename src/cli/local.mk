@@ -16,7 +16,7 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
 	src/cli/bench_device.h src/cli/bench_device.c src/cli/bench_gemm.c src/cli/bench_attention.c \
-	src/cli/bench_pcie.c
+	src/cli/bench_pcie.c src/cli/bench_memory.c src/cli/bench_all.c src/cli/estimate_sources.c
 zinf_LDADD = libcore.la $(EXTERNAL_LIBS)
 
 bashcompletiondir = $(datarootdir)/bash-completion/completions

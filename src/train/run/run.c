@@ -13,22 +13,41 @@
 
 /* ---- the model folder ---- */
 
+/* model_step: whose weights are in folder. */
+static void tell_end(const struct run *run, uint64_t model_step, const char *folder)
+{
+    const struct zinf_run_events *events = &run->options->events;
+    const struct zinf_run_best best = {
+        .step = run->best.step,
+        .loss = run->best.loss,
+        .is_model = run->best.step && model_step == run->best.step,
+        .stopped_early = run_best_is_over(run),
+    };
+    if (events->saved)
+        events->saved(events->arg, model_step, folder);
+    if (events->ended)
+        events->ended(events->arg, &best);
+}
+
 static int save_model(struct run *run, uint64_t step)
 {
     char *folder = zinf_path_join(run->options->output, "model");
     char *partial = zinf_path_join(run->options->output, "model.partial");
-    int code = folder && partial ? 0 : -ENOMEM;
-    if (!code) {
+    uint64_t begin = zinf_now_ns();
+    bool is_best = false;
+    int code = folder && partial ? run_best_publish(run, &is_best) : -ENOMEM;
+    if (!code && !is_best) {
         output_remove(partial);
         run_choose_source(run);
         code = zinf_trainer_save(run->trainer, partial);
     }
-    if (!code)
+    if (!code && !is_best)
         code = output_publish(run->options->output, partial, folder);
+    zinf_executor_mark(run->trainer->executor, "save the model", begin);
     if (code && partial)
         output_remove(partial);
-    if (!code && run->options->events.saved)
-        run->options->events.saved(run->options->events.arg, step, folder);
+    if (!code)
+        tell_end(run, is_best ? run->best.step : step, folder);
     free(folder);
     free(partial);
     return code;
@@ -43,6 +62,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
     uint64_t windows = zinf_dataset_n_windows(data);
     struct run_batch arrays;
     double total = 0;
+    uint64_t begin = zinf_now_ns();
     int code = run_batch_init(&arrays, trainer, data, batch);
     *tokens = 0;
     for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
@@ -60,6 +80,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
             *tokens += count;
         }
     }
+    zinf_executor_mark(trainer->executor, "evaluation", begin);
     run_batch_fini(&arrays);
     *loss = total / (double)(*tokens ? *tokens : 1);
     return code;
@@ -129,6 +150,9 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     struct run_evaluation evaluation = {0};
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
+    if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
+        run_best_see(run, step, &evaluation);
+    *last = *last || run_best_is_over(run);
     if (!code)
         code = run_log_step(run->log, &result, &evaluation);
     if (!code && !result.skipped)
@@ -207,7 +231,12 @@ int zinf_run_train(const struct zinf_run_options *options)
 {
     struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
     int code = prepare(&run);
-    bool last = options->steps <= run.from.step;
+    bool last = options->steps <= run.from.step || run_best_is_over(&run);
+    if (!code && last && options->steps > run.from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the run ended early, after step %llu, by --early-stopping %lld: more patience "
+                 "goes on",
+                 (unsigned long long)run.from.step, (long long)run.config->early_stopping);
     /* A step that was recovered may have been killed before what was due after it. */
     if (!code && run.recovers && !run_has_checkpoint(&run))
         code = save_if_due(&run, run.from.step, last);
