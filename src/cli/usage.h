@@ -22,6 +22,7 @@
     "                        or stream (default: told by the first row)\n"                         \
     "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
     "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
+    "  --pack                several samples in a sequence, apart from each other\n"               \
     "  --truncate SIDE       of what is too long: end, beginning, or drop all of it\n"             \
     "  --min-tokens N        leave out samples that are shorter\n"                                 \
     "  --skip-bad-rows       leave out rows that are broken, and count them\n"
@@ -193,6 +194,10 @@ static const char USAGE_GENERATE[] =
     "  --adapter DIR         and adapters of it, as PEFT writes them\n"
     "  --prompt TEXT...      the beginnings; one is printed as it grows\n"
     "  --prompts FILE        a beginning in each line; - for standard input\n"
+    "  --chat                prompts are what a user says: write them by the folder's\n"
+    "                        chat template, print the answer\n"
+    "  --system TEXT         what the system says before\n"
+    "  --chat-template NAME  by this template\n"
     "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
     "  --temperature X       0 takes the most likely token each time (default: 1)\n"
     "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"
