@@ -174,6 +174,19 @@ static const char USAGE_VERIFY[] =
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
 
+static const char USAGE_DATA_COMMAND[] =
+    "usage: zinf data --model DIR --data FILE... [options]\n"
+    "\n"
+    "Shows what a training would be fed: the format of the rows, what is cut or left\n"
+    "out, how long samples are, and the first of them as tokens, green where they\n"
+    "count for the loss.\n"
+    "\n"
+    "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
+    "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --samples N           how many are shown (default: 3)\n"
+    "  --color WHEN          auto, always or never; without it [[ ]] count\n"
+    "  --json                print one JSON object\n";
+
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
