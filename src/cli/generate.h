@@ -29,6 +29,14 @@ struct generate_settings {
 int generate_read_config(struct generate_settings *s, const char *model,
                          const struct zinf_model *config);
 
+/* generate_chat.c: the chat of --chat, whose stop joins those that are there; it is borrowed from
+ * the chat. A user's words, after the system's unless NULL, as ids to be gone on with. */
+int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
+                       const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
+                       struct cli_strings *stops);
+int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
+                         struct zinf_tokens *ids);
+
 /* generate_text.c: texts as characters. */
 struct generate_text {
     char *all; /* prompt and new tokens */
