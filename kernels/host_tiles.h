@@ -156,7 +156,8 @@ struct tile {
     int64_t i, n_rows; /* query rows */
     int64_t j, n_keys; /* keys; those at or after n_keys are padding */
     bool causal;
-    int64_t window; /* as in zinf_attention */
+    int64_t window;          /* as in zinf_attention */
+    const int32_t *segments; /* of the sample; NULL: one document */
 };
 
 static inline int64_t min_i64(int64_t a, int64_t b)
@@ -175,6 +176,48 @@ static inline struct visible visible_keys(const struct tile *tile, int64_t row)
     int64_t end = tile->causal ? min_i64(tile->n_keys, up_to) : tile->n_keys;
     int64_t first = tile->window && up_to > tile->window ? up_to - tile->window : 0;
     return first < end ? (struct visible){first, end} : (struct visible){0, 0};
+}
+
+/* Documents that some tokens are of, the least and the greatest; none where least is above it. */
+struct documents {
+    int32_t least, greatest;
+};
+
+static inline struct documents documents_of(const int32_t *segments, int64_t n)
+{
+    struct documents d = {INT32_MAX, 0};
+    for (int64_t t = 0; t < n; t++) {
+        const int32_t s = segments[t];
+        d.least = s > 0 && s < d.least ? s : d.least;
+        d.greatest = s > d.greatest ? s : d.greatest;
+    }
+    return d;
+}
+
+/* False where no row of the tile can be of the document of one of its keys. */
+static inline bool tile_matters(const struct tile *tile)
+{
+    if (!tile->segments)
+        return true;
+    struct documents rows = documents_of(tile->segments + tile->i, tile->n_rows);
+    struct documents keys = documents_of(tile->segments + tile->j, tile->n_keys);
+    return rows.least <= keys.greatest && keys.least <= rows.greatest;
+}
+
+/* Of the keys that a row may see, those of other documents are masked; what is left. */
+static inline struct visible mask_documents(const struct tile *tile, int64_t row,
+                                            struct visible visible, float *scores)
+{
+    if (!tile->segments)
+        return visible;
+    const int32_t *keys = tile->segments + tile->j, own = tile->segments[tile->i + row];
+    int n_seen = 0;
+    for (int64_t j = visible.first; j < visible.end; j++) {
+        const bool seen = keys[j] == own;
+        scores[j] = seen ? scores[j] : -INFINITY;
+        n_seen += seen;
+    }
+    return n_seen && own > 0 ? visible : (struct visible){0, 0};
 }
 
 /* The masked scores of a row become -infinity. */
@@ -199,6 +242,11 @@ static inline void shape_scores(const struct zinf_attention *args, int64_t head,
         for (int k = 0; k < HOST_TILE_KEYS; k++)
             scores[k] += by_key * (distance + (float)k);
     }
+}
+
+static inline const int32_t *segments_at(const struct zinf_attention *args, int64_t b)
+{
+    return args->segments ? args->segments + b * args->seq : NULL;
 }
 
 /* The tile of keys that holds the first one that row i sees. */
@@ -268,8 +316,15 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     }
     memset(s->out, 0, (size_t)(HOST_TILE_ROWS * width) * sizeof *s->out);
     for (int64_t j = first_tile(args, i); j < end; j += HOST_TILE_KEYS) {
-        struct tile tile = {i,           n_rows, j, min_i64(HOST_TILE_KEYS, seq - j), args->causal,
-                            args->window};
+        struct tile tile = {i,
+                            n_rows,
+                            j,
+                            min_i64(HOST_TILE_KEYS, seq - j),
+                            args->causal,
+                            args->window,
+                            segments_at(args, b)};
+        if (!tile_matters(&tile))
+            continue;
         struct product qk = {s->scores,      s->query,       s->keys + j * args->head_dim,
                              HOST_TILE_KEYS, width,          1,
                              HOST_TILE_KEYS, args->head_dim, false};
@@ -277,7 +332,8 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
         for (int64_t r = 0; r < n_rows; r++) {
             float *row = s->scores + r * HOST_TILE_KEYS;
             shape_scores(args, head, i + r, j, row, NULL);
-            softmax_row(row, visible_keys(&tile, r), &max[r], &sum[r], s->out + r * width, width);
+            softmax_row(row, mask_documents(&tile, r, visible_keys(&tile, r), row), &max[r],
+                        &sum[r], s->out + r * width, width);
             if (args->dropout.p > 0.0f) {
                 tile_factors(s->factors, args, b, head, i + r, j);
                 loop_multiply(row, row, s->factors, HOST_TILE_KEYS);
@@ -296,8 +352,9 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     }
     struct head out = head_at(args->out, args, b, args->n_heads, head);
     for (int64_t r = 0; r < n_rows; r++) {
-        unpack_rows(&out, i + r, 1, s->out + r * width, 1.0f / sum[r]);
-        args->lse[(b * args->n_heads + head) * seq + i + r] = max[r] + logf(sum[r]);
+        const bool blind = sum[r] == 0.0f; /* a row that saw a key has at least 1 */
+        unpack_rows(&out, i + r, 1, s->out + r * width, blind ? 0.0f : 1.0f / sum[r]);
+        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? 0.0f : max[r] + logf(sum[r]);
     }
 }
 

@@ -49,8 +49,9 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
         shape_scores(args, head, tile->i + r, tile->j, p, slope);
         if (args->dropout.p > 0.0f)
             tile_factors(s->factors, args, b, head, tile->i + r, tile->j);
-        gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL, visible_keys(tile, r),
-                     s->lse[tile->i + r], s->delta[tile->i + r]);
+        gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL,
+                     mask_documents(tile, r, visible_keys(tile, r), p), s->lse[tile->i + r],
+                     s->delta[tile->i + r]);
         if (args->softcap != 0.0f)
             loop_multiply(dp, dp, slope, HOST_TILE_KEYS);
     }
@@ -103,9 +104,15 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
                                 ? j + n_keys - 1 + args->window
                                 : seq;
         for (int64_t i = args->causal ? j : 0; i < end; i += HOST_TILE_ROWS) {
-            struct tile tile = {
-                i, min_i64(HOST_TILE_ROWS, seq - i), j, n_keys, args->causal, args->window};
-            backward_tile(args, b, head, &tile, s);
+            struct tile tile = {i,
+                                min_i64(HOST_TILE_ROWS, seq - i),
+                                j,
+                                n_keys,
+                                args->causal,
+                                args->window,
+                                segments_at(args, b)};
+            if (tile_matters(&tile))
+                backward_tile(args, b, head, &tile, s);
         }
     }
 }

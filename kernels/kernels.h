@@ -137,7 +137,8 @@ struct zinf_rope {
 /* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
  * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. The
  * score s of query i and key j of head h is scale q.k; with a softcap, softcap tanh(s / softcap) of
- * that; with slopes, s + slopes[h] (j - i) of that; and then masked. */
+ * that; with slopes, s + slopes[h] (j - i) of that; and then masked. A row that sees no key has an
+ * out and an lse of 0, and no gradient comes from it. */
 struct zinf_attention {
     enum zinf_dtype dtype;
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
@@ -149,6 +150,9 @@ struct zinf_attention {
     const float *slopes; /* ALiBi (Press et al., arXiv 2108.12409): [n_heads], at most
                           * ZINF_ATTENTION_MAX_SLOPES, in the caller's memory on every device, read
                           * before the call returns; NULL: none */
+    /* The document of each token, from 1: it sees the keys of its own alone, and with 0, padding,
+     * none. [batch][seq] on the device; NULL: every sample is one document. */
+    const int32_t *segments;
     struct zinf_dropout
         dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
     const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */

@@ -154,6 +154,11 @@ uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_
 static int check_cuda_attention(const struct zinf_attention *args, const char *operation)
 {
     int code = check_attention(args, operation);
+    if (!code && args->segments)
+        code = zinf_fail(-ENOTSUP,
+                         "%s: the CUDA device does not keep documents of a sample apart yet: train "
+                         "them one a sample, or on the host (--device host)",
+                         operation);
     if (!code && args->head_dim > 256)
         code = zinf_fail(-EINVAL, "%s: heads of size %lld; the CUDA device takes up to 256",
                          operation, (long long)args->head_dim);

@@ -17,7 +17,14 @@
     "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \
     "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
     "                        input\n"                                                              \
-    "  --text-column NAME    field or column that is the text (default: text)\n"
+    "  --text-column NAME    field or column that is the text (default: text)\n"                   \
+    "  --format NAME         of rows: alpaca, sharegpt, messages, prompt, gdgpt, text\n"           \
+    "                        or stream (default: told by the first row)\n"                         \
+    "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
+    "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
+    "  --truncate SIDE       of what is too long: end, beginning, or drop all of it\n"             \
+    "  --min-tokens N        leave out samples that are shorter\n"                                 \
+    "  --skip-bad-rows       leave out rows that are broken, and count them\n"
 
 #define USAGE_STEP                                                                                 \
     "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
@@ -34,6 +41,10 @@
     "  --lora-alpha X        their scale times the rank (default: 8)\n"                            \
     "  --lora-dropout X      of their inputs (default: 0)\n"                                       \
     "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"
+
+#define USAGE_BEST                                                                                 \
+    "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
+    "  --load-best-at-end    leave the model of the best evaluation, not of the last step\n"
 
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
@@ -81,7 +92,7 @@ static const char USAGE_TRAIN[] =
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
     "The step\n"
-    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP
+    "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST
     "Where and how\n" USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
@@ -116,7 +127,8 @@ static const char USAGE_CONFIG[] =
     "\n"
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
-        USAGE_DEVICE "  --lenient             unknown keys of the configuration are warnings\n";
+        USAGE_BEST USAGE_DEVICE
+    "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_PLOT[] =
     "usage: zinf plot RUN... [options]\n"

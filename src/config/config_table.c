@@ -375,6 +375,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
         .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
+    INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
+    BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;

@@ -65,6 +65,8 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
     if (d->positions || d->attention.rope.rotary_dims)
         v.positions =
             add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
+    if (d->packed)
+        v.segments = add_input(graph, "segments", ZINF_INPUT_SEGMENTS, 0);
     v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
     v.x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
     graph->targets = v.targets;
@@ -116,9 +118,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     uint32_t out = decoder_add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
                                           "block.%lld", (long long)layer);
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
-    if (spec.attention.rope.rotary_dims)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    decoder_append_inputs(graph, stage, &spec.attention, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
     return out;

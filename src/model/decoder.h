@@ -61,6 +61,7 @@ struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
     bool join_tiles; /* of the vocabulary, into one */
+    bool packed;     /* samples come with segments */
     float embedding_dropout, init_std;
     float embedding_scale, head_softcap; /* as in lookup_spec and head_spec */
     bool unit_rows;

@@ -6,7 +6,7 @@
 
 /* Numbers of the values that stages share. */
 struct decoder_values {
-    uint32_t ids, positions, targets, x;
+    uint32_t ids, positions, segments, targets, x;
     uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 
@@ -16,6 +16,10 @@ uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, c
  * the lookup at 0. */
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES]);
+
+/* What attention by this spec takes, to the stage's list. */
+void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
+                           const struct decoder_values *v);
 
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)

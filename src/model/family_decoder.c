@@ -72,6 +72,7 @@ int family_read_counts(const struct zinf_model_source *source, struct decoder *d
                          source->what, (long long)c.layers, MAX_LAYERS);
     d->what = source->what;
     d->join_tiles = source->join_tiles;
+    d->packed = source->packed;
     d->n_layers = c.layers;
     d->hidden = c.hidden;
     d->vocab = c.vocab;

@@ -6,12 +6,12 @@
  *           then the positions. in: ids, positions where it has them; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x. in: x, positions where it rotates; out: x
+ *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
  *   norm    in: x; out: its norm, whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
- *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: x, positions where it rotates
+ *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: as a block's
  *   router     n = norm(x_mid), and which experts each row of it chooses. in: x_mid; out: n, whose
  *              gradient is fp32, and the weights of a choice (graph.h)
  *              (balanced: and what experts have had of each sample, in this layer and, with in[1],
@@ -73,6 +73,7 @@ struct attention_spec {
     struct norm_spec q_norm, k_norm; /* before the rotation */
     bool whole_norms;                /* these are over all heads of a row, not over each */
     struct rope_spec rope;
+    int segments; /* their place among what the stage takes; 0: a sample is one document */
     float dropout, residual_dropout;
     uint32_t site; /* and the next one: probabilities, then the branch */
 };

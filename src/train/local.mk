@@ -19,7 +19,8 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
+	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
+	src/train/run/run_batch.h src/train/run/run_batch.c
 INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h \
 	src/train/checkpoints.h
 
@@ -131,3 +132,10 @@ tests_beams_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_beams_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
 	tests/compare/against_beams.py
+
+# Several documents in a sample.
+check_PROGRAMS += tests/train_packed_test
+TESTS += tests/train_packed_test
+tests_train_packed_test_SOURCES = tests/train_packed_test.c tests/trainings.h tests/train_support.h
+tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_packed_test_LDADD = $(TEST_LDADD)

@@ -173,6 +173,8 @@ static int open_model(struct setup *s)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
+    if (!code && s->options.packed)
+        code = zinf_model_set_packed(s->model);
     if (!code)
         code = adapt_model(s);
     if (code)

@@ -51,6 +51,7 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    bool packed;                      /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
@@ -106,7 +107,8 @@ struct zinf_step_result {
     const char *bottleneck;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
- * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+ * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
+ * one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
 };
@@ -166,12 +168,20 @@ int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const ch
 
 /* ---- a training run ---- */
 
+/* Of a run's evaluations, at its end. */
+struct zinf_run_best {
+    uint64_t step; /* of the lowest loss of those every eval_every steps; 0: there was none */
+    double loss;
+    bool is_model;      /* what was saved in model/ are the weights of that step */
+    bool stopped_early; /* zinf.early_stopping ended the run */
+};
 /* What a run tells its caller; any may be NULL. Called in the run's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
     void (*saved)(void *arg, uint64_t step, const char *folder);
+    void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
 struct zinf_run_options {

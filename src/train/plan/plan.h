@@ -185,6 +185,9 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 void plan_cost(const struct plan *p, struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);
+/* Known speeds, and what is assumed for the others. */
+void plan_speeds_of(const struct plan *p, const struct zinf_speeds *known,
+                    struct zinf_speeds *used);
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
                    struct zinf_rates *rates);
 struct zinf_machine plan_machine(const struct plan *p);

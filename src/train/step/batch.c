@@ -3,21 +3,38 @@
 
 static const char *input_name(enum zinf_input input)
 {
-    static const char *const names[] = {"", "ids", "targets", "positions"};
+    static const char *const names[ZINF_INPUTS] = {
+        [ZINF_INPUT_IDS] = "ids",
+        [ZINF_INPUT_TARGETS] = "targets",
+        [ZINF_INPUT_POSITIONS] = "positions",
+        [ZINF_INPUT_SEGMENTS] = "segments",
+        [ZINF_INPUT_SOURCE_IDS] = "source ids",
+        [ZINF_INPUT_SOURCE_SEGMENTS] = "source segments",
+        [ZINF_INPUT_TOKEN_TYPES] = "token types",
+        [ZINF_INPUT_LABELS] = "labels",
+    };
     return names[input];
 }
 
+/* What an input is where the batch does not have it: positions count from 0 in every sample, and a
+ * sample is one document. False: it must be there. */
+static bool stands_for_itself(enum zinf_input input)
+{
+    return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SEGMENTS ||
+           input == ZINF_INPUT_SOURCE_SEGMENTS;
+}
+
 /* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
- * target. */
+ * target or a label, and of no document. */
 static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
                       uint64_t given, uint64_t all, int64_t seq)
 {
-    for (uint64_t i = 0; !from && i < given; i++) /* positions count from 0 in every sample */
-        to[i] = (int32_t)(i % (uint64_t)seq);
+    for (uint64_t i = 0; !from && i < given; i++)
+        to[i] = value->input == ZINF_INPUT_POSITIONS ? (int32_t)(i % (uint64_t)seq) : 1;
     if (from)
         memcpy(to, from, given * sizeof *to);
     for (uint64_t i = given; i < all; i++)
-        to[i] = value->input == ZINF_INPUT_TARGETS ? -1 : 0;
+        to[i] = value->input == ZINF_INPUT_TARGETS || value->input == ZINF_INPUT_LABELS ? -1 : 0;
 }
 
 static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
@@ -46,7 +63,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         uint64_t given = (uint64_t)samples * per_sample;
         uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
         void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
-        if (!from && value->input != ZINF_INPUT_POSITIONS)
+        if (!from && !stands_for_itself(value->input))
             return zinf_fail(-EINVAL,
                              "the model asks for the input \"%s\" (%s), which the batch "
                              "does not have",

@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 /* What the step's batch is, and what the gradient of its loss is scaled by. */
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
@@ -263,6 +264,13 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     return plan_schedules(&t->plan, INFINITY);
 }
 
+static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
+{
+    char name[32];
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)t->step);
+    zinf_executor_mark(t->executor, name, begin_ns);
+}
+
 int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
                       struct zinf_step_result *result)
 {
@@ -304,6 +312,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .n_redone = t->n_redone,
     };
     report_lanes(&times, result);
+    mark_step(t, begin);
     return 0;
 }
 
