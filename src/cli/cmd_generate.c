@@ -19,7 +19,7 @@
 struct generate_command {
     struct cli_common common;
     struct cli_strings prompts, stops;
-    const char *prompts_file;
+    const char *prompts_file, *early;
     int64_t batch;
     bool json, ignores_ends, chats;
     const char *system; /* what the system says first, where it chats */
@@ -142,8 +142,9 @@ static struct zinf_decode_shape shape_of(const struct generation *g)
     int64_t context = zinf_model_facts(g->session.model)->context;
     bool fetches = g->session.config->offload_param.device != ZINF_PLACE_NONE;
     int64_t batch = g->command->batch ? g->command->batch : USUAL_BATCH;
+    int64_t beams = g->settings.num_beams > 1 ? g->settings.num_beams : 1;
     struct zinf_decode_shape shape = {
-        .sequences = least(batch, g->n),
+        .sequences = least(batch, g->n) * beams,
         .capacity = least(context, g->longest + g->settings.max_new_tokens - 1),
         .rows = least(fetches ? FETCHING_ROWS : USUAL_ROWS, g->all_tokens),
     };
@@ -206,18 +207,10 @@ static int continue_prompts(struct generation *g)
 {
     struct zinf_generate_speed speed;
     const struct generate_settings *s = &g->settings;
-    struct zinf_generate_options options = {
-        .sampler = {.temperature = s->temperature,
-                    .top_k = s->top_k,
-                    .top_p = s->top_p,
-                    .repetition_penalty = s->repetition_penalty,
-                    .seed = (uint64_t)g->command->common.seed},
-        .max_new_tokens = s->max_new_tokens,
-        .ends = s->ends,
-        .n_ends = g->command->ignores_ends ? 0 : s->n_ends,
-        .made = made,
-        .arg = &g->output,
-    };
+    struct zinf_generate_options options = generate_options(s, (uint64_t)g->command->common.seed);
+    options.n_ends = g->command->ignores_ends ? 0 : s->n_ends;
+    options.made = made;
+    options.arg = &g->output;
     int code = zinf_generate(g->trainer, &options, g->texts, g->n, &speed);
     if (!code)
         code = print_texts(g);
@@ -272,6 +265,18 @@ static int generate(struct generate_command *command)
     return code;
 }
 
+static int check_beams(struct generate_command *o)
+{
+    struct generate_settings *s = &o->settings;
+    bool draws = s->temperature > 0 || s->top_k > 0 || s->top_p >= 0;
+    if (s->num_beams > 1 && draws)
+        return zinf_fail(-EINVAL, "--num-beams draws nothing: leave out --temperature, --top-k "
+                                  "and --top-p");
+    if (s->num_beams < 2 && (o->early || !isnan(s->length_penalty)))
+        return zinf_fail(-EINVAL, "--length-penalty and --early-stopping are of --num-beams N");
+    return o->early ? generate_parse_early("--early-stopping", o->early, &s->early_stopping) : 0;
+}
+
 static int check_strings(const struct generate_command *o)
 {
     if (!o->prompts.n && !o->prompts_file)
@@ -303,6 +308,10 @@ static int run(int argc, char **argv)
         {"--top-k", CLI_INT, &s->top_k, 0, 1 << 24},
         {"--top-p", CLI_DOUBLE, &s->top_p, 1e-9, 1},
         {"--repetition-penalty", CLI_DOUBLE, &s->repetition_penalty, 1e-9, 1e9},
+        {"--no-repeat-ngram", CLI_INT, &s->no_repeat_ngram, 0, 1 << 24},
+        {"--num-beams", CLI_INT, &s->num_beams, 1, 1 << 12},
+        {"--length-penalty", CLI_DOUBLE, &s->length_penalty, -1e3, 1e3},
+        {"--early-stopping", CLI_STRING, &o.early, 0, 0},
         {"--stop", CLI_STRINGS, &o.stops, 0, 0},
         {"--ignore-eos", CLI_FLAG, &o.ignores_ends, 0, 0},
         {"--batch", CLI_INT, &o.batch, 1, 1 << 16},
@@ -319,6 +328,8 @@ static int run(int argc, char **argv)
         code = cli_check_common(c);
     if (!code)
         code = check_strings(&o);
+    if (!code)
+        code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
     return generate(&o) ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;

@@ -8,6 +8,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/generate.h src/train/run/generate.c \
+	src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -123,6 +124,14 @@ TESTS += tests/generate_test
 tests_generate_test_SOURCES = tests/generate_test.c tests/train_support.h
 tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_generate_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/beams_test
+TESTS += tests/beams_test
+tests_beams_test_SOURCES = tests/beams_test.c tests/train_support.h
+tests_beams_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_beams_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
+	tests/compare/against_beams.py
 
 # Several documents in a sample.
 check_PROGRAMS += tests/train_packed_test

@@ -139,6 +139,8 @@ struct zinf_decode_rows {
 const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);
 int zinf_trainer_decode(struct zinf_trainer *trainer, const struct zinf_decode_rows *rows,
                         float *logits);
+/* What is remembered of a sequence, to be continued twice: another one becomes the same. */
+int zinf_trainer_copy_sequence(struct zinf_trainer *trainer, int64_t to, int64_t from);
 
 /* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
  * adapted model the adapters alone, in fp32, as PEFT's folder. */
