@@ -15,7 +15,7 @@ cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/activation.cuh kernel
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
 
 if HAVE_CUDA
-pkglib_LTLIBRARIES = zinf-cuda.la
+pkglib_LTLIBRARIES += zinf-cuda.la
 zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernels)
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
