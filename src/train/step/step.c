@@ -37,13 +37,10 @@ static double grad_norm(const struct zinf_trainer *t)
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    const struct zinf_graph *g = t->setup.graph;
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    double mean = trainer_sum_loss(t, g->loss, samples) / (double)(count ? count : 1);
-    for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
-            mean += trainer_sum_loss(t, v, samples) / (double)t->setup.n_micro;
-    return mean;
+    double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
+    return sum / (double)(count ? count : 1) +
+           trainer_other_losses(t, samples) / (double)t->setup.n_micro;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
