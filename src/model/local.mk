@@ -26,8 +26,8 @@ libcore_la_SOURCES += src/model/family_gemma3_text.c
 libcore_la_SOURCES += src/model/family_gemma.h
 libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stage_attention.c src/model/stage_router.c src/model/stage_experts.c \
-	src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
-	src/model/family_qwen3_moe.c
+	src/model/stage_shared.c src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
+	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \
