@@ -133,13 +133,16 @@ static void copy_out(struct emitter *e, uint32_t unit, struct zinf_operand to,
     emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, to, from->at, grad_bytes(e, unit), &uses);
 }
 
+/* Zeros of a unit that no row chose are not written: the update knows of them. */
 static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *from)
 {
     struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     struct uses uses = {0};
     uses_read(&uses, from->resource);
     uses_write(&uses, e->grad[unit]);
+    e->flags |= plan_keeps_chosen(e->p, unit) ? OP_CHOSEN : 0;
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)unit, 0, &where, from->at, &uses);
+    e->flags &= (uint16_t)~OP_CHOSEN;
 }
 
 static struct made_grad from_drive(struct emitter *e, uint32_t unit)

@@ -97,12 +97,20 @@ int trainer_settle(struct zinf_trainer *t)
     return !code && t->durable.due ? durable_record(t) : code;
 }
 
+/* What the gradient's operations have left. */
+static uint8_t pending_of(const struct zinf_trainer *t, uint32_t unit)
+{
+    if (!unit_trains(&t->setup, unit))
+        return PENDING_NOTHING;
+    return plan_keeps_chosen(&t->plan, unit) && !t->chosen[unit] ? PENDING_ZEROS : PENDING_GRADIENT;
+}
+
 /* Every unit's kept gradient is to be applied with these scalars. */
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        t->pending[u] = unit_trains(&t->setup, u);
+        t->pending[u] = pending_of(t, u);
 }
 
 /* Speculation rests while at least half of the last steps would have failed. */
@@ -152,7 +160,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
     if (!failed) {
         for (uint32_t u = 0; u < t->setup.n_units; u++)
             if (t->plan.deferred[u])
-                t->pending[u] = unit_trains(&t->setup, u);
+                t->pending[u] = pending_of(t, u);
             else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
