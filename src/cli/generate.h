@@ -31,7 +31,8 @@ int generate_read_config(struct generate_settings *s, const char *model,
 
 /* generate_text.c: texts as characters. */
 struct generate_text {
-    char *all; /* prompt and new tokens */
+    size_t first; /* of the prompt's own tokens: special ones are before it, which are not shown */
+    char *all;    /* prompt and new tokens */
     size_t bytes, prompt_bytes;
     size_t end;     /* where it is cut: at a stop string, or all */
     size_t printed; /* so far, when streamed */
