@@ -46,7 +46,7 @@ family='src/model/family_'
     words '[a-z]*_pdrop' "${family}(gpt2|phi3)\.c"
     words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
-    words 'qwen-?2' "${family}qwen2\.c"
+    words 'qwen-?2' "${family}qwen2(_moe)?\.c"
     words 'qwen-?3' "${family}qwen3(_moe)?\.c"
     words 'phi-?3|qkv_proj|gate_up_proj' "${family}phi3\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"

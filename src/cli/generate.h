@@ -49,7 +49,8 @@ int generate_chat_encode(const struct zinf_chat *chat, const char *system, const
 
 /* generate_text.c: texts as characters. */
 struct generate_text {
-    char *all; /* prompt and new tokens */
+    size_t first; /* of the prompt's own tokens: special ones are before it, which are not shown */
+    char *all;    /* prompt and new tokens */
     size_t bytes, prompt_bytes;
     size_t end;     /* where it is cut: at a stop string, or all */
     size_t printed; /* so far, when streamed */

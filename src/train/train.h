@@ -123,7 +123,8 @@ struct zinf_batch {
  * before it. What the result says is of all ranks. */
 int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
-/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
+/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. A loss that is
+ * a mean over the windows (graph.h) is in the sum as if each target had it. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */

@@ -52,6 +52,13 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
     return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
 }
 
+bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
+{
+    return p->setup->walk.units[unit].chooser != WALK_NONE &&
+           p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
+           (p->layer_major || p->setup->n_micro == 1);
+}
+
 /* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
  * knows the choices already. But where micro-batches go through the layers one after the other,
  * each would fetch anew what it cannot know to be there. */

@@ -130,3 +130,13 @@ void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samp
     for (uint64_t i = 0; i < n; i++)
         exact_add(sum, (double)losses[i]);
 }
+
+double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    double sum = 0;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
+            sum += trainer_sum_loss(t, v, samples);
+    return sum;
+}
