@@ -130,6 +130,7 @@ complains "--num-beams" "--temperature"
 verdict $? "are told apart"
 check "a penalty without beams" run 2 generate --prompt abc --length-penalty 2
 check "no such way to stop" run 2 generate --prompt abc --num-beams 2 --early-stopping maybe
+
 # ---- what stands around a text ----
 
 check "a tokenizer of bytes" run 0 "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 \
