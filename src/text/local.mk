@@ -74,7 +74,14 @@ check_PROGRAMS += tests/compare/chat
 tests_compare_chat_SOURCES = tests/compare/chat.c
 tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_compare_chat_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/compare/against_chat.py
+EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
+
+check_PROGRAMS += tests/chat_test
+TESTS += tests/chat_test
+tests_chat_test_SOURCES = tests/chat_test.c
+tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_chat_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
 
 check_PROGRAMS += tests/task_test
 TESTS += tests/task_test
