@@ -141,10 +141,10 @@ int zinf_store_check_range(const struct zinf_aio_request *request);
 uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
                            struct zinf_aio_file **file, uint64_t *file_offset);
 /* store_files.c: the same of an extent in others' files; makes what a read has left behind their
- * ends zero. */
+ * ends zero, of a stretch of the request's memory. */
 uint64_t zinf_store_locate_file(const struct zinf_aio_request *request, uint64_t offset,
                                 uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset);
-void zinf_store_clear_ends(const struct zinf_aio_request *request);
+void zinf_store_clear_ends(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes);
 void zinf_store_close_files(struct zinf_store *store);
 /* Gives every extent its place: after the last was added. */
 void zinf_store_map_extents(struct zinf_store *store);
@@ -181,10 +181,12 @@ int zinf_store_sums_init(struct zinf_store *store);
 /* All pages hold zeros. */
 void zinf_store_sums_zero(struct zinf_store *store);
 void zinf_store_sums_forget(const struct zinf_aio_request *request);
-void zinf_store_sums_record(const struct zinf_aio_request *request);
-/* True if every page of the request's range agrees with its memory, else *bad is the offset in the
- * extent of the first that does not. */
-bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad);
+/* Of a part of the request. */
+void zinf_store_sums_record(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes);
+/* True if every page of that part agrees with its memory, else *bad is the offset in the extent of
+ * the first that does not. */
+bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes,
+                            uint64_t *bad);
 
 #pragma GCC visibility pop
 #endif

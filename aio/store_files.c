@@ -81,17 +81,17 @@ uint64_t zinf_store_locate_file(const struct zinf_aio_request *request, uint64_t
     return bytes < span->bytes - offset ? bytes : span->bytes - offset;
 }
 
-void zinf_store_clear_ends(const struct zinf_aio_request *request)
+void zinf_store_clear_ends(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes)
 {
     const struct zinf_store_extent *extent = &request->store->extents[request->extent];
-    uint64_t at = 0;
+    uint64_t at = 0, low = request->offset + from, high = low + bytes;
     for (uint32_t i = 0; i < extent->n_spans; at += extent->spans[i++].bytes) {
         const struct zinf_store_span *span = &extent->spans[i];
         uint64_t file_bytes = zinf_aio_file_bytes(request->store->files[span->file]);
         uint64_t there = file_bytes > span->offset ? file_bytes - span->offset : 0;
         uint64_t first = at + (there < span->bytes ? there : span->bytes), end = at + span->bytes;
-        first = first > request->offset ? first : request->offset;
-        end = end < request->offset + request->bytes ? end : request->offset + request->bytes;
+        first = first > low ? first : low;
+        end = end < high ? end : high;
         if (first < end)
             memset((char *)request->memory + (first - request->offset), 0, end - first);
     }

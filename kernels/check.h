@@ -30,10 +30,11 @@ int check_norm(const struct zinf_norm *args, const char *operation);
 int check_attention(const struct zinf_attention *args, const char *operation);
 /* Of the shapes; a cache's sequences and positions are the device's to look at. */
 int check_attention_cached(const struct zinf_attention_cached *args);
+int check_distance_bias(const struct zinf_distance_bias *args, const char *operation);
 int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
-int check_unpack(const struct zinf_unpack *args);
+int check_dequantize(const struct zinf_dequantize *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
 int check_route(const struct zinf_route *args, const char *operation);
 int check_shares(const struct zinf_shares *args);

@@ -112,6 +112,9 @@ uint64_t host_attention_cached_workspace(struct zinf_device *device,
                                          const struct zinf_attention_cached *args);
 int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
 
+int host_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args);
+int host_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args);
+
 /* Of host_matmul: whether it is a product of few rows; arguments and workspace are checked. */
 bool host_few_rows_take(const struct zinf_matmul *args);
 uint64_t host_few_rows_workspace(const struct zinf_matmul *args);
@@ -127,7 +130,7 @@ int host_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
 
 int host_rope(struct zinf_queue *q, const struct zinf_rope *args);
 
-int host_unpack(struct zinf_queue *q, const struct zinf_unpack *args);
+int host_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);

@@ -39,9 +39,9 @@ struct host_simd {
     void (*gated)(enum zinf_activation kind, float *y, const float *gate, const float *up,
                   size_t n);
     void (*gated_gradient)(enum zinf_activation kind, const struct host_gated *units, size_t n);
-    /* kernels/host_packed.h; n values of one scale */
-    void (*packed_nf4)(float *y, const uint8_t *codes, const float *map, float scale, size_t n);
-    void (*packed_int8)(float *y, const int8_t *codes, float scale, size_t n);
+    /* kernels/host_quantized.h; n values of one scale */
+    void (*dequantize_nf4)(float *y, const uint8_t *codes, const float *map, float scale, size_t n);
+    void (*dequantize_int8)(float *y, const int8_t *codes, float scale, size_t n);
     void (*rope_row)(const struct zinf_rope *args, int64_t row);
     float (*sum)(const float *x, size_t n);
     float (*sum_squares)(const float *x, float mean, size_t n); /* of x - mean */
@@ -83,9 +83,11 @@ enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
 {
     uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    uint64_t keys = zinf_align_up((uint64_t)zinf_attention_keys(args), HOST_TILE_KEYS);
     uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
-    /* Q, dO, dQ, dK, dV and two numbers a row; K, V in both orders; tiles P, dP, factors */
-    return seq * (5 * dim + 2) + 4 * HOST_TILE_KEYS * dim + 3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
+    /* Q, dO, dQ and two numbers a row; dK, dV; K, V in both orders; tiles P, dP, factors */
+    return seq * (3 * dim + 2) + keys * 2 * dim + 4 * HOST_TILE_KEYS * dim +
+           3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
 }
 
 #endif

@@ -85,7 +85,7 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 
 /* Of n values, how many were made: 8 at a time from 4 bytes. Of the table's halves each lane looks
  * into both, and takes the one that its highest bit names. */
-static size_t unpack_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
+static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     const __m256i shifts = _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24);
     const __m256 low = _mm256_loadu_ps(map), high = _mm256_loadu_ps(map + 8);
@@ -111,5 +111,5 @@ static size_t unpack_halves(float *y, const uint8_t *codes, const float *map, fl
 #include "kernels/host_rows.h"
 
 #include "kernels/host_cached.h"
-#include "kernels/host_packed.h"
+#include "kernels/host_quantized.h"
 #include "kernels/host_table.h"

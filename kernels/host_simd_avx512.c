@@ -83,7 +83,7 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 }
 
 /* Of n values, how many were made: 16 at a time from 8 bytes, the table in one register. */
-static size_t unpack_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
+static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     const __m512i shifts =
         _mm512_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24, 4, 0, 12, 8, 20, 16, 28, 24);
@@ -108,5 +108,5 @@ static size_t unpack_halves(float *y, const uint8_t *codes, const float *map, fl
 #include "kernels/host_rows.h"
 
 #include "kernels/host_cached.h"
-#include "kernels/host_packed.h"
+#include "kernels/host_quantized.h"
 #include "kernels/host_table.h"

@@ -86,6 +86,20 @@ static void run_shift(const struct run *run, enum zinf_tier tier, struct thing *
         thing->offset += run->base[tier];
 }
 
+static uint64_t param_elems(const struct zinf_tiers *t, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &t->options.layout->units[unit];
+    return t->options.sliced ? u->slice_elems : u->padded_elems;
+}
+
+static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
+{
+    if (t->places[unit].in_files)
+        return zinf_store_extent_bytes(t->options.store, t->places[unit].files);
+    return t->options.layout->units[unit].front_bytes +
+           param_elems(t, unit) * zinf_dtype_bytes(t->options.dtype);
+}
+
 static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
 {
     return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
@@ -102,7 +116,7 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
             t->params[u].offset = place->files;
             continue;
         }
-        code = run_add(t, &run, place->param, zinf_layout_unit_bytes(layout, u, t->options.dtype),
+        code = run_add(t, &run, place->param, param_bytes(t, u),
                        generations_of(place, place->param), &t->params[u]);
     }
     if (!code)
@@ -275,11 +289,8 @@ static struct zinf_location part(struct zinf_location where, uint64_t offset, ui
 
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
-    const struct zinf_home *place = &t->places[unit];
-    uint64_t bytes = place->in_files
-                         ? zinf_store_extent_bytes(t->options.store, place->files)
-                         : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
-    struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit], bytes);
+    struct zinf_location where =
+        locate(t, t->places[unit].param, &t->params[unit], param_bytes(t, unit));
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -289,7 +300,8 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
 {
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
-    uint64_t first = t->options.layout->units[g->unit].slice_first + g->first;
+    uint64_t slice = t->options.sliced ? 0 : t->options.layout->units[g->unit].slice_first;
+    uint64_t first = slice + g->first;
     return part(zinf_tiers_param(t, g->unit, relative),
                 t->options.layout->units[g->unit].front_bytes + first * width, g->n * width);
 }

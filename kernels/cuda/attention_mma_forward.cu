@@ -25,8 +25,7 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, fl
     UNROLL for (int r = 0; r < 2; r++)
     {
         float top = s[0][2 * r], total = 0.0f;
-        UNROLL for (int n = 0; n < N; n++)
-            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
         top = fmaxf(rows.max[r], top * scale);
@@ -57,21 +56,28 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 1);
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + 8 * r)] = rows.max[r] * LN_2 + logf(rows.sum[r]);
+            z.lse[row_index(z, b, head, i + 8 * r)] = log_sum_of(rows.max[r] * LN_2, rows.sum[r]);
     }
 }
 
-/* q.k of the tile's rows, from i on, becomes scores, -infinity where a key is not seen; row is the
- * lane's first in the tile. */
+/* The head of a sample that a block has, and its first row. */
+struct block_place {
+    int64_t b, head, i;
+};
+
+/* q.k of the tile's rows becomes scores, -infinity where a key is not seen; row is the lane's first
+ * in the tile. */
 template <int N, class ARGS>
-DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t i, int row,
+DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const block_place &at, int row,
                           int64_t j)
 {
     const struct zinf_attention &z = a.z;
-    shape_scores(a, s, head, i + row, j);
+    const int64_t i = at.i;
+    shape_scores(a, s, at.head, i + row, j);
     if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
         i + FORWARD_ROWS - 1 - j >= z.window)
         mask_scores(z, s, i + row, j);
+    mask_documents(z, s, at.b, i + row, j);
 }
 
 /* row is the warp's row of this lane in the tile. */
@@ -79,10 +85,8 @@ template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
-    UNROLL for (int n = 0; n < KEYS / 8; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            p[n][e] *= mask_factor<KEYS>(a, mask, row + e / 2 * 8,
-                                         n * 8 + 2 * (lane_id() % 4) + e % 2);
+    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
+        mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
 template <class T, int D, class ARGS>
@@ -132,7 +136,7 @@ attention_mma_forward_kernel(ARGS a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        finish_scores(a, s, head, i, row, j);
+        finish_scores(a, s, {b, head, i}, row, j);
         softmax_tile(s, out, rows, scale_left(a));
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
@@ -140,8 +144,8 @@ attention_mma_forward_kernel(ARGS a)
     }
     finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);
     sync_block(); /* every warp is done with the tiles */
-    put_results(query + mine * pitch + column, pitch, out, 1.0f / rows.sum[0],
-                1.0f / rows.sum[1]);
+    put_results(query + mine * pitch + column, pitch, out, quotient_of(1.0f, rows.sum[0]),
+                quotient_of(1.0f, rows.sum[1]));
     sync_block();
     store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }
@@ -152,8 +156,8 @@ static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
     const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
     const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
     return launch(attention_mma_forward_kernel<T, D, ARGS>,
-                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
+                  bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
@@ -165,8 +169,9 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
-        !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
+    if (z->key_seq || z->bias || z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 ||
+        !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) ||
+        !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

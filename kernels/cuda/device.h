@@ -94,6 +94,11 @@ int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
+                                         const struct zinf_attention_cached *args);
+int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
+int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args);
+int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args);
 int cuda_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                             void *y, const void *x, uint64_t n);
 int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
@@ -108,7 +113,7 @@ int cuda_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
 int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args);
-int cuda_unpack(struct zinf_queue *q, const struct zinf_unpack *args);
+int cuda_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,

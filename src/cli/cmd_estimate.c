@@ -48,13 +48,11 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
                          struct zinf_estimate_options *options, struct zinf_rates *rates)
 {
     int code = 0;
-    estimate_cached_speeds(&options->speeds, s->config, s->device, e->source);
+    estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
     if (o->measure) {
         code = zinf_rates_measure(rates, &options->trainer);
         options->rates = rates;
         e->steps_apart = code ? 0 : rates->steps_apart;
-        snprintf(e->source, sizeof e->source,
-                 "measured just now, by a few steps of this shape with two blocks");
     }
     if (!code)
         code = zinf_estimate(&e->now, options);

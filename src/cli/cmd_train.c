@@ -66,6 +66,18 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
+/* Who stops by evaluations, or chooses the best, needs several. */
+static int check_evaluations(const struct zinf_config *config, const struct train_options *o)
+{
+    const char *what = config->early_stopping     ? "zinf.early_stopping (--early-stopping)"
+                       : config->load_best_at_end ? "zinf.load_best_at_end (--load-best-at-end)"
+                                                  : NULL;
+    if (!what || (o->eval_data.n && o->eval_every))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
+}
+
 /* What is checked in no time comes first: a text may take minutes. */
 static int open_all(struct cli_session *s, struct train_options *o)
 {
@@ -75,8 +87,8 @@ static int open_all(struct cli_session *s, struct train_options *o)
         code = read_config(s, &o->common);
     if (code)
         goto out;
-    code = zinf_make_dirs(o->output);
-    if (code)
+    code = check_evaluations(s->config, o);
+    if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
         code = cli_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
@@ -100,13 +112,13 @@ static int train(struct train_options *o)
                               .chart = !o->progress,
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
-    char source[ESTIMATE_SOURCE_BYTES];
+    struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
     if (code)
         goto out;
-    estimate_cached_speeds(&speeds, session.config, session.device, source);
-    show.speeds_source = source;
+    estimate_cached_speeds(&speeds, &sources, session.config, session.device);
+    show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
     show.run = (struct zinf_run_options){
         .trainer =
@@ -118,6 +130,7 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .packed = o->common.pack,
                 .device = session.device,
                 .speeds = &speeds,
             },
@@ -181,12 +194,13 @@ static int run(int argc, char **argv)
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
-        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
         {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
         {"--overwrite", CLI_FLAG, &o.overwrite, 0, 0},
+        CLI_BEST_OPTIONS(c),
         {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
         {"--log", CLI_STRING, &o.log, 0, 0},

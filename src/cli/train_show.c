@@ -153,9 +153,15 @@ static void on_saved(void *arg, uint64_t step, const char *folder)
     zinf_log(ZINF_LOG_INFO, "step %llu: saved %s", (unsigned long long)step, folder);
 }
 
+static void on_ended(void *arg, const struct zinf_run_best *best)
+{
+    struct train_show *s = arg;
+    s->best = *best;
+}
+
 struct zinf_run_events train_show_events(struct train_show *show)
 {
-    return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, show};
+    return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, on_ended, show};
 }
 
 /* Made of the log, which has the steps of earlier processes too. In a folder of its own: beside

@@ -31,6 +31,7 @@ static const char *const schedules[] = {
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
 static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
+static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
@@ -369,6 +370,8 @@ const struct zinf_config_key zinf_config_keys[] = {
         .choices = checkpointings, .text = "auto")
     TEXT_KEY("zinf.schedule", schedule, .choices = schedules, .text = "auto")
     TEXT_KEY("zinf.accumulation_order", accumulation_order, .choices = orders, .text = "auto")
+    TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
+    NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,
@@ -378,6 +381,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
+    INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
+    BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;

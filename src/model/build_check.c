@@ -36,7 +36,7 @@ static void place_images(struct zinf_unit *unit)
             if (find_image(unit, piece, &piece->image_at))
                 continue;
             piece->image_at = unit->image_bytes;
-            unit->image_bytes += zinf_piece_packing(t, piece).bytes;
+            unit->image_bytes += zinf_piece_quantized(t, piece).bytes;
         }
     }
 }

@@ -40,6 +40,7 @@ enum zinf_input {
     ZINF_INPUT_SOURCE_SEGMENTS, /* as SEGMENTS; a target's token attends to its own number here */
     ZINF_INPUT_TOKEN_TYPES,     /* of each token: which of the two texts of a pair it is from */
     ZINF_INPUT_LABELS,          /* of each sample: its class */
+    ZINF_INPUT_SOURCE_POSITIONS,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -85,7 +86,8 @@ struct zinf_piece {
     uint64_t shape[2]; /* of the whole tensor in the file */
     bool transposed;   /* the file has [in][out] */
     struct zinf_row_map rows;
-    uint64_t image_at; /* of a packed tensor: where the file's tensor is in the unit's images */
+    uint64_t image_at; /* of a quantised tensor: where the file's tensor is in the unit's images */
+    float init_std;    /* 0: the tensor's */
 };
 enum zinf_init {
     ZINF_INIT_NORMAL,
@@ -102,8 +104,8 @@ struct zinf_tensor {
     enum zinf_init init;
     float init_std;
     /* Not PLAIN: it is not in the flat buffer. Each tensor of the file that it has rows of is an
-     * image (kernels/packed.h) of that, whole, as [out][in] with rows in the file's order; frozen,
-     * and read by frame_linear alone. */
+     * image (kernels/quantized.h) of that, whole, as [out][in] with rows in the file's order;
+     * frozen, and read by frame_linear alone. */
     enum zinf_form form;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
@@ -195,11 +197,11 @@ static inline uint64_t zinf_choice_length(const struct zinf_stage *stage, uint64
     return stage->choice.n ? stage->sweep.n + 1 + rows * stage->choice.n : 0;
 }
 
-/* How the file's tensor that a piece of a packed tensor is of lies in its image. */
-static inline struct zinf_packing zinf_piece_packing(const struct zinf_tensor *tensor,
-                                                     const struct zinf_piece *piece)
+/* How the file's tensor that a piece of a quantised tensor is of lies in its image. */
+static inline struct zinf_quantized zinf_piece_quantized(const struct zinf_tensor *tensor,
+                                                         const struct zinf_piece *piece)
 {
-    return zinf_packing_of(tensor->form, piece->shape[piece->transposed ? 1 : 0], tensor->cols);
+    return zinf_quantized_of(tensor->form, piece->shape[piece->transposed ? 1 : 0], tensor->cols);
 }
 
 static inline uint32_t zinf_stage_visits(const struct zinf_stage *stage)

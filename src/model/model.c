@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "model/adapter.h"
-#include "model/pack.h"
+#include "model/quantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ struct zinf_model {
     struct zinf_graph *graph;
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
-    bool join_tiles;
-    struct pack_choice pack;
+    bool join_tiles, packed;
+    struct quantize_choice quantize;
     struct adapter_choice *adapter; /* NULL: none */
 };
 
@@ -55,16 +55,17 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
-    const struct zinf_model_source source = {m->family, m->config, what, m->dropout, m->join_tiles};
+    const struct zinf_model_source source = {m->family,  m->config,     what,
+                                             m->dropout, m->join_tiles, m->packed};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
         code = m->family->build(graph, &m->facts, &source);
     if (!code)
         code = zinf_graph_finish(graph);
-    if (!code && m->pack.form != ZINF_FORM_PLAIN)
-        code = pack_graph(graph, &m->pack, m->family->prefix);
-    if (!code && m->pack.form != ZINF_FORM_PLAIN)
+    if (!code && m->quantize.form != ZINF_FORM_PLAIN)
+        code = quantize_graph(graph, &m->quantize, m->family->prefix);
+    if (!code && m->quantize.form != ZINF_FORM_PLAIN)
         code = zinf_graph_finish(graph);
     if (!code && m->adapter)
         code = adapter_attach(graph, m->adapter, m->family->prefix);
@@ -76,8 +77,8 @@ static int build_graph(struct zinf_model *m, const char *what)
     }
     zinf_graph_destroy(m->graph);
     m->graph = graph;
-    m->facts.form = m->pack.form;
-    m->facts.packed_file = m->pack.in_file;
+    m->facts.form = m->quantize.form;
+    m->facts.quantized_file = m->quantize.in_file;
     return 0;
 }
 
@@ -98,7 +99,7 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
     if (!code)
         code = read_file_dtype(m, what);
     if (!code)
-        code = pack_choice_read(&m->pack, m->config, what);
+        code = quantize_choice_read(&m->quantize, m->config, what);
     if (!code)
         code = build_graph(m, what);
     if (code)
@@ -166,12 +167,18 @@ int zinf_model_set_dropout(struct zinf_model *m, float p)
     return build_graph(m, "config.json");
 }
 
-int zinf_model_pack(struct zinf_model *m, enum zinf_form form)
+int zinf_model_quantize(struct zinf_model *m, enum zinf_form form)
 {
-    if (m->pack.in_file && form != m->pack.form)
+    if (m->quantize.in_file && form != m->quantize.form)
         return zinf_fail(-EINVAL, "the weights are quantised as %s already, and not as %s",
-                         zinf_form_name(m->pack.form), zinf_form_name(form));
-    m->pack.form = form;
+                         zinf_form_name(m->quantize.form), zinf_form_name(form));
+    m->quantize.form = form;
+    return build_graph(m, "config.json");
+}
+
+int zinf_model_set_packed(struct zinf_model *m)
+{
+    m->packed = true;
     return build_graph(m, "config.json");
 }
 
@@ -207,7 +214,8 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
         return code;
     other->dropout = (*model)->dropout;
     other->join_tiles = (*model)->join_tiles;
-    other->pack.form = (*model)->pack.form;
+    other->quantize.form = (*model)->quantize.form;
+    other->packed = (*model)->packed;
     other->adapter = (*model)->adapter;
     (*model)->adapter = NULL;
     code = build_graph(other, "config.json");
@@ -279,7 +287,8 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
                            uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
     if (tensor->init == ZINF_INIT_NORMAL) {
-        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, tensor->init_std);
+        float std = piece->init_std != 0 ? piece->init_std : tensor->init_std;
+        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, std);
         return;
     }
     if (tensor->init == ZINF_INIT_UNIFORM) {

@@ -26,7 +26,7 @@ struct zinf_model_facts {
     int64_t end_of_text;        /* eos_token_id, -1: none */
     enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
     enum zinf_form form;        /* of linear layers' weights */
-    bool packed_file;           /* the folder has them so: its quantization_config says it */
+    bool quantized_file;        /* the folder has them so: its quantization_config says it */
 };
 /* What a family builds from. */
 struct zinf_family;
@@ -36,6 +36,7 @@ struct zinf_model_source {
     const char *what; /* names it in messages */
     float dropout;    /* < 0: as the configuration says; else wherever the family has one */
     bool join_tiles;
+    bool packed; /* samples come with segments */
 };
 /* What `zinf init` is asked for. */
 struct zinf_model_shape {
@@ -79,11 +80,14 @@ int zinf_model_open(struct zinf_model **out, const char *config_path);
 int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what);
 void zinf_model_close(struct zinf_model *model);
 /* Each of these replaces the graph, before it is looked at: the vocabulary matrix as one tile, for
- * an optimizer that needs whole tensors; every dropout rate that the family has. */
+ * an optimizer that needs whole tensors; every dropout rate that the family has; samples of several
+ * documents, or padded ones, by the input ZINF_INPUT_SEGMENTS (graph.h), which models that read
+ * both ways always have. */
 int zinf_model_join_tiles(struct zinf_model *model);
 int zinf_model_set_dropout(struct zinf_model *model, float p);
+int zinf_model_set_packed(struct zinf_model *model);
 /* Freezes the model; weights of linear layers are stored in this form. */
-int zinf_model_pack(struct zinf_model *model, enum zinf_form form);
+int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
 /* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
  * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
  * this group keep them. */

@@ -15,7 +15,7 @@ extern "C" {
 /* What a machine does in a second; 0: not known, and a stated default is taken. */
 struct zinf_speeds {
     double device_flops;                        /* of matrix products */
-    double device_bytes;                        /* of a GPU's memory, read and written */
+    double device_bytes;                        /* of the device's memory, read and written */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
@@ -59,10 +59,11 @@ struct zinf_estimate {
     /* read, write (drive), to the device, to the host, device, host (CPU): busy, and moved */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
-    int bottleneck;       /* lane */
-    double drive_seconds; /* while the drive reads or writes */
-    double model_flops;   /* a step's forward and backward, nothing computed twice */
-    double matrix_flops;  /* a second, of matrix products by the rates */
+    int bottleneck;            /* lane */
+    double drive_seconds;      /* while the drive reads or writes */
+    double model_flops;        /* a step's forward and backward, nothing computed twice */
+    double matrix_flops;       /* a second, of matrix products by the rates */
+    struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.

@@ -1,5 +1,5 @@
 /*
- * setup_frozen: what becomes of a model that is not trained itself: its weights packed, adapters
+ * setup_frozen: what becomes of a model that is not trained itself: its weights quantised, adapters
  * beside them.
  */
 #include "train/setup.h"
@@ -14,21 +14,21 @@ static enum zinf_form form_named(const char *word)
 }
 
 /* As the folder has it, or as is asked for. */
-int setup_pack(struct setup *s)
+int setup_quantize(struct setup *s)
 {
     enum zinf_form wanted = form_named(s->config->quantize);
     const struct zinf_model_facts *facts = zinf_model_facts(s->model);
     if (wanted == ZINF_FORM_PLAIN)
         return 0;
-    if (facts->packed_file && strcmp(zinf_form_name(wanted), zinf_form_name(facts->form)))
+    if (facts->quantized_file && strcmp(zinf_form_name(wanted), zinf_form_name(facts->form)))
         return zinf_fail(
             -EINVAL, "zinf.quantize (--quantize) is %s, but the weights of %s are %s already",
             zinf_form_name(wanted), s->options.model_path, zinf_form_name(facts->form));
-    return facts->packed_file ? 0 : zinf_model_pack(s->model, wanted);
+    return facts->quantized_file ? 0 : zinf_model_quantize(s->model, wanted);
 }
 
-/* What is packed stays as it is. */
-int setup_check_packed(const struct setup *s)
+/* What is quantised stays as it is. */
+int setup_check_quantized(const struct setup *s)
 {
     enum zinf_form form = zinf_model_facts(s->model)->form;
     if (form == ZINF_FORM_PLAIN || !has_backward(s) || is_adapted(s))

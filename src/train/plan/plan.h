@@ -166,6 +166,9 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
 double plan_unchosen(const struct plan *p, uint32_t stage);
+/* Whether the unit's gradient is one contribution that is kept on the drive only where a row of the
+ * step has chosen the unit. */
+bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
 /* Rows of logits that a program makes at most. */
 static inline uint64_t logits_rows(const struct plan *p)
@@ -187,6 +190,9 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 void plan_cost(const struct plan *p, struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);
+/* Known speeds, and what is assumed for the others. */
+void plan_speeds_of(const struct plan *p, const struct zinf_speeds *known,
+                    struct zinf_speeds *used);
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
                    struct zinf_rates *rates);
 struct zinf_machine plan_machine(const struct plan *p);

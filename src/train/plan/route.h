@@ -14,6 +14,8 @@ enum fetch {
     FETCH_FROM_HOST,
     FETCH_FROM_DRIVE,
 };
+/* Where ranks have slices, what is fetched is the rank's own, and the others' are gathered to it.
+ */
 /* Where the contributions of a unit's gradient are added up, and their sum is kept. A gradient of
  * one contribution that is updated by at once is nowhere kept. */
 enum gradient_way {
@@ -35,6 +37,7 @@ enum norm_way {
 struct route {
     enum fetch fetch;
     bool in_files; /* FROM_DRIVE: as the model's folder has it, and put together in host memory */
+    bool gathered; /* slices of all ranks make the unit */
     enum gradient_way gradient;
     enum norm_way norm; /* of a sum on the device */
     enum update_way update;

@@ -26,6 +26,13 @@ struct checkpoint_data {
     int64_t seq_len;
 };
 
+/* The best evaluation so far, and how many have come since. */
+struct checkpoint_best {
+    uint64_t step; /* 0: none */
+    double loss;
+    uint64_t since;
+};
+
 /* What trainer_state.json says. */
 struct checkpoint {
     uint64_t step, n_applied, seed;
@@ -38,6 +45,7 @@ struct checkpoint {
     uint64_t base_sum; /* of the weights under them */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
+    struct checkpoint_best best;
     cJSON *config; /* the resolved configuration */
     struct checkpoint_file *files;
     uint32_t n_files;

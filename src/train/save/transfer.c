@@ -38,18 +38,19 @@ static uint64_t state_elems(const struct setup *s)
     return (bytes + 2) / 3;
 }
 
-/* Of weights that are packed: an image; scales and a band of rows; a matrix that is transposed. */
-struct packed_sizes {
+/* Of weights that are quantised: an image; scales and a band of rows; a matrix that is transposed.
+ */
+struct quantized_sizes {
     uint64_t image, scratch, unit;
 };
-static struct packed_sizes packed_sizes(const struct setup *s)
+static struct quantized_sizes quantized_sizes(const struct setup *s)
 {
-    struct packed_sizes sizes = {0};
+    struct quantized_sizes sizes = {0};
     for (uint32_t u = 0; u < s->n_units; u++)
         for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
             for (uint32_t k = 0; t->form != ZINF_FORM_PLAIN && k < t->n_pieces; k++) {
-                struct zinf_packing p = zinf_piece_packing(t, &t->pieces[k]);
+                struct zinf_quantized p = zinf_piece_quantized(t, &t->pieces[k]);
                 sizes.image = most(sizes.image, p.bytes);
                 sizes.scratch = most(sizes.scratch, p.n_blocks + TRANSFER_BAND_ROWS * p.cols);
                 if (t->pieces[k].transposed)
@@ -63,13 +64,13 @@ static struct packed_sizes packed_sizes(const struct setup *s)
 static uint64_t scratch_elems(const struct setup *s)
 {
     uint64_t elems = most(file_elems(s->files), state_elems(s));
-    elems = most(elems, packed_sizes(s).scratch);
+    elems = most(elems, quantized_sizes(s).scratch);
     return zinf_align_up(elems, ZINF_LAYOUT_ALIGN);
 }
 
 static uint64_t unit_elems(const struct setup *s)
 {
-    return most(s->layout.max_unit_elems, packed_sizes(s).unit);
+    return most(s->layout.max_unit_elems, quantized_sizes(s).unit);
 }
 
 static uint64_t packed_bytes(const struct setup *s)
@@ -81,7 +82,7 @@ static uint64_t packed_bytes(const struct setup *s)
 uint64_t source_memory_bytes(const struct setup *s)
 {
     return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
-           packed_sizes(s).image;
+           quantized_sizes(s).image;
 }
 
 struct region source_region(const struct source *s)

@@ -14,7 +14,7 @@
  * another. */
 struct region {
     float *unit, *scratch;
-    char *packed, *image;               /* the second where weights are packed: of one matrix */
+    char *packed, *image;               /* the second where weights are quantised: of one matrix */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
@@ -42,13 +42,14 @@ enum {
 int weights_check(const struct setup *s, const struct zinf_tensors *file);
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
 
-/* transfer_packed.c: the images of a unit to their places; sum becomes that of itself and them. */
-int transfer_pack(const struct source *s, uint32_t unit, const struct zinf_gather *gather,
-                  const struct zinf_tensors *file, uint64_t *sum);
+/* transfer_quantized.c: the images of a unit to their places; sum becomes that of itself and them.
+ */
+int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_gather *gather,
+                      const struct zinf_tensors *file, uint64_t *sum);
 /* It packs as many rows at once, or a multiple: blocks begin anew with every 64 rows. */
 #define TRANSFER_BAND_ROWS 64
-/* Of a packed weight of a file the name of one more of its tensors. */
-const char *transfer_packed_name(char buffer[200], const char *weight, const char *part);
+/* Of a quantised weight of a file the name of one more of its tensors. */
+const char *transfer_quantized_name(char buffer[200], const char *weight, const char *part);
 
 /* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
  * in the file. What is not PART_PARAM leaves out tensors that are not trained; of those that are
@@ -56,6 +57,14 @@ const char *transfer_packed_name(char buffer[200], const char *weight, const cha
  * several, gradients and state are those of its slice, and zero elsewhere. */
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
                     struct zinf_tensors_writer *writer);
+
+/* collect.c: of a training with other ranks. At rank 0: one array of a unit, as transfer_save reads
+ * it, of all slices, into the region: parameters in their number type. When all is written, or
+ * cannot be: lets the others go; returns code. The others answer meanwhile. */
+bool collect_is_first(const struct source *s);
+int collect_part(const struct source *s, uint32_t unit, int part);
+int collect_end(const struct source *s, int code);
+int collect_serve(const struct source *s);
 
 /* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);

@@ -131,15 +131,18 @@ static void pack_unit(const struct source *s, uint32_t unit, const struct region
                          s->device->n_threads);
 }
 
-/* The whole unit's parameters, and the rank's slice of its state. */
+/* The unit's parameters, whole or the rank's slice, and the rank's slice of its state. */
 static int place_unit(const struct source *s, uint32_t unit)
 {
     struct region r = source_region(s);
     struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     pack_unit(s, unit, &r);
     const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
+    if (s->setup->net)
+        packed = (const char *)packed +
+                 s->setup->layout.units[unit].slice_first * zinf_dtype_bytes(s->setup->dtype);
     uint64_t front = s->setup->layout.units[unit].front_bytes;
-    bool flat = where.bytes > front; /* else all of the unit is packed */
+    bool flat = where.bytes > front; /* else all of the unit is quantised */
     int code = flat ? source_write(s, &where, front, packed, where.bytes - front) : 0;
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
         code = state_begin(s, unit, r.unit + s->setup->layout.units[unit].slice_first);
@@ -180,13 +183,13 @@ static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t u
             XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
 }
 
-static int pack_images(struct zinf_trainer *t, const struct source *s,
-                       const struct zinf_tensors *file, uint32_t unit)
+static int quantize_images(struct zinf_trainer *t, const struct source *s,
+                           const struct zinf_tensors *file, uint32_t unit)
 {
     struct gathering context = gathering_of(s, file, unit);
     struct zinf_gather gather = gather_of(&context);
     return t->setup.graph->units[unit].image_bytes
-               ? transfer_pack(s, unit, &gather, file, &t->base_sum)
+               ? transfer_quantize(s, unit, &gather, file, &t->base_sum)
                : 0;
 }
 
@@ -201,7 +204,7 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
         bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
         if (t->durable.recovered && unit_trains(&t->setup, u))
             continue;
-        code = pack_images(t, &source, file, u);
+        code = quantize_images(t, &source, file, u);
         if (!code)
             code = transfer_gather(&source, adapts ? adapter : file, u);
         if (!code)

@@ -68,10 +68,10 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
               zinf_file_dtype_name(info->dtype));
 }
 
-/* Whether the folder has the tensor packed: its parts are looked at when they are read. */
-static bool is_packed(const struct comparison *c, const struct zinf_file_tensor *wanted)
+/* Whether the folder has the tensor quantised: its parts are looked at when they are read. */
+static bool is_quantized(const struct comparison *c, const struct zinf_file_tensor *wanted)
 {
-    return zinf_model_facts(c->model)->packed_file &&
+    return zinf_model_facts(c->model)->quantized_file &&
            wanted->parts[0].tensor->form != ZINF_FORM_PLAIN;
 }
 
@@ -91,7 +91,7 @@ static void compare_wanted(const struct comparison *c)
         if (is_adapter(c, wanted))
             continue;
         const struct zinf_tensor_info *info = find(c, wanted);
-        if (info && !is_packed(c, wanted))
+        if (info && !is_quantized(c, wanted))
             compare_tensor(c, wanted, info);
         else if (!info)
             found(c, ZINF_WEIGHTS_MISSING, zinf_file_tensor_name(wanted, prefix, name, sizeof name),
@@ -99,7 +99,7 @@ static void compare_wanted(const struct comparison *c)
     }
 }
 
-/* Whether a name is that of a part of a packed tensor. */
+/* Whether a name is that of a part of a quantised tensor. */
 static bool is_part(const struct comparison *c, const char *bare)
 {
     static const char *const parts[] = {".absmax",
@@ -117,8 +117,8 @@ static bool is_part(const struct comparison *c, const char *bare)
         snprintf(weight, sizeof weight, "%.*s%s", (int)(n - tail), bare,
                  parts[i][0] == '.' ? "" : "weight");
         const struct zinf_file_tensor *of = zinf_file_map_find(c->map, weight);
-        if (of && is_packed(c, of))
-            return !strcmp(transfer_packed_name(name, weight, parts[i]), bare);
+        if (of && is_quantized(c, of))
+            return !strcmp(transfer_quantized_name(name, weight, parts[i]), bare);
     }
     return false;
 }
