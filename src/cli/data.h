@@ -19,6 +19,7 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column;
     uint64_t device_memory, host_memory;
+    int64_t world; /* ranks of this run; 0: 1 */
     int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient;

@@ -120,6 +120,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     struct plan plan = {0};
     planned.init = true;
     planned.speeds = &options->speeds;
+    planned.net = NULL; /* a question of one rank */
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = setup_init(&setup, &planned, true);
     if (!code) {
@@ -187,6 +188,7 @@ static int run_steps(struct zinf_trainer *t, double *apart)
 int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options)
 {
     struct zinf_trainer_options two = *options;
+    two.net = NULL;
     struct zinf_config config = *options->config;
     struct zinf_trainer *t;
     config.placement = (char *)"exact"; /* so that every tier that is named is used */

@@ -18,6 +18,11 @@ static int save_model(struct run *run, uint64_t step)
     char *folder = zinf_path_join(run->options->output, "model");
     char *partial = zinf_path_join(run->options->output, "model.partial");
     int code = folder && partial ? 0 : -ENOMEM;
+    if (!run_is_first(run)) {
+        run_choose_source(run);
+        code = code ? code : zinf_trainer_save(run->trainer, partial);
+        goto out;
+    }
     if (!code) {
         output_remove(partial);
         run_choose_source(run);
@@ -29,6 +34,7 @@ static int save_model(struct run *run, uint64_t step)
         output_remove(partial);
     if (!code && run->options->events.saved)
         run->options->events.saved(run->options->events.arg, step, folder);
+out:
     free(folder);
     free(partial);
     return code;
@@ -40,28 +46,17 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
                       struct zinf_dataset *data, double *loss, uint64_t *tokens)
 {
     int64_t seq = zinf_trainer_seq_len(trainer), batch = config->micro_batch;
-    uint64_t windows = zinf_dataset_n_windows(data);
-    int32_t *ids = malloc((size_t)(2 * batch * seq) * sizeof *ids);
+    struct run_windows w = {.data = data,
+                            .n = zinf_dataset_n_windows(data),
+                            .batch = batch,
+                            .seq = seq,
+                            .ids = malloc((size_t)(2 * batch * seq) * sizeof *w.ids)};
     double total = 0;
-    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
+    int code = w.ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
     *tokens = 0;
-    for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
-        uint64_t left = windows - first;
-        int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
-        int32_t *targets = ids + batch * seq;
-        for (int64_t i = 0; !code && i < n; i++)
-            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq, targets + i * seq);
-        double sum;
-        uint64_t count;
-        struct zinf_batch given = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
-        if (!code)
-            code = zinf_trainer_loss(trainer, &given, n, &sum, &count);
-        if (!code) {
-            total += sum;
-            *tokens += count;
-        }
-    }
-    free(ids);
+    for (uint64_t first = 0; !code && first < w.n;)
+        code = run_share_loss(trainer, &w, &first, &total, tokens);
+    free(w.ids);
     *loss = total / (double)(*tokens ? *tokens : 1);
     return code;
 }
@@ -81,10 +76,12 @@ static int next_batch(struct run *run)
 {
     int64_t seq = zinf_trainer_seq_len(run->trainer);
     int64_t windows = run->config->micro_batch * run->config->accumulation;
+    uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
     for (int64_t i = 0; !code && i < windows; i++)
-        code = zinf_dataset_window(run->options->data, run->position++, run->inputs + i * seq,
-                                   run->targets + i * seq);
+        code = zinf_dataset_window(run->options->data, run->position + own + (uint64_t)i,
+                                   run->inputs + i * seq, run->targets + i * seq);
+    run->position += (uint64_t)(windows * run_ranks(run));
     return code;
 }
 
@@ -98,11 +95,11 @@ static bool due(uint64_t step, uint64_t every)
 static int save_if_due(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    bool stopped = o->stop && *o->stop, asked = o->save && *o->save;
+    bool stopped = run->stops, asked = run->saves;
     int code = 0;
     if (last)
         run_end_saving(run, true);
-    if (asked)
+    if (asked && o->save)
         *o->save = 0;
     bool wanted = asked || stopped || due(step, o->save_every) || (last && o->save_every);
     if (wanted || (last && o->save_last))
@@ -120,6 +117,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     run_end_saving(run, false);
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);
+    if (!code)
+        code = run_look_at_signals(run);
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))
@@ -129,11 +128,11 @@ static int one_step(struct run *run, uint64_t step, bool *last)
                          (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
-    *last = step == o->steps || (o->stop && *o->stop);
+    *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
-    if (!code)
+    if (!code && run->log)
         code = run_log_step(run->log, &result, &evaluation);
     if (!code && !result.skipped)
         code = run_commit_step(run);
@@ -184,12 +183,23 @@ static int open_trainer(struct run *run)
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
 }
 
+/* Of a rank that has no output. */
+static int prepare_along(struct run *run)
+{
+    int code = open_trainer(run);
+    if (!code)
+        code = take_batch(run);
+    return code ? code : run_resume(run);
+}
+
 static int prepare(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
+    if (!run_is_first(run))
+        return prepare_along(run);
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
     int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
-    if (!code)
+    if (!code && !run->net) /* of one rank alone steps outlive the process */
         code = run_find_steps(run);
     if (!code)
         code = open_trainer(run);
@@ -217,8 +227,17 @@ static int prepare(struct run *run)
 
 int zinf_run_train(const struct zinf_run_options *options)
 {
-    struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
-    int code = prepare(&run);
+    struct run run = {.options = options,
+                      .config = options->trainer.config,
+                      .net = options->trainer.net,
+                      .lock_fd = -1};
+    int code = run_compare_ranks(&run);
+    if (!code)
+        code = prepare(&run);
+    if (!code)
+        code = run_begin_steps(&run);
+    if (!code)
+        code = run_look_at_signals(&run);
     bool last = options->steps <= run.from.step;
     /* A step that was recovered may have been killed before what was due after it. */
     if (!code && run.recovers && !run_has_checkpoint(&run))
@@ -227,6 +246,7 @@ int zinf_run_train(const struct zinf_run_options *options)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
+    run_tell_ranks(&run, code);
     run_end_saving(&run, true);
     int closed = run_log_close(run.log);
     run_leave_steps(&run, code ? code : closed);

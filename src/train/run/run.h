@@ -32,6 +32,8 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
+    struct zinf_net *net;      /* the trainer options', where there are other ranks; or NULL */
+    bool stops, saves;         /* by a signal that a rank has got */
     int lock_fd;               /* of the output folder */
     int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
     uint64_t position;         /* windows given out so far */
@@ -46,6 +48,28 @@ struct run {
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
 };
+
+/* run_ranks.c: other ranks. Without any, this one is the first of one. */
+bool run_is_first(const struct run *run);
+int64_t run_ranks(const struct run *run);
+/* -EINVAL where they were started to do something else; the data's order is known once the trainer
+ * is. */
+int run_compare_ranks(struct run *run);
+int run_compare_data(struct run *run);
+int run_begin_steps(struct run *run);
+/* After a step, once: sets stops and saves. */
+int run_look_at_signals(struct run *run);
+/* Of a failure. */
+void run_tell_ranks(struct run *run, int code);
+/* An evaluation's next batch of every rank: adds their losses in the order of windows. */
+struct run_windows {
+    struct zinf_dataset *data;
+    uint64_t n;
+    int64_t batch, seq;
+    int32_t *ids; /* [2 * batch * seq]: targets behind */
+};
+int run_share_loss(struct zinf_trainer *t, const struct run_windows *windows, uint64_t *first,
+                   double *total, uint64_t *tokens);
 
 /* run_checkpoint.c */
 /* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder
