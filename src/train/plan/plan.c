@@ -155,7 +155,7 @@ static int plan_tiers(struct plan *p)
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
-        .sliced = p->setup->net,
+        .sliced = p->setup->sliced,
         .places = p->homes,
         .store = p->store,
     };
