@@ -81,6 +81,9 @@ stop:1)
     kill -STOP $child
     (sleep 15 && kill -KILL $child) >/dev/null 2>&1 &
     wait $child ;;
+kill:1)
+    (while ! grep -q '"step": 5,' "$LOG" 2>/dev/null; do sleep 0.1; done && kill -KILL $$) &
+    exec "$@" ;;
 *) exec "$@" ;;
 esac
 EOF
@@ -101,4 +104,15 @@ export LOG
 check "a rank that stands still ends the other" fails by_rank stop --config "$work/two.json" \
     --steps 100000 --no-final-checkpoint --output "$work/out7"
 check "which names it" complains "rank 1 has sent nothing for 5 s"
+
+LOG=$work/out8/log.jsonl
+check "a rank that is killed ends the other" fails by_rank kill --config "$work/two.json" \
+    --steps 100000 --save-every 2 --save-total-limit 2 --output "$work/out8"
+last=$(find "$work/out8" -maxdepth 1 -name 'checkpoint-*' | sed 's/.*-//' | sort -n | tail -n 1)
+steps=$((${last:-0} + 2))
+check "and two go on from the last checkpoint" run 0 train_ranks --config "$work/two.json" \
+    --steps $steps --resume --output "$work/out8"
+check "with what one would have done" run 0 train --config "$work/one.json" --steps $steps \
+    --output "$work/out9"
+check "to the last bit" cmp "$work/out8/model/model.safetensors" "$work/out9/model/model.safetensors"
 finish
