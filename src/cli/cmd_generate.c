@@ -21,7 +21,8 @@ struct generate_command {
     struct cli_strings prompts, stops;
     const char *prompts_file, *early;
     int64_t batch;
-    bool json, ignores_ends;
+    bool json, ignores_ends, chats;
+    const char *system; /* what the system says first, where it chats */
     struct generate_settings settings;
 };
 
@@ -36,6 +37,7 @@ struct generation {
     const char **prompts; /* [n] */
     struct zinf_text *texts;
     struct generate_output output;
+    struct zinf_chat *chat;         /* NULL: prompts are gone on with as they are */
     int64_t n, longest, all_tokens; /* texts; tokens of the longest prompt, and of all */
 };
 
@@ -104,7 +106,8 @@ static int encode_prompt(struct generation *g, int64_t number)
     const char *prompt = g->prompts[number];
     struct zinf_text *text = &g->texts[number];
     struct zinf_tokens ids = {0};
-    int code = zinf_tokenizer_encode(g->session.tokenizer, prompt, strlen(prompt), &ids);
+    int code = g->chat ? generate_chat_encode(g->chat, g->command->system, prompt, &ids)
+                       : zinf_tokenizer_encode(g->session.tokenizer, prompt, strlen(prompt), &ids);
     if (!code && !ids.count)
         code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
     for (size_t i = 0; !code && i < ids.count; i++)
@@ -119,7 +122,11 @@ static int encode_prompt(struct generation *g, int64_t number)
     *text = (struct zinf_text){.ids = ids.ids, .n_prompt = (int64_t)ids.count};
     g->all_tokens += text->n_prompt;
     g->longest = text->n_prompt > g->longest ? text->n_prompt : g->longest;
-    return code ? code : generate_text_begin(&g->output, number, text);
+    if (!code)
+        code = generate_text_begin(&g->output, number, text);
+    if (!code && g->chat) /* of a conversation the answer alone is shown */
+        g->output.texts[number].printed = g->output.texts[number].prompt_bytes;
+    return code;
 }
 
 /* ---- the trainer ---- */
@@ -152,6 +159,7 @@ static int open_trainer(struct generation *g)
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
         .model_path = g->command->common.model,
+        .adapter = g->command->common.adapter,
         .config = g->session.config,
         .device = g->session.device,
         .decode = shape,
@@ -211,7 +219,7 @@ static int continue_prompts(struct generation *g)
     return code;
 }
 
-static int prepare(struct generation *g, const struct cli_common *c)
+static int prepare(struct generation *g, const struct cli_common *c, struct cli_strings *stops)
 {
     int code = take_prompts(g);
     if (!code)
@@ -221,6 +229,8 @@ static int prepare(struct generation *g, const struct cli_common *c)
     g->output.tokenizer = g->session.tokenizer;
     if (!code)
         code = generate_read_config(&g->settings, c->model, g->session.model);
+    if (!code && g->command->chats)
+        code = generate_chat_open(&g->chat, c, g->session.tokenizer, &g->settings, stops);
     for (int64_t i = 0; !code && i < g->n; i++)
         code = encode_prompt(g, i);
     if (!code && g->settings.max_length > 0)
@@ -234,7 +244,7 @@ static int generate(struct generate_command *command)
     struct generation g = {.command = command, .settings = command->settings};
     command->common.micro_batch = 1;
     command->common.no_training = true;
-    int code = prepare(&g, &command->common);
+    int code = prepare(&g, &command->common, &command->stops);
     if (!code)
         code = open_trainer(&g);
     if (!code)
@@ -249,6 +259,7 @@ static int generate(struct generate_command *command)
     free(g.prompts);
     free(g.texts);
     free(g.output.texts);
+    zinf_chat_close(g.chat);
     zinf_trainer_destroy(g.trainer);
     cli_session_close(&g.session);
     return code;
@@ -270,6 +281,8 @@ static int check_strings(const struct generate_command *o)
 {
     if (!o->prompts.n && !o->prompts_file)
         return zinf_fail(-EINVAL, "--prompt TEXT or --prompts FILE is missing");
+    if (!o->chats && (o->system || o->common.chat_template))
+        return zinf_fail(-EINVAL, "--system and --chat-template are of --chat");
     for (int i = 0; i < o->stops.n; i++)
         if (!*o->stops.items[i])
             return zinf_fail(-EINVAL, "--stop is empty: give at least one character");
@@ -287,6 +300,9 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--prompt", CLI_STRINGS, &o.prompts, 0, 0},
         {"--prompts", CLI_STRING, &o.prompts_file, 0, 0},
+        {"--chat", CLI_FLAG, &o.chats, 0, 0},
+        {"--system", CLI_STRING, &o.system, 0, 0},
+        {"--chat-template", CLI_STRING, &c->chat_template, 0, 0},
         {"--max-new-tokens", CLI_INT, &s->max_new_tokens, 1, 1 << 24},
         {"--temperature", CLI_DOUBLE, &s->temperature, 0, 1000},
         {"--top-k", CLI_INT, &s->top_k, 0, 1 << 24},

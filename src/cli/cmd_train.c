@@ -134,6 +134,7 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .packed = o->common.pack,
                 .device = session.device,
                 .speeds = &speeds,
             },

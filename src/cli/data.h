@@ -51,7 +51,7 @@ struct cli_common {
         {"--format", CLI_STRING, &(c)->format, 0, 0},                                              \
         {"--chat-template", CLI_STRING, &(c)->chat_template, 0, 0},                                \
         {"--train-on-prompt", CLI_FLAG, &(c)->train_on_prompt, 0, 0},                              \
-        {"--truncate", CLI_STRING, &(c)->truncate, 0, 0},                                          \
+        {"--pack", CLI_FLAG, &(c)->pack, 0, 0}, {"--truncate", CLI_STRING, &(c)->truncate, 0, 0},  \
         {"--min-tokens", CLI_INT, &(c)->min_tokens, 1, 1 << 24},                                   \
     {                                                                                              \
         "--skip-bad-rows", CLI_FLAG, &(c)->skip_bad_rows, 0, 0                                     \

@@ -34,10 +34,20 @@ struct generate_settings {
 int generate_read_config(struct generate_settings *s, const char *model,
                          const struct zinf_model *config);
 
+<<<<<<< HEAD
 /* "false", "true" or "never", as transformers has early_stopping. -EINVAL: none of them. */
 int generate_parse_early(const char *what, const char *word, int *out);
 /* What zinf_generate is asked for. */
 struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed);
+=======
+/* generate_chat.c: the chat of --chat, whose stop joins those that are there; it is borrowed from
+ * the chat. A user's words, after the system's unless NULL, as ids to be gone on with. */
+int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
+                       const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
+                       struct cli_strings *stops);
+int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
+                         struct zinf_tokens *ids);
+>>>>>>> instruct
 
 /* generate_text.c: texts as characters. */
 struct generate_text {

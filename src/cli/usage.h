@@ -22,6 +22,7 @@
     "                        or stream (default: told by the first row)\n"                         \
     "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
     "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
+    "  --pack                several samples in a sequence, apart from each other\n"               \
     "  --truncate SIDE       of what is too long: end, beginning, or drop all of it\n"             \
     "  --min-tokens N        leave out samples that are shorter\n"                                 \
     "  --skip-bad-rows       leave out rows that are broken, and count them\n"
@@ -182,6 +183,19 @@ static const char USAGE_VERIFY[] =
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
 
+static const char USAGE_DATA_COMMAND[] =
+    "usage: zinf data --model DIR --data FILE... [options]\n"
+    "\n"
+    "Shows what a training would be fed: the format of the rows, what is cut or left\n"
+    "out, how long samples are, and the first of them as tokens, green where they\n"
+    "count for the loss.\n"
+    "\n"
+    "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
+    "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --samples N           how many are shown (default: 3)\n"
+    "  --color WHEN          auto, always or never; without it [[ ]] count\n"
+    "  --json                print one JSON object\n";
+
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
@@ -204,6 +218,10 @@ static const char USAGE_GENERATE[] =
     "  --adapter DIR         and adapters of it, as PEFT writes them\n"
     "  --prompt TEXT...      the beginnings; one is printed as it grows\n"
     "  --prompts FILE        a beginning in each line; - for standard input\n"
+    "  --chat                prompts are what a user says: write them by the folder's\n"
+    "                        chat template, print the answer\n"
+    "  --system TEXT         what the system says before\n"
+    "  --chat-template NAME  by this template\n"
     "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
     "  --temperature X       0 takes the most likely token each time (default: 1)\n"
     "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"

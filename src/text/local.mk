@@ -81,3 +81,11 @@ TESTS += tests/task_test
 tests_task_test_SOURCES = tests/task_test.c
 tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_task_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
+
+check_PROGRAMS += tests/chat_test
+TESTS += tests/chat_test
+tests_chat_test_SOURCES = tests/chat_test.c
+tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_chat_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
