@@ -1,5 +1,5 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
- * causal and not, windows, dropout, soft caps and slopes, lengths around the tiles. */
+ * causal and not, windows, documents, dropout, soft caps and slopes, lengths around the tiles. */
 #include "cuda_twin.h"
 
 struct shape {
@@ -9,13 +9,28 @@ struct shape {
     int64_t window;
     float softcap; /* scores are then 3 times as large, so that it bends them */
     bool sloped;
+    int document; /* tokens of most documents; 0: samples are not packed */
 };
 
 static const float slopes[] = {0.70710678f, 0.25f, -0.2f, 0.0f};
 
 struct attention_pairs {
-    struct pair qkv, out, lse, d_out, d_qkv;
+    struct pair qkv, out, lse, d_out, d_qkv, segments;
+    bool packed;
 };
+
+/* Documents of so many tokens, with one token of padding behind each second one and in the last
+ * tenth of a sample. */
+static struct tensor make_segments(int64_t batch, int64_t seq, int document)
+{
+    struct tensor t = tensor_new(ZINF_DTYPE_F32, (size_t)(batch * seq)); /* 4 bytes each */
+    for (int32_t i = 0; document && i < batch * seq; i++) {
+        const int32_t at = i % (int32_t)seq;
+        const bool pads = at % (2 * document) == 0 || at > seq - seq / 10;
+        ((int32_t *)t.data)[i] = pads ? 0 : 1 + at / document;
+    }
+    return t;
+}
 
 static void attention_side(struct zinf_attention *a, const struct attention_pairs *p, int side)
 {
@@ -24,6 +39,7 @@ static void attention_side(struct zinf_attention *a, const struct attention_pair
     a->lse = at(&p->lse, side);
     a->d_out = at(&p->d_out, side);
     a->d_qkv = at(&p->d_qkv, side);
+    a->segments = p->packed ? at(&p->segments, side) : NULL;
 }
 
 /* Runs it again, and without a window with one that hides nothing: the same bits. */
@@ -67,11 +83,13 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
         pair_of(t, tensor_random(ZINF_DTYPE_F32, rows * (size_t)s.n_heads, 5, 1.0f)),
         pair_of(t, tensor_random(dtype, rows * out_row, 2, 1.0f)),
         pair_of(t, tensor_random(dtype, rows * row, 3, 1.0f)),
+        pair_of(t, make_segments(s.batch, s.seq, s.document)),
+        s.document > 0,
     };
     /* The tensor cores take probabilities and their gradients rounded to the storage type. */
     double epsilon = dtype_epsilon(dtype);
-    /* Slopes leave a row few keys, whose errors do not cancel. */
-    double few = s.sloped ? 2.0 : 1.0;
+    /* Slopes and documents leave a row few keys, whose errors do not cancel. */
+    double few = s.sloped || s.document ? 2.0 : 1.0;
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
     PAIR_CHECK(t, &p.out, 4e-6 + few * epsilon, 2.0 * epsilon + 4e-6);
     PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
@@ -83,6 +101,7 @@ static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s
     pair_free(&p.lse);
     pair_free(&p.d_out);
     pair_free(&p.d_qkv);
+    pair_free(&p.segments);
     twin_reset(t);
 }
 
@@ -131,6 +150,24 @@ static void shaped_scores(struct twin *t)
         {1, 70, 2, 2, 256, true, 0.1f, 0, 0.0f, true},
         {1, 75, 2, 2, 96, true, 0.0f, 0, 50.0f, false},
         {1, 45, 2, 2, 7, true, 0.0f, 0, 1.5f, true},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        attention_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], shapes[i]);
+}
+
+/* Samples of several documents; every tile and kernel. */
+static void packed_samples(struct twin *t)
+{
+    static const struct shape shapes[] = {
+        {2, 5, 2, 1, 3, true, 0.0f, 0, 0, 0, 2},
+        {1, 79, 2, 2, 64, false, 0.1f, 0, 0, 0, 20},
+        {1, 35, 3, 1, 100, true, 0.0f, 0, 0, 0, 9},
+        {1, 19, 1, 1, 256, false, 0.0f, 0, 0, 0, 7},
+        {2, 70, 4, 2, 64, true, 0.1f, 0, 0, 0, 17},
+        {1, 130, 2, 1, 64, false, 0.0f, 0, 0, 0, 70},
+        {1, 97, 2, 1, 128, true, 0.0f, 40, 0, 0, 50},
+        {1, 67, 2, 2, 32, true, 0.0f, 0, 2.0f, true, 30},
+        {1, 81, 2, 1, 256, true, 0.0f, 0, 0, 0, 40},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         attention_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], shapes[i]);
@@ -185,6 +222,7 @@ static void refusals(struct twin *t)
 CASE(fp32)
 CASE(sixteen_bit)
 CASE(shaped_scores)
+CASE(packed_samples)
 CASE(slopes_are_read_at_once)
 CASE(refusals)
 
@@ -193,6 +231,7 @@ int main(void)
     TAP_RUN(test_fp32);
     TAP_RUN(test_sixteen_bit);
     TAP_RUN(test_shaped_scores);
+    TAP_RUN(test_packed_samples);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
     return tap_done();

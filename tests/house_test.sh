@@ -52,13 +52,16 @@ family='src/model/family_'
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
     words 'star_?coder' "${family}starcoder2\.c"
     words 'olmo' "${family}olmo2\.c"
-    words '\bopt_|word_embed_proj|do_layer_norm|embed_positions' "${family}opt\.c"
+    words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
+    words 'embed_positions' "${family}(opt|bart)\.c"
+    words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
     words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
     words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
     words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
     words 'baichuan|w_pack|z_loss' "${family}baichuan\.c"
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
+    words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"

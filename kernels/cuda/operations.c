@@ -154,11 +154,6 @@ uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_
 static int check_cuda_attention(const struct zinf_attention *args, const char *operation)
 {
     int code = check_attention(args, operation);
-    if (!code && args->segments)
-        code = zinf_fail(-ENOTSUP,
-                         "%s: the CUDA device does not keep documents of a sample apart yet: train "
-                         "them one a sample, or on the host (--device host)",
-                         operation);
     if (!code && args->head_dim > 256)
         code = zinf_fail(-EINVAL, "%s: heads of size %lld; the CUDA device takes up to 256",
                          operation, (long long)args->head_dim);
@@ -191,7 +186,27 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
         error = attention_mma_serves(args, q->device->capability)
                     ? launch_attention_mma_backward(q->stream, delta, args)
                     : launch_attention_plain_backward(q->stream, delta, args);
+    if (error == cudaSuccess && args->d_bias)
+        error = launch_attention_distance(q->stream, delta, args);
     return queue_leave(q, error);
+}
+
+int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    int code = check_distance_bias(args, "distance_bias");
+    if (code)
+        return code;
+    queue_enter(q, "distance_bias");
+    return queue_leave(q, launch_distance_bias(q->stream, args));
+}
+
+int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    int code = check_distance_bias(args, "distance_bias_backward");
+    if (code)
+        return code;
+    queue_enter(q, "distance_bias_backward");
+    return queue_leave(q, launch_distance_table(q->stream, args));
 }
 
 /* ---- embedding ---- */

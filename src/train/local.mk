@@ -139,3 +139,10 @@ TESTS += tests/train_packed_test
 tests_train_packed_test_SOURCES = tests/train_packed_test.c tests/trainings.h tests/train_support.h
 tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_packed_test_LDADD = $(TEST_LDADD)
+
+# Encoder-decoders.
+check_PROGRAMS += tests/train_pairs_test
+TESTS += tests/train_pairs_test
+tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h tests/train_support.h
+tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_pairs_test_LDADD = $(TEST_LDADD)

@@ -51,6 +51,7 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    int64_t source_len;               /* tokens that an encoder reads for a decoder; 0: T */
     bool packed;                      /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
@@ -106,7 +107,8 @@ struct zinf_step_result {
     double stall_seconds[8][8];
     const char *bottleneck;
 };
-/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
+/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
+ * [samples][source_len], labels [samples]. A target < 0 is
  * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
  * one document. Borrowed for the call. */
 struct zinf_batch {
@@ -121,7 +123,10 @@ int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *bat
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
-/* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
+/* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
+ * takes, whose target side has n tokens. */
+int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
+                               int64_t n, float *logits);
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 /* New tokens of sequences whose keys and values are remembered: each of one sequence, in its order,
  * at the next position; position 0 begins the sequence anew. Logits [n_logits][vocab] of the last
