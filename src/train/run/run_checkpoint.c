@@ -32,9 +32,12 @@ static int identify_data(struct run *run)
     uint64_t sums[3] = {0};
     int code = 0;
     for (int i = 0; !code && i < 3; i++) {
-        code = zinf_dataset_window(data, places[i], run->inputs, run->targets);
+        code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
-            sums[i] = XXH3_64bits(run->inputs, (size_t)seq * sizeof *run->inputs);
+            sums[i] = XXH3_64bits(run->batch.arrays[ZINF_INPUT_IDS], (size_t)seq * sizeof(int32_t));
+        if (!code && zinf_dataset_samples(data)) /* what counts is no more in the ids */
+            sums[i] = XXH3_64bits_withSeed(run->batch.arrays[ZINF_INPUT_TARGETS],
+                                           (size_t)seq * sizeof(int32_t), sums[i]);
     }
     run->data = (struct checkpoint_data){
         .windows = windows,
