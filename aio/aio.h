@@ -158,7 +158,8 @@ struct zinf_aio_request {
     struct zinf_aio_request *next; /* the queue's */
     uint64_t issued_bytes, done_bytes;
     uint32_t blocks_in_flight;
-    uint32_t attempts; /* whole reads repeated after a wrong checksum */
+    uint32_t attempts;   /* whole reads repeated after a wrong checksum */
+    uint64_t bad_offset; /* of the first page with one, in the extent; UINT64_MAX: none */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
  * the extent, a generation that it does not have. Else the sticky error, the queue's or that of

@@ -84,19 +84,20 @@ void zinf_store_sums_forget(const struct zinf_aio_request *request)
         atomic_store_explicit(&sums[i], 0, memory_order_relaxed);
 }
 
-void zinf_store_sums_record(const struct zinf_aio_request *request)
+void zinf_store_sums_record(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes)
 {
     _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
-    for (uint64_t i = 0; i < request->bytes / PAGE; i++)
+    for (uint64_t i = from / PAGE; i < (from + bytes) / PAGE; i++)
         atomic_store_explicit(&sums[i], zinf_page_sum(memory + i * PAGE), memory_order_relaxed);
 }
 
-bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad)
+bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes,
+                            uint64_t *bad)
 {
     const _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
-    for (uint64_t i = 0; i < request->bytes / PAGE; i++) {
+    for (uint64_t i = from / PAGE; i < (from + bytes) / PAGE; i++) {
         if (atomic_load_explicit(&sums[i], memory_order_relaxed) ==
             zinf_page_sum(memory + i * PAGE))
             continue;

@@ -45,7 +45,16 @@
 
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
-    "  --load-best-at-end    leave the model of the best evaluation, not of the last step\n"
+    "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
+
+#define USAGE_SCORES                                                                               \
+    "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
+    "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
+    "                        bleu\n"                                                               \
+    "  --max-new-tokens N    of such a text (default: the folder's setting, or 128)\n"             \
+    "  --num-beams N         search it by beams\n"                                                 \
+    "  --metric-samples N    of the first N samples alone\n"                                       \
+    "  --stem                ROUGE counts words by their stems\n"
 
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
@@ -85,7 +94,7 @@ static const char USAGE_TRAIN[] =
     "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
     "  --tensorboard DIR     event files for TensorBoard\n"
-    "  --eval-every N        steps between evaluations\n"
+    "  --eval-every N        steps between evaluations\n" USAGE_SCORES
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
     "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
@@ -190,12 +199,14 @@ static const char USAGE_DATA_COMMAND[] =
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
-    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
+    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"} and the\n"
+    "metrics that it is asked for.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
     "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
+    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"
@@ -216,6 +227,13 @@ static const char USAGE_GENERATE[] =
     "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"
     "  --top-p X             draw among the likeliest that make up X (default: 1)\n"
     "  --repetition-penalty X what was said is less likely (default: 1, off)\n"
+    "  --no-repeat-ngram N   no row of N tokens comes twice (default: 0, off)\n"
+    "  --num-beams N         beam search: follow the N likeliest continuations, draw\n"
+    "                        nothing (default: 1)\n"
+    "  --length-penalty X    a beam's score is divided by its length to the power X\n"
+    "                        (default: 1)\n"
+    "  --early-stopping WORD true: at N finished beams; false: where better ones are\n"
+    "                        unlikely; never: where there are none (default: false)\n"
     "  --stop TEXT...        end a text before any of these\n"
     "  --ignore-eos          go on after an end-of-text token\n"
     "  --batch N             texts at once (default: 16)\n"

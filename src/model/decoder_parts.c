@@ -7,7 +7,7 @@ uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, c
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
+        .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
         .cols = d->hidden,
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_PARAM,

@@ -267,7 +267,8 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
                            uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
     if (tensor->init == ZINF_INIT_NORMAL) {
-        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, tensor->init_std);
+        float std = piece->init_std != 0 ? piece->init_std : tensor->init_std;
+        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, std);
         return;
     }
     if (tensor->init == ZINF_INIT_UNIFORM) {

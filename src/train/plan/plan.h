@@ -164,6 +164,9 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
 double plan_unchosen(const struct plan *p, uint32_t stage);
+/* Whether the unit's gradient is one contribution that is kept on the drive only where a row of the
+ * step has chosen the unit. */
+bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
 /* Rows of logits that a program makes at most. */
 static inline uint64_t logits_rows(const struct plan *p)

@@ -130,7 +130,7 @@ static void choose_device(struct plan *p, struct choice *c)
         grow(p, c, &c->grad_slots, 3);
     choose_kept(p, c);
     struct choice whole = *c;
-    whole.whole = w->whole != WALK_NONE;
+    whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);
     if (fetches && whole.whole)
         whole.n_own = (int)w->graph->stages[w->whole].sweep.n;
     if (has_backward(p->setup) && whole.whole && plan_fits(p, &whole))

@@ -155,7 +155,7 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool params = plan_has_param(p, ZINF_TIER_DRIVE) && !direct;
+    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || p->setup->net) && !direct;
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",

@@ -68,7 +68,8 @@ static void try_orders(struct search *s)
 void plan_search(const struct setup *setup, struct variant *best)
 {
     struct search s = {.setup = setup, .best = {.host_grads_part = 4}};
-    if (!setup->durable) { /* else what is where must be the same after a restart */
+    /* What is where must be the same after a restart, or for every rank. */
+    if (!setup->durable && !setup->net) {
         try_orders(&s);
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {

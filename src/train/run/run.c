@@ -86,13 +86,34 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
     return code;
 }
 
+static int score(struct run *run, uint64_t step, struct run_evaluation *out)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_scoreboard *board;
+    uint64_t begin = zinf_now_ns();
+    int code = zinf_scoreboard_create(&board, ZINF_SCORED_TEXTS, o->scores->stem);
+    if (!code)
+        code = zinf_score_texts(run->trainer, &o->scores->options,
+                                zinf_dataset_samples(o->eval_data), board);
+    for (int i = 0; !code && i < o->scores->n; i++) {
+        enum zinf_metric metric = o->scores->metrics[i];
+        code = zinf_scoreboard_value(board, metric, &out->scores[i]);
+        if (!code && o->events.scored)
+            o->events.scored(o->events.arg, step, zinf_metric_facts(metric)->name, out->scores[i]);
+    }
+    out->scored = o->scores;
+    zinf_executor_mark(run->trainer->executor, "texts for metrics", begin);
+    zinf_scoreboard_destroy(board);
+    return code;
+}
+
 static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 {
     const struct zinf_run_options *o = run->options;
     int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
     if (!code && o->events.evaluated)
         o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
-    return code;
+    return code || !o->scores ? code : score(run, step, out);
 }
 
 /* ---- steps ---- */

@@ -30,6 +30,7 @@ struct checkpoint_data {
 struct checkpoint_best {
     uint64_t step; /* 0: none */
     double loss;
+    double rank; /* the best has the least: the loss, or what a metric makes of it */
     uint64_t since;
 };
 
