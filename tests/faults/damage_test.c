@@ -133,7 +133,7 @@ static enum outcome judge(int status, uint64_t last, uint64_t before, const stru
     char *said = faults_what_was_said();
     const char *from = strstr(said, "going on after step ");
     uint64_t step = from ? strtoull(from + strlen("going on after step "), NULL, 10) : 0;
-    bool word = strstr(said, "made again") || strstr(said, "goes for the newest") ||
+    bool word = strstr(said, "made again") || strstr(said, " is newer") ||
                 strstr(said, "did not survive") || strstr(said, "is given up for");
     enum outcome outcome;
     if (status)

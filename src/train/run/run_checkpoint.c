@@ -131,7 +131,10 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed,
+                           .threads = run_threads(run),
+                           .data = run->data,
+                           .went_back = o->resume && !o->resume_steps};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
     run_end_saving(run, true);
