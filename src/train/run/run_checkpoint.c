@@ -86,8 +86,13 @@ int run_resume(struct run *run)
                  "but not always to the same bits",
                  folder, (unsigned long long)run->from.threads,
                  (unsigned long long)run_threads(run));
+    uint64_t logged = run_log_last(run->options);
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
+    if (logged > run->from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the log goes to step %llu: what comes after step %llu is made again",
+                 (unsigned long long)logged, (unsigned long long)run->from.step);
     return 0;
 }
 
