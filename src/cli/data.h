@@ -19,8 +19,8 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank,
-        early_stopping;
+    int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
+        lora_rank, early_stopping;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient, load_best_at_end;
     bool no_training; /* nobody is told of learning rates */
