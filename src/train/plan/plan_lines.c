@@ -237,7 +237,7 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
     return code ? code : drive_lines(p, l);
 }
 
-/* Those of all pages that lie on a drive; bytes: of them. */
+/* The checksums of all pages that lie on a drive; bytes: of the pages. */
 uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes)
 {
     return bytes && p->setup->config->checksums ? zinf_store_sums_bytes(bytes) : 0;
