@@ -1,7 +1,7 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
  * causal and not, windows, documents, keys of another sequence, biases by distance, dropout, soft
- * caps and slopes, lengths around the tiles; and of new rows over a cache: several sequences, rows in
- * any order, windows in a ring of slots. */
+ * caps and slopes, lengths around the tiles; and of new rows over a cache: several sequences, rows
+ * in any order, windows in a ring of slots. */
 #include "cuda_twin.h"
 
 struct shape {
