@@ -33,7 +33,7 @@ strangers() { # folder, allowed names...
 # What each folder may see of the others: their contract headers.
 base='base/[a-z]+\.h'
 below_offload='net/net\.h|aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
-files='config/config\.h|formats/formats\.h|text/text\.h'
+files='config/config\.h|formats/formats\.h|text/(text|samples|chat|task)\.h|metrics/metrics\.h'
 nothing "base stands on nothing" "$(strangers src/base)"
 nothing "aio stands on base" "$(strangers aio "$base")"
 nothing "net stands on base" "$(strangers net "$base")"
@@ -43,13 +43,14 @@ nothing "offload stands on aio, cpu_optim, kernels" "$(strangers offload "$base"
 nothing "config stands on base" "$(strangers src/config "$base")"
 nothing "formats stands on base" "$(strangers src/formats "$base")"
 nothing "text stands on base" "$(strangers src/text "$base")"
+nothing "metrics stands on base" "$(strangers src/metrics "$base")"
 nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
 nothing "train stands on all below it" \
     "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
-    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|generate|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
+    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|generate|score|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
-    '^src/(base|config|formats|text|model|train|cli)/$')"
+    '^src/(base|config|formats|text|metrics|model|train|cli)/$')"
 
 # ---- what belongs to one place ----
 
@@ -76,8 +77,8 @@ nothing "cJSON only through base/json.h" "$(only_in '(cjson/)?cJSON\.h' 'src/bas
 
 missing=
 for header in aio/aio.h net/net.h cpu_optim/optim.h kernels/kernels.h offload/offload.h src/base/base.h \
-    src/config/config.h src/formats/formats.h src/text/text.h src/model/model.h src/train/train.h \
-    src/cli/cli.h; do
+    src/config/config.h src/formats/formats.h src/text/text.h src/metrics/metrics.h src/model/model.h \
+    src/train/train.h src/cli/cli.h; do
     if [ ! -f $header ]; then
         missing="$missing$header is missing
 "

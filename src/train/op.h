@@ -77,6 +77,9 @@ enum op_flags {
     OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
     OP_CHOSEN = 16,    /* left out unless a row has chosen the unit */
     OP_UNCHOSEN = 32,  /* left out if one has */
+    /* Of a kept gradient that was not written where it is zeros (PENDING_ZEROS): its read is left
+     * out then, and the update makes them. */
+    OP_KEPT = 64,
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

@@ -110,19 +110,24 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 
 /* ---- model and device ---- */
 
+static int check_length(const char *option, int64_t n, int64_t context)
+{
+    if (n >= 1 && n <= context)
+        return 0;
+    return zinf_fail(-EINVAL, "%s %lld: the model's context is %lld (see its config.json)", option,
+                     (long long)n, (long long)context);
+}
+
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
     s->batch = s->config->micro_batch;
-    s->seq = s->options.seq_len;
-    if (!s->seq)
-        s->seq = context < 1024 ? context : 1024;
-    if (s->seq < 1 || s->seq > context)
-        return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (see its config.json)",
-                         (long long)s->seq, (long long)context);
+    s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
+    int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
+    s->source_seq = source ? source : s->seq;
+    int code = check_length("--seq-len", s->seq, context);
     s->rows = (uint64_t)(s->batch * s->seq);
-    return 0;
+    return code ? code : check_length("--source-len", s->source_seq, context);
 }
 
 /* From a folder, else from the configuration; where both say something it must be the same. */
@@ -153,15 +158,12 @@ static int set_decoding(struct setup *s)
     if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
         return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
                          (long long)d->sequences, (long long)d->rows);
-    if (d->capacity < 1 || d->capacity > context)
-        return zinf_fail(-EINVAL, "sequences of %lld tokens: the model's context is %lld",
-                         (long long)d->capacity, (long long)context);
     s->decoding = (struct zinf_decoding){
         .n_sequences = d->sequences, .capacity = d->capacity, .most_rows = d->rows};
     s->batch = 1;
-    s->seq = d->rows;
+    s->seq = s->source_seq = d->rows;
     s->rows = (uint64_t)d->rows;
-    return 0;
+    return check_length("sequences of", d->capacity, context);
 }
 
 static int open_model(struct setup *s)
@@ -173,6 +175,8 @@ static int open_model(struct setup *s)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
+    if (!code && s->options.packed)
+        code = zinf_model_set_packed(s->model);
     if (!code)
         code = adapt_model(s);
     if (code)
@@ -188,7 +192,7 @@ static int open_model(struct setup *s)
         .dtype = s->dtype,
         .batch = s->batch,
         .seq = s->seq,
-        .source_seq = s->seq,
+        .source_seq = s->source_seq,
         .train = trains(s),
         .seed = s->options.seed,
         .decoding = s->decoding.n_sequences ? &s->decoding : NULL,

@@ -71,6 +71,7 @@ struct setup {
     enum zinf_dtype dtype;
     struct zinf_decoding decoding; /* of compute, where sequences are continued */
     int64_t batch, seq, n_micro;   /* B, T, G */
+    int64_t source_seq;            /* of what an encoder reads for a decoder */
     uint64_t rows;                 /* N = B * T */
     uint32_t n_units;
     struct zinf_layout layout;

@@ -13,28 +13,46 @@
 
 /* ---- the model folder ---- */
 
+/* model_step: whose weights are in folder. */
+static void tell_end(const struct run *run, uint64_t model_step, const char *folder)
+{
+    const struct zinf_run_events *events = &run->options->events;
+    const struct zinf_run_best best = {
+        .step = run->best.step,
+        .loss = run->best.loss,
+        .is_model = run->best.step && model_step == run->best.step,
+        .stopped_early = run_best_is_over(run),
+    };
+    if (events->saved)
+        events->saved(events->arg, model_step, folder);
+    if (events->ended)
+        events->ended(events->arg, &best);
+}
+
 static int save_model(struct run *run, uint64_t step)
 {
     char *folder = zinf_path_join(run->options->output, "model");
     char *partial = zinf_path_join(run->options->output, "model.partial");
+    uint64_t begin = zinf_now_ns();
+    bool is_best = false, first = run_is_first(run);
     int code = folder && partial ? 0 : -ENOMEM;
-    if (!run_is_first(run)) {
-        run_choose_source(run);
-        code = code ? code : zinf_trainer_save(run->trainer, partial);
-        goto out;
-    }
-    if (!code) {
-        output_remove(partial);
+    if (!code && first)
+        code = run_best_publish(run, &is_best);
+    if (!code)
+        code = run_share_flag(run, &is_best);
+    if (!code && !is_best) {
+        if (first)
+            output_remove(partial);
         run_choose_source(run);
         code = zinf_trainer_save(run->trainer, partial);
     }
-    if (!code)
+    if (!code && !is_best && first)
         code = output_publish(run->options->output, partial, folder);
-    if (code && partial)
+    zinf_executor_mark(run->trainer->executor, "save the model", begin);
+    if (code && partial && first)
         output_remove(partial);
-    if (!code && run->options->events.saved)
-        run->options->events.saved(run->options->events.arg, step, folder);
-out:
+    if (!code && first)
+        tell_end(run, is_best ? run->best.step : step, folder);
     free(folder);
     free(partial);
     return code;
@@ -45,19 +63,37 @@ out:
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, double *loss, uint64_t *tokens)
 {
-    int64_t seq = zinf_trainer_seq_len(trainer), batch = config->micro_batch;
-    struct run_windows w = {.data = data,
-                            .n = zinf_dataset_n_windows(data),
-                            .batch = batch,
-                            .seq = seq,
-                            .ids = malloc((size_t)(2 * batch * seq) * sizeof *w.ids)};
+    struct run_batch arrays;
     double total = 0;
-    int code = w.ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
+    uint64_t begin = zinf_now_ns();
+    int code = run_batch_init(&arrays, trainer, data, config->micro_batch);
     *tokens = 0;
-    for (uint64_t first = 0; !code && first < w.n;)
-        code = run_share_loss(trainer, &w, &first, &total, tokens);
-    free(w.ids);
+    for (uint64_t first = 0; !code && first < zinf_dataset_n_windows(data);)
+        code = run_share_loss(trainer, data, &arrays, &first, &total, tokens);
+    zinf_executor_mark(trainer->executor, "evaluation", begin);
+    run_batch_fini(&arrays);
     *loss = total / (double)(*tokens ? *tokens : 1);
+    return code;
+}
+
+static int score(struct run *run, uint64_t step, struct run_evaluation *out)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_scoreboard *board;
+    uint64_t begin = zinf_now_ns();
+    int code = zinf_scoreboard_create(&board, ZINF_SCORED_TEXTS, o->scores->stem);
+    if (!code)
+        code = zinf_score_texts(run->trainer, &o->scores->options,
+                                zinf_dataset_samples(o->eval_data), board);
+    for (int i = 0; !code && i < o->scores->n; i++) {
+        enum zinf_metric metric = o->scores->metrics[i];
+        code = zinf_scoreboard_value(board, metric, &out->scores[i]);
+        if (!code && o->events.scored)
+            o->events.scored(o->events.arg, step, zinf_metric_facts(metric)->name, out->scores[i]);
+    }
+    out->scored = o->scores;
+    zinf_executor_mark(run->trainer->executor, "texts for metrics", begin);
+    zinf_scoreboard_destroy(board);
     return code;
 }
 
@@ -67,20 +103,19 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
     int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
     if (!code && o->events.evaluated)
         o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
-    return code;
+    return code || !o->scores ? code : score(run, step, out);
 }
 
 /* ---- steps ---- */
 
 static int next_batch(struct run *run)
 {
-    int64_t seq = zinf_trainer_seq_len(run->trainer);
     int64_t windows = run->config->micro_batch * run->config->accumulation;
     uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
     for (int64_t i = 0; !code && i < windows; i++)
-        code = zinf_dataset_window(run->options->data, run->position + own + (uint64_t)i,
-                                   run->inputs + i * seq, run->targets + i * seq);
+        code =
+            run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
     run->position += (uint64_t)(windows * run_ranks(run));
     return code;
 }
@@ -111,8 +146,7 @@ static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = run->inputs, [ZINF_INPUT_TARGETS] = run->targets}};
+    struct zinf_batch batch = run_batch_given(&run->batch);
     int code = next_batch(run);
     run_end_saving(run, false);
     if (!code)
@@ -132,6 +166,9 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     struct run_evaluation evaluation = {0};
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
+    if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
+        run_best_see(run, step, &evaluation);
+    *last = *last || run_best_is_over(run);
     if (!code && run->log)
         code = run_log_step(run->log, &result, &evaluation);
     if (!code && !result.skipped)
@@ -159,15 +196,6 @@ static int write_ledger(struct run *run)
     return code;
 }
 
-static int take_batch(struct run *run)
-{
-    size_t ids = (size_t)(run->config->micro_batch * run->config->accumulation *
-                          zinf_trainer_seq_len(run->trainer));
-    run->inputs = malloc(ids * sizeof *run->inputs);
-    run->targets = malloc(ids * sizeof *run->targets);
-    return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
-}
-
 static int open_trainer(struct run *run)
 {
     struct zinf_trainer_options trainer = run->options->trainer;
@@ -188,7 +216,8 @@ static int prepare_along(struct run *run)
 {
     int code = open_trainer(run);
     if (!code)
-        code = take_batch(run);
+        code = run_batch_init(&run->batch, run->trainer, run->options->data,
+                              run->config->micro_batch * run->config->accumulation);
     return code ? code : run_resume(run);
 }
 
@@ -214,7 +243,8 @@ static int prepare(struct run *run)
     if (!code)
         code = write_ledger(run);
     if (!code)
-        code = take_batch(run);
+        code = run_batch_init(&run->batch, run->trainer, o->data,
+                              run->config->micro_batch * run->config->accumulation);
     if (!code)
         code = run_resume(run);
     if (!code)
@@ -238,7 +268,12 @@ int zinf_run_train(const struct zinf_run_options *options)
         code = run_begin_steps(&run);
     if (!code)
         code = run_look_at_signals(&run);
-    bool last = options->steps <= run.from.step;
+    bool last = options->steps <= run.from.step || run_best_is_over(&run);
+    if (!code && last && options->steps > run.from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the run ended early, after step %llu, by --early-stopping %lld: more patience "
+                 "goes on",
+                 (unsigned long long)run.from.step, (long long)run.config->early_stopping);
     /* A step that was recovered may have been killed before what was due after it. */
     if (!code && run.recovers && !run_has_checkpoint(&run))
         code = save_if_due(&run, run.from.step, last);
@@ -253,8 +288,7 @@ int zinf_run_train(const struct zinf_run_options *options)
     zinf_trainer_destroy(run.trainer);
     run_close_checkpoint(&run);
     run_close_steps(&run);
-    free(run.inputs);
-    free(run.targets);
+    run_batch_fini(&run.batch);
     if (run.lock_fd >= 0)
         close(run.lock_fd);
     return code ? code : closed;

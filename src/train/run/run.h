@@ -8,6 +8,7 @@
 #define ZINF_TRAIN_RUN_H
 
 #include "train/save/checkpoint.h"
+#include "train/run/run_batch.h"
 #include "train/run/run_log.h"
 
 /* By what an output folder's runs find their steps again: see run_name.c. */
@@ -32,11 +33,12 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
-    struct zinf_net *net;      /* the trainer options', where there are other ranks; or NULL */
-    bool stops, saves;         /* by a signal that a rank has got */
-    int lock_fd;               /* of the output folder */
-    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
-    uint64_t position;         /* windows given out so far */
+    struct zinf_net *net;   /* the trainer options', where there are other ranks; or NULL */
+    bool stops, saves;      /* by a signal that a rank has got */
+    int lock_fd;            /* of the output folder */
+    struct run_batch batch; /* accumulation * micro_batch windows */
+    uint64_t position;      /* windows given out so far */
+    struct checkpoint_best best;
     struct run_name name;
     bool named; /* its steps may outlive it */
     struct left_steps left;
@@ -62,14 +64,10 @@ int run_look_at_signals(struct run *run);
 /* Of a failure. */
 void run_tell_ranks(struct run *run, int code);
 /* An evaluation's next batch of every rank: adds their losses in the order of windows. */
-struct run_windows {
-    struct zinf_dataset *data;
-    uint64_t n;
-    int64_t batch, seq;
-    int32_t *ids; /* [2 * batch * seq]: targets behind */
-};
-int run_share_loss(struct zinf_trainer *t, const struct run_windows *windows, uint64_t *first,
-                   double *total, uint64_t *tokens);
+int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
+                   uint64_t *first, double *total, uint64_t *tokens);
+/* What rank 0 knows alone. */
+int run_share_flag(const struct run *run, bool *flag);
 
 /* run_checkpoint.c */
 /* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder
@@ -107,6 +105,15 @@ int run_guard_output(const struct run *run);
 /* Once the run can begin: --overwrite removes them; the log of a run that never came to a
  * checkpoint is put aside where --resume begins it anew. */
 int run_clear_output(const struct run *run);
+
+/* run_best.c */
+/* After an evaluation: whether it is the best so far. Its weights are then kept in OUTPUT/best,
+ * where the model is to be that of the best; what cannot be kept is reported. */
+void run_best_see(struct run *run, uint64_t step, const struct run_evaluation *evaluation);
+/* Whether so many evaluations were no better that the run ends early. */
+bool run_best_is_over(const struct run *run);
+/* At the end: makes OUTPUT/model of the best weights, and tells *done whether there are any. */
+int run_best_publish(struct run *run, bool *done);
 
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */

@@ -143,21 +143,20 @@ struct part {
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
  * does. Who has none left computes with the others, for they need its slices. */
-int run_share_loss(struct zinf_trainer *t, const struct run_windows *w, uint64_t *first,
-                   double *total, uint64_t *tokens)
+int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
+                   uint64_t *first, double *total, uint64_t *tokens)
 {
     struct zinf_net *net = t->setup.net;
     uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
-    uint64_t own = *first + rank * (uint64_t)w->batch;
-    struct part mine = {.there = own < w->n}, *all = calloc(ranks, sizeof *all);
-    uint64_t left = mine.there ? w->n - own : 1;
-    int64_t n = left < (uint64_t)w->batch ? (int64_t)left : w->batch;
-    int32_t *targets = w->ids + w->batch * w->seq;
-    struct zinf_batch given = {{[ZINF_INPUT_IDS] = w->ids, [ZINF_INPUT_TARGETS] = targets}};
+    uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
+    uint64_t own = *first + rank * batch;
+    struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
+    uint64_t left = mine.there ? windows - own : 1;
+    int64_t n = (int64_t)(left < batch ? left : batch);
+    struct zinf_batch given = run_batch_given(arrays);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
     for (int64_t i = 0; !code && i < n; i++)
-        code = zinf_dataset_window(w->data, mine.there ? own + (uint64_t)i : 0, w->ids + i * w->seq,
-                                   targets + i * w->seq);
+        code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)
         code = zinf_trainer_loss(t, &given, n, &mine.sum, &mine.count);
     if (!code && net)
@@ -168,7 +167,15 @@ int run_share_loss(struct zinf_trainer *t, const struct run_windows *w, uint64_t
         *total += all[r].there ? all[r].sum : 0;
         *tokens += all[r].there ? all[r].count : 0;
     }
-    *first += ranks * (uint64_t)w->batch;
+    *first += ranks * batch;
     free(all);
+    return code;
+}
+
+int run_share_flag(const struct run *run, bool *flag)
+{
+    int64_t number = *flag;
+    int code = run->net ? zinf_net_max(run->net, &number, 1) : 0;
+    *flag = number;
     return code;
 }

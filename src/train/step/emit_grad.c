@@ -142,13 +142,16 @@ static void copy(struct emitter *e, uint32_t unit, enum zinf_lane lane, const st
     emit_copy(e, lane, (int32_t)unit, to->at, from->at, bytes, &uses);
 }
 
+/* Zeros of a unit that no row chose are not written: the update knows of them. */
 static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *from)
 {
     struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     struct uses uses = {0};
     uses_read(&uses, from->resource);
     uses_write(&uses, e->grad[unit]);
+    e->flags |= plan_keeps_chosen(e->p, unit) ? OP_CHOSEN : 0;
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)unit, 0, &where, from->at, &uses);
+    e->flags &= (uint16_t)~OP_CHOSEN;
 }
 
 static struct made_grad from_drive(struct emitter *e, uint32_t unit)

@@ -132,7 +132,7 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
     if (t->plan.homes[op->unit].generations == 2)
         *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
-    t->pending[op->unit] = 0;
+    t->pending[op->unit] = PENDING_NOTHING;
     return 0;
 }
 
@@ -156,6 +156,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
+        return true;
+    if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
     return trainer_skip_not_due(context, op);
 }

@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 /* Of all ranks. */
 static double n_micros(const struct zinf_trainer *t)
@@ -47,15 +48,12 @@ static int grad_norm(struct zinf_trainer *t, double *norm)
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    const struct zinf_graph *g = t->setup.graph;
     int64_t samples = t->setup.n_micro * t->setup.batch;
     if (t->setup.exact)
         return t->sums.loss / (double)(count ? count : 1) + t->sums.other_losses / n_micros(t);
-    double mean = trainer_sum_loss(t, g->loss, samples) / (double)(count ? count : 1);
-    for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
-            mean += trainer_sum_loss(t, v, samples) / (double)t->setup.n_micro;
-    return mean;
+    double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
+    return sum / (double)(count ? count : 1) +
+           trainer_other_losses(t, samples) / (double)t->setup.n_micro;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -112,12 +110,20 @@ int trainer_settle(struct zinf_trainer *t)
     return !code && t->durable.due ? durable_record(t) : code;
 }
 
+/* What the gradient's operations have left. */
+static uint8_t pending_of(const struct zinf_trainer *t, uint32_t unit)
+{
+    if (!unit_trains(&t->setup, unit))
+        return PENDING_NOTHING;
+    return plan_keeps_chosen(&t->plan, unit) && !t->chosen[unit] ? PENDING_ZEROS : PENDING_GRADIENT;
+}
+
 /* Every unit's kept gradient is to be applied with these scalars. */
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        t->pending[u] = unit_trains(&t->setup, u);
+        t->pending[u] = pending_of(t, u);
 }
 
 /* Speculation rests while at least half of the last steps would have failed. */
@@ -168,7 +174,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
     if (!failed) {
         for (uint32_t u = 0; u < t->setup.n_units; u++)
             if (t->plan.deferred[u])
-                t->pending[u] = unit_trains(&t->setup, u);
+                t->pending[u] = pending_of(t, u);
             else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
@@ -280,6 +286,13 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     return code ? code : agree_programs(t);
 }
 
+static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
+{
+    char name[32];
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)t->step);
+    zinf_executor_mark(t->executor, name, begin_ns);
+}
+
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
@@ -321,6 +334,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .n_redone = t->n_redone,
     };
     report_lanes(&times, result);
+    mark_step(t, begin);
     return 0;
 }
 

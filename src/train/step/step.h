@@ -58,6 +58,8 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
+/* And of all but the graph's own: what balances experts. */
+double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
