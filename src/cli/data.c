@@ -269,6 +269,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .config = s->config,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .packed = c->pack,
+        .source_len = c->source_len,
         .device = s->device,
     };
     return zinf_trainer_create(out, &options);

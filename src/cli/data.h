@@ -20,8 +20,8 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank,
-        early_stopping, min_tokens;
+    int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
+        lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows; /* of samples */

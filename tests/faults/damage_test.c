@@ -19,31 +19,33 @@
 #define FOLLOWED 6 /* one in so many refusals is: what it says is done */
 
 static int untouched;
-static uint64_t committed;
+static uint64_t on_drive, saved;
 
 static void see_steps(void *arg, const struct zinf_steps_info *info)
 {
     uint64_t step;
     (void)arg;
     if (info->committed && zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step))
-        committed = step > committed ? step : committed;
+        on_drive = step;
 }
 
 static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
 {
     (void)arg;
-    committed = !info->problem && info->step > committed ? info->step : committed;
+    saved = !info->problem && info->step > saved ? info->step : saved;
 }
 
-/* The last step that is there to go on from. */
+/* The last step that is there to go on from, and of which anybody was told. */
 static uint64_t last_step(void)
 {
     char path[700];
     faults_path(path, 0);
-    committed = 0;
+    on_drive = saved = 0;
     zinf_steps_list(path, see_steps, NULL);
     zinf_checkpoint_list(faults_out, see_checkpoint, NULL);
-    return committed;
+    uint64_t logged = (uint64_t)faults_log_lines(faults_out);
+    on_drive = on_drive < logged ? on_drive : logged;
+    return on_drive > saved ? on_drive : saved;
 }
 
 /* Runs until the log has so many lines and a moment longer, and kills; false: it had ended. */
@@ -133,7 +135,7 @@ static enum outcome judge(int status, uint64_t last, uint64_t before, const stru
     char *said = faults_what_was_said();
     const char *from = strstr(said, "going on after step ");
     uint64_t step = from ? strtoull(from + strlen("going on after step "), NULL, 10) : 0;
-    bool word = strstr(said, "made again") || strstr(said, "goes for the newest") ||
+    bool word = strstr(said, "made again") || strstr(said, " is newer") ||
                 strstr(said, "did not survive") || strstr(said, "is given up for");
     enum outcome outcome;
     if (status)

@@ -110,6 +110,16 @@ static int add_process(struct plan *p)
     return code;
 }
 
+/* The extents are planned. */
+static int add_sums(struct plan *p)
+{
+    uint64_t planned = p->store ? zinf_store_planned_bytes(p->store) : 0;
+    uint64_t bytes = plan_sums_bytes(p, planned);
+    return bytes ? zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "checksums of the drive",
+                                           "zinf.checksums", bytes)
+                 : 0;
+}
+
 /* The host device's arena is the same RAM: both together must be there. */
 static int check_shared_ram(const struct plan *p)
 {
@@ -182,6 +192,8 @@ static int plan_memory(struct plan *p)
     plan_choose(p);
     choose_fetches(p);
     code = plan_tiers(p);
+    if (!code)
+        code = add_sums(p);
     if (!code)
         code = add_lines(p);
     if (!code)
