@@ -28,7 +28,7 @@ EXTRA_DIST += tests/faults/verify_test.sh tests/faults/process_test.sh tests/fau
 	tests/faults/promises_test.sh
 # Preloaded into the command; -rpath makes a convenience library a shared one.
 noinst_LTLIBRARIES += tests/faults/shim.la
-tests_faults_shim_la_SOURCES = tests/faults/shim.c
+tests_faults_shim_la_SOURCES = tests/faults/shim.c tests/faults/shim_machine.c
 tests_faults_shim_la_CFLAGS = -O1 -g -Wall -Wextra
 tests_faults_shim_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_faults_shim_la_LIBADD = -ldl
