@@ -47,6 +47,8 @@ static const struct {
     {"qwen3", "32b", 32762123264},
     {"mixtral", "8x7b", 46702792704},
     {"mixtral", "8x22b", 140630071296},
+    {"qwen2_moe", "1.5-a2.7b", 14315784192},
+    {"qwen2_moe", "57b-a14b", 57408658944},
     {"qwen3_moe", "30b-a3b", 30532122624},
     {"qwen3_moe", "235b-a22b", 235093634560},
     {"phi3", "mini", 3821079552},
@@ -81,6 +83,20 @@ static const struct {
     {"falcon", "rw-7b", 7516020736},
     {"chatglm", "6b", 6243584000},
     {"chatglm", "6b-32k", 6243584000},
+    {"bart", "base", 139420416},
+    {"bart", "large", 406291456},
+    {"blenderbot", "400m-distill", 364802560},
+    {"blenderbot", "3b", 2696268800},
+    {"t5", "small", 76961152},
+    {"t5", "base", 247577856},
+    {"t5", "large", 783150080},
+    {"t5", "xl", 2849757184},
+    {"t5", "xxl", 11135332352},
+    {"t5", "v1-small", 60506624},
+    {"t5", "v1-base", 222903552},
+    {"t5", "v1-large", 737668096},
+    {"t5", "v1-3b", 2851598336},
+    {"t5", "v1-11b", 11307321344},
     {"bloom", "560m", 559214592},
     {"bloom", "1b1", 1065314304},
     {"bloom", "1b7", 1722408960},
@@ -106,9 +122,9 @@ static void test_published_parameter_counts(void)
         struct zinf_file_map *map = NULL;
         struct zinf_model *model = model_of(
             &(struct zinf_model_shape){.arch = published[i].arch, .size = published[i].size});
-        CHECKF(zinf_model_n_params(model) == published[i].n_params, "%s %s: %llu",
+        CHECKF(zinf_model_n_trained(model) == published[i].n_params, "%s %s: %llu",
                published[i].arch, published[i].size,
-               (unsigned long long)zinf_model_n_params(model));
+               (unsigned long long)zinf_model_n_trained(model));
         CHECKF(!zinf_file_map_create(&map, zinf_model_graph(model)), "%s", zinf_error());
         zinf_file_map_destroy(map);
         zinf_model_close(model);
@@ -118,9 +134,9 @@ static void test_published_parameter_counts(void)
 static void test_smaller_shapes(void)
 {
     static const char *const families[] = {
-        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",    "phi3",  "gpt_neox",
-        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",  "bloom", "baichuan",
-        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen3_moe"};
+        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",     "phi3",     "gpt_neox",
+        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",   "bloom",    "baichuan",
+        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -161,7 +177,8 @@ static void test_refused_configurations(void)
     check_refused("{" SMALL "\"attention_dropout\": 1}", "dropout");
     check_refused("{" SMALL "\"rope_theta\": -1}", "rope_theta");
     check_refused("{" SMALL "\"rope_scaling\": 3}", "rope_scaling");
-    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "longrope");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "short_factor");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"ntk\"}}", "\"ntk\"");
     check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.1}}", "factor");
     check_refused("{" SMALL "\"rope_parameters\": {\"full_attention\": {}}}", "full_attention");
     check_refused("{\"model_type\": \"llama\", \"hidden_size\": 30, \"num_attention_heads\": 4}",
@@ -182,8 +199,9 @@ static void test_refused_switches(void)
         const char *family, *switches, *says;
     } list[] = {
         {"phi3", "\"embd_pdrop\": 0.1", "embd_pdrop"},
-        {"phi3", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
-        {"phi3", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", "yarn"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 0]}",
+         "short_factor"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "linear"},
         {"gpt_neox", "\"num_attention_heads\": 7", "num_attention_heads"},
         {"gpt_neox", "\"hidden_act\": \"mish\"", "hidden_act"},
         {"starcoder2", "\"norm_type\": \"rms\"", "norm_type"},

@@ -51,6 +51,10 @@ int family_read_init(const struct zinf_model_source *source, struct decoder *d, 
 /* A dropout, unless the caller of the model gives one. */
 int family_read_dropout(const struct zinf_model_source *source, const char *key, double usual,
                         float *out);
+/* The token of padding, whose row of the table transformers gives no gradient from the lookup, from
+ * "pad_token_id"; usual: of a configuration without the key, -1: none. A negative number counts
+ * from the vocabulary's end; beyond it there is none. The vocabulary's size must be known. */
+int family_read_padding(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
 /* attention.window from "sliding_window"; null: none. */
 int family_read_window(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
 /* d->windowed by "layer_types"; without the key, all but every `pattern`th layer has a window. */
@@ -62,7 +66,7 @@ int family_make_slopes(struct zinf_graph *graph, struct decoder *d, double scale
 /* ---- tensors of a block ---- */
 
 struct family_list {
-    struct decoder_tensor items[24];
+    struct decoder_tensor items[32];
     size_t n;
     float std; /* of the matrices that are added */
 };
@@ -75,6 +79,8 @@ void family_list_is_grouped(struct family_list *list);
 /* Rows of queries, keys and values together. */
 int64_t family_qkv_rows(const struct decoder *d);
 
+void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source *source,
+                 const struct decoder *d, int64_t end_of_text);
 /* Facts, then the graph; list holds the block's tensors. end_of_text: where no key says it. */
 int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
                   const struct zinf_model_source *source, struct decoder *d,

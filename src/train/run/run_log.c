@@ -205,6 +205,12 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
         print_number(file, "eval_loss", evaluation->loss);
         print_number(file, "eval_perplexity", exp(evaluation->loss));
         fprintf(file, ", \"eval_tokens\": %llu", (unsigned long long)evaluation->tokens);
+        for (int i = 0; evaluation->scored && i < evaluation->scored->n; i++) {
+            const char *name = zinf_metric_facts(evaluation->scored->metrics[i])->name;
+            char key[48];
+            snprintf(key, sizeof key, "eval_%s", name);
+            print_number(file, key, evaluation->scores[i]);
+        }
     }
     int code = finish_line(file);
     log->samples += log->batch;

@@ -230,6 +230,7 @@ int run_commit_step(struct run *run)
         return 0;
     struct source source = trainer_source(run->trainer);
     c.data.position = run->position;
+    c.best = run->best;
     checkpoint_take_counters(&source, &c);
     c.config = run->resolved;
     char *text = checkpoint_text(&c);

@@ -154,5 +154,9 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
-    return code ? code : checkpoint_write(&source, c, output, limit);
+    if (code)
+        return code;
+    if (!collect_is_first(&source))
+        return collect_serve(&source);
+    return collect_end(&source, checkpoint_write(&source, c, output, limit));
 }

@@ -63,8 +63,9 @@ static int lock(const char *output, int *fd)
 /* Also the other half of a small file that was being replaced. */
 static bool is_unfinished(const char *name)
 {
-    static const char *const starts[] = {UNFINISHED CHECKPOINT, LATEST ".tmp.", "ledger.txt.tmp.",
-                                         "config.resolved.json.tmp.", "run-id.tmp."};
+    static const char *const starts[] = {
+        UNFINISHED CHECKPOINT, UNFINISHED "best",           LATEST ".tmp.",
+        "ledger.txt.tmp.",     "config.resolved.json.tmp.", "run-id.tmp."};
     bool found = false;
     for (size_t i = 0; !found && i < sizeof starts / sizeof *starts; i++)
         found = !strncmp(name, starts[i], strlen(starts[i]));

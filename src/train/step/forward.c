@@ -34,18 +34,29 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
     if (code)
         return code;
+    struct zinf_compute whole = t->compute;
     t->compute.train = false;
+    t->compute.batch = n_windows; /* a loss may look at the batch as a whole */
     code = zinf_executor_run(t->executor, &t->plan.forward);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows);
+    t->compute = whole;
     *count = trainer_count_targets(t, batch, n_windows);
+    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+           trainer_other_losses(t, n_windows) * (double)*count;
     return code;
 }
 
 int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
 {
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids}};
+    return zinf_trainer_sample_logits(t, &batch, n, logits);
+}
+
+int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *sample, int64_t n,
+                               float *logits)
+{
     const struct zinf_graph *g = t->setup.walk.graph;
-    const struct zinf_batch batch = {
-        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
+    struct zinf_batch batch = *sample;
+    batch.inputs[ZINF_INPUT_TARGETS] = batch.inputs[ZINF_INPUT_IDS]; /* their loss is not used */
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
