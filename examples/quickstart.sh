@@ -5,14 +5,14 @@
 #
 # usage: examples/quickstart.sh [FILE]      FILE: text to learn from; default: zinf's own sources
 #
-#   ZINF_BUILD   build folder (default: build-quickstart in the checkout)
+#   ZINF_BUILD   build folder (default: build in the checkout)
 #   ZINF_RUN     folder of the run (default: the build folder's run)
 #   ZINF_NVME    folder that plays the drive (default: the run's swap; not on tmpfs)
 #   ZINF_STEPS   optimizer steps (default: 150)
 set -euo pipefail
 
 source=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-build=${ZINF_BUILD:-$source/build-quickstart}
+build=${ZINF_BUILD:-$source/build}
 run=${ZINF_RUN:-$build/run}
 nvme=${ZINF_NVME:-$run/swap}
 steps=${ZINF_STEPS:-150}
@@ -85,7 +85,15 @@ if [ -n "$data" ]; then
 fi
 
 say "build"
-"$source/scripts/build.sh" "$build"
+# Kernels of the CUDA module take minutes to compile: they are made for the GPUs that are here, and
+# left out where there is none.
+gpus=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -un |
+    tr '\n' ' ') || gpus=
+if [ -n "$gpus" ]; then
+    "$source/scripts/build.sh" "$build" "--with-cuda-arch=$gpus"
+else
+    ZINF_TARGET=zinf "$source/scripts/build.sh" "$build"
+fi
 zinf=$build/zinf
 built=$((SECONDS - begin))
 

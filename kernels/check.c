@@ -63,6 +63,13 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->window < 0 || (a->window && !a->causal))
         return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
                          operation, (ll)a->window, a->causal ? "" : " without a causal mask");
+    if (a->key_seq < 0 || (a->key_seq && a->causal))
+        return zinf_fail(-EINVAL, "%s: %lld keys of another sequence%s", operation, (ll)a->key_seq,
+                         a->causal ? " with a causal mask" : "");
+    if (a->key_seq && !a->segments != !a->key_segments)
+        return zinf_fail(-EINVAL, "%s: documents of queries or of keys alone", operation);
+    if (a->bias && (a->softcap != 0.0f || a->slopes))
+        return zinf_fail(-EINVAL, "%s: a bias by distance beside a soft cap or slopes", operation);
     if (a->slopes && a->n_heads > ZINF_ATTENTION_MAX_SLOPES)
         return zinf_fail(-EINVAL, "%s: slopes for %lld heads; at most %d can have them", operation,
                          (ll)a->n_heads, ZINF_ATTENTION_MAX_SLOPES);
@@ -82,6 +89,20 @@ int check_attention_cached(const struct zinf_attention_cached *a)
                          "attention_cached: %lld sequences of %lld slots for a window of %lld",
                          (ll)a->n_sequences, (ll)a->capacity, (ll)a->window);
     return 0;
+}
+
+int check_distance_bias(const struct zinf_distance_bias *a, const char *operation)
+{
+    bool rises = a->n_buckets >= 1 && a->n_buckets <= ZINF_DISTANCE_MAX_BUCKETS && !a->starts[0];
+    for (int i = 1; rises && i < a->n_buckets; i++)
+        rises = a->starts[i] > a->starts[i - 1];
+    if (rises && a->n_heads >= 1 && a->n_queries >= 1 && a->n_keys >= 1 && a->batch >= 0)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s: %d buckets, of %d at most and rising from 0, for %lld heads, %lld "
+                     "queries and %lld keys",
+                     operation, a->n_buckets, ZINF_DISTANCE_MAX_BUCKETS, (ll)a->n_heads,
+                     (ll)a->n_queries, (ll)a->n_keys);
 }
 
 int check_activation(enum zinf_activation kind)

@@ -30,6 +30,7 @@ int check_norm(const struct zinf_norm *args, const char *operation);
 int check_attention(const struct zinf_attention *args, const char *operation);
 /* Of the shapes; a cache's sequences and positions are the device's to look at. */
 int check_attention_cached(const struct zinf_attention_cached *args);
+int check_distance_bias(const struct zinf_distance_bias *args, const char *operation);
 int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);

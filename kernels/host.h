@@ -112,6 +112,9 @@ uint64_t host_attention_cached_workspace(struct zinf_device *device,
                                          const struct zinf_attention_cached *args);
 int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
 
+int host_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args);
+int host_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args);
+
 /* Of host_matmul: whether it is a product of few rows; arguments and workspace are checked. */
 bool host_few_rows_take(const struct zinf_matmul *args);
 uint64_t host_few_rows_workspace(const struct zinf_matmul *args);

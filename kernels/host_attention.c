@@ -25,7 +25,8 @@ static int run_heads(struct zinf_queue *q, const struct zinf_attention *args, in
         return code;
     const uint64_t scratch_floats = host_attention_scratch_floats(args);
     const int64_t n_units = args->batch * n_heads;
-    const uint64_t work = (uint64_t)(n_units * args->seq * args->seq * args->head_dim);
+    const uint64_t work =
+        (uint64_t)(n_units * args->seq * zinf_attention_keys(args) * args->head_dim);
     const int n_threads = host_slices(q->device, work);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
     for (int64_t unit = 0; unit < n_units; unit++)

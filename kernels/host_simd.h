@@ -80,9 +80,11 @@ enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
 {
     uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    uint64_t keys = zinf_align_up((uint64_t)zinf_attention_keys(args), HOST_TILE_KEYS);
     uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
-    /* Q, dO, dQ, dK, dV and two numbers a row; K, V in both orders; tiles P, dP, factors */
-    return seq * (5 * dim + 2) + 4 * HOST_TILE_KEYS * dim + 3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
+    /* Q, dO, dQ and two numbers a row; dK, dV; K, V in both orders; tiles P, dP, factors */
+    return seq * (3 * dim + 2) + keys * 2 * dim + 4 * HOST_TILE_KEYS * dim +
+           3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
 }
 
 #endif

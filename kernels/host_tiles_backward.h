@@ -4,7 +4,7 @@
  */
 struct backward_scratch {
     float *query, *d_out, *d_query; /* [seq][width], one query head */
-    float *d_key, *d_value;         /* [seq][width], summed over the query heads of a key head */
+    float *d_key, *d_value;         /* [keys][width], summed over the query heads of a key head */
     float *lse, *delta;             /* [seq]; delta = rowsum(dO * O) */
     float *key, *key_t, *value_t;   /* one tile of keys, in both orders */
     float *p, *dp, *factors;        /* [HOST_TILE_ROWS][HOST_TILE_KEYS], factors one row */
@@ -32,6 +32,18 @@ static void gradient_row(float *p, float *dp, const float *factors, struct visib
     }
 }
 
+/* The gradient of the bias by distance, from that of a row's scores. */
+static void add_distances(const struct zinf_attention *args, int64_t b, int64_t head,
+                          const struct tile *tile, int64_t r, const float *d_scores)
+{
+    const int64_t unit = b * args->n_heads + head;
+    float *d_bias = args->d_bias + unit * zinf_attention_distances(args) + args->seq - 1 + tile->j -
+                    tile->i - r;
+#pragma omp simd
+    for (int64_t k = 0; k < tile->n_keys; k++)
+        d_bias[k] += d_scores[k];
+}
+
 static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t head,
                           const struct tile *tile, const struct backward_scratch *s)
 {
@@ -49,8 +61,11 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
         shape_scores(args, head, tile->i + r, tile->j, p, slope);
         if (args->dropout.p > 0.0f)
             tile_factors(s->factors, args, b, head, tile->i + r, tile->j);
-        gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL, visible_keys(tile, r),
-                     s->lse[tile->i + r], s->delta[tile->i + r]);
+        gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL,
+                     mask_documents(tile, r, visible_keys(tile, r), p), s->lse[tile->i + r],
+                     s->delta[tile->i + r]);
+        if (args->d_bias)
+            add_distances(args, b, head, tile, r, dp);
         if (args->softcap != 0.0f)
             loop_multiply(dp, dp, slope, HOST_TILE_KEYS);
     }
@@ -90,9 +105,9 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
                           const struct head *key, const struct head *value,
                           const struct backward_scratch *s)
 {
-    const int64_t seq = args->seq, width = s->width;
-    for (int64_t j = 0; j < seq; j += HOST_TILE_KEYS) {
-        int64_t n_keys = min_i64(HOST_TILE_KEYS, seq - j);
+    const int64_t seq = args->seq, keys = zinf_attention_keys(args), width = s->width;
+    for (int64_t j = 0; j < keys; j += HOST_TILE_KEYS) {
+        int64_t n_keys = min_i64(HOST_TILE_KEYS, keys - j);
         pack_rows(s->key, value, j, n_keys, HOST_TILE_KEYS, 1.0f);
         transpose_keys(s->value_t, s->key, args->head_dim, width);
         pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
@@ -103,21 +118,22 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
                                 ? j + n_keys - 1 + args->window
                                 : seq;
         for (int64_t i = args->causal ? j : 0; i < end; i += HOST_TILE_ROWS) {
-            struct tile tile = {
-                i, min_i64(HOST_TILE_ROWS, seq - i), j, n_keys, args->causal, args->window};
-            backward_tile(args, b, head, &tile, s);
+            struct tile tile = tile_at(args, b, i, j);
+            if (tile_matters(&tile))
+                backward_tile(args, b, head, &tile, s);
         }
     }
 }
 
-/* Packs one query head: scaled Q, dO, delta, and zeroed dQ. */
+/* Packs one query head: scaled Q, dO, delta, and zeroed dQ and gradient of the bias. */
 static void backward_prepare(const struct zinf_attention *args, int64_t b, int64_t head,
                              const struct backward_scratch *s, int64_t padded_seq)
 {
     const int64_t seq = args->seq, width = s->width;
-    struct head query = head_at(args->qkv, args, b, args->n_heads + 2 * args->n_kv_heads, head);
-    struct head d_out = head_at(args->d_out, args, b, args->n_heads, head);
-    struct head out = head_at(args->out, args, b, args->n_heads, head);
+    const int64_t unit = b * args->n_heads + head, distances = zinf_attention_distances(args);
+    struct head query = query_at(args->qkv, args, b, head);
+    struct head d_out = out_at(args->d_out, args, b, head);
+    struct head out = out_at(args->out, args, b, head);
     pack_rows(s->query, &query, 0, seq, padded_seq, args->scale);
     pack_rows(s->d_out, &d_out, 0, seq, padded_seq, 1.0f);
     pack_rows(s->d_query, &out, 0, seq, padded_seq, 1.0f);
@@ -127,31 +143,33 @@ static void backward_prepare(const struct zinf_attention *args, int64_t b, int64
         for (int64_t c = 0; c < width; c++)
             sum += s->d_out[i * width + c] * s->d_query[i * width + c];
         s->delta[i] = sum;
-        s->lse[i] = args->lse[(b * args->n_heads + head) * seq + i];
+        s->lse[i] = args->lse[unit * seq + i];
     }
+    if (args->d_bias)
+        memset(args->d_bias + unit * distances, 0, (size_t)distances * sizeof *args->d_bias);
     memset(s->d_query, 0, (size_t)(padded_seq * width) * sizeof *s->d_query);
 }
 
 static void tiles_attention_backward(const struct zinf_attention *args, int64_t b, int64_t kv_head,
                                      float *scratch)
 {
-    const int64_t seq = args->seq, row_heads = args->n_heads + 2 * args->n_kv_heads;
+    const int64_t seq = args->seq, keys = zinf_attention_keys(args);
     const int64_t padded_seq = (int64_t)zinf_align_up((uint64_t)seq, HOST_TILE_KEYS);
+    const int64_t padded_keys = (int64_t)zinf_align_up((uint64_t)keys, HOST_TILE_KEYS);
     const int64_t group = args->n_heads / args->n_kv_heads;
-    const int64_t key_at = args->n_heads + kv_head, value_at = key_at + args->n_kv_heads;
-    struct head key = head_at(args->qkv, args, b, row_heads, key_at);
-    struct head value = head_at(args->qkv, args, b, row_heads, value_at);
-    struct head d_key = head_at(args->d_qkv, args, b, row_heads, key_at);
-    struct head d_value = head_at(args->d_qkv, args, b, row_heads, value_at);
+    const struct sources from = {args->qkv, args->kv}, to = {args->d_qkv, args->d_kv};
+    struct head key = key_at(from, args, b, kv_head), value = value_at(from, args, b, kv_head);
+    struct head d_key = key_at(to, args, b, kv_head), d_value = value_at(to, args, b, kv_head);
     const int64_t width = key.padded_dim, matrix = padded_seq * width;
+    const int64_t key_matrix = padded_keys * width;
     const int64_t panel = HOST_TILE_KEYS * width, tile = HOST_TILE_ROWS * HOST_TILE_KEYS;
     struct backward_scratch s = {.width = width};
     s.query = scratch;
     s.d_out = s.query + matrix;
     s.d_query = s.d_out + matrix;
     s.d_key = s.d_query + matrix;
-    s.d_value = s.d_key + matrix;
-    s.lse = s.d_value + matrix;
+    s.d_value = s.d_key + key_matrix;
+    s.lse = s.d_value + key_matrix;
     s.delta = s.lse + padded_seq;
     s.key = s.delta + padded_seq;
     s.key_t = s.key + panel;
@@ -159,13 +177,13 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
     s.p = s.value_t + panel;
     s.dp = s.p + tile;
     s.factors = s.dp + tile;
-    memset(s.d_key, 0, (size_t)(2 * matrix) * sizeof *s.d_key);
+    memset(s.d_key, 0, (size_t)(2 * key_matrix) * sizeof *s.d_key);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        struct head d_query = head_at(args->d_qkv, args, b, row_heads, head);
+        struct head d_query = query_at(args->d_qkv, args, b, head);
         backward_prepare(args, b, head, &s, padded_seq);
         backward_head(args, b, head, &key, &value, &s);
         unpack_rows(&d_query, 0, seq, s.d_query, args->scale);
     }
-    unpack_rows(&d_key, 0, seq, s.d_key, 1.0f);
-    unpack_rows(&d_value, 0, seq, s.d_value, 1.0f);
+    unpack_rows(&d_key, 0, keys, s.d_key, 1.0f);
+    unpack_rows(&d_value, 0, keys, s.d_value, 1.0f);
 }

@@ -22,6 +22,7 @@
 #define ZINF_KERNELS_H
 
 #include "base/base.h"
+#include "kernels/attention.h"
 #include "kernels/route.h"
 
 #ifdef __cplusplus
@@ -31,18 +32,6 @@ extern "C" {
 struct zinf_device;
 struct zinf_queue;
 struct zinf_event;
-
-/* Dropout by counter: element e of the tensor is kept iff uniform(philox(counter = {e/4 low, e/4
- * high, step, site}, key = seed)[e % 4]) >= p, and kept values are scaled by 1/(1-p). e counts
- * from the start of the whole step's batch: element_first is that of this call's first element,
- * so micro-batching, placement and rank never change the mask. p = 0: off. */
-struct zinf_dropout {
-    float p;
-    uint64_t seed;
-    uint32_t step;
-    uint32_t site; /* which layer and which place in it; unique in the model */
-    uint64_t element_first;
-};
 
 /* C[m][n] = alpha op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op is transpose if
  * trans_. */
@@ -133,54 +122,6 @@ struct zinf_rope {
     void *x;                  /* [rows][ld] */
 };
 #define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
-
-/* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
- * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. The
- * score s of query i and key j of head h is scale q.k; with a softcap, softcap tanh(s / softcap) of
- * that; with slopes, s + slopes[h] (j - i) of that; and then masked. */
-struct zinf_attention {
-    enum zinf_dtype dtype;
-    int64_t batch, seq, n_heads, n_kv_heads, head_dim;
-    bool causal;
-    int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
-                     * 2310.06825); 0: all; causal only */
-    float scale;
-    float softcap;       /* bound of the scores (Gemma Team, arXiv 2408.00118); 0: none */
-    const float *slopes; /* ALiBi (Press et al., arXiv 2108.12409): [n_heads], at most
-                          * ZINF_ATTENTION_MAX_SLOPES, in the caller's memory on every device, read
-                          * before the call returns; NULL: none */
-    struct zinf_dropout
-        dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*seq + j */
-    const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
-    void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
-    float *lse;      /* [batch][n_heads][seq]: log-sum-exp of the scores */
-    /* backward only */
-    const void *d_out; /* as out */
-    void *d_qkv;       /* as qkv, overwritten */
-};
-#define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
-
-/* Attention of new rows over what came before them in their sequences: row r is the token at
- * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
- * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
- * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
- * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. What lies on a
- * GPU is not looked at: sequences and positions must be what there are slots for. */
-struct zinf_attention_cached {
-    enum zinf_dtype dtype; /* of qkv, cache and out */
-    int64_t rows, n_heads, n_kv_heads, head_dim;
-    int64_t n_sequences, capacity; /* slots of one sequence */
-    int64_t window;                /* as in zinf_attention; 0: all */
-    float scale;
-    float softcap;                        /* scores become softcap tanh(score / softcap); 0: none */
-    const float *slopes;                  /* [n_heads] in the caller's memory, read before the call
-                                           * returns: a score gets slopes[h] (key - query position)
-                                           * (Press et al., arXiv 2108.12409); NULL: none */
-    const int32_t *sequences, *positions; /* [rows] on the device */
-    const void *qkv;                      /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
-    void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
-    void *out;   /* [rows][n_heads head_dim] */
-};
 
 /* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
  * first + count), rounded once; other rows are left as they are. Backward:
@@ -287,6 +228,8 @@ struct zinf_device_ops {
     int (*attention_forward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_cached)(struct zinf_queue *q, const struct zinf_attention_cached *args);
+    int (*distance_bias)(struct zinf_queue *q, const struct zinf_distance_bias *args);
+    int (*distance_bias_backward)(struct zinf_queue *q, const struct zinf_distance_bias *args);
     int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
                               enum zinf_dtype dtype, void *y, const void *x, uint64_t n);
     /* dx = dy * f'(x); dx may be dy. y_out, if set, receives f(x) again (recomputation for free) */

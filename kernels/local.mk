@@ -6,7 +6,8 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_rope.c kernels/host_route.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
-INSTALLED_H += kernels/kernels.h kernels/route.h
+libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_tiles_product.h
+INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
 # square roots become vectors; NaN and infinity keep their meaning.
@@ -95,3 +96,9 @@ TESTS += tests/kernels_cached_test
 tests_kernels_cached_test_SOURCES = tests/kernels_cached_test.c
 tests_kernels_cached_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_cached_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/kernels_cross_test
+TESTS += tests/kernels_cross_test
+tests_kernels_cross_test_SOURCES = tests/kernels_cross_test.c
+tests_kernels_cross_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_cross_test_LDADD = $(TEST_LDADD)

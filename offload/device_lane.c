@@ -77,7 +77,7 @@ static bool await_start(struct zinf_executor *e, uint32_t op)
         e->ending[o->lane] = op;
         pthread_cond_wait(&e->may_end[o->lane], &e->lock);
     }
-    e->ending[o->lane] = NOT_WAITING;
+    e->ending[o->lane] = NO_OP;
     bool queued = e->queued_ns[op] != 0;
     pthread_mutex_unlock(&e->lock);
     return queued;
@@ -102,8 +102,7 @@ static uint64_t begin_of(struct zinf_executor *e, uint32_t op)
 static void end_skipped(struct zinf_executor *e, uint32_t op)
 {
     pthread_mutex_lock(&e->lock);
-    e->done_ns[op] = zinf_now_ns();
-    executor_wake(e);
+    executor_left_out(e, op);
     pthread_mutex_unlock(&e->lock);
 }
 

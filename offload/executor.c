@@ -93,10 +93,17 @@ void executor_wake(struct zinf_executor *e)
         uint32_t last = e->ending[lane];
         if (e->n_waiting[lane] && first_ready(e, e->waiting[lane], e->n_waiting[lane]) >= 0)
             pthread_cond_signal(&e->may_start[lane]);
-        if (last != NOT_WAITING && e->queued_ns[last] &&
-            executor_waits_done(e, &e->program->ops[last]))
+        if (last != NO_OP && e->queued_ns[last] && executor_waits_done(e, &e->program->ops[last]))
             pthread_cond_signal(&e->may_end[lane]);
     }
+}
+
+void executor_left_out(struct zinf_executor *e, uint32_t op)
+{
+    if (e->trace)
+        executor_trace_left_out(e, op);
+    e->done_ns[op] = zinf_now_ns();
+    executor_wake(e);
 }
 
 bool executor_skip(struct zinf_executor *e, uint32_t op)
@@ -104,8 +111,7 @@ bool executor_skip(struct zinf_executor *e, uint32_t op)
     if (!e->options.skip || !e->options.skip(e->options.context, &e->program->ops[op]))
         return false;
     pthread_mutex_lock(&e->lock);
-    e->done_ns[op] = zinf_now_ns();
-    executor_wake(e);
+    executor_left_out(e, op);
     pthread_mutex_unlock(&e->lock);
     return true;
 }
@@ -113,18 +119,11 @@ bool executor_skip(struct zinf_executor *e, uint32_t op)
 void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns)
 {
     const struct zinf_op *o = &e->program->ops[op];
-    uint64_t latest = 0;
     enum zinf_lane lane = o->lane;
     pthread_mutex_lock(&e->lock);
-    for (uint32_t i = 0; i < o->n_waits; i++) {
-        uint32_t other = e->program->waits[o->first_wait + i];
-        if (e->done_ns[other] > latest) {
-            latest = e->done_ns[other];
-            lane = e->program->ops[other].lane;
-        }
-    }
-    if (latest <= e->idle_since[o->lane])
-        lane = o->lane;
+    uint32_t last = executor_last_wait(e, op);
+    if (last != NO_OP && e->done_ns[last] > e->idle_since[o->lane])
+        lane = e->program->ops[last].lane;
     if (now_ns > e->idle_since[o->lane])
         e->times.stall_seconds[o->lane][lane] += (double)(now_ns - e->idle_since[o->lane]) * 1e-9;
     pthread_mutex_unlock(&e->lock);
@@ -141,16 +140,14 @@ void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns)
 {
     const struct zinf_op *o = &e->program->ops[op];
-    char buffer[64];
     pthread_mutex_lock(&e->lock);
+    if (e->trace)
+        executor_trace_op(e, op, begin_ns, end_ns);
     e->done_ns[op] = end_ns;
     e->times.bytes[o->lane] += o->bytes;
     e->times.n_ops[o->lane]++;
     if (e->options.measured)
         e->options.measured(e->options.context, o, (double)(end_ns - begin_ns) * 1e-9);
-    if (e->trace)
-        zinf_trace_record(e->trace, e->options.op_name(e->options.context, o, buffer), o->lane,
-                          begin_ns, end_ns, o->bytes);
     executor_wake(e);
     pthread_mutex_unlock(&e->lock);
 }
@@ -264,6 +261,8 @@ static int prepare(struct zinf_executor *e, const struct zinf_program *p)
         code = grow((void **)&e->skipped, old, n, sizeof *e->skipped);
     if (!code && n > old)
         code = grow((void **)&e->events, old, n, sizeof *e->events);
+    if (!code && n > old && e->trace)
+        code = grow((void **)&e->ran_as, old, n, sizeof *e->ran_as);
     if (code)
         return code;
     e->capacity = n;
@@ -296,7 +295,10 @@ int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *progra
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
     code = join_lanes(e);
-    e->times.wall_seconds += (double)(zinf_now_ns() - begin) * 1e-9;
+    uint64_t end = zinf_now_ns();
+    e->times.wall_seconds += (double)(end - begin) * 1e-9;
+    if (e->trace)
+        zinf_trace_program(e->trace, program->name, begin, end);
     return code;
 }
 
@@ -329,7 +331,7 @@ static int start_lanes(struct zinf_executor *e)
     for (int i = 0; !code && i < ZINF_LANES; i++) {
         enum zinf_lane number = (enum zinf_lane)i;
         if ((is_drive_lane(number) && !e->options.store) ||
-            number == ZINF_LANE_NET) /* one rank has no collectives */
+            (number == ZINF_LANE_NET && !e->options.net)) /* one rank has no collectives */
             continue;
         code = start_lane(e, number, false);
         if (!code && has_queue(e, number))
@@ -349,7 +351,7 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         pthread_cond_init(&e->may_start[lane], NULL);
         pthread_cond_init(&e->may_end[lane], NULL);
-        e->ending[lane] = NOT_WAITING;
+        e->ending[lane] = NO_OP;
     }
     int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
     if (!code)
@@ -386,6 +388,7 @@ void zinf_executor_destroy(struct zinf_executor *e)
         if (e->events[i])
             e->options.device->ops->event_destroy(e->events[i]);
     free(e->events);
+    free(e->ran_as);
     free(e->skipped);
     free(e->queued_ns);
     free(e->done_ns);

@@ -1,7 +1,7 @@
 /*
  * executor: what the executor, its drive lanes and its device lanes share. Inside this folder only.
  * One lock guards program, generation, done_ns, queued_ns, in_flight, failed, lanes_running, stop,
- * times and trace.
+ * times, ran_as and trace.
  */
 #ifndef ZINF_OFFLOAD_EXECUTOR_H
 #define ZINF_OFFLOAD_EXECUTOR_H
@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-#define NOT_WAITING UINT32_MAX
+#define NO_OP UINT32_MAX
 
 /* Operations of a device lane that are enqueued and not done: enough for the device never to run
  * dry, few enough for a failure to come soon. */
@@ -38,11 +38,13 @@ struct zinf_executor {
     uint64_t *queued_ns; /* [n_ops] of lanes with a queue: when it was enqueued; 0: not yet */
     uint8_t *skipped;    /* [n_ops] of lanes with a queue: enqueued as nothing but its event */
     struct zinf_event **events; /* [n_ops] of lanes with a queue: the operation has ended */
-    uint32_t capacity;          /* of the four */
+    uint32_t *ran_as;  /* [n_ops] where there is a trace: itself, or of one that was left out the
+                        * operation that it waited for last, or ZINF_TRACE_NO_CAUSE */
+    uint32_t capacity; /* of the five */
     uint32_t in_flight[ZINF_LANES];
     bool queued_all[ZINF_LANES];        /* nothing more comes in this run */
     pthread_cond_t may_end[ZINF_LANES]; /* the operation in ending is enqueued, its waits done */
-    uint32_t ending[ZINF_LANES];        /* which operation that is, or NOT_WAITING */
+    uint32_t ending[ZINF_LANES];        /* which operation that is, or NO_OP */
     uint64_t idle_since[ZINF_LANES];    /* when the lane's last operation ended */
     uint64_t drive_since[2];            /* READ, WRITE: since when it is busy; 0: it is not */
     int failed;
@@ -64,6 +66,8 @@ void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns);
 /* The lane had something under way. */
 void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_ns,
                    uint64_t end_ns);
+/* Under the lock: op was left out. */
+void executor_left_out(struct zinf_executor *e, uint32_t op);
 bool executor_failed(struct zinf_executor *e);
 void executor_fail(struct zinf_executor *e, int code);
 /* Fails by this thread's message, which gets the operation's name in front. */
@@ -80,6 +84,12 @@ static inline bool has_queue(const struct zinf_executor *e, enum zinf_lane lane)
 /* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
 void device_lane_run(struct zinf_executor *e, enum zinf_lane lane);
 void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);
+/* executor_trace.c; under the lock. Of what op waits for, what ended last; NO_OP: nothing has. */
+uint32_t executor_last_wait(const struct zinf_executor *e, uint32_t op);
+/* Where there is a trace: op ended, or was left out. Before done_ns says so. */
+void executor_trace_op(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);
+void executor_trace_left_out(struct zinf_executor *e, uint32_t op);
+
 /* Under the lock: all that op waits for is done. */
 bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op);
 

@@ -1,20 +1,14 @@
 /* trace: a ring of fixed-size records, so that a long run keeps its last operations. */
-#include "offload/trace.h"
+#include "offload/trace_private.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_RECORDS (1u << 18) /* 96 bytes each: 24 MiB at most, touched as it fills */
-
-struct record {
-    char name[56];
-    uint64_t begin_ns, end_ns, bytes;
-    uint32_t lane;
-};
+#define MAX_RECORDS (1u << 18) /* 26 MiB at most, touched as it fills */
 
 struct zinf_trace {
-    struct record *records;
+    struct trace_record *records;
     uint64_t count;
+    uint32_t run;
     char *path;
 };
 
@@ -26,58 +20,71 @@ int zinf_trace_create(struct zinf_trace **out, const char *path)
         trace->path = strdup(path);
     }
     if (!trace || !trace->records || !trace->path) {
-        zinf_trace_close(trace);
+        if (trace) {
+            free(trace->records);
+            free(trace->path);
+        }
+        free(trace);
         return zinf_fail(-ENOMEM, "no memory for the trace");
     }
     *out = trace;
     return 0;
 }
 
-void zinf_trace_record(struct zinf_trace *trace, const char *name, enum zinf_lane lane,
-                       uint64_t begin_ns, uint64_t end_ns, uint64_t bytes)
+static struct trace_record *next_record(struct zinf_trace *trace, const char *name)
 {
-    struct record *r = &trace->records[trace->count++ % MAX_RECORDS];
+    struct trace_record *r = &trace->records[trace->count++ % MAX_RECORDS];
+    *r = (struct trace_record){.run = trace->run};
     snprintf(r->name, sizeof r->name, "%s", name);
-    r->begin_ns = begin_ns;
-    r->end_ns = end_ns;
-    r->bytes = bytes;
-    r->lane = (uint32_t)lane;
+    return r;
 }
 
-static int write_records(const struct zinf_trace *trace, FILE *file)
+void zinf_trace_op(struct zinf_trace *trace, const struct zinf_trace_op *op)
 {
-    uint64_t n = trace->count < MAX_RECORDS ? trace->count : MAX_RECORDS;
-    uint64_t first = trace->count - n;
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
-    for (int lane = 0; lane < ZINF_LANES; lane++)
-        fprintf(file,
-                "%s{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\","
-                "\"args\":{\"name\":\"%s\"}}\n",
-                lane ? "," : "", lane, zinf_lane_name((enum zinf_lane)lane));
-    for (uint64_t i = 0; i < n; i++) {
-        const struct record *r = &trace->records[(first + i) % MAX_RECORDS];
-        fprintf(file,
-                ",{\"ph\":\"X\",\"pid\":1,\"tid\":%u,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
-                "\"args\":{\"bytes\":%llu}}\n",
-                r->lane, r->name, (double)r->begin_ns / 1e3,
-                (double)(r->end_ns - r->begin_ns) / 1e3, (unsigned long long)r->bytes);
-    }
-    fputs("]}\n", file);
-    return ferror(file) ? -EIO : 0;
+    struct trace_record *r = next_record(trace, op->name);
+    r->begin_ns = op->begin_ns;
+    r->end_ns = op->end_ns;
+    r->bytes = op->bytes;
+    r->number = op->number;
+    r->cause = op->cause;
+    r->micro = op->micro;
+    r->kind = (uint8_t)op->lane;
+}
+
+static struct trace_record *mark(struct zinf_trace *trace, const char *name, uint64_t begin_ns,
+                                 uint64_t end_ns)
+{
+    struct trace_record *r = next_record(trace, name);
+    r->begin_ns = begin_ns;
+    r->end_ns = end_ns;
+    r->cause = ZINF_TRACE_NO_CAUSE;
+    r->kind = TRACE_STEPS;
+    return r;
+}
+
+void zinf_trace_mark(struct zinf_trace *trace, const char *name, uint64_t begin_ns, uint64_t end_ns)
+{
+    mark(trace, name, begin_ns, end_ns);
+}
+
+void zinf_trace_program(struct zinf_trace *trace, const char *name, uint64_t begin_ns,
+                        uint64_t end_ns)
+{
+    mark(trace, name, begin_ns, end_ns)->is_program = true;
+    trace->run++;
 }
 
 int zinf_trace_close(struct zinf_trace *trace)
 {
     if (!trace)
         return 0;
-    int code = 0;
-    if (trace->records && trace->path) {
-        FILE *file = fopen(trace->path, "w");
-        if (!file || write_records(trace, file))
-            code = zinf_fail(-EIO, "cannot write the trace %s (zinf.trace)", trace->path);
-        if (file && fclose(file) && !code)
-            code = zinf_fail(-EIO, "cannot write the trace %s (zinf.trace)", trace->path);
-    }
+    uint64_t n = trace->count < MAX_RECORDS ? trace->count : MAX_RECORDS;
+    FILE *file = fopen(trace->path, "w");
+    int code = file ? trace_write(file, trace->records, n) : -EIO;
+    if (file && fclose(file))
+        code = -EIO;
+    if (code)
+        code = zinf_fail(code, "cannot write the trace %s (zinf.trace)", trace->path);
     free(trace->records);
     free(trace->path);
     free(trace);

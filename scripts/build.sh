@@ -3,6 +3,8 @@
 # configure if need be, configures once, compiles. Further runs only compile what changed.
 #
 # usage: scripts/build.sh FOLDER [ARGUMENT-OF-CONFIGURE...]
+#
+#   ZINF_TARGET  what make is asked for (default: all)
 set -eu
 
 [ $# -ge 1 ] || {
@@ -36,8 +38,9 @@ if [ ! -f Makefile ] || [ ! -x config.status ]; then
     echo "build: configure $*"
     "$source/configure" -q "$@"
 fi
-echo "build: make -j$(nproc) in $build; some minutes the first time, more with nvcc"
-make -s -j"$(nproc)" >make.log 2>&1 || {
+target=${ZINF_TARGET:-all}
+echo "build: make -j$(nproc) $target in $build; a minute or two the first time, more with nvcc"
+make -s -j"$(nproc)" "$target" >make.log 2>&1 || {
     tail -n 40 make.log >&2
     echo "build: make failed; all of it is in $build/make.log" >&2
     exit 1

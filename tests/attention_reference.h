@@ -1,6 +1,6 @@
 /*
- * attention_reference: a plain softmax in double and its gradient, with soft caps, slopes, windows
- * and dropout, for the tests of attention.
+ * attention_reference: a plain softmax in double and its gradient, with soft caps, slopes, windows,
+ * documents and dropout, for the tests of attention.
  */
 #ifndef ZINF_ATTENTION_REFERENCE_H
 #define ZINF_ATTENTION_REFERENCE_H
@@ -63,6 +63,13 @@ UNUSED static double reference_score(const struct zinf_attention *a, double x, i
     return a->slopes ? x + (double)a->slopes[h] * (double)(j - i) : x;
 }
 
+/* Whether a key is of the query's document, which is no padding. */
+UNUSED static bool same_document(const struct zinf_attention *a, int64_t b, int64_t i, int64_t j)
+{
+    const int32_t *segments = a->segments ? a->segments + b * a->seq : NULL;
+    return !segments || (segments[i] > 0 && segments[i] == segments[j]);
+}
+
 /* One output row of one head: softmax(scale q K^T) V, with dropout. Returns the log-sum-exp. */
 UNUSED static double reference_row(const struct zinf_attention *a, const double *qkv, int64_t b,
                                    int64_t h, int64_t i, double *out, double *p)
@@ -74,15 +81,20 @@ UNUSED static double reference_row(const struct zinf_attention *a, const double 
     double max = -INFINITY, sum = 0.0, slope;
     for (int64_t j = first; j < n; j++) {
         const double *k = qkv + (b * a->seq + j) * row + (a->n_heads + kv) * d;
+        p[j] = -INFINITY;
+        if (!same_document(a, b, i, j))
+            continue;
         p[j] = 0.0;
         for (int64_t c = 0; c < d; c++)
             p[j] += q[c] * k[c];
         p[j] = reference_score(a, p[j] * (double)a->scale, h, i, j, &slope);
         max = p[j] > max ? p[j] : max;
     }
+    memset(out, 0, (size_t)d * sizeof *out);
+    if (max == -INFINITY)
+        return 0.0;
     for (int64_t j = first; j < n; j++)
         sum += p[j] = exp(p[j] - max);
-    memset(out, 0, (size_t)d * sizeof *out);
     for (int64_t j = first; j < n; j++) {
         const double *v = qkv + (b * a->seq + j) * row + (a->n_heads + a->n_kv_heads + kv) * d;
         uint64_t e = (uint64_t)(((b * a->n_heads + h) * a->seq + i) * a->seq + j);
@@ -158,6 +170,8 @@ UNUSED static double *reference_gradient(const struct zinf_attention *a, const d
             delta += out[c] * dy[c];
         int64_t j = a->window && i >= a->window ? i + 1 - a->window : 0;
         for (; j < (a->causal ? i + 1 : a->seq); j++) {
+            if (!same_document(a, b, i, j))
+                continue;
             const int64_t key = (b * a->seq + j) * row + (a->n_heads + kv) * d;
             const int64_t value = key + a->n_kv_heads * d;
             double score = 0.0, dp = 0.0, slope;

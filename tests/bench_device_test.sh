@@ -26,6 +26,23 @@ small_attention() {
     bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
         says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ]
 }
+# What plans go by, in the forms of one training; an estimate says so, and does not take figures of
+# other threads.
+everything() {
+    rm -f "$kept"
+    echo '{"train_batch_size": 1, "bf16": {"enabled": true}}' >"$work/bf16.json"
+    bench 0 all --config "$work/bf16.json" --device host --threads 1 &&
+        says "zinf bench memory --device host --threads 1" "zinf bench gemm --type bf16" \
+            "zinf bench optim --optimizer AdamW --form split" "drives are left out" &&
+        holds "$kept" '"memory"' '/bf16"' '"AdamW/split"' || return 1
+    today=$(date -u +%F)
+    "$zinf" init --arch gpt2 --size small --config-only --output "$work/small" >/dev/null &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 &&
+        says "zinf bench gemm, $today" "zinf bench optim, $today" "zinf bench memory, $today" &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 3 &&
+        says "assumed: zinf bench gemm had 1 threads, not 3" \
+            "assumed: zinf bench optim had 1 threads, not 3"
+}
 sizes_go_together() { bench 2 gemm --m 16 && complains "--m, --n and --k go together"; }
 unknown_device() { bench 2 gemm --device tpu && complains "--device tpu"; }
 needs_a_gpu() {
@@ -42,6 +59,7 @@ check "gemm on the host" gemm_on_host
 check "gemm as JSON" gemm_json
 check "attention on the host" attention_on_host
 check "attention of other sizes" small_attention
+check "all that plans go by" everything
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device
 if "$zinf" report 2>/dev/null | grep -q '^cuda.*free'; then

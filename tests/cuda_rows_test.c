@@ -225,7 +225,10 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
             ON_BOTH(t, ops->cross_entropy_finish(q, (loss_side(&a, &p, side), &a)));
     }
     PAIR_CHECK(t, &p.max, 0.0, softcap > 0.0f ? 1e-6 : 0.0);
-    PAIR_CHECK(t, &p.sum, 1e-7, softcap > 0.0f ? 1e-5 : 3e-6);
+    /* Checks between its additions keep the compiler from summing in several lanes at once: the
+     * host's own sum of 4096 terms is then off by 3.7e-6. */
+    bool one_by_one = getenv("ZINF_SANITIZER") != NULL;
+    PAIR_CHECK(t, &p.sum, 1e-7, softcap > 0.0f || one_by_one ? 1e-5 : 3e-6);
     PAIR_CHECK(t, &p.loss, 2e-6, 2e-6);
     PAIR_CHECK(t, &p.logits, 1e-7, 1e-5);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

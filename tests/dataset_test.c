@@ -279,7 +279,7 @@ static void test_small_windows_give_the_same_ids(void)
     CHECK(!zinf_tokenizer_encode(tokenizer, text, bytes, &whole));
     for (size_t window = 8; window < 3000; window += window < 64 ? 1 : window) {
         struct gathered gathered = {0};
-        struct text_sink sink = {gather, &gathered};
+        struct text_sink sink = {.feed = gather, .handle = &gathered};
         struct text_source *source = NULL;
         int fd = open(path, O_RDONLY);
         CHECK(!text_encoder_init(&gathered.encoder, tokenizer, &gathered.tokens));

@@ -45,6 +45,18 @@ END
     rm -r cache
     return $nothing_status
 }
+# One card of 24 GB, 64 GB of RAM, a drive of 1 TB: a bench of the host's CPU has no part in it.
+one_card() {
+    card=4090,ram=64G,nvme=7/6,nvme-size=1TB
+    estimate 0 --machine $card --json && cp said.out before &&
+        estimate 0 --json && cp said.out here-before &&
+        run 0 "$zinf" bench gemm --device host --type bf16 --threads 1 &&
+        estimate 0 --machine $card --json && cmp said.out before &&
+        estimate 0 --json --threads 1 && ! cmp -s said.out here-before
+    card_status=$?
+    rm -rf cache
+    return $card_status
+}
 sources() {
     estimate 0 --machine 4090,ram=48G,nvme=7/6 &&
         says "machine      GeForce RTX 4090" "GPU memory 24 GiB: NVIDIA Ada whitepaper" \
@@ -135,6 +147,7 @@ compared() {
         estimate 1 --compare 4090,h1000 && complains "h1000"
 }
 check "nothing of this machine counts" nothing_of_this_one
+check "one card before and after a bench of the host" one_card
 check "every figure has its source" sources
 check "all cards" cards
 check "each figure counts" figures

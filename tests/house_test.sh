@@ -52,13 +52,16 @@ family='src/model/family_'
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
     words 'star_?coder' "${family}starcoder2\.c"
     words 'olmo' "${family}olmo2\.c"
-    words '\bopt_|word_embed_proj|do_layer_norm|embed_positions' "${family}opt\.c"
+    words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
+    words 'embed_positions' "${family}(opt|bart)\.c"
+    words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
     words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
     words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
     words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
     words 'baichuan|w_pack|z_loss' "${family}baichuan\.c"
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
+    words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"
@@ -71,7 +74,7 @@ judge "words of one family stand in its file" "$work/words"
 
 # ---- sizes ----
 
-sources aio cpu_optim kernels offload src | xargs wc -l |
+sources aio net cpu_optim kernels offload src | xargs wc -l |
     awk -v most=$MOST_LINES \
         '$2 != "total" && $1 > most { print "long file " $2 "\t" $1 " lines" }' >"$work/files"
 judge "files have at most $MOST_LINES lines" "$work/files"
@@ -82,7 +85,7 @@ judge "headers of src/train have at most $MOST_HEADER_LINES lines" "$work/header
 
 # By the form that clang-format gives: a function's braces stand alone in the first column. Its
 # signature counts.
-sources aio cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
+sources aio net cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
     FNR == 1 { begin = 1 }
     /^[a-zA-Z_].*[(]/ && !inside {
         begin = FNR
@@ -132,7 +135,7 @@ object_of() { # source
     done
 }
 symbols() { # option of nm
-    find aio cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
+    find aio net cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
         object=$(object_of "$source")
         [ -z "$object" ] || nm -P -g "$1" "$object" | sed "s|^\([^ ]*\).*|\1 $source|"
     done
@@ -154,8 +157,8 @@ if command -v nm >/dev/null; then
     # Folders that stand on each other; those of one level do not.
     awk '
     BEGIN {
-        split("src/base|aio cpu_optim kernels src/config src/formats src/text|offload src/model|" \
-              "src/train|src/cli", levels, "|")
+        split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
+              "offload src/model|src/train|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")
             for (i = 1; i <= n; i++) level[folders[i]] = l

@@ -1,5 +1,5 @@
 /* kernels_attention: forward against a plain softmax in double; backward against finite
- * differences of that; windows; dropout by the counter; bits that repeat. */
+ * differences of that; windows; documents; dropout by the counter; bits that repeat. */
 #include "attention_reference.h"
 
 static void small_shapes(struct fixture *f)
@@ -89,6 +89,93 @@ static void whole_window(struct fixture *f)
 static void test_a_window_over_everything_changes_no_bit(void)
 {
     for_each_device(whole_window);
+}
+
+/* ---- documents ---- */
+
+/* Documents of 1 to most tokens, one after the other, padding behind them and now and then between;
+ * the second sample is nothing but padding. */
+static int32_t *make_segments(int64_t batch, int64_t seq, uint32_t most)
+{
+    int32_t *segments = calloc((size_t)(batch * seq), sizeof *segments), document = 0;
+    for (int64_t b = 0; b < batch; b += 2)
+        for (int64_t t = 0; t < seq - seq / 8;) {
+            uint32_t counter[4] = {(uint32_t)t, (uint32_t)b, 0, 0}, bits[4];
+            zinf_philox(counter, 17, bits);
+            document++;
+            for (int64_t end = t + 1 + bits[0] % most; t < seq && t < end; t++)
+                segments[b * seq + t] = bits[1] % 8 ? document : 0;
+        }
+    return segments;
+}
+
+static void check_padding(struct fixture *f, const struct problem *p)
+{
+    const struct zinf_attention *a = &p->args;
+    const size_t out = (size_t)(a->n_heads * a->head_dim);
+    const size_t row = (size_t)((a->n_heads + 2 * a->n_kv_heads) * a->head_dim);
+    for (int64_t t = 0; t < a->batch * a->seq; t++)
+        for (size_t c = 0; c < row && a->segments[t] == 0; c++)
+            CHECKF(get(&p->d_qkv, (size_t)t * row + c) == 0 &&
+                       (c >= out || get(&p->out, (size_t)t * out + c) == 0),
+                   "%s: padding at %d has a result or a gradient", f->name, (int)t);
+}
+
+static void documents(struct fixture *f)
+{
+    static const struct {
+        int64_t batch, seq, n_heads, n_kv_heads, head_dim, window;
+        uint32_t most;
+        bool causal;
+        float dropout;
+    } cases[] = {
+        {2, 7, 4, 2, 5, 0, 3, true, 0.0f},      {2, 7, 4, 2, 5, 0, 3, false, 0.2f},
+        {1, 65, 3, 3, 24, 0, 40, false, 0.0f},  {2, 150, 4, 1, 40, 0, 30, true, 0.1f},
+        {1, 300, 2, 2, 16, 0, 90, false, 0.0f}, {1, 200, 2, 1, 64, 33, 120, true, 0.0f},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem p;
+        int32_t *segments = make_segments(cases[i].batch, cases[i].seq, cases[i].most);
+        problem_open(&p, all_dtypes[i % 3], cases[i].batch, cases[i].seq, cases[i].n_heads,
+                     cases[i].n_kv_heads, cases[i].head_dim, cases[i].causal, cases[i].dropout);
+        p.args.window = cases[i].window;
+        p.args.segments = segments;
+        check_problem(f, &p, 3);
+        check_padding(f, &p);
+        problem_close(&p);
+        free(segments);
+    }
+}
+
+static void test_documents_match_the_reference(void)
+{
+    for_each_device(documents);
+}
+
+static void one_document(struct fixture *f)
+{
+    int32_t ones[2 * 150];
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
+        ones[i] = 1;
+    for (int causal = 0; causal < 2; causal++) {
+        struct problem all, packed;
+        problem_open(&all, ZINF_DTYPE_BF16, 2, 150, 4, 2, 40, causal, 0.1f);
+        problem_open(&packed, ZINF_DTYPE_BF16, 2, 150, 4, 2, 40, causal, 0.1f);
+        packed.args.segments = ones;
+        CHECK(!f->ops->attention_forward(f->q, &all.args));
+        CHECK(!f->ops->attention_backward(f->q, &all.args));
+        CHECK(!f->ops->attention_forward(f->q, &packed.args));
+        CHECK(!f->ops->attention_backward(f->q, &packed.args));
+        CHECK(tensor_same_bits(&all.out, &packed.out) && tensor_same_bits(&all.lse, &packed.lse));
+        CHECK(tensor_same_bits(&all.d_qkv, &packed.d_qkv));
+        problem_close(&all);
+        problem_close(&packed);
+    }
+}
+
+static void test_one_document_changes_no_bit(void)
+{
+    for_each_device(one_document);
 }
 
 static void far_scores(struct fixture *f)
@@ -209,6 +296,8 @@ int main(void)
     TAP_RUN(test_several_tiles_match_the_reference);
     TAP_RUN(test_windows_match_the_reference);
     TAP_RUN(test_a_window_over_everything_changes_no_bit);
+    TAP_RUN(test_documents_match_the_reference);
+    TAP_RUN(test_one_document_changes_no_bit);
     TAP_RUN(test_large_scores_are_safe_and_nan_is_kept);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
     TAP_RUN(test_one_key_head_per_query_head_equals_repeated_keys);

@@ -32,3 +32,14 @@ tests_train_graph_test_SOURCES = tests/train_graph_test.c tests/graph_plain.h te
 tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_graph_test_LDADD = $(TEST_LDADD)
 tests_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find,--wrap=trainer_load
+
+# Early stopping, and the model of the best evaluation.
+TESTS += tests/best_test.sh
+EXTRA_DIST += tests/best_test.sh
+
+# Traces: rows, arrows and gaps. `tests/trace_test FILE` checks one by hand.
+check_PROGRAMS += tests/trace_test
+TESTS += tests/trace_test
+tests_trace_test_SOURCES = tests/trace_test.c tests/trace_check.h tests/trainings.h tests/train_support.h
+tests_trace_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_trace_test_LDADD = $(TEST_LDADD)

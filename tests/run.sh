@@ -3,11 +3,11 @@
 # was skipped and why. The last line is `N passed, N failed, N skipped`, summed over the cases of
 # all test programs; status 1 when something failed.
 #
-# usage: tests/run.sh [ARGUMENT-OF-CONFIGURE...]      ZINF_BUILD: build folder (default: build-tests)
+# usage: tests/run.sh [ARGUMENT-OF-CONFIGURE...]      ZINF_BUILD: build folder (default: build)
 set -euo pipefail
 
 source=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-build=${ZINF_BUILD:-$source/build-tests}
+build=${ZINF_BUILD:-$source/build}
 
 "$source/scripts/build.sh" "$build" "$@"
 cd "$build"

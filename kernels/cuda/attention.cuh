@@ -129,9 +129,44 @@ DEVICE int64_t kv_head_of(const struct zinf_attention &z, int64_t head)
     return head / (z.n_heads / z.n_kv_heads);
 }
 
-DEVICE bool sees(const struct zinf_attention &z, int64_t query, int64_t key)
+/* As zinf_attention_keys. */
+DEVICE int64_t keys_of(const struct zinf_attention &z)
 {
-    return query < z.seq && key < z.seq && (!z.causal || key <= query) && query - key < z.window;
+    return z.key_seq ? z.key_seq : z.seq;
+}
+
+/* Whether a query and a key of sample b are of one document, which is no padding. */
+DEVICE bool same_document(const struct zinf_attention &z, int64_t b, int64_t query, int64_t key)
+{
+    const int32_t own = z.segments[b * z.seq + query];
+    const int32_t *others = z.key_seq ? z.key_segments + b * z.key_seq : z.segments + b * z.seq;
+    return own > 0 && own == others[key];
+}
+
+DEVICE bool sees(const struct zinf_attention &z, int64_t b, int64_t query, int64_t key)
+{
+    return query < z.seq && key >= 0 && key < keys_of(z) && (!z.causal || key <= query) &&
+           query - key < z.window && (!z.segments || same_document(z, b, query, key));
+}
+
+/* What a table adds to a score by distance. */
+DEVICE float distance_bias_of(const struct zinf_attention &z, int64_t head, int64_t query,
+                              int64_t key)
+{
+    const int64_t keys = keys_of(z);
+    if (!z.bias || query >= z.seq || key < 0 || key >= keys)
+        return 0.0f;
+    return z.bias[head * (z.seq + keys - 1) + key - query + z.seq - 1];
+}
+
+/* By a row's sum of probabilities; 0 where it saw no key: a sum is at least 1 else, or NaN. */
+DEVICE float quotient_of(float x, float sum)
+{
+    return sum == 0.0f ? 0.0f : x / sum;
+}
+DEVICE float log_sum_of(float max, float sum)
+{
+    return sum == 0.0f ? 0.0f : max + logf(sum);
 }
 
 /* The first key that row i sees, and one past the last row that sees key j. */
@@ -144,7 +179,7 @@ DEVICE int64_t end_of_rows(const struct zinf_attention &z, int64_t j)
     return z.seq - j < z.window ? z.seq : j + z.window;
 }
 
-/* The place of row i of head h in lse, delta and (times seq) in the dropout stream. */
+/* The place of row i of head h in lse, delta and (times the keys) in the dropout stream. */
 DEVICE int64_t row_index(const struct zinf_attention &z, int64_t b, int64_t head, int64_t i)
 {
     return (b * z.n_heads + head) * z.seq + i;
@@ -155,7 +190,7 @@ template <int N>
 DEVICE void probability_factors(const attention_args &a, int64_t b, int64_t head, int64_t i,
                                 int64_t j, float (&factors)[N])
 {
-    uint64_t first = (uint64_t)row_index(a.z, b, head, i) * (uint64_t)a.z.seq + (uint64_t)j;
+    uint64_t first = (uint64_t)row_index(a.z, b, head, i) * (uint64_t)keys_of(a.z) + (uint64_t)j;
     dropout_factors(factors, a.rule, first);
 }
 

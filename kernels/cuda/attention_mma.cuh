@@ -109,6 +109,26 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     }
 }
 
+/* So do those of two tokens that are not of one document: one is a lane's first row, other the first
+ * of its columns; queries and keys are the same tokens, so either may be the rows. */
+template <int N>
+DEVICE void mask_documents(const struct zinf_attention &z, float (&s)[N][4], int64_t b, int64_t one,
+                           int64_t other)
+{
+    const int first = 2 * (lane_id() % 4);
+    if (!z.segments)
+        return;
+    UNROLL for (int r = 0; r < 2; r++)
+        UNROLL for (int n = 0; n < N; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                const int64_t row = one + 8 * r, column = other + n * 8 + first + e;
+                const bool within = row < z.seq && column < z.seq;
+                if (!within || !same_document(z, b, row, column))
+                    s[n][2 * r + e] = -INFINITY;
+            }
+}
+
 /* What shape_scores leaves is multiplied by this to be a score in base 2. */
 DEVICE float scale_left(const attention_args &a)
 {

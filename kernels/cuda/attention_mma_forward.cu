@@ -57,21 +57,29 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 1);
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + 8 * r)] = rows.max[r] * LN_2 + logf(rows.sum[r]);
+            z.lse[row_index(z, b, head, i + 8 * r)] =
+                log_sum_of(rows.max[r] * LN_2, rows.sum[r]);
     }
 }
 
-/* q.k of the tile's rows, from i on, becomes scores, -infinity where a key is not seen; row is the
- * lane's first in the tile. */
+/* The head of a sample that a block has, and its first row. */
+struct block_place {
+    int64_t b, head, i;
+};
+
+/* q.k of the tile's rows becomes scores, -infinity where a key is not seen; row is the lane's first
+ * in the tile. */
 template <int N, class ARGS>
-DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t i, int row,
+DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const block_place &at, int row,
                           int64_t j)
 {
     const struct zinf_attention &z = a.z;
-    shape_scores(a, s, head, i + row, j);
+    const int64_t i = at.i;
+    shape_scores(a, s, at.head, i + row, j);
     if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
         i + FORWARD_ROWS - 1 - j >= z.window)
         mask_scores(z, s, i + row, j);
+    mask_documents(z, s, at.b, i + row, j);
 }
 
 /* row is the warp's row of this lane in the tile. */
@@ -132,7 +140,7 @@ attention_mma_forward_kernel(ARGS a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        finish_scores(a, s, head, i, row, j);
+        finish_scores(a, s, {b, head, i}, row, j);
         softmax_tile(s, out, rows, scale_left(a));
         if (a.drops)
             drop_probabilities<KEYS>(a, s, mask, row);
@@ -140,8 +148,8 @@ attention_mma_forward_kernel(ARGS a)
     }
     finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);
     sync_block(); /* every warp is done with the tiles */
-    put_results(query + mine * pitch + column, pitch, out, 1.0f / rows.sum[0],
-                1.0f / rows.sum[1]);
+    put_results(query + mine * pitch + column, pitch, out, quotient_of(1.0f, rows.sum[0]),
+                quotient_of(1.0f, rows.sum[1]));
     sync_block();
     store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }
@@ -165,7 +173,7 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
+    if (z->key_seq || z->bias || z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
         !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||

@@ -97,6 +97,8 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
 uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
                                          const struct zinf_attention_cached *args);
 int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
+int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args);
+int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args);
 int cuda_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,
                             void *y, const void *x, uint64_t n);
 int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,

@@ -76,6 +76,12 @@ cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zin
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,
                                             const struct zinf_attention *args);
 /* Whether the tensor-core kernels hold these shapes on a device of this capability (80 = 8.0). */
+/* The gradient of a bias by distance. */
+cudaError_t launch_attention_distance(cudaStream_t stream, const float *delta,
+                                      const struct zinf_attention *args);
+cudaError_t launch_distance_bias(cudaStream_t stream, const struct zinf_distance_bias *args);
+cudaError_t launch_distance_table(cudaStream_t stream, const struct zinf_distance_bias *args);
+
 bool attention_mma_serves(const struct zinf_attention *args, int capability);
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *args);
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,

@@ -195,7 +195,27 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
         error = attention_mma_serves(args, q->device->capability)
                     ? launch_attention_mma_backward(q->stream, delta, args)
                     : launch_attention_plain_backward(q->stream, delta, args);
+    if (error == cudaSuccess && args->d_bias)
+        error = launch_attention_distance(q->stream, delta, args);
     return queue_leave(q, error);
+}
+
+int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    int code = check_distance_bias(args, "distance_bias");
+    if (code)
+        return code;
+    queue_enter(q, "distance_bias");
+    return queue_leave(q, launch_distance_bias(q->stream, args));
+}
+
+int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    int code = check_distance_bias(args, "distance_bias_backward");
+    if (code)
+        return code;
+    queue_enter(q, "distance_bias_backward");
+    return queue_leave(q, launch_distance_table(q->stream, args));
 }
 
 uint64_t cuda_attention_cached_workspace(struct zinf_device *device,

@@ -8,9 +8,11 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "config/config.h"
 #include "kernels/kernels.h"
 
-extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie;
+extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie,
+    bench_memory, bench_all;
 
 /* Prints result, if there is one and code is 0, and frees it; the exit status of the bench. */
 int bench_finish(const struct cli_command *bench, cJSON *result, int code);
@@ -25,6 +27,9 @@ void bench_cache_save(const char *section, const char *key, const cJSON *result)
 cJSON *bench_cache_load(void);
 /* "host/avx512/bf16", "cuda/bf16": figures of a device are no use to another. */
 const char *bench_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype);
+/* As `zinf bench optim` names the optimizer of a configuration, and the form of its state. */
+void bench_optimizer_form(const struct zinf_config *config, const char **optimizer,
+                          const char **form);
 /* Result of section and key, borrowed from cache; NULL if there is none. */
 const cJSON *bench_cache_find(const cJSON *cache, const char *section, const char *key);
 

@@ -118,6 +118,8 @@ static void keep(const struct bench_device *b, enum zinf_dtype dtype, double bes
     cJSON *kept = cJSON_CreateObject();
     cJSON_AddNumberToObject(kept, "flops", best);
     cJSON_AddStringToObject(kept, "device", b->device->name);
+    if (b->device->kind == ZINF_DEVICE_HOST)
+        cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
     bench_cache_save("gemm", bench_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }

@@ -161,7 +161,8 @@ static int record(cJSON *list, const char *name, const char *form, const struct 
     cJSON *kept = cJSON_CreateObject();
     if (!kept || !cJSON_AddNumberToObject(kept, "elements", (double)b->n / b->seconds) ||
         !cJSON_AddNumberToObject(kept, "bytes", (double)b->bytes / b->seconds) ||
-        !cJSON_AddNumberToObject(kept, "roof", b->roof_gb_per_s * 1e9)) {
+        !cJSON_AddNumberToObject(kept, "roof", b->roof_gb_per_s * 1e9) ||
+        !cJSON_AddNumberToObject(kept, "threads", b->n_threads)) {
         cJSON_Delete(kept);
         return zinf_fail(-ENOMEM, "no memory for the result");
     }

@@ -3,8 +3,9 @@
  */
 #include "cli/bench.h"
 
-static const struct cli_command *const modes[] = {&bench_nvme, &bench_optim, &bench_gemm,
-                                                  &bench_attention, &bench_pcie};
+static const struct cli_command *const modes[] = {&bench_nvme,      &bench_optim, &bench_gemm,
+                                                  &bench_attention, &bench_pcie,  &bench_memory,
+                                                  &bench_all};
 #define N_MODES (sizeof modes / sizeof *modes)
 
 static const char usage[] =
@@ -17,6 +18,8 @@ static const char usage[] =
     "  gemm                  matrix products on the device\n"
     "  attention             attention on the device, forward and backward\n"
     "  pcie                  copies between host memory and a GPU\n"
+    "  memory                copies within the device's memory\n"
+    "  all                   what plans go by, of all these, in a minute or two\n"
     "\n"
     "'zinf bench MODE --help' lists a mode's options.\n";
 

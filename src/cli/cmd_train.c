@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/estimate.h"
+#include "cli/scores.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
@@ -51,6 +52,7 @@ static int resolve_steps(struct cli_session *s, struct cli_common *c, double epo
 struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
+    struct cli_scores scores;
     const char *output, *log, *progress, *resume, *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress_mode;
@@ -66,6 +68,18 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
+/* Who stops by evaluations, or chooses the best, needs several. */
+static int check_evaluations(const struct zinf_config *config, const struct train_options *o)
+{
+    const char *what = config->early_stopping     ? "zinf.early_stopping (--early-stopping)"
+                       : config->load_best_at_end ? "zinf.load_best_at_end (--load-best-at-end)"
+                                                  : NULL;
+    if (!what || (o->eval_data.n && o->eval_every))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
+}
+
 /* What is checked in no time comes first: a text may take minutes. */
 static int open_all(struct cli_session *s, struct train_options *o)
 {
@@ -75,8 +89,8 @@ static int open_all(struct cli_session *s, struct train_options *o)
         code = read_config(s, &o->common);
     if (code)
         goto out;
-    code = zinf_make_dirs(o->output);
-    if (code)
+    code = check_evaluations(s->config, o);
+    if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
         code = cli_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
@@ -85,6 +99,8 @@ static int open_all(struct cli_session *s, struct train_options *o)
         code = cli_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s, &o->common, o->epochs > 0 ? o->epochs : 1);
+    if (!code)
+        code = cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
 out:
     free(cache);
     return code;
@@ -100,13 +116,13 @@ static int train(struct train_options *o)
                               .chart = !o->progress,
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
-    char source[ESTIMATE_SOURCE_BYTES];
+    struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = open_all(&session, o);
     if (code)
         goto out;
-    estimate_cached_speeds(&speeds, session.config, session.device, source);
-    show.speeds_source = source;
+    estimate_cached_speeds(&speeds, &sources, session.config, session.device);
+    show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
     show.run = (struct zinf_run_options){
         .trainer =
@@ -118,6 +134,8 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .packed = o->common.pack,
+                .source_len = o->common.source_len,
                 .device = session.device,
                 .speeds = &speeds,
             },
@@ -125,6 +143,7 @@ static int train(struct train_options *o)
         .log_path = o->log,
         .data = session.data,
         .eval_data = session.eval_data,
+        .scores = o->scores.run.n ? &o->scores.run : NULL,
         .steps = (uint64_t)o->common.steps,
         .eval_every = (uint64_t)o->eval_every,
         .save_every = (uint64_t)o->save_every,
@@ -167,7 +186,7 @@ static int find_checkpoint(struct train_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct train_options o = {.common = CLI_COMMON_DEFAULT};
+    struct train_options o = {.common = CLI_COMMON_DEFAULT, .scores = CLI_SCORES_DEFAULT};
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
@@ -178,15 +197,18 @@ static int run(int argc, char **argv)
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
-        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
+        CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
         {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
         {"--overwrite", CLI_FLAG, &o.overwrite, 0, 0},
+        CLI_BEST_OPTIONS(c),
         {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
         {"--log", CLI_STRING, &o.log, 0, 0},
@@ -202,6 +224,10 @@ static int run(int argc, char **argv)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.epochs > 0 && c->steps >= 0)
         code = zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
+    if (!code)
+        code = cli_scores_check(&o.scores);
+    if (!code && o.scores.run.n && !o.eval_data.n)
+        code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
     if (!code && o.overwrite && o.resume)
         code = zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
     if (!code && o.progress)

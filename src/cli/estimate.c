@@ -134,7 +134,7 @@ void estimate_print(const struct estimate *e)
     if (e->machine)
         machine_print(stdout, e->machine, LABEL);
     else
-        cli_print_field(stdout, "speeds", LABEL, e->source);
+        estimate_print_sources(e, LABEL);
     if (e->steps_apart > 0)
         printf("             which differed by %.0f %% among themselves\n",
                100 * (e->steps_apart - 1));
@@ -215,7 +215,7 @@ cJSON *estimate_json(const struct estimate *e)
     if (e->machine)
         cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
     else
-        cJSON_AddStringToObject(root, "speeds", e->source);
+        cJSON_AddItemToObject(root, "speeds", estimate_sources_json(e));
     if (e->steps_apart > 0)
         cJSON_AddNumberToObject(root, "steps_apart", e->steps_apart);
     return root;

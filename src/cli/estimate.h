@@ -15,16 +15,29 @@ struct estimate_change {
 };
 #define ESTIMATE_CHANGES 4
 
-#define ESTIMATE_SOURCE_BYTES 512
+/* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
+enum estimate_rate {
+    ESTIMATE_PRODUCTS,
+    ESTIMATE_BANDWIDTH,
+    ESTIMATE_LINK,
+    ESTIMATE_OPTIMIZER,
+    ESTIMATE_READ,
+    ESTIMATE_WRITE,
+    ESTIMATE_MIXED,
+    ESTIMATE_RATES,
+};
+struct estimate_sources {
+    char of[ESTIMATE_RATES][80];
+};
 #define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
 struct estimate {
     struct zinf_estimate now;
     struct estimate_change changes[ESTIMATE_CHANGES];
     int n_changes;
-    double tbw;                         /* bytes that the drive may be written, by its maker */
-    char source[ESTIMATE_SOURCE_BYTES]; /* of the speeds, one by one */
-    double tokens;                      /* of a training, to say how long it takes; 0: none */
-    uint64_t drive_free;                /* where the drives are; UINT64_MAX: not known */
+    double tbw; /* bytes that the drive may be written, by its maker */
+    struct estimate_sources sources;
+    double tokens;       /* of a training, to say how long it takes; 0: none */
+    uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
     double steps_apart;            /* zinf_rates; 0: nothing was measured */
     const struct machine *machine; /* the one that is described; NULL: this one */
@@ -60,9 +73,15 @@ int estimate_described(struct estimate *e, const struct estimate_request *reques
                        const struct machine *machine, struct zinf_estimate_options *options);
 /* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
 int estimate_compare(const struct estimate_request *request, const char *machines);
-/* From what `zinf bench` left for this kind of device; source says of each where it is from. */
-void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
-                            enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES]);
+/* From what `zinf bench` left for this kind of device. */
+void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
+                            const struct zinf_config *config, enum zinf_device_kind device);
+/* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are
+ * measured; and as JSON. */
+void estimate_print_sources(const struct estimate *e, int label_cols);
+void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
+                           size_t bytes);
+cJSON *estimate_sources_json(const struct estimate *e);
 /* Room where the configuration keeps things on drives, if those are of this machine. */
 void estimate_drive_room(struct estimate *e, const struct zinf_config *config);
 

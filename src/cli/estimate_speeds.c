@@ -1,4 +1,7 @@
-/* estimate_speeds: what the benches of this machine left in the cache, each with its day. */
+/*
+ * estimate_speeds: what the benches of this machine left in the cache, each with its day. Figures
+ * belong to a device, a number type and so many threads; those of others are not taken.
+ */
 #include "cli/estimate.h"
 
 #include "cli/bench.h"
@@ -32,59 +35,93 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
     return any;
 }
 
-/* As `zinf bench optim` names the optimizer and the form of its state. */
-static void optimizer_form(const struct zinf_config *config, char form[48])
+void bench_optimizer_form(const struct zinf_config *config, const char **optimizer,
+                          const char **form)
 {
-    bool split = config->dtype == ZINF_DTYPE_BF16;
-    if (!strcmp(config->optimizer.type, "AdamW8bit"))
-        snprintf(form, 48, "AdamW/%s8bit", split ? "split-" : "");
-    else
-        snprintf(form, 48, "%s/%s", config->optimizer.type, split ? "split" : "fp32");
+    bool split = config->dtype == ZINF_DTYPE_BF16,
+         eight = !strcmp(config->optimizer.type, "AdamW8bit");
+    *optimizer = eight ? "AdamW" : config->optimizer.type;
+    *form = eight ? (split ? "split-8bit" : "8bit") : split ? "split" : "fp32";
 }
 
-/* "matrix products: measured 2026-11-22 by zinf bench gemm", or that they were not. */
-static void say_source(char source[ESTIMATE_SOURCE_BYTES], const char *what, const cJSON *result,
-                       const char *bench)
+struct reader {
+    cJSON *cache;
+    int threads; /* of the run */
+    struct estimate_sources *sources;
+};
+
+/* The result, if it is of so many threads; says in the sources of the rates where they are from. */
+static const cJSON *take(const struct reader *r, const char *section, const char *key,
+                         enum estimate_rate first, enum estimate_rate last)
 {
-    size_t used = strlen(source);
+    const cJSON *result = bench_cache_find(r->cache, section, key);
     const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
-    const char *opening = used ? "; " : "";
-    if (result)
-        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s by zinf bench %s of %.10s",
-                 opening, what, bench, cJSON_IsString(date) ? date->valuestring : "an unknown day");
+    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(result, "threads");
+    char text[80];
+    bool other = cJSON_IsNumber(threads) && threads->valueint != r->threads;
+    if (other)
+        snprintf(text, sizeof text, "assumed: zinf bench %s had %d threads, not %d", section,
+                 threads->valueint, r->threads);
+    else if (result)
+        snprintf(text, sizeof text, "zinf bench %s, %.10s", section,
+                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
     else
-        snprintf(source + used, ESTIMATE_SOURCE_BYTES - used, "%s%s assumed (zinf bench %s)",
-                 opening, what, bench);
+        snprintf(text, sizeof text, "assumed: zinf bench %s measures it", section);
+    for (int i = first; i <= (int)last; i++)
+        snprintf(r->sources->of[i], sizeof r->sources->of[i], "%s", text);
+    return other ? NULL : result;
 }
 
-void estimate_cached_speeds(struct zinf_speeds *out, const struct zinf_config *config,
-                            enum zinf_device_kind device, char source[ESTIMATE_SOURCE_BYTES])
+/* Between host and device: on the host device both are RAM. */
+static double link_of(const struct reader *r, enum zinf_device_kind device, double device_bytes)
 {
-    cJSON *cache = bench_cache_load();
-    char form[48], key[32];
-    if (device == ZINF_DEVICE_AUTO)
-        device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
+    if (device == ZINF_DEVICE_CUDA)
+        return number_of(take(r, "pcie", "pinned", ESTIMATE_LINK, ESTIMATE_LINK), "both");
+    memcpy(r->sources->of[ESTIMATE_LINK], r->sources->of[ESTIMATE_BANDWIDTH],
+           sizeof r->sources->of[0]);
+    return device_bytes / 2; /* a byte that is copied is read and written */
+}
+
+static void take_drives(const struct reader *r, const struct zinf_config *config,
+                        struct zinf_speeds *out)
+{
     const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
                                                    ? &config->offload_optimizer
                                                    : &config->offload_param;
-    optimizer_form(config, form);
+    const cJSON *found =
+        drives->device == ZINF_PLACE_NVME ? add_drives(r->cache, drives, out) : NULL;
+    const cJSON *date = cJSON_GetObjectItemCaseSensitive(found, "date");
+    char text[80];
+    if (found)
+        snprintf(text, sizeof text, "zinf bench nvme, %.10s",
+                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
+    else
+        snprintf(text, sizeof text, "assumed: zinf bench nvme measures it");
+    for (int i = ESTIMATE_READ; i <= ESTIMATE_MIXED; i++)
+        snprintf(r->sources->of[i], sizeof r->sources->of[i], "%s", text);
+}
+
+void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
+                            const struct zinf_config *config, enum zinf_device_kind device)
+{
+    const char *optimizer, *form;
+    char optim_key[48], device_key[32];
+    struct reader r = {.cache = bench_cache_load(), .sources = sources};
+    r.threads = config->threads > 0 ? (int)config->threads : zinf_cpu_count();
+    if (device == ZINF_DEVICE_AUTO)
+        device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
+    bench_optimizer_form(config, &optimizer, &form);
+    snprintf(optim_key, sizeof optim_key, "%.20s/%s", optimizer, form);
+    bench_device_key(device_key, device, config->dtype);
     memset(out, 0, sizeof *out);
-    source[0] = 0;
-    const cJSON *gemm =
-        bench_cache_find(cache, "gemm", bench_device_key(key, device, config->dtype));
-    const cJSON *optim = bench_cache_find(cache, "optim", form);
-    const cJSON *link = bench_cache_find(cache, "pcie", "pinned"), *drive = NULL;
-    out->device_flops = number_of(gemm, "flops");
-    out->optimizer_bytes = number_of(optim, "bytes");
-    say_source(source, "matrix products", gemm, "gemm");
-    say_source(source, "optimizer", optim, "optim");
-    if (device == ZINF_DEVICE_CUDA) {
-        out->link_bytes = number_of(link, "both");
-        say_source(source, "copies", link, "pcie");
-    }
-    if (drives->device == ZINF_PLACE_NVME) {
-        drive = add_drives(cache, drives, out);
-        say_source(source, "drive", drive, "nvme");
-    }
-    cJSON_Delete(cache);
+    out->device_flops =
+        number_of(take(&r, "gemm", device_key, ESTIMATE_PRODUCTS, ESTIMATE_PRODUCTS), "flops");
+    out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
+                                       ESTIMATE_BANDWIDTH, ESTIMATE_BANDWIDTH),
+                                  "bytes");
+    out->link_bytes = link_of(&r, device, out->device_bytes);
+    out->optimizer_bytes =
+        number_of(take(&r, "optim", optim_key, ESTIMATE_OPTIMIZER, ESTIMATE_OPTIMIZER), "bytes");
+    take_drives(&r, config, out);
+    cJSON_Delete(r.cache);
 }

@@ -7,14 +7,16 @@
 
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/estimate.h"
 
 struct train_show {
     /* Set by the caller; session, common and output are borrowed. */
     enum cli_progress_mode mode;
     const struct cli_session *session;
     const struct cli_common *common;
-    const char *output, *speeds_source;
-    int64_t every; /* plain lines: every so many steps */
+    const char *output;
+    const struct estimate_sources *sources; /* of the speeds that the plan goes by */
+    int64_t every;                          /* plain lines: every so many steps */
     bool chart;
     const char *tensorboard; /* folder of event files, or NULL: as the configuration says */
     struct zinf_run_options run;
@@ -25,8 +27,9 @@ struct train_show {
     uint64_t n_steps, n_skipped, last_step; /* of this process; of the training */
     uint64_t begin_ns, tokens, drive_read, drive_written;
     double first_loss, last_loss, eval_loss;
-    uint64_t eval_tokens;     /* 0: not evaluated */
-    uint64_t planned[3];      /* device, host, drive bytes; on the host device two are RAM */
+    uint64_t eval_tokens; /* 0: not evaluated */
+    uint64_t planned[3];  /* device, host, drive bytes; on the host device two are RAM */
+    struct zinf_run_best best;
     char *checkpoint;         /* the last one saved, on the heap */
     struct tb_writer *events; /* NULL: none */
 };

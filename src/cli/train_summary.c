@@ -38,19 +38,40 @@ double train_summary_epochs(const struct train_show *s, uint64_t steps)
     return (double)steps * windows_a_step(s) / (double)zinf_dataset_n_windows(s->session->data);
 }
 
+/* "1 step", "200 steps" */
+static const char *steps_text(char out[48], uint64_t n)
+{
+    char count[32];
+    snprintf(out, 48, "%s step%s", cli_count(count, n), n == 1 ? "" : "s");
+    return out;
+}
+
 static void say_data(const struct train_show *s)
 {
-    char tokens[32], windows[32], cut[32];
+    char tokens[32], windows[32], cut[32], every[48];
+    const struct zinf_config *c = s->session->config;
     const struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
-    line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
-         cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
-         (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
-         cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
+    if (zinf_dataset_samples(data)) {
+        char text[512];
+        cli_samples_describe(text, zinf_dataset_samples(data));
+        line("data", "%s of %llu, %s", text, (unsigned long long)T,
+             s->session->shuffled ? "shuffled each epoch" : "in their order");
+    } else
+        line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
+             cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
+             (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
+             cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
     if (eval)
-        line("evaluation", "%s tokens in %s windows",
+        line("evaluation", "%s tokens in %s windows, %s%s",
              cli_count(tokens, zinf_dataset_n_tokens(eval)),
-             cli_count(windows, zinf_dataset_n_windows(eval)));
+             cli_count(windows, zinf_dataset_n_windows(eval)),
+             s->run.eval_every ? "every " : "after the last step",
+             s->run.eval_every ? steps_text(every, s->run.eval_every) : "");
+    if (c->early_stopping)
+        line("", "ends early after %lld in a row that are no better", (long long)c->early_stopping);
+    if (c->load_best_at_end)
+        line("", "the model that is left is that of the best one");
 }
 
 static void say_length(const struct train_show *s)
@@ -133,7 +154,9 @@ static void say_prediction(const struct train_show *s)
 {
     struct zinf_estimate_options options = {.trainer = s->run.trainer};
     struct zinf_estimate estimate;
-    char step[32], all[32], clock[32] = "";
+    char step[32], all[32], clock[32] = "", sources[512];
+    bool drives = s->planned[2] > 0;
+    estimate_sources_line(s->sources, drives, sources, sizeof sources);
     if (s->run.trainer.speeds)
         options.speeds = *s->run.trainer.speeds;
     options.trainer.init = true;
@@ -144,9 +167,8 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    line("predicted", "%s a step, %s for all of them, until %s; speeds: %s",
-         cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock,
-         s->speeds_source);
+    line("predicted", "%s a step, %s for all of them, until %s; %s",
+         cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock, sources);
 }
 
 void train_summary_begin(const struct train_show *s)
@@ -209,6 +231,13 @@ void train_summary_end(const struct train_show *s)
                  exp(s->eval_loss));
     if (s->n_steps)
         line("loss", "%.4f at first, %.4f over the last %zu%s", s->first_loss, loss, n, eval);
+    if (s->best.stopped_early)
+        line("stopped", "early: %lld evaluations in a row were no better than that of step %llu",
+             (long long)s->session->config->early_stopping, (unsigned long long)s->best.step);
+    if (s->best.step && s->run.eval_every)
+        line("best", "evaluation %.4f after step %llu%s", s->best.loss,
+             (unsigned long long)s->best.step,
+             s->best.is_model ? ", whose weights are the model" : "");
     if (s->drive_read + s->drive_written)
         line("drive", "%s read, %s written", zinf_size_format(read, sizeof read, s->drive_read),
              zinf_size_format(written, sizeof written, s->drive_written));
@@ -254,6 +283,12 @@ void train_summary_json(const struct train_show *s)
         cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
         cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
         cJSON_AddNumberToObject(root, "eval_tokens", (double)s->eval_tokens);
+    }
+    if (s->best.step) {
+        cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);
+        cJSON_AddNumberToObject(root, "best_eval_loss", s->best.loss);
+        cJSON_AddBoolToObject(root, "best_is_model", s->best.is_model);
+        cJSON_AddBoolToObject(root, "stopped_early", s->best.stopped_early);
     }
     cJSON_AddNumberToObject(root, "skipped_steps", (double)s->n_skipped);
     cJSON_AddNumberToObject(root, "wall_seconds", seconds);

@@ -122,6 +122,7 @@ struct zinf_config {
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
+    int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
     enum zinf_place grad_device;         /* default: as offload_optimizer.device */
@@ -135,10 +136,14 @@ struct zinf_config {
                          * "update-in-place" */
     char *expert_fetch; /* "auto", "all", "chosen" */
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */
+    char *gradient_sum;       /* "auto", "tree" */
+    double timeout;           /* seconds that a rank may send nothing */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;              /* drive and CPU use device memory where they can */
+    int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
+    bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
     char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
@@ -160,6 +165,8 @@ struct zinf_config_context {
     const char *lora_targets; /* names with commas, or "all-linear" */
     int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
     int64_t threads;
+    int64_t early_stopping;
+    bool load_best_at_end; /* false: as the file says */
     uint64_t device_memory, host_memory;
     const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
     bool lenient;      /* unknown keys are warnings */
@@ -173,7 +180,7 @@ struct zinf_config_context {
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
         .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1,         \
-        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1                                      \
+        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1, .early_stopping = -1                \
     }
 
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

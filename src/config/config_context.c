@@ -163,6 +163,8 @@ int zinf_config_apply_context(struct config_loader *loader)
          context->accumulation >= 0},
         {"zinf.dropout", "--dropout", context->dropout, context->dropout >= 0},
         {"zinf.threads", "--threads", (double)context->threads, context->threads >= 0},
+        {"zinf.early_stopping", "--early-stopping", (double)context->early_stopping,
+         context->early_stopping >= 0},
         {"zinf.device_memory", "--device-memory", (double)context->device_memory,
          context->device_memory > 0},
         {"zinf.host_memory", "--host-memory", (double)context->host_memory,
@@ -176,6 +178,9 @@ int zinf_config_apply_context(struct config_loader *loader)
     for (size_t i = 0; i < sizeof options / sizeof *options && !code; i++)
         if (options[i].given)
             code = override(loader, options[i].path, options[i].number, options[i].option);
+    if (!code && context->load_best_at_end)
+        code = override_json(loader, "zinf.load_best_at_end", cJSON_CreateTrue(),
+                             "--load-best-at-end");
     if (!code && context->optimizer)
         code = override_name(loader, "optimizer.type", context->optimizer, "--optimizer");
     if (!code && context->lr_scheduler)

@@ -11,7 +11,7 @@ static int check_range(const struct decoder *d, const char *name, int64_t value,
                      (long long)value, (long long)most);
 }
 
-static int check_numbers(const struct decoder *d)
+int decoder_check_numbers(const struct decoder *d)
 {
     int code;
     if ((code = check_range(d, "the number of layers", d->n_layers, 4096)) ||
@@ -45,14 +45,14 @@ static int check_numbers(const struct decoder *d)
 
 /* ---- values ---- */
 
-static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
-                          int64_t limit)
+uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                           enum zinf_input input, int64_t limit)
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_INPUT,
         .input = input,
         .limit = limit,
-        .axis = ZINF_AXIS_TARGET,
+        .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
         .cols = 1,
         .element = ZINF_ELEMENT_ID,
     };
@@ -63,11 +63,13 @@ static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_
 static struct decoder_values add_inputs(struct zinf_graph *graph, const struct decoder *d)
 {
     struct decoder_values v = {0};
-    v.ids = add_input(graph, "ids", ZINF_INPUT_IDS, d->vocab);
+    v.ids = decoder_add_input(graph, d, "ids", ZINF_INPUT_IDS, d->vocab);
     if (d->positions || d->attention.rope.rotary_dims)
-        v.positions =
-            add_input(graph, "positions", ZINF_INPUT_POSITIONS, d->positions ? d->context : 0);
-    v.targets = add_input(graph, "targets", ZINF_INPUT_TARGETS, d->vocab);
+        v.positions = decoder_add_input(graph, d, "positions", ZINF_INPUT_POSITIONS,
+                                        d->positions ? d->context : 0);
+    if (d->packed)
+        v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
+    v.targets = decoder_add_input(graph, d, "targets", ZINF_INPUT_TARGETS, d->vocab);
     v.x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
     graph->targets = v.targets;
     graph->vocab = d->vocab;
@@ -76,33 +78,33 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
 
 /* ---- stages ---- */
 
-/* The tiles' first number. */
-static uint32_t add_lookup(struct zinf_graph *graph, const struct decoder *d,
-                           const struct decoder_values *v)
+void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
+                        const struct decoder_values *v, uint32_t tiles, uint32_t n)
 {
-    uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     struct lookup_spec spec = {
-        .n_tiles = graph->n_units - tiles,
+        .n_tiles = n,
         .first_position = d->first_position,
         .has_padding = d->has_padding,
         .padding = d->padding,
         .scale = d->embedding_scale,
         .dropout = d->embedding_dropout,
+        .site = d->first_site,
     };
-    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "lookup");
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "%s",
+                                          d->source ? "source" : "lookup");
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->ids);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->x);
-    for (uint32_t t = 0; t < spec.n_tiles; t++)
+    for (uint32_t t = 0; t < n; t++)
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + t);
     if (d->positions) {
-        uint32_t unit = zinf_graph_add_unit(graph, true, "position.0");
+        uint32_t unit =
+            zinf_graph_add_unit(graph, true, d->source ? "source_position.0" : "position.0");
         int64_t rows = d->first_position + d->context;
         decoder_add_rows(graph, unit, d, d->positions,
                          (struct zinf_row_map){.rows = (uint64_t)rows, .count = 1}, rows);
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
     }
-    return tiles;
 }
 
 /* The number of its output. */
@@ -120,50 +122,48 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     uint32_t out = decoder_add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
                                           "block.%lld", (long long)layer);
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
-    if (spec.attention.rope.rotary_dims)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    decoder_append_inputs(graph, stage, &spec.attention, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
     return out;
 }
 
-/* From x to the value `out`, by a unit of its own with tensors w and b (NULL: none). */
-static void add_norm(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
-                     const char *const names[2], uint32_t x, uint32_t out)
+void decoder_add_norm(struct zinf_graph *graph, const struct decoder *d,
+                      const struct decoder_norm *norm)
 {
-    struct norm_spec spec = d->attention.norm;
+    struct norm_stage_spec spec = {d->attention.norm, norm->dropout, norm->site};
     const struct decoder_tensor list[] = {
-        {DECODER_NORM1_W, names[0], (uint64_t)d->hidden, 0, DECODER_ROWS,
-         spec.w_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE, 0},
-        {DECODER_NORM1_B, names[1], (uint64_t)d->hidden, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
+        {DECODER_NORM1_W, norm->w, (uint64_t)d->hidden, 0, DECODER_ROWS,
+         spec.norm.w_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE, 0},
+        {DECODER_NORM1_B, norm->b, (uint64_t)d->hidden, 0, DECODER_ROWS, ZINF_INIT_ZERO, 0},
     };
     int at[DECODER_PLACES];
-    uint32_t unit = zinf_graph_add_unit(graph, true, "%s.0", unit_name);
-    const struct decoder_tensors tensors = {"", list, names[1] ? 2 : 1};
+    uint32_t unit = zinf_graph_add_unit(graph, true, "%s.0", norm->unit);
+    const struct decoder_tensors tensors = {"", list, norm->b ? 2 : 1};
     decoder_add_tensors(graph, unit, d, &tensors, at);
-    spec.w = at[DECODER_NORM1_W];
-    spec.b = at[DECODER_NORM1_B];
-    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "%s",
-                                          strcmp(unit_name, "final") ? unit_name : "norm");
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
-    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    spec.norm.w = at[DECODER_NORM1_W];
+    spec.norm.b = at[DECODER_NORM1_B];
+    uint32_t stage =
+        zinf_graph_add_stage(graph, &zinf_stage_norm, &spec, sizeof spec, "%s", norm->stage);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, norm->x);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, norm->out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
 /* The number of its output. */
 static uint32_t add_embedding_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
-    const char *const names[] = {d->embedding_w, d->embedding_b};
-    uint32_t out = decoder_add_hidden(graph, d, "x.0");
-    add_norm(graph, d, "embedding", names, x, out);
-    return out;
+    struct decoder_norm norm = {
+        "embedding", "embedding", d->embedding_w, d->embedding_b, x, 0, 0, 0};
+    norm.out = decoder_add_hidden(graph, d, "x.0");
+    decoder_add_norm(graph, d, &norm);
+    return norm.out;
 }
 
-/* The number of its output. */
-static uint32_t add_final_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+uint32_t decoder_add_final_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
-    const char *const names[] = {d->final_w, d->final_b};
+    struct decoder_norm norm = {"final", "norm", d->final_w,       d->final_b,
+                                x,       0,      d->final_dropout, d->first_site + 1};
     struct zinf_value value = {
         .name = "normed",
         .kind = ZINF_VALUE_ACTIVATION,
@@ -172,19 +172,44 @@ static uint32_t add_final_norm(struct zinf_graph *graph, const struct decoder *d
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_F32,
     };
-    uint32_t out = zinf_graph_add_value(graph, &value);
-    add_norm(graph, d, "final", names, x, out);
-    return out;
+    norm.out = zinf_graph_add_value(graph, &value);
+    if (d->final_w) {
+        decoder_add_norm(graph, d, &norm);
+        return norm.out;
+    }
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_rows, NULL, 0, "rows");
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, norm.out);
+    return norm.out;
 }
 
-static void add_head(struct zinf_graph *graph, const struct decoder *d,
-                     const struct decoder_values *v, uint32_t normed, uint32_t tiles)
+/* A row of the file's numbers for all ids, which stays as it is. */
+static uint32_t add_logits_bias(struct zinf_graph *graph, const struct decoder *d)
+{
+    const struct zinf_tensor tensor = {
+        .rank = 2, .rows = 1, .cols = (uint64_t)d->vocab, .init = ZINF_INIT_ZERO};
+    struct zinf_piece piece = {.plain_name = true,
+                               .rank = 2,
+                               .shape = {1, (uint64_t)d->vocab},
+                               .rows = {.rows = 1, .count = 1}};
+    uint32_t unit = zinf_graph_add_unit(graph, false, "logits_bias.0");
+    snprintf(piece.name, sizeof piece.name, "%s", d->logits_bias);
+    zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+    return unit;
+}
+
+void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
+                      const struct decoder_values *v, uint32_t normed, uint32_t tiles)
 {
     struct head_spec spec = {
         .tile_rows = decoder_choose_tile_rows(d),
+        .scale = d->head_scale,
         .softcap = d->head_softcap,
         .unit_rows = d->unit_rows,
+        .biased = d->logits_bias != NULL,
     };
+    uint32_t bias = spec.biased ? add_logits_bias(graph, d) : 0;
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
     struct zinf_value loss = {
         .name = "loss",
@@ -201,17 +226,20 @@ static void add_head(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, normed);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->targets);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->loss);
+    if (spec.biased)
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, bias);
     for (int64_t t = 0; t < n_tiles; t++)
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + (uint32_t)t);
 }
 
 int decoder_build(struct zinf_graph *graph, const struct decoder *d)
 {
-    int code = check_numbers(d);
+    int code = decoder_check_numbers(d);
     if (code)
         return code;
     struct decoder_values v = add_inputs(graph, d);
-    uint32_t tiles = add_lookup(graph, d, &v);
+    uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
+    decoder_add_lookup(graph, d, &v, tiles, graph->n_units - tiles);
     if (d->embedding_w)
         v.x = add_embedding_norm(graph, d, v.x);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
@@ -219,6 +247,6 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
                                             : add_block(graph, d, &v, layer);
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);
-    add_head(graph, d, &v, add_final_norm(graph, d, v.x), tiles);
+    decoder_add_head(graph, d, &v, decoder_add_final_norm(graph, d, v.x), tiles);
     return 0;
 }

@@ -27,6 +27,14 @@ enum decoder_place {
     DECODER_K_NORM,
     DECODER_AFTER1_W, /* norms behind the attention's and the feed-forward part's last product */
     DECODER_AFTER2_W,
+    DECODER_CROSS_NORM_W, /* attention to another sequence */
+    DECODER_CROSS_NORM_B,
+    DECODER_CROSS_Q_W,
+    DECODER_CROSS_Q_B,
+    DECODER_CROSS_KV_W,
+    DECODER_CROSS_KV_B,
+    DECODER_CROSS_PROJ_W,
+    DECODER_CROSS_PROJ_B,
     DECODER_PLACES,
 };
 /* How the file has a tensor. */
@@ -64,9 +72,13 @@ struct decoder_experts {
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
-    bool join_tiles; /* of the vocabulary, into one */
+    bool join_tiles;     /* of the vocabulary, into one */
+    bool packed;         /* samples come with segments */
+    bool source;         /* its rows are those of ZINF_AXIS_SOURCE */
+    uint32_t first_site; /* of its dropout */
     float embedding_dropout, init_std;
-    float embedding_scale, head_softcap; /* as in lookup_spec and head_spec */
+    float embedding_scale, head_softcap, head_scale; /* as in lookup_spec and head_spec */
+    float final_dropout;                             /* behind the final norm */
     bool unit_rows;
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
@@ -80,10 +92,13 @@ struct decoder {
     int64_t padding;
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
+    float embedding_norm_dropout;          /* behind that */
     const char *blocks;                    /* "h": tensors of block 3 begin with "h.3." */
-    const char *final_w, *final_b, *head;  /* head NULL: the token table is the head */
-    bool head_prefixed;                    /* its name has the family's prefix */
-    const struct decoder_tensor *tensors;  /* of a block */
+    const char *final_w, *final_b, *head;  /* head NULL: the token table is the head; final_w NULL:
+                                            * no norm ends the last block's rows */
+    const char *logits_bias; /* [1][vocab] in the file, not trained, without a prefix; or NULL */
+    bool head_prefixed;      /* its name has the family's prefix */
+    const struct decoder_tensor *tensors; /* of a block */
     size_t n_tensors;
     struct decoder_experts experts; /* in the place of the tensors up and down */
 };

@@ -74,9 +74,7 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
                                           "attention.%lld", (long long)layer);
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
-    if (spec.rope.rotary_dims)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    decoder_append_inputs(graph, stage, &spec, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->x_mid);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }

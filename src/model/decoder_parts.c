@@ -7,7 +7,7 @@ uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, c
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
+        .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
         .cols = d->hidden,
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_PARAM,
@@ -31,6 +31,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->window = 0;
     else if (d->windowed_rope)
         a->rope = *d->windowed_rope;
+    if (d->packed)
+        a->segments = a->rope.rotary_dims ? 2 : 1;
     a->norm.w = at[DECODER_NORM1_W];
     a->norm.b = at[DECODER_NORM1_B];
     a->qkv_w = at[DECODER_QKV_W];
@@ -54,4 +56,14 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->site = 1 + 3 * (uint32_t)layer;
     m->site = a->site + 2;
     return spec;
+}
+
+void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
+                           const struct decoder_values *v)
+{
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
+    if (s->rope.rotary_dims)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
+    if (s->segments)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->segments);
 }

@@ -6,16 +6,39 @@
 
 /* Numbers of the values that stages share. */
 struct decoder_values {
-    uint32_t ids, positions, targets, x;
+    uint32_t ids, positions, segments, targets, x;
     uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 
+uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                           enum zinf_input input, int64_t limit);
 /* A value of hidden columns. */
 uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name);
+/* From v's ids and positions to v's x, by n tiles of the token table from the unit `tiles` on. */
+void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
+                        const struct decoder_values *v, uint32_t tiles, uint32_t n);
+/* From x to out, by a unit and a stage of these names with tensors w and b (NULL: none). */
+struct decoder_norm {
+    const char *unit, *stage, *w, *b;
+    uint32_t x, out;
+    float dropout; /* behind it */
+    uint32_t site;
+};
+void decoder_add_norm(struct zinf_graph *graph, const struct decoder *d,
+                      const struct decoder_norm *norm);
+/* The final norm, whose output's number is returned, and from there to the loss. */
+uint32_t decoder_add_final_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x);
+void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
+                      const struct decoder_values *v, uint32_t normed, uint32_t tiles);
+int decoder_check_numbers(const struct decoder *d);
 /* The block's spec: the decoder's, with its own numbers. Dropout sites: three places a layer, and
  * the lookup at 0. */
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES]);
+
+/* What attention by this spec takes, to the stage's list. */
+void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
+                           const struct decoder_values *v);
 
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)

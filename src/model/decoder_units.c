@@ -70,6 +70,7 @@ static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct deco
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .transposed = by_column,
         .rows = rows,
+        .init_std = t->std,
     };
     snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
     zinf_graph_add_piece(graph, unit, &piece);

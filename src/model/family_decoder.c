@@ -72,6 +72,7 @@ int family_read_counts(const struct zinf_model_source *source, struct decoder *d
                          source->what, (long long)c.layers, MAX_LAYERS);
     d->what = source->what;
     d->join_tiles = source->join_tiles;
+    d->packed = source->packed;
     d->n_layers = c.layers;
     d->hidden = c.hidden;
     d->vocab = c.vocab;
@@ -212,9 +213,8 @@ int64_t family_qkv_rows(const struct decoder *d)
     return (d->attention.n_heads + 2 * d->attention.n_kv_heads) * d->attention.head_dim;
 }
 
-int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                  const struct zinf_model_source *source, struct decoder *d,
-                  const struct family_list *list, int64_t end_of_text)
+void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source *source,
+                 const struct decoder *d, int64_t end_of_text)
 {
     facts->layers = d->n_layers;
     facts->hidden = d->hidden;
@@ -223,6 +223,13 @@ int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
     facts->context = d->context;
     facts->end_of_text = end_of_text < d->vocab ? end_of_text : -1;
     family_read_end_of_text(source, &facts->end_of_text);
+}
+
+int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                  const struct zinf_model_source *source, struct decoder *d,
+                  const struct family_list *list, int64_t end_of_text)
+{
+    family_tell(facts, source, d, end_of_text);
     d->tensors = list->items;
     d->n_tensors = list->n;
     return decoder_build(graph, d);

@@ -66,7 +66,7 @@ int family_make_slopes(struct zinf_graph *graph, struct decoder *d, double scale
 /* ---- tensors of a block ---- */
 
 struct family_list {
-    struct decoder_tensor items[24];
+    struct decoder_tensor items[32];
     size_t n;
     float std; /* of the matrices that are added */
 };
@@ -79,6 +79,8 @@ void family_list_is_grouped(struct family_list *list);
 /* Rows of queries, keys and values together. */
 int64_t family_qkv_rows(const struct decoder *d);
 
+void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source *source,
+                 const struct decoder *d, int64_t end_of_text);
 /* Facts, then the graph; list holds the block's tensors. end_of_text: where no key says it. */
 int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
                   const struct zinf_model_source *source, struct decoder *d,

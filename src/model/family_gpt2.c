@@ -116,7 +116,8 @@ static int append(struct zinf_graph *graph, struct decoder *d)
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    struct decoder d = {.what = source->what, .join_tiles = source->join_tiles};
+    struct decoder d = {
+        .what = source->what, .join_tiles = source->join_tiles, .packed = source->packed};
     int code;
     d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
     if ((code = read_shape(source, &d)) ||

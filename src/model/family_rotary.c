@@ -225,7 +225,7 @@ int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
     struct rotary l = {
-        .d = {.what = source->what, .join_tiles = source->join_tiles},
+        .d = {.what = source->what, .join_tiles = source->join_tiles, .packed = source->packed},
         .traits = source->family->traits,
     };
     int code;

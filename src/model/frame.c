@@ -116,6 +116,11 @@ int64_t frame_rows(const struct zinf_frame *f)
     return (int64_t)zinf_axis_rows(f->compute, out->axis);
 }
 
+int64_t frame_length(const struct zinf_frame *f)
+{
+    return frame_rows(f) / f->compute->batch;
+}
+
 uint64_t frame_width(const struct zinf_frame *f)
 {
     return zinf_dtype_bytes(f->compute->dtype);

@@ -125,6 +125,7 @@ const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor);
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
 int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
+int64_t frame_length(const struct zinf_frame *f); /* rows that a sample of it has */
 uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
 /* Off where the frame does not train; elements_per_sample of the tensor that it masks. */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
@@ -136,6 +137,7 @@ struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32
 struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
+    int64_t rows;     /* 0: those of out[0] */
 };
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y);
 int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
@@ -152,6 +154,8 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);
+int frame_distance_bias_backward(struct zinf_frame *f, const struct zinf_distance_bias *args);
 int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,
                      uint64_t n);
 int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, const void *dy,

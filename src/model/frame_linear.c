@@ -8,8 +8,10 @@
  */
 #include "model/frame.h"
 
-static int64_t linear_rows(const struct zinf_frame *f)
+static int64_t linear_rows(const struct zinf_frame *f, const struct frame_linear *l)
 {
+    if (l->rows)
+        return l->rows;
     return f->stage->choice.n ? f->n_chosen : frame_rows(f);
 }
 
@@ -34,13 +36,14 @@ struct low_rank {
     uint64_t first_bytes;       /* of its columns in a row of y */
 };
 
-static struct low_rank low_rank_of(const struct zinf_frame *f, const struct zinf_adapted *spec)
+static struct low_rank low_rank_of(const struct zinf_frame *f, const struct frame_linear *l,
+                                   const struct zinf_adapted *spec)
 {
     const struct zinf_unit *adapter = &f->graph->units[spec->adapter];
     const struct zinf_tensor *w = &f->graph->units[spec->unit].tensors[spec->tensor];
     struct low_rank r = {
         .spec = spec,
-        .rows = linear_rows(f),
+        .rows = linear_rows(f, l),
         .rank = (int64_t)adapter->tensors[spec->a].rows,
         .in = (int64_t)w->cols,
         .ld = (int64_t)w->rows,
@@ -236,7 +239,7 @@ static bool adapts(const struct zinf_frame *f, const struct frame_linear *l, uin
     const struct zinf_adapted *spec = &f->graph->adapted[unit->first_adapted + i];
     if ((int)spec->tensor != l->weight)
         return false;
-    *out = low_rank_of(f, spec);
+    *out = low_rank_of(f, l, spec);
     return true;
 }
 
@@ -289,7 +292,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
     struct zinf_matmul args = product_of(f);
     if (f->see_linear)
         f->see_linear(f->seer, l->unit, l->weight);
-    args.m = linear_rows(f);
+    args.m = linear_rows(f, l);
     args.n = (int64_t)w->rows;
     args.k = (int64_t)w->cols;
     args.a = x;
@@ -309,7 +312,7 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
 {
     const struct zinf_tensor *w = weight_of(f, l);
     struct zinf_matmul args = product_of(f);
-    args.m = linear_rows(f);
+    args.m = linear_rows(f, l);
     args.n = (int64_t)w->cols;
     args.k = (int64_t)w->rows;
     args.a = dy;
@@ -329,7 +332,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     struct zinf_matmul args = product_of(f);
     args.m = (int64_t)w->rows;
     args.n = (int64_t)w->cols;
-    args.k = linear_rows(f);
+    args.k = linear_rows(f, l);
     args.a = dy;
     args.b = x;
     args.c = frame_grad(f, l->unit, l->weight);
@@ -339,6 +342,6 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     args.ldb = args.ldc = (int64_t)w->cols;
     int code = args.c ? frame_matmul(f, &args) : 0;
     if (!code && db)
-        code = frame_column_sum(f, db, dy, linear_rows(f), (int64_t)w->rows);
+        code = frame_column_sum(f, db, dy, linear_rows(f, l), (int64_t)w->rows);
     return code ? code : adapt_backward_weight(f, l, dy, x);
 }

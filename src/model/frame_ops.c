@@ -82,7 +82,8 @@ static double attention_flops(const struct zinf_attention *args)
 {
     double seq = (double)args->seq, window = (double)args->window;
     double columns = (double)(args->n_heads * args->head_dim);
-    double pairs = args->causal ? (seq + 1) / 2 : seq; /* keys of a query, in the mean */
+    double keys = (double)zinf_attention_keys(args);
+    double pairs = args->causal ? (seq + 1) / 2 : keys; /* of a query, in the mean */
     if (args->window && args->window < args->seq)
         pairs = window - window * (window - 1) / (2 * seq);
     return 4 * (double)args->batch * seq * pairs * columns;
@@ -115,6 +116,27 @@ int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cac
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args)
 {
     return f->queue ? ops_of(f)->attention_backward(f->queue, args) : measure_attention(f, args, 2);
+}
+
+static bool counts_distances(struct zinf_frame *f, const struct zinf_distance_bias *args,
+                             int64_t samples)
+{
+    double n = (double)samples * (double)args->n_heads * (double)zinf_distances(args);
+    return counts(f, n * (double)sizeof(float));
+}
+
+int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args)
+{
+    if (counts_distances(f, args, 1))
+        return 0;
+    return ops_of(f)->distance_bias(f->queue, args);
+}
+
+int frame_distance_bias_backward(struct zinf_frame *f, const struct zinf_distance_bias *args)
+{
+    if (counts_distances(f, args, args->batch))
+        return 0;
+    return ops_of(f)->distance_bias_backward(f->queue, args);
 }
 
 /* ---- elementwise ---- */

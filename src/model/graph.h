@@ -40,6 +40,7 @@ enum zinf_input {
     ZINF_INPUT_SOURCE_SEGMENTS, /* as SEGMENTS; a target's token attends to its own number here */
     ZINF_INPUT_TOKEN_TYPES,     /* of each token: which of the two texts of a pair it is from */
     ZINF_INPUT_LABELS,          /* of each sample: its class */
+    ZINF_INPUT_SOURCE_POSITIONS,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -85,6 +86,7 @@ struct zinf_piece {
     uint64_t shape[2]; /* of the whole tensor in the file */
     bool transposed;   /* the file has [in][out] */
     struct zinf_row_map rows;
+    float init_std; /* 0: the tensor's */
 };
 enum zinf_init {
     ZINF_INIT_NORMAL,

@@ -28,6 +28,9 @@ libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/mo
 	src/model/frame_choice.c src/model/stage_attention.c src/model/stage_router.c src/model/stage_experts.c \
 	src/model/stage_shared.c src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
 	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c
+# Encoders, and decoders that read one.
+libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stage_layer.c src/model/family_t5.c \
+	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \
@@ -64,3 +67,9 @@ TESTS += $(MODEL_FAMILIES_TESTS)
 tests_model_families_test_SOURCES = tests/model_families_test.c
 tests_model_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_model_families_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/model_stack_test
+TESTS += tests/model_stack_test
+tests_model_stack_test_SOURCES = tests/model_stack_test.c
+tests_model_stack_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_model_stack_test_LDADD = $(TEST_LDADD)

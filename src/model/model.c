@@ -16,7 +16,7 @@ struct zinf_model {
     struct zinf_graph *graph;
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
-    bool join_tiles;
+    bool join_tiles, packed;
     struct adapter_choice *adapter; /* NULL: none */
 };
 
@@ -53,7 +53,8 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
-    const struct zinf_model_source source = {m->family, m->config, what, m->dropout, m->join_tiles};
+    const struct zinf_model_source source = {m->family,  m->config,     what,
+                                             m->dropout, m->join_tiles, m->packed};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
@@ -156,6 +157,12 @@ int zinf_model_set_dropout(struct zinf_model *m, float p)
     return build_graph(m, "config.json");
 }
 
+int zinf_model_set_packed(struct zinf_model *m)
+{
+    m->packed = true;
+    return build_graph(m, "config.json");
+}
+
 int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
 {
     close_adapter(m);
@@ -188,6 +195,7 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
         return code;
     other->dropout = (*model)->dropout;
     other->join_tiles = (*model)->join_tiles;
+    other->packed = (*model)->packed;
     other->adapter = (*model)->adapter;
     (*model)->adapter = NULL;
     code = build_graph(other, "config.json");
@@ -259,7 +267,8 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
                            uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
     if (tensor->init == ZINF_INIT_NORMAL) {
-        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, tensor->init_std);
+        float std = piece->init_std != 0 ? piece->init_std : tensor->init_std;
+        zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, std);
         return;
     }
     if (tensor->init == ZINF_INIT_UNIFORM) {

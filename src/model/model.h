@@ -34,6 +34,7 @@ struct zinf_model_source {
     const char *what; /* names it in messages */
     float dropout;    /* < 0: as the configuration says; else wherever the family has one */
     bool join_tiles;
+    bool packed; /* samples come with segments */
 };
 /* What `zinf init` is asked for. */
 struct zinf_model_shape {
@@ -77,9 +78,12 @@ int zinf_model_open(struct zinf_model **out, const char *config_path);
 int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what);
 void zinf_model_close(struct zinf_model *model);
 /* Each of these replaces the graph, before it is looked at: the vocabulary matrix as one tile, for
- * an optimizer that needs whole tensors; every dropout rate that the family has. */
+ * an optimizer that needs whole tensors; every dropout rate that the family has; samples of several
+ * documents, or padded ones, by the input ZINF_INPUT_SEGMENTS (graph.h), which models that read
+ * both ways always have. */
 int zinf_model_join_tiles(struct zinf_model *model);
 int zinf_model_set_dropout(struct zinf_model *model, float p);
+int zinf_model_set_packed(struct zinf_model *model);
 /* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
  * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
  * this group keep them. */

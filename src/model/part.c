@@ -63,6 +63,25 @@ static int norm_backward(struct zinf_frame *f, const struct norm_spec *s, struct
     return frame_norm_backward(f, &args);
 }
 
+static int64_t cols_of(const struct zinf_frame *f)
+{
+    return f->graph->values[f->stage->out.at[0]].cols;
+}
+
+int part_join(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+              const void *sum, void *y)
+{
+    struct zinf_norm args = part_norm(f, s, cols_of(f), sum, kept);
+    args.y = y;
+    return frame_norm(f, &args);
+}
+
+int part_join_backward(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+                       const void *sum, void *d_y)
+{
+    return norm_backward(f, s, part_norm(f, s, cols_of(f), sum, kept), d_y, d_y, 0);
+}
+
 /* ---- entry ---- */
 
 /* *rows: what the products take, in scratch where it is not x itself. */
@@ -115,7 +134,7 @@ int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const 
 
 static struct zinf_residual branch_args(const struct zinf_frame *f, const struct part_exit *e)
 {
-    uint64_t per_sample = (uint64_t)f->compute->seq * (uint64_t)e->hidden;
+    uint64_t per_sample = (uint64_t)frame_length(f) * (uint64_t)e->hidden;
     return (struct zinf_residual){
         .dtype = f->compute->dtype,
         .n = frame_rows(f) * e->hidden,

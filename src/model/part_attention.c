@@ -3,12 +3,36 @@
  * the spec says so; part.c has the norms and what comes behind proj. Kept is qkv, rotated in place;
  * where queries and keys are normalised before the rotation it is kept as the product left it,
  * which the norm's backward needs, and the normalised copy is made again in scratch.
+ *
+ * With a source the queries alone are of norm(x); keys and values are a product of another
+ * sequence's rows, whose gradient goes to that sequence.
  */
 #include "model/stages.h"
 
+static uint64_t kv_cols(const struct attention_spec *s)
+{
+    return (uint64_t)(2 * s->n_kv_heads * s->head_dim);
+}
+
 static uint64_t qkv_cols(const struct attention_spec *s)
 {
-    return (uint64_t)((s->n_heads + 2 * s->n_kv_heads) * s->head_dim);
+    return (uint64_t)(s->n_heads * s->head_dim) + (s->source ? 0 : kv_cols(s));
+}
+
+/* Of all samples. */
+static int64_t source_rows(const struct zinf_frame *f)
+{
+    return f->compute->batch * f->compute->source_seq;
+}
+
+static uint64_t kv_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (uint64_t)source_rows(f) * kv_cols(s) * frame_width(f);
+}
+
+static struct frame_linear kv_linear(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (struct frame_linear){0, s->kv_w, s->kv_b, source_rows(f)};
 }
 
 static bool has_head_norms(const struct attention_spec *s)
@@ -26,6 +50,8 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
     uint64_t rows = (uint64_t)frame_rows(f), width = frame_width(f);
     struct attention_kept kept = {0};
     kept.qkv = frame_keep(f, attention_entry_bytes(f, s));
+    if (s->source)
+        kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
     kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
     kept.norm = part_norm_keep(f, &s->norm, 1);
@@ -155,27 +181,75 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
     return code;
 }
 
+/* ---- the bias by distance ---- */
+
+static struct zinf_distance_bias distance_args(const struct zinf_frame *f,
+                                               const struct attention_spec *s)
+{
+    const struct distance_spec *d = &s->distance;
+    return (struct zinf_distance_bias){
+        .dtype = f->compute->dtype,
+        .n_heads = s->n_heads,
+        .n_queries = frame_length(f),
+        .n_keys = frame_length(f),
+        .both_ways = d->both_ways,
+        .n_buckets = d->n_buckets,
+        .starts = d->starts,
+        .table = frame_weight(f, d->unit, d->table),
+        .batch = f->compute->batch,
+        .d_table = frame_grad(f, d->unit, d->table),
+    };
+}
+
+/* Makes the bias, in scratch; with a gradient wanted, room for it. */
+static int take_bias(struct zinf_frame *f, const struct attention_spec *s,
+                     struct zinf_attention *attention, bool backward)
+{
+    if (!s->distance.n_buckets)
+        return 0;
+    struct zinf_distance_bias args = distance_args(f, s);
+    const uint64_t bytes = (uint64_t)(s->n_heads * zinf_distances(&args)) * sizeof(float);
+    attention->bias = args.bias = frame_scratch(f, bytes);
+    if (backward && args.d_table)
+        attention->d_bias = frame_scratch(f, (uint64_t)f->compute->batch * bytes);
+    return frame_distance_bias(f, &args);
+}
+
+static int bias_backward(struct zinf_frame *f, const struct attention_spec *s,
+                         const struct zinf_attention *attention)
+{
+    if (!attention->d_bias)
+        return 0;
+    struct zinf_distance_bias args = distance_args(f, s);
+    args.d_bias = attention->d_bias;
+    return frame_distance_bias_backward(f, &args);
+}
+
 /* ---- the part ---- */
 
 static struct zinf_attention attention_args(const struct zinf_frame *f,
                                             const struct attention_spec *s,
                                             const struct attention_kept *kept, const void *qkv)
 {
-    uint64_t seq = (uint64_t)f->compute->seq;
+    const int64_t seq = frame_length(f), keys = s->source ? f->compute->source_seq : seq;
     return (struct zinf_attention){
         .dtype = f->compute->dtype,
         .batch = f->compute->batch,
-        .seq = f->compute->seq,
+        .seq = seq,
+        .key_seq = s->source ? keys : 0,
         .n_heads = s->n_heads,
         .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim,
-        .causal = true,
-        .window = s->window < f->compute->seq ? s->window : 0,
+        .causal = !s->both_ways,
+        .window = s->window < seq ? s->window : 0,
         .scale = s->scale,
         .softcap = s->softcap,
         .slopes = s->slopes,
-        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)s->n_heads * seq * seq),
+        .segments = s->segments ? f->in[s->segments] : NULL,
+        .key_segments = s->source ? f->in[s->source_segments] : NULL,
+        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(s->n_heads * seq * keys)),
         .qkv = qkv,
+        .kv = kept->kv,
         .out = kept->out,
         .lse = kept->lse,
     };
@@ -188,6 +262,11 @@ static int attend_cached(struct zinf_frame *f, const struct attention_spec *s,
 {
     const struct zinf_decoding *d = f->compute->decoding;
     int64_t window = s->window < d->capacity ? s->window : 0, slots = d->capacity;
+    if (s->both_ways || s->distance.n_buckets)
+        return zinf_fail(-ENOTSUP,
+                         "stage %s: keys and values of this attention cannot be "
+                         "remembered from token to token",
+                         f->stage->name);
     if (window && window + d->most_rows < slots)
         slots = window + d->most_rows;
     const struct zinf_cache shape = {
@@ -220,7 +299,37 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
                   const struct attention_kept *kept, const void *qkv)
 {
     struct zinf_attention args = attention_args(f, s, kept, qkv);
-    return f->compute->decoding ? attend_cached(f, s, kept, qkv) : frame_attention(f, &args);
+    if (f->compute->decoding)
+        return attend_cached(f, s, kept, qkv);
+    int code = take_bias(f, s, &args, false);
+    return code ? code : frame_attention(f, &args);
+}
+
+/* Keys and values of the other sequence. */
+static int read_source(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    return s->source ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
+}
+
+/* The gradients of that product's weights, and at the other sequence. */
+static int source_backward(struct zinf_frame *f, const struct attention_spec *s, const void *d_kv)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    const int64_t n = source_rows(f) * f->graph->values[f->stage->in.at[s->source]].cols;
+    void *d_source = f->d_in[s->source];
+    const bool adds = d_source && f->d_in_adds[s->source];
+    int code = frame_linear_backward_weight(f, &linear, d_kv, f->in[s->source]);
+    if (code || !d_source)
+        return code;
+    struct zinf_residual sum = {.dtype = f->compute->dtype, .n = n, .x = d_source, .y = d_source};
+    if (!adds)
+        return frame_linear_backward_input(f, &linear, d_kv, d_source);
+    void *share = frame_scratch(f, (uint64_t)n * frame_width(f));
+    sum.r = share;
+    code = frame_linear_backward_input(f, &linear, d_kv, share);
+    return code ? code : frame_residual(f, &sum);
 }
 
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
@@ -230,6 +339,8 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     const uint64_t start = frame_mark(f);
     void *ready;
     int code = prepare(f, s, kept, true, &ready);
+    if (!code)
+        code = read_source(f, s, kept);
     if (code || (code = attend(f, s, kept, ready)))
         return code;
     frame_release(f, start);
@@ -253,8 +364,13 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    if ((code = frame_attention_backward(f, &attention)))
+    attention.d_kv = s->source ? frame_scratch(f, kv_bytes(f, s)) : NULL;
+    if ((code = take_bias(f, s, &attention, true)) ||
+        (code = frame_attention_backward(f, &attention)) ||
+        (code = bias_backward(f, s, &attention)))
         return code;
+    if (s->source)
+        code = source_backward(f, s, attention.d_kv);
     frame_release(f, start);
-    return prepare_backward(f, s, kept, d_qkv);
+    return code ? code : prepare_backward(f, s, kept, d_qkv);
 }

@@ -1,7 +1,8 @@
 /*
  * part_mlp: the feed-forward part of a block: down(act(up(norm(x)))), or with a gate
- * down(act(gate) * up), where one product makes gate and up. Kept is what is expensive to compute
- * again; the norm and the activation come again from their inputs, with the same bits.
+ * down(act(gate) * up), where one product makes gate and up; dropout in front of down where the
+ * spec has it. Kept is what is expensive to compute again; the norm and the activation come again
+ * from their inputs, with the same bits.
  */
 #include "model/stages.h"
 
@@ -67,6 +68,20 @@ static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *
     return frame_activation(f, s->activation, up, act, (uint64_t)(rows * s->ffn));
 }
 
+/* In place: what down takes, or its gradient, times the dropout's mask. */
+static int mask(struct zinf_frame *f, const struct mlp_spec *s, void *act)
+{
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * s->ffn,
+        .r = act,
+        .y = act,
+        .dropout =
+            frame_dropout_at(f, s->dropout, s->inner_site, (uint64_t)(frame_length(f) * s->ffn)),
+    };
+    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+}
+
 int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
                 const void *x, void *y, bool again)
 {
@@ -76,6 +91,8 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
         return 0;
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
     int code = activate(f, s, kept->up, act);
+    if (!code)
+        code = mask(f, s, act);
     if (!code)
         code = part_leave(f, &leave, act, x, y, again);
     frame_release(f, start);
@@ -114,7 +131,8 @@ int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct ml
     void *d_act = s->gated ? act : d_up;
     int code = part_leave_backward(f, &leave, d_y, &d_out);
     if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
-        (code = activate_backward(f, s, kept->up, d_up, act)) ||
+        (code = mask(f, s, d_act)) || (code = activate_backward(f, s, kept->up, d_up, act)) ||
+        (code = mask(f, s, act)) ||
         (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
         return code;
     frame_release(f, start);

@@ -19,6 +19,7 @@
 /* What all tiles and chunks of a call share. */
 struct head {
     int64_t chunk_rows, hidden, tile_rows;
+    float scale;                     /* of the logits; 0: 1 */
     float *max, *sum, *target_logit; /* [rows] */
     float *logits;                   /* [tiles at hand][chunk_rows][tile_rows] */
     bool unit_rows;
@@ -48,6 +49,7 @@ static struct head make_head(struct zinf_frame *f)
         .chunk_rows = frame_rows(f) < HEAD_ROWS ? frame_rows(f) : HEAD_ROWS,
         .hidden = f->graph->values[f->stage->in.at[0]].cols,
         .tile_rows = s->tile_rows,
+        .scale = s->scale,
     };
     h.max = take(f, bytes);
     h.sum = take(f, bytes);
@@ -182,6 +184,14 @@ static const void *norm_row(const struct zinf_frame *f, const struct head *h, in
     return f->queue ? (const char *)f->in[0] + bytes : f->in[0];
 }
 
+/* Of the tile's ids; NULL: none. */
+static const void *bias_of(const struct zinf_frame *f, const struct chunk *k)
+{
+    const struct head_spec *s = f->stage->spec;
+    const uint64_t first = f->queue ? table_of(f, k)->pieces[0].rows.file_first : 0;
+    return s->biased ? (const char *)frame_weight(f, 0, 0) + first * frame_width(f) : NULL;
+}
+
 static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
     struct zinf_matmul args = {
@@ -191,6 +201,8 @@ static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct
         .a = norm_row(f, h, k->first),
         .b = rows_of(f, h, k->unit - f->stage->units.n),
         .c = k->logits,
+        .alpha = h->scale,
+        .bias = bias_of(f, k),
         .a_dtype = f->compute->dtype,
         .b_dtype = f->compute->dtype,
         .c_dtype = ZINF_DTYPE_F32,
@@ -226,6 +238,7 @@ static int chunk_input_gradient(struct zinf_frame *f, const struct head *h, cons
         .lda = h->tile_rows,
         .ldb = h->hidden,
         .ldc = h->hidden,
+        .alpha = h->scale,
         .beta = first_tile && !f->d_in_adds[0] ? 0 : 1,
     };
     if (!f->d_in[0])
@@ -250,6 +263,7 @@ static int chunk_table_gradient(struct zinf_frame *f, const struct head *h, cons
         .lda = h->tile_rows,
         .ldb = h->hidden,
         .ldc = h->hidden,
+        .alpha = h->scale,
         .beta = k->first ? 1 : 0,
     };
     return args.c ? frame_matmul(f, &args) : 0;
@@ -348,6 +362,7 @@ static int row(struct zinf_frame *f)
     struct head h = {
         .hidden = f->graph->values[f->stage->in.at[0]].cols,
         .tile_rows = s->tile_rows,
+        .scale = s->scale,
     };
     struct chunk k = {
         .first = f->row,

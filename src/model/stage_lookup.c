@@ -52,8 +52,7 @@ static int mask(struct zinf_frame *f, void *x)
         .n = frame_rows(f) * cols,
         .r = x,
         .y = x,
-        .dropout =
-            frame_dropout_at(f, s->dropout, s->site, (uint64_t)f->compute->seq * (uint64_t)cols),
+        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(frame_length(f) * cols)),
     };
     return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
 }

@@ -7,21 +7,37 @@
 
 static struct zinf_norm norm_args(struct zinf_frame *f)
 {
-    const struct norm_spec *s = f->stage->spec;
-    return part_norm(f, s, f->graph->values[f->stage->out.at[0]].cols, f->in[0],
-                     part_norm_keep(f, s, 1));
+    const struct norm_stage_spec *s = f->stage->spec;
+    return part_norm(f, &s->norm, f->graph->values[f->stage->out.at[0]].cols, f->in[0],
+                     part_norm_keep(f, &s->norm, 1));
+}
+
+/* In place: the norm or its gradient times the dropout's mask. */
+static int mask(struct zinf_frame *f, void *x)
+{
+    const struct norm_stage_spec *s = f->stage->spec;
+    const int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * cols,
+        .r = x,
+        .y = x,
+        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(frame_length(f) * cols)),
+    };
+    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
 }
 
 static int forward(struct zinf_frame *f)
 {
     struct zinf_norm args = norm_args(f);
     args.y = f->out[0];
-    return frame_norm(f, &args);
+    int code = frame_norm(f, &args);
+    return code ? code : mask(f, f->out[0]);
 }
 
 static int backward(struct zinf_frame *f)
 {
-    const struct norm_spec *s = f->stage->spec;
+    const struct norm_stage_spec *s = f->stage->spec;
     struct zinf_norm args = norm_args(f);
     bool wide = f->graph->values[f->stage->out.at[0]].gradient == ZINF_ELEMENT_F32;
     void *dy = wide ? f->out[0] : f->d_out[0];
@@ -29,11 +45,13 @@ static int backward(struct zinf_frame *f)
     if (!code && wide)
         code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32,
                              (uint64_t)(args.rows * args.cols));
+    if (!code)
+        code = mask(f, dy);
     args.dy = dy;
     args.dx = f->d_in[0] ? f->d_in[0] : dy;
     args.beta_dx = f->d_in[0] && f->d_in_adds[0] ? 1 : 0;
-    args.dw = frame_grad(f, 0, s->w);
-    args.db = frame_grad(f, 0, s->b);
+    args.dw = frame_grad(f, 0, s->norm.w);
+    args.db = frame_grad(f, 0, s->norm.b);
     return code ? code : frame_norm_backward(f, &args);
 }
 

@@ -6,12 +6,12 @@
  *           then the positions. in: ids, positions where it has them; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x. in: x, positions where it rotates; out: x
- *   norm    in: x; out: its norm, whose gradient is fp32 in front of a head
+ *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
+ *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
- *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: x, positions where it rotates
+ *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: as a block's
  *   router     n = norm(x_mid), and which experts each row of it chooses. in: x_mid; out: n, whose
  *              gradient is fp32, and the weights of a choice (graph.h)
  *              (balanced: and what experts have had of each sample, in this layer and, with in[1],
@@ -20,8 +20,15 @@
  *              the rows that chose it. in: x_mid, n, weights; out: x
  * between the last two may stand
  *   shared     x_mid + weight * mlp(n), the expert of all rows. in: x_mid, n; out: x_mid for
- * experts and behind all of them balance    a loss by what experts have had in all layers, a part
- * for every sample. in: that
+ *              experts
+ * and behind all of them
+ *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
+ *
+ * Encoders, and decoders that read one:
+ *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
+ *           a norm in front of each, or behind each sum. in: x, then what its attentions name;
+ *           out: x. At hand: its unit, and the table of its bias by distance where it has one
+ *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
 #define ZINF_STAGES_H
@@ -30,7 +37,7 @@
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
-    zinf_stage_balance;
+    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; one more is that of the positions */
@@ -47,6 +54,12 @@ struct norm_spec {
     float eps;
     float w_add; /* the weight is w_add + w */
     int w, b;    /* w -1: there is no norm */
+};
+
+struct norm_stage_spec {
+    struct norm_spec norm;
+    float dropout; /* behind it */
+    uint32_t site;
 };
 
 /* Rotation of queries and keys by in[1] of the stage. */
@@ -69,19 +82,36 @@ static inline bool rope_changes(const struct rope_spec *s, int64_t seq)
 const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
                               float memory[ZINF_ROPE_MAX_PAIRS]);
 
+/* A bias of scores by distance, from a table that layers may share (kernels/attention.h). */
+struct distance_spec {
+    int n_buckets; /* 0: none */
+    bool both_ways;
+    const int32_t *starts; /* [n_buckets], memory of the graph */
+    uint32_t unit;         /* its place at hand */
+    int table;             /* [n_buckets or twice as many][n_heads] */
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
+    bool both_ways; /* keys behind a query count, too */
     int64_t window; /* 0: all keys */
     float scale;
     float softcap;       /* of the scores; 0: none */
     const float *slopes; /* ALiBi: [n_heads], memory of the graph; NULL: none */
     struct norm_spec norm;
+    struct distance_spec distance;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
     struct norm_spec after;          /* of what proj gives */
     struct norm_spec q_norm, k_norm; /* before the rotation */
     bool whole_norms;                /* these are over all heads of a row, not over each */
     struct rope_spec rope;
+    int segments; /* their place among what the stage takes; 0: a sample is one document */
+    /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
+     * segments: places among what the stage takes. qkv is q alone then; kv has rows k, v. 0: none.
+     */
+    int source, source_segments;
+    int kv_w, kv_b;
     float dropout, residual_dropout;
     uint32_t site; /* and the next one: probabilities, then the branch */
 };
@@ -96,6 +126,8 @@ struct mlp_spec {
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
     uint32_t site;
+    float dropout; /* of what down takes */
+    uint32_t inner_site;
 };
 
 struct block_spec {
@@ -103,6 +135,19 @@ struct block_spec {
     struct mlp_spec mlp;
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
+};
+
+enum layer_part {
+    LAYER_ATTENTION,
+    LAYER_CROSS, /* attention to another sequence */
+    LAYER_MLP,
+    LAYER_PARTS,
+};
+struct layer_spec {
+    struct attention_spec attention[2]; /* by part; the second where it crosses */
+    bool crosses;
+    struct mlp_spec mlp;
+    struct norm_spec joined[LAYER_PARTS]; /* of x + branch; w -1: none */
 };
 
 struct router_spec {
@@ -133,8 +178,10 @@ struct shared_spec {
 
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
+    float scale;       /* of the logits; 0: 1 */
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
+    bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
@@ -147,6 +194,12 @@ struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s,
 /* A norm over rows of hidden columns, forward arguments. */
 struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
                            const void *x, struct norm_kept kept);
+
+/* A sum that is normalised: y = norm(sum); backward: d_y becomes the gradient at sum. */
+int part_join(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+              const void *sum, void *y);
+int part_join_backward(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+                       const void *sum, void *d_y);
 
 /* How a part begins: products of norm(x), or of x where there is no norm. */
 struct part_entry {
@@ -192,6 +245,7 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 /* What forward leaves for backward. */
 struct attention_kept {
     void *qkv;  /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim] */
     struct norm_kept norm, q_norm, k_norm, after;

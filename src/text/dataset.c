@@ -5,6 +5,7 @@
  * the data but the number of files.
  */
 #include "text/internal.h"
+#include "text/samples.h"
 #include "base/random.h"
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ struct zinf_dataset {
     uint32_t seq_len, vocab;
     bool shuffle;
     uint64_t seed;
-    int32_t *window; /* [seq_len + 1] */
+    int32_t *window;              /* [seq_len + 1] */
+    struct zinf_samples *samples; /* NULL: a stream; else all above is unused */
 };
 
 /* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
@@ -220,7 +222,27 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
     }
     free(dataset->segments);
     free(dataset->window);
+    zinf_samples_close(dataset->samples);
     free(dataset);
+}
+
+int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samples)
+{
+    struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset) {
+        zinf_samples_close(samples);
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    }
+    dataset->samples = samples;
+    dataset->n_tokens = zinf_samples_facts(samples)->n_ids;
+    dataset->n_windows = zinf_samples_n_windows(samples);
+    *out = dataset;
+    return 0;
+}
+
+struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset)
+{
+    return dataset->samples;
 }
 
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
@@ -269,6 +291,8 @@ static int read_segment(const struct zinf_dataset *dataset, const struct segment
 
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
 {
+    if (dataset->samples)
+        return zinf_fail(-ENOTSUP, "a store of samples is no stream of tokens");
     if (first > dataset->n_tokens || n > dataset->n_tokens - first)
         return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
                          (unsigned long long)first, (unsigned long long)(first + n),
@@ -295,17 +319,45 @@ static uint64_t epoch_key(uint64_t seed, uint64_t epoch)
     return (uint64_t)bits[1] << 32 | bits[0];
 }
 
+uint64_t text_window_index(uint64_t position, uint64_t n, bool shuffle, uint64_t seed)
+{
+    uint64_t epoch = position / n, index = position % n;
+    return shuffle ? zinf_permute(index, n, epoch_key(seed, epoch)) : index;
+}
+
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
                         int32_t *targets)
 {
-    uint64_t epoch = position / dataset->n_windows, index = position % dataset->n_windows;
+    if (dataset->samples) {
+        struct zinf_window window = {.ids = inputs, .targets = targets};
+        return zinf_samples_window(dataset->samples, position, &window);
+    }
     uint32_t length = dataset->seq_len;
-    if (dataset->shuffle)
-        index = zinf_permute(index, dataset->n_windows, epoch_key(dataset->seed, epoch));
+    uint64_t index =
+        text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed);
     int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
     if (code)
         return code;
     memcpy(inputs, dataset->window, length * sizeof *inputs);
     memcpy(targets, dataset->window + 1, length * sizeof *targets);
     return 0;
+}
+
+int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
+{
+    if (dataset->samples)
+        return zinf_samples_window(dataset->samples, position, w);
+    if (w->source_ids || w->source_segments)
+        return zinf_fail(-ENOTSUP, "a stream of tokens has no sources: give pairs as rows");
+    for (uint32_t i = 0; i < dataset->seq_len; i++) {
+        if (w->positions)
+            w->positions[i] = (int32_t)i;
+        if (w->segments)
+            w->segments[i] = 1;
+        if (w->token_types)
+            w->token_types[i] = 0;
+    }
+    if (w->label)
+        *w->label = -1;
+    return zinf_dataset_window(dataset, position, w->ids, w->targets);
 }

@@ -123,6 +123,17 @@ static int fail_field(const struct text_input *input, const cJSON *object, const
         input->path, line, input->column, *names ? names : "none");
 }
 
+/* Whether a row that cannot be read ends all, the sink says. */
+static int give_row(struct text_input *input, int code, cJSON *object, long line)
+{
+    if (!code && !cJSON_IsObject(object))
+        code = zinf_fail(-EINVAL, "%s: line %ld: not an object", input->path, line);
+    if (!code || code == -EINVAL)
+        code = input->sink->row(input->sink->handle, code ? NULL : object, line);
+    cJSON_Delete(object);
+    return code;
+}
+
 static int take_document(struct text_input *input, long line)
 {
     cJSON *object = NULL;
@@ -131,6 +142,10 @@ static int take_document(struct text_input *input, long line)
     int code = zinf_json_parse(input->document, input->document_bytes, input->path,
                                ZINF_JSON_STRICT, &object);
     input->document_bytes = 0;
+    if (!code && input->sink->row && has_nul)
+        code = zinf_fail(-EINVAL, "%s: line 1: a string has the character \\u0000", input->path);
+    if (input->sink->row)
+        return give_row(input, code ? relocate(code, input, line) : 0, object, line);
     if (code)
         return relocate(code, input, line);
     const cJSON *text = cJSON_GetObjectItemCaseSensitive(object, input->column);
@@ -262,6 +277,10 @@ static int read_json(struct text_input *input)
 static int read_kind(struct text_input *input)
 {
     enum text_kind kind = text_source_kind(input->source);
+    if (kind == TEXT_PLAIN && input->sink->row)
+        return zinf_fail(-EINVAL,
+                         "%s is plain text, which has no rows: give .jsonl, .json, .csv or .tsv",
+                         input->path);
     if (kind == TEXT_PLAIN)
         return read_text(input);
     int code = text_input_fill(input);

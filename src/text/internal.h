@@ -10,6 +10,7 @@
 #ifndef ZINF_TEXT_INTERNAL_H
 #define ZINF_TEXT_INTERNAL_H
 
+#include "base/json.h"
 #include "text/text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -253,6 +254,9 @@ struct text_sink {
     /* text[begin, end) goes on from the last call; *consumed as text_encoder_feed has it. */
     int (*feed)(void *handle, const char *text, size_t begin, size_t end, bool last,
                 size_t *consumed);
+    /* Unless NULL, whole rows instead of the texts in them: an object of JSON or, of tables, of
+     * strings by column. NULL: the row that begins in this line is no JSON, as the message says. */
+    int (*row)(void *handle, const cJSON *row, long line);
     void *handle;
 };
 /* column: the field or column that is the text; NULL: "text". first: how much is read at once
@@ -293,5 +297,11 @@ int text_token_cache_open(struct text_token_cache *cache, const char *path, cons
 void text_token_cache_close(struct text_token_cache *cache);
 int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,
                           int32_t *out);
+
+/* ---- dataset.c ---- */
+
+/* Which window stands at a position of a training: epoch = position / n; within an epoch in an
+ * order keyed by (seed, epoch), or in their own without shuffle. */
+uint64_t text_window_index(uint64_t position, uint64_t n, bool shuffle, uint64_t seed);
 
 #endif

@@ -1,4 +1,4 @@
-libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_json.h \
+libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src/text/tokenizer_json.h \
 	src/text/unicode.h src/text/normalize.h src/text/model.h src/text/tokenizer.h \
 	src/text/buffer.c src/text/unicode.c src/text/normalize.c src/text/charsmap.c src/text/stage.c \
 	src/text/trie.c src/text/unigram.c src/text/wordpiece.c src/text/model.c src/text/frame.c \
@@ -8,8 +8,14 @@ libcore_la_SOURCES += src/text/text.h src/text/internal.h src/text/tokenizer_jso
 	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
 	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
-	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_sums.c src/text/dataset.c
-INSTALLED_H += src/text/text.h
+	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_cache_text.c \
+	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
+	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
+libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
+	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/format.h \
+	src/text/format.c src/text/format_turns.c src/text/format_gdgpt.c src/text/format_python.c
+libcore_la_SOURCES += src/text/task.h src/text/task.c src/text/labels.c
+INSTALLED_H += src/text/text.h src/text/samples.h src/text/chat.h src/text/task.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/sentencepiece.cc
 endif
@@ -56,3 +62,29 @@ tests_fuzz_sentencepiece_SOURCES = tests/fuzz/fuzz_sentencepiece.c tests/fuzz/dr
 tests_fuzz_sentencepiece_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"sentencepiece"'
 tests_fuzz_sentencepiece_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/sentencepiece
+
+check_PROGRAMS += tests/samples_test
+TESTS += tests/samples_test
+tests_samples_test_SOURCES = tests/samples_test.c
+tests_samples_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_samples_test_LDADD = $(TEST_LDADD)
+
+# For tests/compare/against_chat.py, by hand.
+check_PROGRAMS += tests/compare/chat
+tests_compare_chat_SOURCES = tests/compare/chat.c
+tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_compare_chat_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
+
+check_PROGRAMS += tests/chat_test
+TESTS += tests/chat_test
+tests_chat_test_SOURCES = tests/chat_test.c
+tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_chat_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
+
+check_PROGRAMS += tests/task_test
+TESTS += tests/task_test
+tests_task_test_SOURCES = tests/task_test.c
+tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_task_test_LDADD = $(TEST_LDADD)

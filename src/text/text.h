@@ -103,7 +103,19 @@ uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset); /* (n_token
  * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
                         int32_t *targets);
-/* Reads ids [first, first + n) of the whole stream, unshuffled. */
+/* Where a window goes, each array of a sequence's length; NULL: not wanted. */
+struct zinf_window {
+    int32_t *ids, *targets; /* targets: the id after, where it counts for the loss; else -1 */
+    int32_t *positions;     /* from 0 in each document */
+    int32_t *segments;      /* number of the document from 1; 0: padding */
+    int32_t *token_types;
+    int32_t *source_ids, *source_segments; /* [source_len] */
+    int32_t *label;                        /* one */
+};
+/* The same for every kind of data set: a stream's window is one document without padding. */
+int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,
+                      const struct zinf_window *window);
+/* Reads ids [first, first + n) of the whole stream, unshuffled; -ENOTSUP: it is none. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
 
 /* Reads a token cache and compares it with its checksums. -EBADMSG: it is damaged; -EINVAL: it is

@@ -109,13 +109,13 @@ static void try_existing(struct text_token_cache *cache, struct token_cache_head
 }
 
 static int make_named(struct text_token_cache *cache, const struct token_cache_origin *from,
-                      const struct zinf_tokenizer *tokenizer, struct token_cache_header *header)
+                      struct token_cache_header *header)
 {
     char *temporary = NULL;
     int code = zinf_file_temporary(cache->name, &temporary, &cache->fd);
     if (code)
         return zinf_fail_in(code, "the token cache");
-    code = token_cache_write(cache, from, tokenizer, header);
+    code = token_cache_write(cache, from, header);
     if (!code && fsync(cache->fd))
         code = zinf_fail(-errno, "cannot flush the token cache %s: %s", temporary, strerror(errno));
     if (!code && rename(temporary, cache->name))
@@ -128,8 +128,7 @@ static int make_named(struct text_token_cache *cache, const struct token_cache_o
 }
 
 static int open_cache_file(struct text_token_cache *cache, const struct token_cache_origin *from,
-                           const struct zinf_tokenizer *tokenizer, const char *folder,
-                           struct token_cache_header *header)
+                           const char *folder, struct token_cache_header *header)
 {
     const char *path = text_source_path(from->source);
     if (!folder || !from->is_file) {
@@ -137,7 +136,7 @@ static int open_cache_file(struct text_token_cache *cache, const struct token_ca
         cache->name = strdup("(a temporary file)");
         if (!code && !cache->name)
             code = zinf_fail(-ENOMEM, "no memory for a name");
-        return code ? code : token_cache_write(cache, from, tokenizer, header);
+        return code ? code : token_cache_write(cache, from, header);
     }
     int code = zinf_check_link(folder);
     if (!code)
@@ -146,7 +145,7 @@ static int open_cache_file(struct text_token_cache *cache, const struct token_ca
     if (!cache->name)
         return code ? code : -ENOMEM;
     try_existing(cache, header);
-    return cache->reused ? 0 : make_named(cache, from, tokenizer, header);
+    return cache->reused ? 0 : make_named(cache, from, header);
 }
 
 /* Files have to be whole when the training goes on with them; pipes are read once. */
@@ -174,11 +173,11 @@ static int open_origin(struct token_cache_origin *from, const char *path, const 
     return text_source_open(&from->source, from->fd, name);
 }
 
-int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
-                          const struct zinf_tokenizer *tokenizer, const char *cache_folder)
+int token_cache_open(struct text_token_cache *cache, const char *path, const char *folder,
+                     const struct token_cache_content *content)
 {
     const char *name = strcmp(path, "-") ? path : "standard input";
-    struct token_cache_origin from = {.fd = -1, .column = column ? column : "text"};
+    struct token_cache_origin from = {.fd = -1, .content = content};
     struct stat info;
     struct token_cache_header header;
     *cache = (struct text_token_cache){.fd = -1, .path = strdup(name)};
@@ -187,11 +186,8 @@ int text_token_cache_open(struct text_token_cache *cache, const char *path, cons
     if (code)
         goto out;
     enum text_kind kind = text_source_kind(from.source);
-    uint64_t column_hash = kind ? XXH3_64bits(from.column, strlen(from.column)) : 0;
-    uint64_t parts[4] = {zinf_tokenizer_fingerprint(tokenizer), kind,
-                         (uint64_t)zinf_tokenizer_end_of_text(tokenizer), column_hash};
-    token_cache_describe(&header, &info, XXH3_64bits(parts, sizeof parts));
-    code = open_cache_file(cache, &from, tokenizer, cache_folder, &header);
+    token_cache_describe(&header, &info, content->key(content->arg, kind));
+    code = open_cache_file(cache, &from, folder, &header);
     cache->count = header.count;
     cache->id_bytes = header.id_bytes;
     cache->largest = header.largest;

@@ -25,11 +25,36 @@ struct token_cache_header {
     uint64_t check; /* hash of what is above */
 };
 
-/* What is tokenized. */
+/* A cache in the making. */
+#define TOKEN_CACHE_BUFFER 32768 /* ids */
+struct token_cache_writer {
+    struct token_cache_header header;
+    int fd;
+    const char *path; /* for messages */
+    uint64_t offset;
+    uint32_t id_mask; /* the bits of a number that are an id, of which the largest is noted */
+    struct token_sums sums;
+    uint8_t buffer[TOKEN_CACHE_BUFFER * 4];
+};
+int token_cache_put(struct token_cache_writer *writer, const int32_t *ids, size_t count);
+
+/* What a cache keeps of a source. */
+struct token_cache_content {
+    /* Changes whenever the ids of a source of this kind could. */
+    uint64_t (*key)(const void *arg, enum text_kind kind);
+    int (*write)(void *arg, struct text_source *source, struct token_cache_writer *writer);
+    void *arg;
+    unsigned id_bytes; /* 2 or 4 */
+};
+/* path and folder as text_token_cache_open has them. */
+int token_cache_open(struct text_token_cache *cache, const char *path, const char *folder,
+                     const struct token_cache_content *content);
+
+/* What it is made from. */
 struct token_cache_origin {
     int fd;
     struct text_source *source;
-    const char *column;
+    const struct token_cache_content *content;
     bool is_file; /* and no pipe: it has a size and a time */
 };
 
@@ -38,8 +63,8 @@ void token_cache_describe(struct token_cache_header *header, const struct stat *
                           uint64_t key);
 bool token_cache_same_source(const struct token_cache_header *a,
                              const struct token_cache_header *b);
-/* Tokenizes a source into the empty file of the cache. */
+/* Writes what there is to keep into the empty file of the cache. */
 int token_cache_write(struct text_token_cache *cache, const struct token_cache_origin *from,
-                      const struct zinf_tokenizer *tokenizer, struct token_cache_header *header);
+                      struct token_cache_header *header);
 
 #endif

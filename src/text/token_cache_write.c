@@ -1,6 +1,6 @@
 /*
- * token_cache_write: a text as the ids of its tokens, document by document, in bounded memory. The
- * header comes last: a file without one is no cache.
+ * token_cache_write: ids into the file of a cache, in bounded memory. The header comes last: a file
+ * without one is no cache.
  */
 #include "text/token_cache.h"
 
@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-#define BUFFER_IDS 32768
 
 uint64_t token_cache_check(const struct token_cache_header *header)
 {
@@ -30,20 +28,8 @@ bool token_cache_same_source(const struct token_cache_header *a, const struct to
            a->source_ns == b->source_ns;
 }
 
-struct writer {
-    struct text_encoder encoder;
-    struct zinf_tokens tokens;
-    struct token_cache_header header;
-    int fd;
-    const char *path; /* for messages */
-    uint64_t offset;
-    int32_t separator; /* -1: none */
-    bool after_document, in_document;
-    struct token_sums sums;
-    uint8_t buffer[BUFFER_IDS * 4];
-};
-
-static int write_all(struct writer *writer, const void *data, size_t bytes, uint64_t offset)
+static int write_all(struct token_cache_writer *writer, const void *data, size_t bytes,
+                     uint64_t offset)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n =
@@ -58,10 +44,10 @@ static int write_all(struct writer *writer, const void *data, size_t bytes, uint
     return 0;
 }
 
-static int write_ids(struct writer *writer, const int32_t *ids, size_t count)
+int token_cache_put(struct token_cache_writer *writer, const int32_t *ids, size_t count)
 {
-    for (size_t first = 0; first < count; first += BUFFER_IDS) {
-        size_t n = count - first < BUFFER_IDS ? count - first : BUFFER_IDS;
+    for (size_t first = 0; first < count; first += TOKEN_CACHE_BUFFER) {
+        size_t n = count - first < TOKEN_CACHE_BUFFER ? count - first : TOKEN_CACHE_BUFFER;
         for (size_t i = 0; i < n; i++) {
             uint32_t id = (uint32_t)ids[first + i];
             uint16_t narrow = (uint16_t)id;
@@ -69,8 +55,8 @@ static int write_ids(struct writer *writer, const int32_t *ids, size_t count)
                 memcpy(writer->buffer + 2 * i, &narrow, 2);
             else
                 memcpy(writer->buffer + 4 * i, &id, 4);
-            if (id > writer->header.largest || writer->header.count + i == 0) {
-                writer->header.largest = id;
+            if ((id & writer->id_mask) > writer->header.largest || writer->header.count + i == 0) {
+                writer->header.largest = id & writer->id_mask;
                 writer->header.largest_at = writer->header.count + i;
             }
         }
@@ -86,30 +72,6 @@ static int write_ids(struct writer *writer, const int32_t *ids, size_t count)
     return 0;
 }
 
-static int feed_writer(void *handle, const char *text, size_t begin, size_t end, bool last,
-                       size_t *consumed)
-{
-    struct writer *writer = handle;
-    int code = 0;
-    /* The separator goes before a document that turns out not to be empty. */
-    if (end > begin && !writer->in_document) {
-        writer->in_document = true;
-        if (writer->after_document && writer->separator >= 0)
-            code = write_ids(writer, &writer->separator, 1);
-    }
-    if (!code)
-        code = text_encoder_feed(&writer->encoder, text, begin, end, last, consumed);
-    if (!code)
-        code = write_ids(writer, writer->tokens.ids, writer->tokens.count);
-    writer->tokens.count = 0;
-    if (last) {
-        writer->after_document |= writer->in_document;
-        writer->in_document = false;
-        text_encoder_restart(&writer->encoder);
-    }
-    return code;
-}
-
 static int check_unchanged(int source, const char *path, const struct token_cache_header *header)
 {
     struct stat info;
@@ -123,7 +85,7 @@ static int check_unchanged(int source, const char *path, const struct token_cach
 }
 
 /* The checksums behind the ids, then the header before them; *sums becomes the caller's. */
-static int end_writing(struct writer *writer, uint32_t **sums)
+static int end_writing(struct token_cache_writer *writer, uint32_t **sums)
 {
     int code = token_sums_end(&writer->sums);
     uint64_t n = writer->sums.n;
@@ -139,22 +101,19 @@ static int end_writing(struct writer *writer, uint32_t **sums)
 }
 
 int token_cache_write(struct text_token_cache *cache, const struct token_cache_origin *from,
-                      const struct zinf_tokenizer *tokenizer, struct token_cache_header *header)
+                      struct token_cache_header *header)
 {
     const char *path = text_source_path(from->source);
-    struct writer *writer = calloc(1, sizeof *writer);
+    struct token_cache_writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
     writer->header = *header;
-    writer->header.id_bytes = zinf_tokenizer_vocab(tokenizer) <= 65536 ? 2 : 4;
+    writer->header.id_bytes = from->content->id_bytes;
     writer->fd = cache->fd;
     writer->path = cache->name;
     writer->offset = TOKEN_CACHE_DATA;
-    writer->separator = zinf_tokenizer_end_of_text(tokenizer);
-    struct text_sink sink = {feed_writer, writer};
-    int code = text_encoder_init(&writer->encoder, tokenizer, &writer->tokens);
-    if (!code)
-        code = text_documents_read(from->source, from->column, 0, &sink);
+    writer->id_mask = UINT32_MAX;
+    int code = from->content->write(from->content->arg, from->source, writer);
     if (!code && from->is_file)
         code = check_unchanged(from->fd, path, header);
     if (!code && !writer->header.count)
@@ -163,8 +122,6 @@ int token_cache_write(struct text_token_cache *cache, const struct token_cache_o
         code = end_writing(writer, &cache->sums);
     *header = writer->header;
     free(writer->sums.sums);
-    text_encoder_fini(&writer->encoder);
-    zinf_tokens_free(&writer->tokens);
     free(writer);
     return code;
 }

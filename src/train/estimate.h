@@ -15,7 +15,7 @@ extern "C" {
 /* What a machine does in a second; 0: not known, and a stated default is taken. */
 struct zinf_speeds {
     double device_flops;                        /* of matrix products */
-    double device_bytes;                        /* of a GPU's memory, read and written */
+    double device_bytes;                        /* of the device's memory, read and written */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
@@ -47,8 +47,10 @@ struct zinf_estimate_options {
     const struct zinf_rates *rates;      /* NULL: from speeds */
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */
-    FILE *plan;                         /* the ledger is printed there; NULL: it is not */
-    const char *trace;                  /* the predicted step as a Chrome trace; NULL: none */
+    /* What the configuration leaves open is as in that estimate, and not searched. NULL: it is. */
+    const struct zinf_estimate *like;
+    FILE *plan;        /* the ledger is printed there; NULL: it is not */
+    const char *trace; /* the predicted step as a Chrome trace; NULL: none */
 };
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
@@ -59,11 +61,13 @@ struct zinf_estimate {
     /* read, write (drive), to the device, to the host, device, host (CPU): busy, and moved */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
-    int bottleneck;       /* lane */
-    double drive_seconds; /* while the drive reads or writes */
-    double model_flops;   /* a step's forward and backward, nothing computed twice */
-    double matrix_flops;  /* a second, of matrix products by the rates */
+    int bottleneck;            /* lane */
+    double drive_seconds;      /* while the drive reads or writes */
+    double model_flops;        /* a step's forward and backward, nothing computed twice */
+    double matrix_flops;       /* a second, of matrix products by the rates */
+    struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
+    int found[8]; /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

@@ -110,19 +110,24 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 
 /* ---- model and device ---- */
 
+static int check_length(const char *option, int64_t n, int64_t context)
+{
+    if (n >= 1 && n <= context)
+        return 0;
+    return zinf_fail(-EINVAL, "%s %lld: the model's context is %lld (see its config.json)", option,
+                     (long long)n, (long long)context);
+}
+
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
     s->batch = s->config->micro_batch;
-    s->seq = s->options.seq_len;
-    if (!s->seq)
-        s->seq = context < 1024 ? context : 1024;
-    if (s->seq < 1 || s->seq > context)
-        return zinf_fail(-EINVAL,
-                         "--seq-len %lld: the model's context is %lld (see its config.json)",
-                         (long long)s->seq, (long long)context);
+    s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
+    int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
+    s->source_seq = source ? source : s->seq;
+    int code = check_length("--seq-len", s->seq, context);
     s->rows = (uint64_t)(s->batch * s->seq);
-    return 0;
+    return code ? code : check_length("--source-len", s->source_seq, context);
 }
 
 /* From a folder, else from the configuration; where both say something it must be the same. */
@@ -153,15 +158,12 @@ static int set_decoding(struct setup *s)
     if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
         return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
                          (long long)d->sequences, (long long)d->rows);
-    if (d->capacity < 1 || d->capacity > context)
-        return zinf_fail(-EINVAL, "sequences of %lld tokens: the model's context is %lld",
-                         (long long)d->capacity, (long long)context);
     s->decoding = (struct zinf_decoding){
         .n_sequences = d->sequences, .capacity = d->capacity, .most_rows = d->rows};
     s->batch = 1;
-    s->seq = d->rows;
+    s->seq = s->source_seq = d->rows;
     s->rows = (uint64_t)d->rows;
-    return 0;
+    return check_length("sequences of", d->capacity, context);
 }
 
 static int open_model(struct setup *s)
@@ -173,6 +175,8 @@ static int open_model(struct setup *s)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
+    if (!code && s->options.packed)
+        code = zinf_model_set_packed(s->model);
     if (!code)
         code = adapt_model(s);
     if (code)
@@ -188,7 +192,7 @@ static int open_model(struct setup *s)
         .dtype = s->dtype,
         .batch = s->batch,
         .seq = s->seq,
-        .source_seq = s->seq,
+        .source_seq = s->source_seq,
         .train = trains(s),
         .seed = s->options.seed,
         .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
@@ -241,10 +245,9 @@ static int open_device(struct setup *s, bool plan_only)
         s->compute.device = s->device;
         return described;
     }
-    int64_t threads = s->config->threads;
     struct zinf_device_options options = {.kind = s->options.device,
-                                          .n_threads = threads > 0 ? (int)threads
-                                                                   : zinf_optim_thread_count(0)};
+                                          .n_threads = setup_own_threads(s)};
+    setup_choose_gpu(s, &options);
     int code = zinf_device_create(&s->device, &options);
     if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)
         code = describe_gpu(s, options.n_threads);
@@ -302,6 +305,8 @@ static int check_in_place(const struct setup *s)
 /* Why steps cannot outlive the process; NULL: they can. */
 static const char *hindrance(const struct setup *s, bool asked)
 {
+    if (s->net)
+        return "several ranks have a part of the state each";
     if (s->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
     if (s->config->offload_optimizer.ratio < 1)
@@ -342,12 +347,13 @@ static void choose_durability(struct setup *s, bool plan_only)
 }
 
 /* What there is now: plans that are made later compare, and are made, by the same figures. */
-static void set_budgets(struct setup *s)
+static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
     s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
     s->ram_bytes = s->options.described ? s->options.described->ram_bytes
                                         : zinf_memory_available() + s->resident_bytes;
+    s->ram_bytes /= setup_local_ranks(s);
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
@@ -355,11 +361,13 @@ static void set_budgets(struct setup *s)
                                             ? s->ram_bytes / 10 * 7
                                             : s->device->free_bytes / 20 * 19;
     s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
+    return setup_agree(s);
 }
 
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
 {
     *s = (struct setup){.options = *options, .config = options->config};
+    setup_take_net(s);
     int code = setup_optimizer(s);
     if (code)
         return code;
@@ -376,11 +384,12 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     choose_durability(s, plan_only);
     code = check_tiers(s);
     if (!code)
+        code = setup_check_ranks(s);
+    if (!code)
         code = check_in_place(s);
     if (!code)
         code = lay_out(s);
-    set_budgets(s);
-    return code;
+    return code ? code : set_budgets(s);
 }
 
 void setup_fini(struct setup *s)

@@ -19,6 +19,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "net/net.h"
 #include "text/text.h"
 
 #include <signal.h>
@@ -51,13 +52,20 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
+    /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
+    int64_t source_len;
+    bool packed; /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
     enum zinf_device_kind device;
-    /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
-     * Nothing goes between ranks: each computes whole gradients and updates its slice of the
-     * parameters. */
+    /* The other ranks of a training; NULL: there are none. Borrowed. Each rank has its slice of
+     * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
+     * samples. All make the same calls in the same order, each from a thread of its own. */
+    struct zinf_net *net;
+    /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
+     * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
+     * slice of the parameters. */
     uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
@@ -105,12 +113,15 @@ struct zinf_step_result {
     double stall_seconds[8][8];
     const char *bottleneck;
 };
-/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len]. A target < 0 is
- * ignored; positions that are NULL count from 0 in every sample. Borrowed for the call. */
+/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
+ * [samples][source_len], labels [samples]. A target < 0 is
+ * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
+ * one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
 };
-/* A batch of accumulation * micro_batch samples. */
+/* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
+ * before it. What the result says is of all ranks. */
 int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
 /* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. A loss that is
@@ -120,7 +131,10 @@ int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *bat
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
-/* Logits [vocab] after the last of n ids (1 <= n <= seq_len). */
+/* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
+ * takes, whose target side has n tokens. */
+int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
+                               int64_t n, float *logits);
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
 /* New tokens of sequences whose keys and values are remembered: each of one sequence, in its order,
  * at the next position; position 0 begins the sequence anew. Logits [n_logits][vocab] of the last
@@ -133,6 +147,8 @@ struct zinf_decode_rows {
 const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);
 int zinf_trainer_decode(struct zinf_trainer *trainer, const struct zinf_decode_rows *rows,
                         float *logits);
+/* What is remembered of a sequence, to be continued twice: another one becomes the same. */
+int zinf_trainer_copy_sequence(struct zinf_trainer *trainer, int64_t to, int64_t from);
 
 /* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
  * adapted model the adapters alone, in fp32, as PEFT's folder. */
@@ -165,20 +181,32 @@ int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const ch
 
 /* ---- a training run ---- */
 
+/* Of a run's evaluations, at its end. */
+struct zinf_run_best {
+    uint64_t step; /* of the lowest loss of those every eval_every steps; 0: there was none */
+    double loss;
+    bool is_model;      /* what was saved in model/ are the weights of that step */
+    bool stopped_early; /* zinf.early_stopping ended the run */
+};
 /* What a run tells its caller; any may be NULL. Called in the run's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
     void (*saved)(void *arg, uint64_t step, const char *folder);
+    void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
+struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
     const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
+    /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
+    const struct zinf_run_scores *scores;
     uint64_t steps;
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */

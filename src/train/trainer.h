@@ -53,6 +53,7 @@ struct zinf_trainer {
     _Atomic bool give_up;             /* speculation has failed in this step */
     double partial_limit;             /* sum of squares from which it has */
     _Atomic double partial;           /* sum of squares so far */
+    struct step_sums sums;            /* of the step, where sums are exact */
     bool clipped[SPECULATION_MEMORY]; /* of the last steps */
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */

@@ -12,6 +12,7 @@
 #define CUDA_BYTES 6e11  /* of a GPU's */
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
+#define NET_BYTES 2e9       /* from one rank to the others */
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
@@ -48,9 +49,30 @@ struct zinf_machine plan_machine(const struct plan *p)
                                  .write_beside_read = p->rates.write_beside_read};
 }
 
-static double a_second(double known, double guess)
+static double known_or(double known, double guess)
 {
-    return 1 / (known > 0 ? known : guess);
+    return known > 0 ? known : guess;
+}
+
+/* Reads and writes together, where nobody measured them so. */
+static double mixed_of(const struct zinf_speeds *s)
+{
+    return BESIDE * (s->drive_read_bytes + s->drive_write_bytes);
+}
+
+void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
+{
+    bool host_device = p->setup->device->host_addressable;
+    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
+    *used = (struct zinf_speeds){
+        .device_flops = known_or(s->device_flops, flops),
+        .device_bytes = known_or(s->device_bytes, host_device ? MEMORY_BYTES : CUDA_BYTES),
+        .link_bytes = known_or(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
+        .optimizer_bytes = known_or(s->optimizer_bytes, MEMORY_BYTES),
+        .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
+        .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
+    };
+    used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
 }
 
 /* Whether stages of this kind make products, as one of them at least does. */
@@ -63,7 +85,7 @@ static bool makes_products(const struct walk *w, int kind)
 }
 
 /* Reads and writes at once get the half of a mix each. */
-static double beside(double alone, double mixed)
+static double beside_of(double alone, double mixed)
 {
     double share = alone > 0 && mixed > 0 ? mixed / 2 / alone : BESIDE;
     return share < 0.1 ? 0.1 : share > 1 ? 1 : share;
@@ -71,29 +93,26 @@ static double beside(double alone, double mixed)
 
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_rates *rates)
 {
-    bool host_device = p->setup->device->host_addressable;
-    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
-    double guess = host_device ? MEMORY_BYTES : CUDA_BYTES; /* of the device's memory */
-    double bytes = !host_device && s->device_bytes > 0 ? s->device_bytes : guess;
-    double optimizer = a_second(s->optimizer_bytes, MEMORY_BYTES);
+    struct zinf_speeds used;
+    plan_speeds_of(p, s, &used);
     const double by_cost[] = {
         [COST_NONE] = 0,
-        [COST_LINK] = a_second(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
-        [COST_OPTIMIZER] = optimizer,
-        [COST_HOST_ADD] = 3 * optimizer, /* of the bytes of one of three */
-        [COST_DEVICE_ADD] = 3 / bytes,
-        [COST_DEVICE_MEMORY] = 1 / bytes,
+        [COST_LINK] = 1 / used.link_bytes,
+        [COST_OPTIMIZER] = 1 / used.optimizer_bytes,
+        [COST_HOST_ADD] = 3 / used.optimizer_bytes, /* of the bytes of one of three */
+        [COST_DEVICE_ADD] = 3 / used.device_bytes,
+        [COST_DEVICE_MEMORY] = 1 / used.device_bytes,
         [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
-        [COST_DRIVE_READ] = a_second(s->drive_read_bytes, DRIVE_BYTES),
-        [COST_DRIVE_WRITE] = a_second(s->drive_write_bytes, DRIVE_BYTES),
-        [COST_STAGE] = 1 / bytes,
+        [COST_DRIVE_READ] = 1 / used.drive_read_bytes,
+        [COST_DRIVE_WRITE] = 1 / used.drive_write_bytes,
+        [COST_NET] = 1 / NET_BYTES,
+        [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);
     for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
         bool products = kind >= OP_STAGES && makes_products(&p->setup->walk, kind);
-        rates->seconds[kind] =
-            products ? a_second(s->device_flops, flops) : by_cost[op_kind_cost(kind)];
+        rates->seconds[kind] = products ? 1 / used.device_flops : by_cost[op_kind_cost(kind)];
     }
-    rates->read_beside_write = beside(s->drive_read_bytes, s->drive_mixed_bytes);
-    rates->write_beside_read = beside(s->drive_write_bytes, s->drive_mixed_bytes);
+    rates->read_beside_write = beside_of(s->drive_read_bytes, s->drive_mixed_bytes);
+    rates->write_beside_read = beside_of(s->drive_write_bytes, s->drive_mixed_bytes);
 }

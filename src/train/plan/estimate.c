@@ -82,34 +82,101 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     return 0;
 }
 
+/* Of what an operation waits for, what ends last. */
+static uint32_t last_wait(const struct zinf_program *program, uint32_t number, const double *begin,
+                          const double *seconds)
+{
+    const struct zinf_op *op = &program->ops[number];
+    uint32_t last = ZINF_TRACE_NO_CAUSE;
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        uint32_t other = program->waits[op->first_wait + i];
+        if (last == ZINF_TRACE_NO_CAUSE ||
+            begin[other] + seconds[other] > begin[last] + seconds[last])
+            last = other;
+    }
+    return last;
+}
+
+/* One program of the step, that begins at *from and ends at what is left there. */
+static int trace_program(struct zinf_trace *trace, const struct plan *p,
+                         const struct zinf_program *program, uint64_t *from)
+{
+    struct zinf_machine machine = plan_machine(p);
+    uint64_t n = program->n_ops;
+    double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n;
+    struct zinf_predict_options options = {
+        .machine = &machine, .op_begin = begin, .op_seconds = seconds};
+    struct zinf_prediction step;
+    char buffer[64];
+    int code = begin ? zinf_program_predict(program, &options, &step)
+                     : zinf_fail(-ENOMEM, "no memory for the trace");
+    for (uint32_t i = 0; !code && i < n; i++) {
+        const struct zinf_op *op = &program->ops[i];
+        struct zinf_trace_op record = {
+            .name = plan_op_name(p->setup, op, buffer),
+            .lane = op->lane,
+            .micro = op->micro,
+            .number = i,
+            .cause = last_wait(program, i, begin, seconds),
+            .begin_ns = *from + (uint64_t)(begin[i] * 1e9),
+            .end_ns = *from + (uint64_t)((begin[i] + seconds[i]) * 1e9),
+            .bytes = op->bytes,
+        };
+        zinf_trace_op(trace, &record);
+    }
+    if (!code) {
+        uint64_t end = *from + (uint64_t)(step.seconds * 1e9);
+        zinf_trace_program(trace, program->name, *from, end);
+        *from = end;
+    }
+    free(begin);
+    return code;
+}
+
 /* The step that is predicted, as the executor would write the one that was run. */
 static int write_trace(const struct plan *p, const char *path)
 {
     const struct zinf_program *programs[2];
     int n = plan_step_programs(p, programs);
-    struct zinf_machine machine = plan_machine(p);
     struct zinf_trace *trace = NULL;
-    uint64_t from = 0;
-    char buffer[64];
+    uint64_t end = 0;
     int code = zinf_trace_create(&trace, path);
-    for (int i = 0; !code && i < n; i++) {
-        uint64_t ops = programs[i]->n_ops;
-        double *times = calloc(2 * ops + 1, sizeof *times);
-        struct zinf_predict_options options = {
-            .machine = &machine, .op_begin = times, .op_seconds = times + ops};
-        struct zinf_prediction step;
-        code = times ? zinf_program_predict(programs[i], &options, &step) : -ENOMEM;
-        for (uint64_t k = 0; !code && k < ops; k++) {
-            const struct zinf_op *op = &programs[i]->ops[k];
-            uint64_t begin = from + (uint64_t)(times[k] * 1e9);
-            zinf_trace_record(trace, plan_op_name(p->setup, op, buffer), op->lane, begin,
-                              begin + (uint64_t)(times[ops + k] * 1e9), op->bytes);
-        }
-        from += code ? 0 : (uint64_t)(step.seconds * 1e9);
-        free(times);
-    }
+    for (int i = 0; !code && i < n; i++)
+        code = trace_program(trace, p, programs[i], &end);
+    if (!code)
+        zinf_trace_mark(trace, "step, as predicted", 0, end);
     int closed = zinf_trace_close(trace);
     return code ? code : closed;
+}
+
+static bool is_plain(const struct zinf_estimate_options *o)
+{
+    bool as_they_are = (!(o->device_factor > 0) || o->device_factor == 1) &&
+                       (!(o->drive_factor > 0) || o->drive_factor == 1);
+    return !o->rates && as_they_are;
+}
+
+/* A plan with programs. The search's own will do where its rates are those that are asked for. */
+static int make_plan(struct plan *plan, const struct setup *setup, struct variant *variant,
+                     const struct zinf_estimate_options *options)
+{
+    if (options->like)
+        memcpy(variant, options->like->found, sizeof *variant);
+    else
+        plan_search(setup, variant, plan);
+    if (plan->setup && is_plain(options))
+        return 0;
+    if (plan->setup)
+        plan_fini(plan);
+    int code = plan_make(plan, setup, variant);
+    if (code)
+        return code;
+    if (options->rates)
+        plan->rates = *options->rates;
+    else
+        plan_rates_of(plan, &options->speeds, &plan->rates);
+    scale(&plan->rates, options->device_factor, options->drive_factor);
+    return plan_schedules(plan, INFINITY);
 }
 
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
@@ -118,29 +185,23 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     struct variant variant;
     struct setup setup;
     struct plan plan = {0};
+    _Static_assert(sizeof variant <= sizeof out->found, "a variant has room");
     planned.init = true;
     planned.speeds = &options->speeds;
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = setup_init(&setup, &planned, true);
-    if (!code) {
-        plan_search(&setup, &variant);
-        code = plan_make(&plan, &setup, &variant);
-    }
-    if (code)
-        goto out;
-    if (options->rates)
-        plan.rates = *options->rates;
-    else
-        plan_rates_of(&plan, &options->speeds, &plan.rates);
-    scale(&plan.rates, options->device_factor, options->drive_factor);
-    if (options->plan)
+    if (!code)
+        code = make_plan(&plan, &setup, &variant, options);
+    if (!code && options->plan)
         plan_print(&plan, options->plan);
-    code = plan_schedules(&plan, INFINITY);
     if (!code)
         code = fill(out, &plan);
+    if (!code) {
+        plan_speeds_of(&plan, &options->speeds, &out->speeds);
+        memcpy(out->found, &variant, sizeof variant);
+    }
     if (!code && options->trace)
         code = write_trace(&plan, options->trace);
-out:
     plan_fini(&plan);
     setup_fini(&setup);
     return code;

@@ -8,6 +8,7 @@
 #define ZINF_TRAIN_RUN_H
 
 #include "train/save/checkpoint.h"
+#include "train/run/run_batch.h"
 #include "train/run/run_log.h"
 
 /* By what an output folder's runs find their steps again: see run_name.c. */
@@ -32,9 +33,10 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
-    int lock_fd;               /* of the output folder */
-    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
-    uint64_t position;         /* windows given out so far */
+    int lock_fd;            /* of the output folder */
+    struct run_batch batch; /* accumulation * micro_batch windows */
+    uint64_t position;      /* windows given out so far */
+    struct checkpoint_best best;
     struct run_name name;
     bool named; /* its steps may outlive it */
     struct left_steps left;
@@ -83,6 +85,15 @@ int run_guard_output(const struct run *run);
 /* Once the run can begin: --overwrite removes them; the log of a run that never came to a
  * checkpoint is put aside where --resume begins it anew. */
 int run_clear_output(const struct run *run);
+
+/* run_best.c */
+/* After an evaluation: whether it is the best so far. Its weights are then kept in OUTPUT/best,
+ * where the model is to be that of the best; what cannot be kept is reported. */
+void run_best_see(struct run *run, uint64_t step, const struct run_evaluation *evaluation);
+/* Whether so many evaluations were no better that the run ends early. */
+bool run_best_is_over(const struct run *run);
+/* At the end: makes OUTPUT/model of the best weights, and tells *done whether there are any. */
+int run_best_publish(struct run *run, bool *done);
 
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */

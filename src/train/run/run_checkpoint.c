@@ -32,9 +32,12 @@ static int identify_data(struct run *run)
     uint64_t sums[3] = {0};
     int code = 0;
     for (int i = 0; !code && i < 3; i++) {
-        code = zinf_dataset_window(data, places[i], run->inputs, run->targets);
+        code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
-            sums[i] = XXH3_64bits(run->inputs, (size_t)seq * sizeof *run->inputs);
+            sums[i] = XXH3_64bits(run->batch.arrays[ZINF_INPUT_IDS], (size_t)seq * sizeof(int32_t));
+        if (!code && zinf_dataset_samples(data)) /* what counts is no more in the ids */
+            sums[i] = XXH3_64bits_withSeed(run->batch.arrays[ZINF_INPUT_TARGETS],
+                                           (size_t)seq * sizeof(int32_t), sums[i]);
     }
     run->data = (struct checkpoint_data){
         .windows = windows,
@@ -77,6 +80,7 @@ int run_resume(struct run *run)
     if (code)
         return code;
     run->position = run->from.data.position;
+    run->best = run->from.best;
     if (run->options->trainer.seed != run->from.seed)
         zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
                  folder, (unsigned long long)run->from.seed);
@@ -86,8 +90,13 @@ int run_resume(struct run *run)
                  "but not always to the same bits",
                  folder, (unsigned long long)run->from.threads,
                  (unsigned long long)run_threads(run));
+    uint64_t logged = run_log_last(run->options);
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
+    if (logged > run->from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the log goes to step %llu: what comes after step %llu is made again",
+                 (unsigned long long)logged, (unsigned long long)run->from.step);
     return 0;
 }
 
@@ -131,20 +140,26 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed,
+                           .threads = run_threads(run),
+                           .data = run->data,
+                           .went_back = o->resume && !o->resume_steps};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
+    uint64_t begin = zinf_now_ns();
     run_end_saving(run, true);
     if (wanted && !background)
         zinf_log_once(ZINF_LOG_WARN, "async_save",
                       "zinf.async_save: steps wait for checkpoints, since not all parameters and "
                       "state have two generations on a drive");
     c.data.position = run->position;
+    c.best = run->best;
     c.config = cJSON_Duplicate(run->resolved, true);
     run_choose_source(run);
     int code = background ? checkpoint_background_begin(&run->saving, run->trainer, &c, o->output,
                                                         o->save_total_limit)
                           : checkpoint_save(run->trainer, &c, o->output, o->save_total_limit);
+    zinf_executor_mark(run->trainer->executor, "checkpoint", begin);
     checkpoint_fini(&c);
     return background && !code ? 0 : saved(run, step, code);
 }

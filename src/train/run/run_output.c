@@ -109,12 +109,16 @@ static void say_removed(const struct zinf_run_options *o, const struct found *fo
 
 static int overwrite(const struct zinf_run_options *o, const struct found *found)
 {
-    char *latest = zinf_path_join(o->output, "latest");
-    if (!latest)
+    char *latest = zinf_path_join(o->output, "latest"), *best = zinf_path_join(o->output, "best");
+    if (!latest || !best) {
+        free(latest);
+        free(best);
         return -ENOMEM;
+    }
     if (found->has_model || found->has_log || found->n_steps)
         say_removed(o, found);
     unlink(latest);
+    output_remove(best);
     for (uint32_t i = 0; i < found->n_steps; i++) {
         char *path = output_checkpoint_path(o->output, "", found->steps[i]);
         if (path)
@@ -126,6 +130,7 @@ static int overwrite(const struct zinf_run_options *o, const struct found *found
     if (found->has_log)
         unlink(found->log);
     free(latest);
+    free(best);
     return 0;
 }
 

@@ -26,6 +26,14 @@ struct checkpoint_data {
     int64_t seq_len;
 };
 
+/* The best evaluation so far, and how many have come since. */
+struct checkpoint_best {
+    uint64_t step; /* 0: none */
+    double loss;
+    double rank; /* the best has the least: the loss, or what a metric makes of it */
+    uint64_t since;
+};
+
 /* What trainer_state.json says. */
 struct checkpoint {
     uint64_t step, n_applied, seed;
@@ -36,8 +44,10 @@ struct checkpoint {
     int n_moments;
     bool adapted;      /* of adapters alone: the folder is PEFT's */
     uint64_t base_sum; /* of the weights under them */
+    bool went_back;    /* the run was told to: what was saved later is of another past */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
+    struct checkpoint_best best;
     cJSON *config; /* the resolved configuration */
     struct checkpoint_file *files;
     uint32_t n_files;

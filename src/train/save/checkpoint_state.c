@@ -57,6 +57,17 @@ static bool add_data(cJSON *root, const struct checkpoint_data *data)
            add_hex(o, "fingerprint", data->fingerprint);
 }
 
+static bool add_best(cJSON *root, const struct checkpoint_best *best)
+{
+    if (!best->step)
+        return true;
+    cJSON *o = cJSON_AddObjectToObject(root, "best");
+    return o && add_number(o, "step", best->step) &&
+           cJSON_AddNumberToObject(o, "eval_loss", best->loss) &&
+           cJSON_AddNumberToObject(o, "rank", best->rank) &&
+           add_number(o, "evaluations_since", best->since);
+}
+
 /* The schedule and the random numbers have no state of their own: they are functions of these. */
 static bool add_derived(cJSON *root, const struct checkpoint *c)
 {
@@ -88,17 +99,17 @@ static char *state_text(const struct checkpoint *c)
 {
     cJSON *root = cJSON_CreateObject();
     char *text = NULL;
-    bool good = root && cJSON_AddNumberToObject(root, "format", CHECKPOINT_FORMAT) &&
-                cJSON_AddStringToObject(root, "zinf_version", PACKAGE_VERSION) &&
-                add_number(root, "step", c->step) &&
-                add_number(root, "optimizer_step", c->n_applied) &&
-                cJSON_AddStringToObject(root, "dtype", zinf_dtype_name(c->dtype)) &&
-                cJSON_AddStringToObject(root, "optimizer", c->optimizer) &&
-                add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
-                add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
-                (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
-                (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
-                add_files(root, c);
+    bool good =
+        root && cJSON_AddNumberToObject(root, "format", CHECKPOINT_FORMAT) &&
+        cJSON_AddStringToObject(root, "zinf_version", PACKAGE_VERSION) &&
+        add_number(root, "step", c->step) && add_number(root, "optimizer_step", c->n_applied) &&
+        cJSON_AddStringToObject(root, "dtype", zinf_dtype_name(c->dtype)) &&
+        cJSON_AddStringToObject(root, "optimizer", c->optimizer) &&
+        add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
+        add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
+        add_best(root, &c->best) && (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
+        (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
+        add_files(root, c);
     if (good)
         text = cJSON_Print(root);
     cJSON_Delete(root);
@@ -181,6 +192,20 @@ static int read_data(const cJSON *root, const char *path, struct checkpoint_data
     return code ? code : read_hex(o, path, "fingerprint", &data->fingerprint);
 }
 
+static int read_best(const cJSON *root, const char *path, struct checkpoint_best *best)
+{
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(root, "best");
+    if (!o)
+        return 0;
+    int code = read_number(o, path, "step", &best->step);
+    if (!code)
+        code = zinf_json_double(o, path, "eval_loss", &best->loss);
+    best->rank = best->loss;
+    if (!code)
+        code = zinf_json_double(o, path, "rank", &best->rank);
+    return code ? code : read_number(o, path, "evaluations_since", &best->since);
+}
+
 /* A name stays within the checkpoint. */
 static bool name_is_plain(const char *name)
 {
@@ -243,6 +268,8 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
         code = read_loss_scale(root, path, &out->loss_scale);
     if (!code)
         code = read_data(root, path, &out->data);
+    if (!code)
+        code = read_best(root, path, &out->best);
     if (code)
         return code;
     out->n_moments = (int)moments;
@@ -301,6 +328,7 @@ int checkpoint_read_state(struct checkpoint *out, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = NULL;
     size_t bytes = 0;
+    *out = (struct checkpoint){0}; /* the caller may end it after any failure */
     int code = path ? zinf_file_read(path, MAX_STATE_BYTES, &text, &bytes) : -ENOMEM;
     if (code == -ENOENT || code == -ENOTDIR)
         code = zinf_fail(code, "%s is not a checkpoint: it has no %s", folder, CHECKPOINT_STATE);

@@ -3,21 +3,43 @@
 
 static const char *input_name(enum zinf_input input)
 {
-    static const char *const names[] = {"", "ids", "targets", "positions"};
+    static const char *const names[ZINF_INPUTS] = {
+        [ZINF_INPUT_IDS] = "ids",
+        [ZINF_INPUT_TARGETS] = "targets",
+        [ZINF_INPUT_POSITIONS] = "positions",
+        [ZINF_INPUT_SEGMENTS] = "segments",
+        [ZINF_INPUT_SOURCE_IDS] = "source ids",
+        [ZINF_INPUT_SOURCE_SEGMENTS] = "source segments",
+        [ZINF_INPUT_TOKEN_TYPES] = "token types",
+        [ZINF_INPUT_LABELS] = "labels",
+        [ZINF_INPUT_SOURCE_POSITIONS] = "source positions",
+    };
     return names[input];
 }
 
+static bool counts(enum zinf_input input)
+{
+    return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
+}
+
+/* What an input is where the batch does not have it: positions count from 0 in every sample, and a
+ * sample is one document. False: it must be there. */
+static bool stands_for_itself(enum zinf_input input)
+{
+    return counts(input) || input == ZINF_INPUT_SEGMENTS || input == ZINF_INPUT_SOURCE_SEGMENTS;
+}
+
 /* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
- * target. */
+ * target or a label, and of no document. */
 static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
                       uint64_t given, uint64_t all, int64_t seq)
 {
-    for (uint64_t i = 0; !from && i < given; i++) /* positions count from 0 in every sample */
-        to[i] = (int32_t)(i % (uint64_t)seq);
+    for (uint64_t i = 0; !from && i < given; i++)
+        to[i] = counts(value->input) ? (int32_t)(i % (uint64_t)seq) : 1;
     if (from)
         memcpy(to, from, given * sizeof *to);
     for (uint64_t i = given; i < all; i++)
-        to[i] = value->input == ZINF_INPUT_TARGETS ? -1 : 0;
+        to[i] = value->input == ZINF_INPUT_TARGETS || value->input == ZINF_INPUT_LABELS ? -1 : 0;
 }
 
 static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
@@ -31,6 +53,15 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
     return 0;
 }
 
+/* Numbers of an input that a sample has; seq: tokens of its target side. */
+static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value,
+                           int64_t seq)
+{
+    const int64_t rows[] = {
+        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = seq, [ZINF_AXIS_SOURCE] = t->setup.source_seq};
+    return (uint64_t)rows[value->axis];
+}
+
 /* The model's list says which inputs there are; seq: of these samples. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                       int64_t seq)
@@ -42,11 +73,10 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         if (value->kind != ZINF_VALUE_INPUT)
             continue;
         const int32_t *from = batch->inputs[value->input];
-        uint64_t per_sample = value->axis == ZINF_AXIS_SAMPLE ? 1 : (uint64_t)seq;
-        uint64_t given = (uint64_t)samples * per_sample;
+        uint64_t length = per_sample(t, value, seq), given = (uint64_t)samples * length;
         uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
         void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
-        if (!from && value->input != ZINF_INPUT_POSITIONS)
+        if (!from && !stands_for_itself(value->input))
             return zinf_fail(-EINVAL,
                              "the model asks for the input \"%s\" (%s), which the batch "
                              "does not have",
@@ -54,7 +84,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         int code = from ? check_ids(value, from, given) : 0;
         if (code)
             return code;
-        set_input(to, value, from, given, all, seq);
+        set_input(to, value, from, given, all, (int64_t)length);
     }
     return 0;
 }
@@ -64,23 +94,41 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
                                int64_t samples)
 {
     const struct zinf_graph *g = t->setup.walk.graph;
-    const int32_t *targets = batch->inputs[g->values[g->targets].input];
-    uint64_t count = 0, n = (uint64_t)(samples * t->setup.seq);
+    const struct zinf_value *value = &g->values[g->targets];
+    const int32_t *targets = batch->inputs[value->input];
+    uint64_t count = 0, n = (uint64_t)samples * per_sample(t, value, t->setup.seq);
     for (uint64_t i = 0; i < n; i++)
         count += targets[i] >= 0;
     return count;
 }
 
-double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
+/* [*n] of the first samples. */
+static const float *losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                              uint64_t *n)
 {
     const struct walk_value *v = &t->setup.walk.values[value];
     uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
-    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
-    uint64_t n = (uint64_t)samples * v->bytes / sizeof *losses / (uint64_t)t->setup.batch;
+    *n = (uint64_t)samples * v->bytes / sizeof(float) / (uint64_t)t->setup.batch;
+    return (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
+}
+
+double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
+{
+    uint64_t n;
+    const float *losses = losses_of(t, value, samples, &n);
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
         sum += (double)losses[i];
     return sum;
+}
+
+void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                      struct exact_sum *sum)
+{
+    uint64_t n;
+    const float *losses = losses_of(t, value, samples, &n);
+    for (uint64_t i = 0; i < n; i++)
+        exact_add(sum, (double)losses[i]);
 }
 
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)

@@ -98,6 +98,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->walk = &p->setup->walk;
     e->program = program;
     e->working = UINT64_MAX;
+    e->micro = -1;
     e->deadline = INHERITED;
     zinf_program_fini(program);
     e->code = zinf_program_init(program, name);
@@ -162,7 +163,7 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
                             uses->many ? uses->capacity : FEW_USES);
     if (e->code)
         return;
-    op->micro = e->micro;
+    op->micro = op->kind == OP_UPDATE || op->kind == OP_DEVICE_UPDATE ? -1 : e->micro;
     op->flags |= e->flags;
     op->deadline = e->deadline;
     const uint16_t kept = op->kind == OP_READ ? OP_KEPT : 0;

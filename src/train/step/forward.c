@@ -47,9 +47,16 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
 
 int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
 {
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids}};
+    return zinf_trainer_sample_logits(t, &batch, n, logits);
+}
+
+int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *sample, int64_t n,
+                               float *logits)
+{
     const struct zinf_graph *g = t->setup.walk.graph;
-    const struct zinf_batch batch = {
-        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids}};
+    struct zinf_batch batch = *sample;
+    batch.inputs[ZINF_INPUT_TARGETS] = batch.inputs[ZINF_INPUT_IDS]; /* their loss is not used */
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);

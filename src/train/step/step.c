@@ -7,6 +7,13 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+
+/* Of all ranks. */
+static double n_micros(const struct zinf_trainer *t)
+{
+    return (double)t->setup.n_micro * n_ranks(&t->setup);
+}
 
 /* What the step's batch is, and what the gradient of its loss is scaled by. */
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
@@ -16,28 +23,34 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, ui
     if (code)
         return code;
     *count = trainer_count_targets(t, batch, samples);
+    code = agree_count(&t->setup, count);
+    memset(&t->sums, 0, sizeof t->sums);
     t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
-    t->mean_scale = (float)(t->loss_scale.scale / (double)t->setup.n_micro);
+    t->mean_scale = (float)(t->loss_scale.scale / n_micros(t));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
-    return 0;
+    return code;
 }
 
 /* ---- the decision ---- */
 
-/* Of the true gradient, from the parts that the program left. */
-static double grad_norm(const struct zinf_trainer *t)
+/* Of the true gradient, from the parts that the program left; all ranks see the same. */
+static int grad_norm(struct zinf_trainer *t, double *norm)
 {
     double sum = 0;
-    for (uint32_t g = 0; g < t->setup.layout.n_groups; g++)
+    int code = t->setup.exact ? agree_step(t) : 0;
+    for (uint32_t g = 0; !t->setup.exact && g < t->setup.layout.n_groups; g++)
         sum += t->plan.norm_parts[g];
-    return sqrt(sum) / t->loss_scale.scale;
+    *norm = sqrt(t->setup.exact ? t->sums.norm_squares : sum) / t->loss_scale.scale;
+    return code;
 }
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
     int64_t samples = t->setup.n_micro * t->setup.batch;
+    if (t->setup.exact)
+        return t->sums.loss / (double)(count ? count : 1) + t->sums.other_losses / n_micros(t);
     double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
     return sum / (double)(count ? count : 1) +
            trainer_other_losses(t, samples) / (double)t->setup.n_micro;
@@ -151,9 +164,10 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
     code = zinf_executor_run(t->executor, &t->plan.speculate);
+    if (!code)
+        code = grad_norm(t, norm);
     if (code)
         return code;
-    *norm = grad_norm(t);
     bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
     if (failed && t->setup.in_place)
         return fail_in_place(t);
@@ -185,9 +199,10 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
     int code = apart ? trainer_settle(t) : 0; /* of another schedule */
     if (!code)
         code = zinf_executor_run(t->executor, apart ? &t->plan.gradients : &t->plan.wait);
+    if (!code)
+        code = grad_norm(t, norm);
     if (code)
         return code;
-    *norm = grad_norm(t);
     if (!isfinite(*norm))
         return 0;
     leave_pending(t, scalars_of(t, clip_of(t, *norm)));
@@ -265,11 +280,21 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     trainer_measure_end(t);
     t->planned = true;
     t->planned_step = t->step;
-    return plan_schedules(&t->plan, INFINITY);
+    code = agree_rates(t);
+    if (!code)
+        code = plan_schedules(&t->plan, INFINITY);
+    return code ? code : agree_programs(t);
 }
 
-int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
-                      struct zinf_step_result *result)
+static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
+{
+    char name[32];
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)t->step);
+    zinf_executor_mark(t->executor, name, begin_ns);
+}
+
+static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
+                struct zinf_step_result *result)
 {
     uint64_t begin = zinf_now_ns(), count;
     struct zinf_lane_times times;
@@ -302,14 +327,24 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
-        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows,
+        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows * n_ranks(&t->setup),
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
         .schedule = schedule,
         .n_redone = t->n_redone,
     };
     report_lanes(&times, result);
+    mark_step(t, begin);
     return 0;
+}
+
+int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
+                      struct zinf_step_result *result)
+{
+    int code = step(t, batch, result);
+    if (code && t->setup.net)
+        zinf_net_tell(t->setup.net, zinf_error());
+    return code;
 }
 
 int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batch, double *loss,
@@ -322,9 +357,9 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
         code = begin_step(t, batch, &count);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
-    if (code)
-        return code;
-    *loss = mean_loss(t, count);
-    *norm = grad_norm(t);
-    return 0;
+    if (!code)
+        code = grad_norm(t, norm);
+    if (!code)
+        *loss = mean_loss(t, count);
+    return code;
 }

@@ -1,0 +1,121 @@
+/*
+ * attention: dropout, which attention shares with other operations, and the arguments of attention:
+ * over whole sequences, over remembered ones, and of a bias by distance. A part of kernels.h, which
+ * says what holds of memory, threads and errors.
+ */
+#ifndef ZINF_KERNELS_ATTENTION_H
+#define ZINF_KERNELS_ATTENTION_H
+
+#include "base/base.h"
+
+/* Dropout by counter: element e of the tensor is kept iff uniform(philox(counter = {e/4 low, e/4
+ * high, step, site}, key = seed)[e % 4]) >= p, and kept values are scaled by 1/(1-p). e counts
+ * from the start of the whole step's batch: element_first is that of this call's first element,
+ * so micro-batching, placement and rank never change the mask. p = 0: off. */
+struct zinf_dropout {
+    float p;
+    uint64_t seed;
+    uint32_t step;
+    uint32_t site; /* which layer and which place in it; unique in the model */
+    uint64_t element_first;
+};
+
+/* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
+ * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. The
+ * score s of query i and key j of head h is scale q.k; with a softcap, softcap tanh(s / softcap) of
+ * that; with slopes, s + slopes[h] (j - i) of that; and then masked. A row that sees no key has an
+ * out and an lse of 0, and no gradient comes from it. */
+struct zinf_attention {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_heads, n_kv_heads, head_dim;
+    /* Keys and values of another sequence (cross-attention): so many a sample, in kv, and qkv has
+     * the queries alone; not causal. 0: the queries' own. */
+    int64_t key_seq;
+    bool causal;
+    int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
+                     * 2310.06825); 0: all; causal only */
+    float scale;
+    float softcap;       /* bound of the scores (Gemma Team, arXiv 2408.00118); 0: none */
+    const float *slopes; /* ALiBi (Press et al., arXiv 2108.12409): [n_heads], at most
+                          * ZINF_ATTENTION_MAX_SLOPES, in the caller's memory on every device, read
+                          * before the call returns; NULL: none */
+    /* A bias of scores by distance (Raffel et al., arXiv 1910.10683): head h gets
+     * bias[h][j - i + seq - 1]. [n_heads][zinf_attention_distances] on the device; NULL: none. */
+    const float *bias;
+    /* The document of each token, from 1: it sees the keys of its own alone, and with 0, padding,
+     * none. [batch][seq] on the device; NULL: every sample is one document. key_segments, beside
+     * it where keys are of another sequence: theirs, [batch][key_seq]. */
+    const int32_t *segments, *key_segments;
+    struct zinf_dropout
+        dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*keys + j */
+    const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
+    const void *kv;  /* [batch*key_seq][2 n_kv_heads head_dim] */
+    void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
+    float *lse;      /* [batch][n_heads][seq]: log-sum-exp of the scores */
+    /* backward only */
+    const void *d_out;  /* as out */
+    void *d_qkv, *d_kv; /* as qkv and kv, overwritten */
+    float *d_bias; /* [batch][n_heads][distances], overwritten: of each sample by itself; or NULL */
+};
+static inline int64_t zinf_attention_keys(const struct zinf_attention *args)
+{
+    return args->key_seq ? args->key_seq : args->seq;
+}
+static inline int64_t zinf_attention_distances(const struct zinf_attention *args)
+{
+    return args->seq + zinf_attention_keys(args) - 1;
+}
+#define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
+
+/* Attention of new rows over what came before them in their sequences: row r is the token at
+ * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
+ * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
+ * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
+ * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. What lies on a
+ * GPU is not looked at: sequences and positions must be what there are slots for. */
+struct zinf_attention_cached {
+    enum zinf_dtype dtype; /* of qkv, cache and out */
+    int64_t rows, n_heads, n_kv_heads, head_dim;
+    int64_t n_sequences, capacity; /* slots of one sequence */
+    int64_t window;                /* as in zinf_attention; 0: all */
+    float scale;
+    float softcap;                        /* scores become softcap tanh(score / softcap); 0: none */
+    const float *slopes;                  /* [n_heads] in the caller's memory, read before the call
+                                           * returns: a score gets slopes[h] (key - query position)
+                                           * (Press et al., arXiv 2108.12409); NULL: none */
+    const int32_t *sequences, *positions; /* [rows] on the device */
+    const void *qkv;                      /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
+    void *out;   /* [rows][n_heads head_dim] */
+};
+
+/* A bias of scores by how far a key is from its query, from a table of buckets (Raffel et al.,
+ * arXiv 1910.10683): distances near 0 have a bucket each, those further away share one with their
+ * neighbours. */
+#define ZINF_DISTANCE_MAX_BUCKETS 128 /* what a GPU takes as a kernel's argument */
+
+/* bias[h][j - i + n_queries - 1] = table[bucket][h] for queries i and keys j. A key n tokens before
+ * its query is in the bucket b with starts[b] <= n < starts[b + 1], the last one without an end;
+ * one behind it in bucket 0, or with both_ways in n_buckets + the bucket of that distance.
+ * Backward sums over samples and over the distances of a bucket. */
+struct zinf_distance_bias {
+    enum zinf_dtype dtype; /* of the table */
+    int64_t n_heads, n_queries, n_keys;
+    bool both_ways;
+    int n_buckets;         /* of one direction */
+    const int32_t *starts; /* [n_buckets] in the caller's memory on every device, rising from 0,
+                            * read before the call returns */
+    const void *table;     /* [n_buckets, or twice as many][n_heads] */
+    float *bias;           /* [n_heads][n_queries + n_keys - 1] */
+    /* backward only */
+    int64_t batch;
+    const float *d_bias; /* [batch][n_heads][n_queries + n_keys - 1] */
+    float *d_table;      /* as the table, overwritten */
+};
+
+static inline int64_t zinf_distances(const struct zinf_distance_bias *args)
+{
+    return args->n_queries + args->n_keys - 1;
+}
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * metrics: how good predictions are, by the figures that papers and leader boards quote. Each is
+ * equal to what the usual tool computes: scikit-learn for classes, scipy for numbers, rouge-score
+ * and sacrebleu for texts. Stands on base alone; knows no model and no data file.
+ *
+ * A *scoreboard* takes the predictions of an evaluation one by one and has the figures at the end.
+ * The functions that it calls are there for whoever has everything in arrays.
+ *
+ * Threads: functions on arrays may be called from any thread; a scoreboard belongs to one thread at
+ * a time. Errors: -errno and a sentence. A figure that is not defined (no predictions, a constant
+ * row of numbers) is NaN, and no error.
+ */
+#ifndef ZINF_METRICS_H
+#define ZINF_METRICS_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- classes: predicted and true, [n], each >= 0 ---- */
+
+double zinf_accuracy(const int32_t *predicted, const int32_t *labels, uint64_t n);
+/* Of one class: 2 TP / (2 TP + FP + FN); 0 where nobody predicted nor has it. */
+double zinf_f1(const int32_t *predicted, const int32_t *labels, uint64_t n, int32_t positive);
+/* The mean of F1 over the classes that occur. -ENOMEM */
+int zinf_f1_macro(const int32_t *predicted, const int32_t *labels, uint64_t n, double *f1);
+/* Matthews' correlation for any number of classes (Gorodkin, 10.1016/j.compbiolchem.2004.09.006);
+ * 0 where one side is constant. -ENOMEM */
+int zinf_matthews(const int32_t *predicted, const int32_t *labels, uint64_t n, double *r);
+
+/* ---- numbers: [n] ---- */
+
+double zinf_pearson(const double *x, const double *y, uint64_t n);
+/* Pearson's of the ranks; equal numbers share the mean of theirs. -ENOMEM */
+int zinf_spearman(const double *x, const double *y, uint64_t n, double *r);
+
+/* ---- texts ---- */
+
+/* F measures from 0 to 1 (Lin 2004, aclanthology.org/W04-1013). Words are runs of a-z and 0-9 after
+ * lowering; sentences of lsum are lines. */
+struct zinf_rouge {
+    double rouge1, rouge2, l, lsum;
+};
+/* stem: words of more than three letters are stemmed, as Porter's stemmer in NLTK does. -ENOMEM */
+int zinf_rouge(const char *predicted, const char *reference, bool stem, struct zinf_rouge *out);
+/* The stem of a word of a-z and 0-9, in place; returns its length. */
+size_t zinf_stem(char *word, size_t length);
+
+/* BLEU of a corpus (Papineni et al. 2002, aclanthology.org/P02-1040) as sacrebleu has it: tokenizer
+ * 13a, case kept, smoothing "exp". */
+#define ZINF_BLEU_ORDER 4
+struct zinf_bleu {
+    uint64_t matches[ZINF_BLEU_ORDER], totals[ZINF_BLEU_ORDER]; /* of n-grams, n from 1 */
+    uint64_t predicted_words, reference_words;
+};
+/* Adds a pair to what is there, at first {0}. */
+int zinf_bleu_add(struct zinf_bleu *bleu, const char *predicted, const char *reference);
+/* 0 to 100. sentence: only orders that the text has n-grams of count, as in sentence_bleu. */
+double zinf_bleu_score(const struct zinf_bleu *bleu, bool sentence);
+/* Tokens of 13a with a space between them, on the heap; NULL: -ENOMEM. */
+char *zinf_bleu_tokens(const char *text);
+
+/* ---- scoreboards ---- */
+
+enum zinf_metric {
+    ZINF_METRIC_ACCURACY,
+    ZINF_METRIC_F1, /* of class 1 */
+    ZINF_METRIC_F1_MACRO,
+    ZINF_METRIC_F1_MICRO, /* of all classes together, which is the accuracy */
+    ZINF_METRIC_MATTHEWS,
+    ZINF_METRIC_MSE,
+    ZINF_METRIC_PEARSON,
+    ZINF_METRIC_SPEARMAN,
+    ZINF_METRIC_EXACT_MATCH, /* of texts but for space at their ends */
+    ZINF_METRIC_ROUGE1,
+    ZINF_METRIC_ROUGE2,
+    ZINF_METRIC_ROUGEL,
+    ZINF_METRIC_ROUGELSUM,
+    ZINF_METRIC_BLEU,
+    ZINF_METRICS,
+};
+/* What a metric compares. */
+enum zinf_scored {
+    ZINF_SCORED_CLASSES,
+    ZINF_SCORED_NUMBERS,
+    ZINF_SCORED_TEXTS,
+};
+struct zinf_metric_facts {
+    const char *name; /* as Hugging Face's Trainer would log it: "f1", "rougeLsum" */
+    enum zinf_scored of;
+    bool less_is_better;
+};
+const struct zinf_metric_facts *zinf_metric_facts(enum zinf_metric metric);
+/* By name, also one of other tools ("matthews_correlation", "sacrebleu"). -EINVAL: the sentence
+ * lists those that there are. */
+int zinf_metric_parse(const char *name, enum zinf_metric *out);
+
+struct zinf_scoreboard;
+/* All metrics of a kind are counted. stem: of ROUGE. */
+int zinf_scoreboard_create(struct zinf_scoreboard **out, enum zinf_scored of, bool stem);
+void zinf_scoreboard_destroy(struct zinf_scoreboard *board);
+/* One prediction beside what is true; of the kind that the board is for. */
+int zinf_scoreboard_class(struct zinf_scoreboard *board, int32_t predicted, int32_t label);
+int zinf_scoreboard_number(struct zinf_scoreboard *board, double predicted, double label);
+int zinf_scoreboard_text(struct zinf_scoreboard *board, const char *predicted,
+                         const char *reference);
+uint64_t zinf_scoreboard_count(const struct zinf_scoreboard *board);
+/* Of metric among those of its kind: from 0 to 1 (-1 to 1 for correlations), BLEU from 0 to 100. */
+int zinf_scoreboard_value(const struct zinf_scoreboard *board, enum zinf_metric metric,
+                          double *value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

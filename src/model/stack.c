@@ -1,0 +1,244 @@
+/* stack: numbers and names of encoders and of decoders that read them to values, units and stages.
+ */
+#include "model/stack.h"
+
+#include "model/decoder_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Places of dropout: behind the lookup, behind the final norm, and of every layer two of each
+ * attention, then in and behind the feed-forward part. */
+enum { STACK_SITES = 2, LAYER_SITES = 6 };
+
+/* What a layer takes, in this order. */
+enum { IN_X, IN_SEGMENTS, IN_SOURCE, IN_SOURCE_SEGMENTS };
+
+/* Numbers of what the layers of a stack share. */
+struct shared {
+    uint32_t x, segments, source, source_segments;
+    uint32_t distances; /* the unit of the table of distances, once it is there */
+    bool crosses;
+};
+
+/* ---- a layer's spec ---- */
+
+static struct norm_spec no_norm(struct norm_spec norm)
+{
+    norm.w = norm.b = -1;
+    return norm;
+}
+
+/* Attention to the source, from that to the sequence itself. */
+static struct attention_spec cross_of(const struct attention_spec *own,
+                                      const int at[DECODER_PLACES])
+{
+    struct attention_spec s = *own;
+    s.both_ways = true;
+    s.distance.n_buckets = 0;
+    s.norm.w = at[DECODER_CROSS_NORM_W];
+    s.norm.b = at[DECODER_CROSS_NORM_B];
+    s.qkv_w = at[DECODER_CROSS_Q_W];
+    s.qkv_b = at[DECODER_CROSS_Q_B];
+    s.kv_w = at[DECODER_CROSS_KV_W];
+    s.kv_b = at[DECODER_CROSS_KV_B];
+    s.proj_w = at[DECODER_CROSS_PROJ_W];
+    s.proj_b = at[DECODER_CROSS_PROJ_B];
+    s.source = IN_SOURCE;
+    s.source_segments = IN_SOURCE_SEGMENTS;
+    s.site += 2;
+    return s;
+}
+
+static struct layer_spec make_layer(const struct stack *k, int64_t layer, bool crosses,
+                                    const int at[DECODER_PLACES])
+{
+    struct block_spec block = decoder_make_block(&k->d, layer, at);
+    struct layer_spec s = {.crosses = crosses, .mlp = block.mlp};
+    struct attention_spec *a = &s.attention[LAYER_ATTENTION];
+    *a = block.attention;
+    a->both_ways = k->both_ways;
+    a->segments = IN_SEGMENTS;
+    a->site = k->d.first_site + STACK_SITES + LAYER_SITES * (uint32_t)layer;
+    a->distance = (struct distance_spec){.n_buckets = k->distance.n_buckets,
+                                         .both_ways = k->distance.both_ways,
+                                         .starts = k->distance.starts,
+                                         .unit = 1};
+    s.attention[LAYER_CROSS] = cross_of(a, at);
+    s.mlp.inner_site = a->site + 4;
+    s.mlp.site = a->site + 5;
+    s.mlp.dropout = k->inner_dropout;
+    struct norm_spec *norms[LAYER_PARTS] = {&a->norm, &s.attention[LAYER_CROSS].norm, &s.mlp.norm};
+    for (int part = 0; part < LAYER_PARTS; part++) {
+        s.joined[part] = k->norm_behind ? *norms[part] : no_norm(*norms[part]);
+        if (k->norm_behind)
+            *norms[part] = no_norm(*norms[part]);
+    }
+    return s;
+}
+
+/* ---- stages ---- */
+
+static uint32_t add_distances(struct zinf_graph *graph, const struct stack *k)
+{
+    const uint64_t rows = (uint64_t)k->distance.n_buckets * (k->distance.both_ways ? 2 : 1);
+    const struct zinf_tensor tensor = {
+        .rank = 2,
+        .rows = rows,
+        .cols = (uint64_t)k->d.attention.n_heads,
+        .init = ZINF_INIT_NORMAL,
+        .init_std = k->distance.std,
+    };
+    struct zinf_piece piece = {
+        .rank = 2, .shape = {tensor.rows, tensor.cols}, .rows = {.rows = rows, .count = 1}};
+    uint32_t unit =
+        zinf_graph_add_unit(graph, true, k->d.source ? "source_distances.0" : "distances.0");
+    snprintf(piece.name, sizeof piece.name, "%s", k->distance.table);
+    zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+    return unit;
+}
+
+static void add_layer(struct zinf_graph *graph, const struct stack *k, struct shared *v,
+                      int64_t layer)
+{
+    const struct decoder *d = &k->d;
+    const char *kind = d->source ? "source_block" : "block";
+    const uint32_t in[] = {v->x, v->segments, v->source, v->source_segments};
+    char prefix[64], name[32];
+    int at[DECODER_PLACES];
+    snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    snprintf(name, sizeof name, "%s.%lld", d->source ? "source" : "x", (long long)layer + 1);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "%s.%lld", kind, (long long)layer);
+    const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    if (!layer && k->distance.n_buckets)
+        v->distances = add_distances(graph, k);
+    struct layer_spec spec = make_layer(k, layer, v->crosses, at);
+    uint32_t out = decoder_add_hidden(graph, d, name);
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_layer, &spec, sizeof spec, "%s.%lld",
+                                          kind, (long long)layer);
+    for (int i = IN_X; i <= (v->crosses ? IN_SOURCE_SEGMENTS : IN_SEGMENTS); i++)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (k->distance.n_buckets)
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, v->distances);
+    v->x = out;
+}
+
+/* Tokens to what the first layer takes; tiles: n of the table, from this unit on. */
+static void add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
+                      uint32_t tiles, uint32_t n)
+{
+    const struct decoder *d = &k->d;
+    const char *first = d->source ? "source.0" : "x.0";
+    v->x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : first);
+    decoder_add_lookup(graph, d, v, tiles, n);
+    if (!d->embedding_w)
+        return;
+    struct decoder_norm norm = {.unit = d->source ? "source_embedding" : "embedding",
+                                .stage = d->source ? "source_embedding" : "embedding",
+                                .w = d->embedding_w,
+                                .b = d->embedding_b,
+                                .x = v->x,
+                                .dropout = d->embedding_norm_dropout,
+                                .site = d->first_site};
+    norm.out = v->x = decoder_add_hidden(graph, d, first);
+    decoder_add_norm(graph, d, &norm);
+}
+
+/* What the decoder reads: the last layer's output, or the norm of it. */
+static uint32_t add_source_end(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
+{
+    struct decoder_norm norm = {.unit = "source_final",
+                                .stage = "source_norm",
+                                .w = d->final_w,
+                                .b = d->final_b,
+                                .x = x,
+                                .dropout = d->final_dropout,
+                                .site = d->first_site + 1};
+    if (!d->final_w)
+        return x;
+    norm.out = decoder_add_hidden(graph, d, "encoded");
+    decoder_add_norm(graph, d, &norm);
+    return norm.out;
+}
+
+/* ---- a pair ---- */
+
+struct pair_inputs {
+    struct decoder_values source, target;
+};
+
+static struct pair_inputs add_inputs(struct zinf_graph *graph, const struct decoder *s,
+                                     const struct decoder *t)
+{
+    struct pair_inputs v = {{0}, {0}};
+    v.source.ids = decoder_add_input(graph, s, "source_ids", ZINF_INPUT_SOURCE_IDS, t->vocab);
+    if (s->positions)
+        v.source.positions = decoder_add_input(graph, s, "source_positions",
+                                               ZINF_INPUT_SOURCE_POSITIONS, s->context);
+    v.source.segments =
+        decoder_add_input(graph, s, "source_segments", ZINF_INPUT_SOURCE_SEGMENTS, 0);
+    v.target.ids = decoder_add_input(graph, t, "ids", ZINF_INPUT_IDS, t->vocab);
+    if (t->positions)
+        v.target.positions =
+            decoder_add_input(graph, t, "positions", ZINF_INPUT_POSITIONS, t->context);
+    v.target.segments = decoder_add_input(graph, t, "segments", ZINF_INPUT_SEGMENTS, 0);
+    v.target.targets = decoder_add_input(graph, t, "targets", ZINF_INPUT_TARGETS, t->vocab);
+    graph->targets = v.target.targets;
+    graph->vocab = t->vocab;
+    return v;
+}
+
+int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stack *target)
+{
+    struct decoder *s = &source->d, *t = &target->d;
+    int code;
+    s->source = true;
+    t->first_site = s->first_site + STACK_SITES + LAYER_SITES * (uint32_t)s->n_layers;
+    if ((code = decoder_check_numbers(s)) || (code = decoder_check_numbers(t)))
+        return code;
+    struct pair_inputs v = add_inputs(graph, s, t);
+    uint32_t tiles = decoder_add_tiles(graph, t, "table", t->table);
+    uint32_t n_tiles = graph->n_units - tiles;
+    add_entry(graph, source, &v.source, tiles, n_tiles);
+    struct shared from = {.x = v.source.x, .segments = v.source.segments};
+    for (int64_t layer = 0; layer < s->n_layers; layer++)
+        add_layer(graph, source, &from, layer);
+    struct shared to = {.segments = v.target.segments,
+                        .source = add_source_end(graph, s, from.x),
+                        .source_segments = v.source.segments,
+                        .crosses = true};
+    add_entry(graph, target, &v.target, tiles, n_tiles);
+    to.x = v.target.x;
+    for (int64_t layer = 0; layer < t->n_layers; layer++)
+        add_layer(graph, target, &to, layer);
+    decoder_add_head(graph, t, &v.target, decoder_add_final_norm(graph, t, to.x), tiles);
+    return 0;
+}
+
+/* ---- buckets ---- */
+
+/* The published formula in fp32, as the models were trained with it. */
+static int bucket_of(int n_buckets, int64_t max_distance, int64_t n)
+{
+    const int exact = n_buckets / 2;
+    if (n < exact)
+        return (int)n;
+    const float share =
+        logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
+    const int bucket = exact + (int)(share * (float)(n_buckets - exact));
+    return bucket < n_buckets ? bucket : n_buckets - 1;
+}
+
+const int32_t *stack_bucket_starts(struct zinf_graph *graph, int n_buckets, int64_t max_distance)
+{
+    int32_t *starts = zinf_graph_take(graph, (size_t)n_buckets * sizeof *starts);
+    int next = 0;
+    for (int64_t n = 0; starts && next < n_buckets && n <= max_distance; n++)
+        while (next < n_buckets && bucket_of(n_buckets, max_distance, n) >= next)
+            starts[next++] = (int32_t)n;
+    return starts;
+}

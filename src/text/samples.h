@@ -1,0 +1,139 @@
+/*
+ * samples: a store of samples, beside the stream of text.h. A *row* is an object or line of a data
+ * file; a *recipe* makes a *sample* of it: token ids, marks that say which of them count for the
+ * loss, and where the task has them a source that an encoder reads, token types and a label. Rows
+ * are read once: samples lie in a cache file with checksums, whole, and are cut when they are
+ * read, so that one cache serves every sequence length. A *window* is what one position of a
+ * training gives (text.h): one sample and padding, or several that are packed.
+ *
+ * What takes a store needs to know no format: conversations (chat.h), pairs of source and target
+ * and labelled texts differ in their recipe alone.
+ *
+ * Threads: a store belongs to one thread at a time. Errors: -errno and a sentence that names file,
+ * row and line.
+ */
+#ifndef ZINF_SAMPLES_H
+#define ZINF_SAMPLES_H
+
+#include "base/json.h"
+#include "text/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a sample ---- */
+
+enum zinf_mark {
+    ZINF_MARK_COUNTS = 1, /* the loss counts how well this token is foretold */
+    ZINF_MARK_SECOND = 2, /* token type 1: of the second text of a pair */
+};
+struct zinf_sample {
+    /* What is trained on. A decoder that is fed its target shifted to the right has its start token
+     * here first: a target is always the id after. */
+    struct zinf_tokens ids;
+    uint8_t *marks;            /* [ids.capacity]: enum zinf_mark */
+    struct zinf_tokens source; /* of an encoder; count 0: the task has none */
+    int32_t label;             /* a class, or 32 bits that recipe and model agree on */
+    /* Where the end is cut off, the last id stays the last one (an end-of-text token). */
+    bool keeps_last, source_keeps_last;
+    bool cut; /* of what zinf_samples_read gives: something was cut off */
+};
+#define ZINF_SAMPLE_EMPTY                                                                          \
+    {                                                                                              \
+        .label = -1                                                                                \
+    }
+/* Append to ids, each with these marks. Text is encoded by itself, without a tokenizer's frame. */
+int zinf_sample_add_ids(struct zinf_sample *sample, const int32_t *ids, size_t n, unsigned marks);
+int zinf_sample_add_text(struct zinf_sample *sample, const struct zinf_tokenizer *tokenizer,
+                         const char *text, size_t bytes, unsigned marks);
+void zinf_sample_clear(struct zinf_sample *sample); /* keeps the memory */
+void zinf_sample_free(struct zinf_sample *sample);
+
+/* ---- recipes ---- */
+
+struct zinf_recipe {
+    const char *name; /* of the format, in messages */
+    /* Changes whenever the samples of a file could; the tokenizer, the file, its name, size and
+     * time and these options need not be in it. */
+    uint64_t key;
+    /* Makes the sample of a row: an object of JSON, or of strings by column for tables. sample is
+     * empty. -EINVAL with a sentence of what is missing: the row is broken, which may be skipped;
+     * other codes end the reading. */
+    int (*take)(void *arg, const cJSON *row, struct zinf_sample *sample);
+    void *arg;
+};
+
+/* ---- store ---- */
+
+/* Of a sample that is too long. */
+enum zinf_cut {
+    ZINF_CUT_END, /* off the end */
+    ZINF_CUT_BEGINNING,
+    ZINF_CUT_DROP, /* the whole sample */
+};
+struct zinf_samples_options {
+    /* .jsonl, .ndjson, .json (objects, or an array of them), .csv, .tsv; also packed. "-" is
+     * standard input. */
+    const char *const *files;
+    int n_files;
+    const struct zinf_recipe *recipe; /* borrowed for the call */
+    const struct zinf_tokenizer *tokenizer;
+    const char *cache_folder; /* NULL: a private temporary file */
+    uint32_t vocab;           /* ids at or above this are an error */
+    uint32_t seq_len;         /* T, of a window */
+    uint32_t source_len;      /* of a window's source; 0: samples have none */
+    /* Longer samples are cut to so many ids; 0: T. At most T + 1: the last is a target alone. */
+    uint32_t max_ids;
+    uint32_t min_ids; /* what has fewer after the cut is dropped and counted */
+    enum zinf_cut cut;
+    bool skip_bad_rows; /* counted; without it the first broken row is an error */
+    bool unlabelled;    /* samples without a token that counts are kept: a label is learned */
+    bool packed;        /* as many samples in a window as there is room for */
+    bool shuffle;
+    uint64_t seed;
+    int32_t pad, source_pad; /* ids where there is no sample */
+};
+
+/* What became of the rows. */
+struct zinf_samples_facts {
+    uint64_t n_rows;                        /* in the files */
+    uint64_t n_bad;                         /* skipped */
+    uint64_t n_short, n_long, n_unlabelled; /* dropped */
+    uint64_t n_samples;                     /* that are left */
+    uint64_t n_cut, n_ids_cut;              /* of these, and the ids that it cost */
+    uint64_t n_sources_cut, n_source_ids_cut;
+    uint64_t n_ids, n_counted, n_source_ids; /* in all of them; n_counted: for the loss */
+    uint32_t longest, longest_source;        /* before the cut */
+    char first_bad[256];                     /* why the first of n_bad was skipped */
+};
+
+struct zinf_samples;
+/* -EINVAL also where nothing is left, or no token counts. */
+int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_options *options);
+void zinf_samples_close(struct zinf_samples *samples);
+const struct zinf_samples_facts *zinf_samples_facts(const struct zinf_samples *samples);
+/* Sample index < n_samples in the order of the files, cut. out keeps its memory from call to call;
+ * zinf_sample_free. */
+int zinf_samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_sample *out);
+/* Ids that sample index has before the cut, and after it. */
+void zinf_samples_length(const struct zinf_samples *samples, uint64_t index, uint32_t *whole,
+                         uint32_t *kept);
+
+/* Windows in an epoch: n_samples, or fewer that are packed. Which samples share a window depends on
+ * their lengths and order in the files alone: best fit, the longest first. */
+uint64_t zinf_samples_n_windows(const struct zinf_samples *samples);
+/* Window `position` of the training: epoch = position / n_windows; within an epoch the windows come
+ * in an order keyed by (seed, epoch), as those of a stream do. */
+int zinf_samples_window(struct zinf_samples *samples, uint64_t position,
+                        const struct zinf_window *window);
+
+/* A data set whose windows these are; it owns samples then, even where this fails. */
+int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samples);
+/* NULL: the data set is a stream. */
+struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
