@@ -34,12 +34,11 @@ struct generate_settings {
 int generate_read_config(struct generate_settings *s, const char *model,
                          const struct zinf_model *config);
 
-<<<<<<< HEAD
 /* "false", "true" or "never", as transformers has early_stopping. -EINVAL: none of them. */
 int generate_parse_early(const char *what, const char *word, int *out);
 /* What zinf_generate is asked for. */
 struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed);
-=======
+
 /* generate_chat.c: the chat of --chat, whose stop joins those that are there; it is borrowed from
  * the chat. A user's words, after the system's unless NULL, as ids to be gone on with. */
 int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
@@ -47,7 +46,11 @@ int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
                        struct cli_strings *stops);
 int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
                          struct zinf_tokens *ids);
->>>>>>> instruct
+
+/* generate_source.c: a prompt of an encoder-decoder. ids, its tokens, become those of its source,
+ * which text borrows. */
+int generate_source(const struct cli_session *s, const struct cli_common *c,
+                    struct zinf_tokens *ids, struct zinf_text *text);
 
 /* generate_text.c: texts as characters. */
 struct generate_text {
@@ -60,6 +63,7 @@ struct generate_output {
     const struct zinf_tokenizer *tokenizer;
     const struct cli_strings *stops;
     struct generate_text *texts; /* [n] */
+    const char *const *sources;  /* [n]: prompts that are not a part of their texts, or NULL */
     bool streams;                /* the only text, as it comes */
 };
 /* After a new token: 1 where a stop string is in the new text, which is cut there. */
