@@ -131,6 +131,34 @@ verdict $? "are told apart"
 check "a penalty without beams" run 2 generate --prompt abc --length-penalty 2
 check "no such way to stop" run 2 generate --prompt abc --num-beams 2 --early-stopping maybe
 
+# ---- what stands around a text ----
+
+check "a tokenizer of bytes" run 0 "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 \
+    --heads 2 --vocab 257 --context 32 --tokenizer bytes --output framed
+cat >template <<EOF
+{"post_processor": {"type": "TemplateProcessing", "pair": [],
+ "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+ "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [256], "tokens": ["<|endoftext|>"]}}},
+EOF
+{ cat template; sed '1s/{//' framed/tokenizer.json; } >tokenizer.json && mv tokenizer.json framed/
+check "a token in front of the text" run 0 "$zinf" generate --model framed --threads 1 --device host \
+    --prompt abc --max-new-tokens 3 --json --ignore-eos
+[ "$(field prompt_tokens said.out) $(field prompt said.out)" = '4 "abc"' ]
+verdict $? "is counted and not shown"
+
+# ---- a GPU ----
+
+if [ -f "$BUILDDIR/tests/.libs/zinf-cuda-standin.so" ]; then
+    ZINF_CUDA_MODULE=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+    export ZINF_CUDA_MODULE
+    check "on a GPU" run 0 "$zinf" generate --model model --threads 1 --device cuda --prompts lines \
+        --prompt Q --max-new-tokens 9 --temperature 0 --json
+    ! complains "computes its whole text again"
+    verdict $? "keys and values are remembered there"
+    same "the same texts on a GPU" three said.out
+    unset ZINF_CUDA_MODULE
+fi
+
 # ---- refusals ----
 
 check "no prompt" run 2 generate

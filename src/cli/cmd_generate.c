@@ -102,17 +102,41 @@ static int take_prompts(struct generation *g)
     return 0;
 }
 
+/* Tokens in front of those of the text itself. */
+static size_t find_first(const struct zinf_tokens *framed, const struct zinf_tokens *ids)
+{
+    size_t first = 0;
+    while (first + ids->count < framed->count &&
+           memcmp(framed->ids + first, ids->ids, ids->count * sizeof *ids->ids))
+        first++;
+    return first;
+}
+
+/* A prompt's tokens with the special ones that the tokenizer puts around a text, as transformers
+ * takes them; *first: how many of these come before it. */
+static int tokenize(const struct generation *g, const char *prompt, struct zinf_tokens *out,
+                    size_t *first)
+{
+    const struct zinf_tokenizer *tokenizer = g->session.tokenizer;
+    struct zinf_tokens ids = {0};
+    int code = zinf_tokenizer_encode(tokenizer, prompt, strlen(prompt), &ids);
+    if (!code && !ids.count)
+        code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
+    if (!code)
+        code = zinf_tokenizer_frame(tokenizer, &ids, NULL, out, NULL);
+    *first = code ? 0 : find_first(out, &ids);
+    zinf_tokens_free(&ids);
+    return code;
+}
+
 static int encode_prompt(struct generation *g, int64_t number)
 {
     const struct zinf_model_facts *facts = zinf_model_facts(g->session.model);
-    const char *prompt = g->prompts[number];
     struct zinf_text *text = &g->texts[number];
     struct zinf_tokens ids = {0};
     bool pairs = g->session.task == ZINF_TASK_SEQ2SEQ;
-    int code = g->chat ? generate_chat_encode(g->chat, g->command->system, prompt, &ids)
-                       : zinf_tokenizer_encode(g->session.tokenizer, prompt, strlen(prompt), &ids);
-    if (!code && !ids.count)
-        code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
+    int code = g->chat ? generate_chat_encode(g->chat, g->command->system, g->prompts[number], &ids)
+                       : tokenize(g, g->prompts[number], &ids, &g->output.texts[number].first);
     for (size_t i = 0; !code && i < ids.count; i++)
         if (ids.ids[i] >= facts->vocab)
             code = zinf_fail(-EINVAL,
@@ -127,12 +151,13 @@ static int encode_prompt(struct generation *g, int64_t number)
         code = generate_source(&g->session, &g->command->common, &ids, text);
         g->sources[number] = ids;
         text->ids = code ? NULL : text->ids;
+        g->output.texts[number].first = 1; /* the decoder's start */
     }
     g->all_tokens += text->n_prompt;
     g->longest = text->n_prompt > g->longest ? text->n_prompt : g->longest;
     if (!code)
         code = generate_text_begin(&g->output, number, text);
-    if (!code && (g->chat || pairs)) /* the answer alone is shown */
+    if (!code && g->chat) /* of a conversation the answer alone is shown */
         g->output.texts[number].printed = g->output.texts[number].prompt_bytes;
     return code;
 }

@@ -270,7 +270,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .adapter = c->adapter,
         .config = s->config,
         .seq_len = seq_len ? seq_len : s->seq_len,
-        .source_len = s->source_len,
+        .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
         .device = s->device,
     };

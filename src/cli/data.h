@@ -19,7 +19,6 @@
 /* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
 struct cli_task {
     const char *name, *source_column, *target_column, *prefix;
-    int64_t source_len; /* 0: as the data need */
 };
 /* Options of every command that runs a model. */
 struct cli_common {
@@ -27,8 +26,8 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank,
-        early_stopping, min_tokens;
+    int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
+        lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows; /* of samples */
@@ -69,9 +68,8 @@ struct cli_common {
     {"--task", CLI_STRING, &(c)->task.name, 0, 0},                                                 \
         {"--source-column", CLI_STRING, &(c)->task.source_column, 0, 0},                           \
         {"--target-column", CLI_STRING, &(c)->task.target_column, 0, 0},                           \
-        {"--prefix", CLI_STRING, &(c)->task.prefix, 0, 0},                                         \
     {                                                                                              \
-        "--source-len", CLI_INT, &(c)->task.source_len, 1, 1 << 24                                 \
+        "--prefix", CLI_STRING, &(c)->task.prefix, 0, 0                                            \
     }
 
 /* The same for what decides a step, as USAGE_STEP says them. */

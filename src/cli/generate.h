@@ -47,14 +47,15 @@ int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
 int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
                          struct zinf_tokens *ids);
 
-/* generate_source.c: a prompt of an encoder-decoder. ids, its tokens, become those of its source,
- * which text borrows. */
+/* generate_source.c: a prompt of an encoder-decoder. ids, its framed tokens, become those of its
+ * source, which text borrows. */
 int generate_source(const struct cli_session *s, const struct cli_common *c,
                     struct zinf_tokens *ids, struct zinf_text *text);
 
 /* generate_text.c: texts as characters. */
 struct generate_text {
-    char *all; /* prompt and new tokens */
+    size_t first; /* of the prompt's own tokens: special ones are before it, which are not shown */
+    char *all;    /* prompt and new tokens */
     size_t bytes, prompt_bytes;
     size_t end;     /* where it is cut: at a stop string, or all */
     size_t printed; /* so far, when streamed */

@@ -78,8 +78,7 @@ static int fit(const struct cli_common *c, struct zinf_samples_options *o,
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(*samples);
     uint32_t seq = c->seq_len ? o->seq_len : rounded(f->longest - 1, o->seq_len);
-    uint32_t source =
-        c->task.source_len ? o->source_len : rounded(f->longest_source, o->source_len);
+    uint32_t source = c->source_len ? o->source_len : rounded(f->longest_source, o->source_len);
     if (seq == o->seq_len && source == o->source_len)
         return 0;
     zinf_samples_close(*samples);
@@ -141,14 +140,14 @@ int cli_task_open(struct cli_session *s, const struct cli_common *c,
         code = cli_task_token(s, c, "eos_token_id", &task.end);
     if (!code)
         code = cli_task_token(s, c, "pad_token_id", &o.pad);
-    if (!code && c->task.source_len > facts->context)
+    if (!code && c->source_len > facts->context)
         code = zinf_fail(-EINVAL, "--source-len %lld: the model's context is %lld",
-                         (long long)c->task.source_len, (long long)facts->context);
+                         (long long)c->source_len, (long long)facts->context);
     if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)
         return code;
-    int64_t source = s->source_len ? s->source_len : c->task.source_len;
+    int64_t source = s->source_len ? s->source_len : c->source_len;
     o.recipe = zinf_task_recipe(recipe);
     o.vocab = (uint32_t)facts->vocab;
     o.seq_len = (uint32_t)s->seq_len;

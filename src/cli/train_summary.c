@@ -167,7 +167,7 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    line("predicted", "%s a step, %s for all of them, until %s; speeds: %s",
+    line("predicted", "%s a step, %s for all of them, until %s; %s",
          cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock, sources);
 }
 

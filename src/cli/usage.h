@@ -52,9 +52,7 @@
     "                        the model is); of seq2seq:\n"                                         \
     "  --source-column NAME  field or column of sources (default: source)\n"                       \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
-    "  --prefix TEXT         put before every source, such as 'summarize: '\n"                     \
-    "  --source-len N        tokens of a source, as --seq-len of a target (default: of\n"          \
-    "                        the longest in the data, at most 1024)\n"
+    "  --prefix TEXT         put before every source, such as 'summarize: '\n"
 
 #define USAGE_SCORES                                                                               \
     "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
@@ -96,6 +94,7 @@ static const char USAGE_TRAIN[] =
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
         USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: the longest source)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
@@ -125,6 +124,7 @@ static const char USAGE_ESTIMATE[] =
     "  --model DIR           Hugging Face model folder, or its config.json\n"
     "  --config FILE         of the training\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --machine NAME|FILE   of a machine that is not here: a card (3090, 4090, 5090,\n"
@@ -214,6 +214,7 @@ static const char USAGE_EVAL[] =
     "  --model DIR           Hugging Face model folder\n"
     "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 

@@ -122,6 +122,7 @@ struct zinf_config {
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
+    int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
     enum zinf_place grad_device;         /* default: as offload_optimizer.device */
@@ -135,6 +136,8 @@ struct zinf_config {
                          * "update-in-place" */
     char *expert_fetch; /* "auto", "all", "chosen" */
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */
+    char *gradient_sum;       /* "auto", "tree" */
+    double timeout;           /* seconds that a rank may send nothing */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */

@@ -30,6 +30,7 @@ static const char *const schedules[] = {
     "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
+static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
@@ -356,6 +357,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     SIZE_KEY("zinf.host_memory", host_memory, 0, 0, 0x1p53, .rule = AUTO_DEFAULT)
     INT_KEY("zinf.look_ahead", look_ahead, -1, -1, 1e6, .rule = AUTO_DEFAULT)
     INT_KEY("zinf.threads", threads, 0, 0, 4096, .rule = AUTO_DEFAULT)
+    INT_KEY("zinf.source_length", source_length, 0, 0, 1 << 24, .rule = AUTO_DEFAULT)
     TEXT_KEY("zinf.io_engine", io_engine, .choices = engines, .text = "auto")
     BOOL_KEY("zinf.checksums", checksums, 1)
     CHOICE_KEY("zinf.grad_device", KEY_CHOICE, grad_device, places, .rule = AUTO_DEFAULT)
@@ -368,6 +370,8 @@ const struct zinf_config_key zinf_config_keys[] = {
         .choices = checkpointings, .text = "auto")
     TEXT_KEY("zinf.schedule", schedule, .choices = schedules, .text = "auto")
     TEXT_KEY("zinf.accumulation_order", accumulation_order, .choices = orders, .text = "auto")
+    TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
+    NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,

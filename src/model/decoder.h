@@ -63,6 +63,10 @@ struct decoder_experts {
     const char *gate;     /* tensor of the choice, behind the layer's prefix */
     const char *list;     /* tensors of expert 3 begin with list, then "3." */
     const char *w_gate, *w_up, *w_down;
+    /* An expert that all tokens have, weighed by a sigmoid. Its tensors begin with `shared` (NULL:
+     * there is none), then are called as those of the others. */
+    const char *shared, *shared_gate; /* the latter: the sigmoid's row */
+    int64_t shared_ffn;
 };
 
 struct decoder {
@@ -79,11 +83,13 @@ struct decoder {
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
     struct mlp_spec mlp;
-    bool parallel, one_norm;               /* as in block_spec */
-    bool scale_by_inverse_layer;           /* attention.scale / (layer + 1) */
-    const bool *windowed;                  /* [n_layers]: has attention.window; NULL: all */
-    const char *table, *positions;         /* names in the file; positions NULL: no table of them */
-    int64_t first_position;                /* row of the table of positions that position 0 has */
+    bool parallel, one_norm;       /* as in block_spec */
+    bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
+    const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */
+    const char *table, *positions; /* names in the file; positions NULL: no table of them */
+    int64_t first_position;        /* row of the table of positions that position 0 has */
+    bool has_padding;              /* as in lookup_spec, and the next one */
+    int64_t padding;
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
     float embedding_norm_dropout;          /* behind that */

@@ -74,13 +74,6 @@ check_PROGRAMS += tests/compare/chat
 tests_compare_chat_SOURCES = tests/compare/chat.c
 tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_compare_chat_LDADD = $(TEST_LDADD)
-
-check_PROGRAMS += tests/task_test
-TESTS += tests/task_test
-tests_task_test_SOURCES = tests/task_test.c
-tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_task_test_LDADD = $(TEST_LDADD)
-
 EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
 
 check_PROGRAMS += tests/chat_test
@@ -89,3 +82,9 @@ tests_chat_test_SOURCES = tests/chat_test.c
 tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_chat_test_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
+
+check_PROGRAMS += tests/task_test
+TESTS += tests/task_test
+tests_task_test_SOURCES = tests/task_test.c
+tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_task_test_LDADD = $(TEST_LDADD)

@@ -21,6 +21,15 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
+# Several ranks.
+libcore_la_SOURCES += src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
+	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c
+check_PROGRAMS += tests/train_net_test
+TESTS += tests/train_net_test
+tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/train_support.h
+tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_net_test_LDADD = $(TEST_LDADD)
+
 INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/score.h \
 	src/train/checkpoints.h
 

@@ -19,6 +19,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "net/net.h"
 #include "text/text.h"
 
 #include <signal.h>
@@ -51,15 +52,20 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
-    int64_t source_len;               /* tokens that an encoder reads for a decoder; 0: T */
-    bool packed;                      /* batches have segments (zinf_model_set_packed) */
+    /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
+    int64_t source_len;
+    bool packed; /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
     enum zinf_device_kind device;
-    /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
-     * Nothing goes between ranks: each computes whole gradients and updates its slice of the
-     * parameters. */
+    /* The other ranks of a training; NULL: there are none. Borrowed. Each rank has its slice of
+     * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
+     * samples. All make the same calls in the same order, each from a thread of its own. */
+    struct zinf_net *net;
+    /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
+     * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
+     * slice of the parameters. */
     uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
@@ -114,10 +120,12 @@ struct zinf_step_result {
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
 };
-/* A batch of accumulation * micro_batch samples. */
+/* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
+ * before it. What the result says is of all ranks. */
 int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
-/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
+/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. A loss that is
+ * a mean over the windows (graph.h) is in the sum as if each target had it. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */

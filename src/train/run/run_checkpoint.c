@@ -90,8 +90,13 @@ int run_resume(struct run *run)
                  "but not always to the same bits",
                  folder, (unsigned long long)run->from.threads,
                  (unsigned long long)run_threads(run));
+    uint64_t logged = run_log_last(run->options);
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
+    if (logged > run->from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the log goes to step %llu: what comes after step %llu is made again",
+                 (unsigned long long)logged, (unsigned long long)run->from.step);
     return 0;
 }
 
@@ -135,7 +140,10 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed,
+                           .threads = run_threads(run),
+                           .data = run->data,
+                           .went_back = o->resume && !o->resume_steps};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
     uint64_t begin = zinf_now_ns();
