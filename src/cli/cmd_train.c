@@ -28,6 +28,14 @@ static void ask_save(int signal_number)
     save_asked = 1;
 }
 
+static void listen_to_signals(void)
+{
+    signal(SIGINT, ask_stop);
+    signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
+}
+
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
 static int read_config(struct cli_session *s, const struct cli_common *c)
@@ -156,10 +164,7 @@ static int train(struct train_options *o)
         .save = &save_asked,
         .events = train_show_events(&show),
     };
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
+    listen_to_signals();
     code = zinf_run_train(&show.run);
     train_show_end(&show, code, stop_asked);
 out:

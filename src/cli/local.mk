@@ -56,3 +56,6 @@ EXTRA_DIST += tests/chat_cli_test.sh
 
 TESTS += tests/scores_test.sh
 EXTRA_DIST += tests/scores_test.sh
+
+TESTS += tests/seq2seq_test.sh
+EXTRA_DIST += tests/seq2seq_test.sh

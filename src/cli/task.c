@@ -138,8 +138,8 @@ int cli_task_open(struct cli_session *s, const struct cli_common *c,
         code = cli_task_token(s, c, "decoder_start_token_id", &task.start);
     if (!code)
         code = cli_task_token(s, c, "eos_token_id", &task.end);
-    if (!code)
-        code = cli_task_token(s, c, "pad_token_id", &o.pad);
+    if (!code && cli_task_token(s, c, "pad_token_id", &o.pad))
+        o.pad = task.end; /* padding counts for nothing: any token will do */
     if (!code && c->source_len > facts->context)
         code = zinf_fail(-EINVAL, "--source-len %lld: the model's context is %lld",
                          (long long)c->source_len, (long long)facts->context);

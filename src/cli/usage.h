@@ -48,8 +48,8 @@
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default: what\n"         \
-    "                        the model is); of seq2seq:\n"                                         \
+    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default:\n"              \
+    "                        what the model is); of seq2seq:\n"                                    \
     "  --source-column NAME  field or column of sources (default: source)\n"                       \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
     "  --prefix TEXT         put before every source, such as 'summarize: '\n"
@@ -94,7 +94,7 @@ static const char USAGE_TRAIN[] =
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
         USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --source-len N        tokens that an encoder reads (default: the longest source)\n"
+    "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
