@@ -75,6 +75,16 @@ verdict $? "the same last loss"
 run 1 train --steps 8 --output halves --pack --train-on-prompt --resume
 complains "data"
 verdict $? "other labels are other data"
+# The mean is over the step's tokens, not one over micro-batches of unequal ones.
+check "at once" run 0 zinf_on train --micro-batch 6 --seq-len 96 --lr 1e-2 --steps 3 --no-shuffle \
+    --progress none --output once
+check "accumulated" run 0 zinf_on train --micro-batch 1 --accumulate 6 --seq-len 96 --lr 1e-2 \
+    --steps 3 --no-shuffle --progress none --output accumulated
+for run in once accumulated; do
+    number loss $run/log.jsonl >$run.loss
+done
+near 1e-5 once.loss accumulated.loss && [ "$(wc -l <once.loss)" -eq 3 ]
+verdict $? "the same losses"
 check "a model that learns its rows" run 0 train --steps 150 --micro-batch 6 --output learnt
 check "answers" run 0 "$zinf" generate --model learnt/model --threads 1 --device host --chat \
     --chat-template mistral --temperature 0 --max-new-tokens 20 --prompt red --prompt "one two three"

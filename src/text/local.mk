@@ -88,3 +88,10 @@ TESTS += tests/task_test
 tests_task_test_SOURCES = tests/task_test.c
 tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_task_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/fuzz_format
+TESTS += tests/fuzz_format
+tests_fuzz_format_SOURCES = tests/fuzz/fuzz_format.c tests/fuzz/driver.c
+tests_fuzz_format_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"format"'
+tests_fuzz_format_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fuzz/corpus/format
