@@ -28,6 +28,14 @@ static void ask_save(int signal_number)
     save_asked = 1;
 }
 
+static void listen_to_signals(void)
+{
+    signal(SIGINT, ask_stop);
+    signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
+}
+
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
 static int read_config(struct cli_session *s, const struct cli_common *c)
@@ -172,8 +180,8 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .source_len = session.source_len,
                 .packed = o->common.pack,
-                .source_len = o->common.source_len,
                 .device = session.device,
                 .speeds = &speeds,
                 .net = o->net,
@@ -195,10 +203,7 @@ static int train(struct train_options *o)
         .save = &save_asked,
         .events = is_first(o) ? train_show_events(&show) : (struct zinf_run_events){0},
     };
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
+    listen_to_signals();
     code = zinf_run_train(&show.run);
     if (is_first(o))
         train_show_end(&show, code, stop_asked);
@@ -245,6 +250,7 @@ static int run(int argc, char **argv)
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
+        CLI_TASK_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
