@@ -90,6 +90,10 @@ check "answers" run 0 "$zinf" generate --model learnt/model --threads 1 --device
     --chat-template mistral --temperature 0 --max-new-tokens 20 --prompt red --prompt "one two three"
 says "rot" "eins zwei drei" && ! says "INST"
 verdict $? "by its template"
+check "which the folder says now" run 0 "$zinf" generate --model learnt/model --threads 1 \
+    --device host --chat --temperature 0 --max-new-tokens 20 --prompt red
+says "rot"
+verdict $? "and no option has to"
 
 # ---- refused ----
 

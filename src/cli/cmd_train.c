@@ -106,6 +106,15 @@ out:
     return code;
 }
 
+/* So that answers need no --chat-template. The model is there without it. */
+static void keep_template(const struct cli_session *s, const struct train_options *o)
+{
+    char *folder = zinf_path_join(o->output, "model");
+    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
+        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    free(folder);
+}
+
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
@@ -161,6 +170,8 @@ static int train(struct train_options *o)
     if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
         signal(SIGHUP, SIG_IGN);
     code = zinf_run_train(&show.run);
+    if (!code)
+        keep_template(&session, o);
     train_show_end(&show, code, stop_asked);
 out:
     cli_session_close(&session);

@@ -114,6 +114,9 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
 int cli_samples_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out);
+/* A model that was trained by --chat-template says so in its folder, unless that does already. */
+int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+                              const char *folder);
 /* What became of the rows, in a sentence or two; text has 512 bytes. */
 void cli_samples_describe(char text[512], const struct zinf_samples *samples);
 /* What the options say to a configuration. */
