@@ -95,6 +95,10 @@ check "which the folder says now" run 0 "$zinf" generate --model learnt/model --
 says "rot"
 verdict $? "and no option has to"
 
+check "adapters" run 0 train --steps 2 --lora-rank 2 --pack --output adapters
+check "whose folder says it, too" run 0 "$zinf" generate --model model --adapter adapters/model \
+    --threads 1 --device host --chat --max-new-tokens 2 --prompt red
+
 # ---- refused ----
 
 run 1 "$zinf" train --model model --data rows.jsonl --output x
