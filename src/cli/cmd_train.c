@@ -150,6 +150,15 @@ static int open_in_turn(struct cli_session *s, struct train_options *o)
     return code || is_first(o) ? code : open_all(s, o);
 }
 
+/* So that answers need no --chat-template. The model is there without it. */
+static void keep_template(const struct cli_session *s, const struct train_options *o)
+{
+    char *folder = zinf_path_join(o->output, "model");
+    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
+        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    free(folder);
+}
+
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
@@ -205,6 +214,8 @@ static int train(struct train_options *o)
     };
     listen_to_signals();
     code = zinf_run_train(&show.run);
+    if (!code && is_first(o))
+        keep_template(&session, o);
     if (is_first(o))
         train_show_end(&show, code, stop_asked);
 out:
