@@ -93,8 +93,10 @@ int zinf_store_open_file(struct zinf_store *store, const char *path, uint32_t *o
  * reading fails: -ESTALE names the file. A store that is a plan only opens no files. */
 int zinf_store_add_files_extent(struct zinf_store *store, const struct zinf_store_span *spans,
                                 uint32_t n, zinf_extent *out);
-/* Bytes that the planned extents need, with all generations, over all paths. */
+/* What the planned extents need on all paths; and in RAM the checksums of so many bytes, at most.
+ */
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store);
+uint64_t zinf_store_sums_bytes(uint64_t bytes);
 /* Checks free space on every path (-ENOSPC with needed, free and path before a byte is written),
  * creates the files at full length and writes them once, so that every later write is a pure
  * overwrite. Large: takes planned bytes / drive speed. The content is zeros. */

@@ -28,6 +28,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     uint64_t gib = (uint64_t)1 << 30;
     more.plan = NULL;
     more.trace = NULL;
+    more.like = &e->now;
     more.trainer.config = &config;
     config.host_memory = (config.host_memory ? e->now.budget[1] : e->now.bytes[1]) + gib;
     add_change(e, "1 GiB more host memory", &more);
@@ -112,6 +113,7 @@ static int run_session(const struct options *o)
             .trainer = {.model_path = o->common.model,
                         .config = s.config,
                         .seq_len = s.seq_len,
+                        .source_len = o->common.source_len,
                         .device = s.device},
             .tbw = o->tbw * 1e12,
             .tokens = o->tokens,
@@ -145,6 +147,7 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c->model, 0, 0},
         CLI_DEVICE_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
         CLI_STEP_OPTIONS(c),
         {"--measure", CLI_FLAG, &o.measure, 0, 0},
         {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},

@@ -46,7 +46,23 @@
 
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
-    "  --load-best-at-end    leave the model of the best evaluation, not of the last step\n"
+    "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
+
+#define USAGE_TASK                                                                                 \
+    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default:\n"              \
+    "                        what the model is); of seq2seq:\n"                                    \
+    "  --source-column NAME  field or column of sources (default: source)\n"                       \
+    "  --target-column NAME  and of targets (default: target)\n"                                   \
+    "  --prefix TEXT         put before every source, such as 'summarize: '\n"
+
+#define USAGE_SCORES                                                                               \
+    "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
+    "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
+    "                        bleu\n"                                                               \
+    "  --max-new-tokens N    of such a text (default: the folder's setting, or 128)\n"             \
+    "  --num-beams N         search it by beams\n"                                                 \
+    "  --metric-samples N    of the first N samples alone\n"                                       \
+    "  --stem                ROUGE counts words by their stems\n"
 
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
@@ -72,13 +88,15 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "mpirun -np 4 zinf train ... trains with four ranks.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
     "  --init                start from fresh weights, not from the folder's\n"
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
-    "  --eval-data FILE...   the same, to measure the loss on\n"
+        USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
@@ -86,7 +104,7 @@ static const char USAGE_TRAIN[] =
     "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
     "  --tensorboard DIR     event files for TensorBoard\n"
-    "  --eval-every N        steps between evaluations\n"
+    "  --eval-every N        steps between evaluations\n" USAGE_SCORES
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
     "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
@@ -108,6 +126,7 @@ static const char USAGE_ESTIMATE[] =
     "  --model DIR           Hugging Face model folder, or its config.json\n"
     "  --config FILE         of the training\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --machine NAME|FILE   of a machine that is not here: a card (3090, 4090, 5090,\n"
@@ -191,12 +210,15 @@ static const char USAGE_DATA_COMMAND[] =
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
-    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
+    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"} and the\n"
+    "metrics that it is asked for.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA
+    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
+    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"

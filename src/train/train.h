@@ -52,8 +52,9 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
-    int64_t source_len;               /* tokens that an encoder reads for a decoder; 0: T */
-    bool packed;                      /* batches have segments (zinf_model_set_packed) */
+    /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
+    int64_t source_len;
+    bool packed; /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
@@ -192,16 +193,20 @@ struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
+struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
     const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
+    /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
+    const struct zinf_run_scores *scores;
     uint64_t steps;
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */

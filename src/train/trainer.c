@@ -180,7 +180,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     code = trainer_take_frame(t);
     if (code)
         return code;
-    plan_search(&t->setup, &variant);
+    plan_search(&t->setup, &variant, NULL);
     code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);

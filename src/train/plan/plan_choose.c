@@ -104,8 +104,11 @@ static void choose_host(struct plan *p, struct choice *c)
         grow(p, c, &c->n_host_states, (int)first_layer(&p->setup->walk));
     if (p->setup->param_tier == ZINF_TIER_DRIVE)
         grow(p, c, &c->n_host_params, units);
-    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup))
+    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup)) {
+        int least = c->n_host_states;
         grow(p, c, &c->n_host_states, units);
+        c->n_host_states = least + (c->n_host_states - least) * p->variant.host_states / 4;
+    }
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
