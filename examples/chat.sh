@@ -32,7 +32,7 @@ field() { # what a role says, a line each
 }
 field user >"$folder/questions.txt"
 field assistant >"$folder/answers.txt"
-"$zinf" generate --model "$folder/output/model" --chat "${template[@]}" --temperature 0 \
+"$zinf" generate --model "$folder/output/model" --chat --temperature 0 \
     --max-new-tokens 60 --prompts "$folder/questions.txt" | sed '/^$/d' >"$folder/said.txt"
 paste -d '\n' "$folder/questions.txt" "$folder/said.txt" | head -8
 right=$(paste -d '|' "$folder/answers.txt" "$folder/said.txt" | awk -F '|' '$1 == $2' | wc -l)

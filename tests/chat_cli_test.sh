@@ -90,6 +90,14 @@ check "answers" run 0 "$zinf" generate --model learnt/model --threads 1 --device
     --chat-template mistral --temperature 0 --max-new-tokens 20 --prompt red --prompt "one two three"
 says "rot" "eins zwei drei" && ! says "INST"
 verdict $? "by its template"
+check "which the folder says now" run 0 "$zinf" generate --model learnt/model --threads 1 \
+    --device host --chat --temperature 0 --max-new-tokens 20 --prompt red
+says "rot"
+verdict $? "and no option has to"
+
+check "adapters" run 0 train --steps 2 --lora-rank 2 --pack --output adapters
+check "whose folder says it, too" run 0 "$zinf" generate --model model --adapter adapters/model \
+    --threads 1 --device host --chat --max-new-tokens 2 --prompt red
 
 # ---- refused ----
 

@@ -224,6 +224,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
 struct zinf_config_context cli_context(const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    context.world_size = c->world;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
     context.optimizer = c->optimizer;

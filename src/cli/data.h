@@ -26,6 +26,7 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
+    int64_t world; /* ranks of this run; 0: 1 */
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
         lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
@@ -131,6 +132,9 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
 int cli_samples_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out);
+/* A model that was trained by --chat-template says so in its folder, unless that does already. */
+int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+                              const char *folder);
 /* task.c: what the model is trained for: as --task says, if it can be, or as it is made. */
 int cli_task_tell(struct cli_session *s, const struct cli_common *c);
 /* As cli_session_data, of sources and targets. The first data that are opened decide how long both

@@ -5,6 +5,7 @@
 #include "cli/data.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
                      enum zinf_format *out)
@@ -90,6 +91,33 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     if (!code)
         code = zinf_dataset_of_samples(out, samples);
     zinf_format_close(recipe);
+    zinf_chat_close(chat);
+    return code;
+}
+
+static int write_template(const struct zinf_chat *chat, const char *folder)
+{
+    char *path = zinf_path_join(folder, "chat_template.jinja"), *text = NULL;
+    int code = path ? zinf_chat_jinja(chat, &text) : -ENOMEM;
+    if (!code)
+        code = zinf_file_write_atomic(path, text, strlen(text));
+    free(text);
+    free(path);
+    return code == -ENOTSUP ? 0 : code; /* no text says what that one means */
+}
+
+int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+                              const char *folder)
+{
+    struct zinf_chat *chat = NULL, *there = NULL;
+    if (!c->chat_template)
+        return 0;
+    int code = zinf_chat_open(&chat, folder, c->chat_template, tokenizer);
+    bool same = !code && !zinf_chat_open(&there, folder, NULL, tokenizer) &&
+                !strcmp(zinf_chat_name(chat), zinf_chat_name(there));
+    if (!code && !same)
+        code = write_template(chat, folder);
+    zinf_chat_close(there);
     zinf_chat_close(chat);
     return code;
 }

@@ -87,6 +87,7 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "mpirun -np 4 zinf train ... trains with four ranks.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"

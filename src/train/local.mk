@@ -23,9 +23,11 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
 libcore_la_SOURCES += src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
-	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c
+	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
+	src/train/run/run_ranks.c
 check_PROGRAMS += tests/train_net_test
-TESTS += tests/train_net_test
+TESTS += tests/train_net_test tests/ranks_test.sh
+EXTRA_DIST += tests/ranks_test.sh
 tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/train_support.h
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)
