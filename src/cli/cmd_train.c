@@ -22,6 +22,14 @@ static void ask_stop(int signal_number)
     stop_asked = 1;
 }
 
+static void stop_when_asked(void)
+{
+    signal(SIGINT, ask_stop);
+    signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
+}
+
 static void ask_save(int signal_number)
 {
     (void)signal_number;
@@ -165,10 +173,7 @@ static int train(struct train_options *o)
         .save = &save_asked,
         .events = train_show_events(&show),
     };
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
+    stop_when_asked();
     code = zinf_run_train(&show.run);
     if (!code)
         keep_template(&session, o);
