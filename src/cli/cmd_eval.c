@@ -45,6 +45,7 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRING, &c.adapter, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         CLI_SAMPLE_OPTIONS(&c),
+        CLI_TASK_OPTIONS(&c),
         CLI_SCORE_OPTIONS(&scores),
         {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),

@@ -143,6 +143,8 @@ void cli_samples_describe(char text[512], const struct zinf_samples *samples)
                                    cli_count(windows, zinf_samples_n_windows(samples)));
     used = add_count(text, used, f->n_cut, "samples are cut");
     used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
+    used = add_count(text, used, f->n_sources_cut, "sources are cut");
+    used = add_count(text, used, f->n_source_ids_cut, "of their tokens are cut off");
     used = add_count(text, used, f->n_long, "too long, left out");
     used = add_count(text, used, f->n_short, "too short, left out");
     used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");

@@ -54,7 +54,8 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
 
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 {
-    return p->setup->walk.units[unit].chooser != WALK_NONE &&
+    /* another rank may have chosen it */
+    return !p->setup->net && p->setup->walk.units[unit].chooser != WALK_NONE &&
            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
            (p->layer_major || p->setup->n_micro == 1);
 }
@@ -172,7 +173,7 @@ static int plan_tiers(struct plan *p)
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
-        .sliced = p->setup->net,
+        .sliced = p->setup->sliced,
         .places = p->homes,
         .store = p->store,
     };

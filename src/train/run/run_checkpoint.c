@@ -14,7 +14,7 @@ int run_open_checkpoint(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (run->recovers)
         return 0;
-    int code = run_guard_output(run);
+    int code = run_is_first(run) ? run_guard_output(run) : 0;
     if (code || !o->resume)
         return code;
     code = checkpoint_open(&run->from, o->resume);
@@ -61,7 +61,7 @@ static int load_checkpoint(struct run *run)
 {
     const char *folder = run->options->resume;
     int code = checkpoint_check_data(&run->from, folder, &run->data);
-    if (!code)
+    if (!code && run_is_first(run))
         code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
     return code ? code : checkpoint_load(&run->from, folder, run->trainer);
 }
@@ -71,6 +71,8 @@ int run_resume(struct run *run)
     const char *folder = run->recovers ? run->left.folder : run->options->resume;
     int code = identify_data(run);
     if (!code)
+        code = run_compare_data(run);
+    if (!code && run_is_first(run))
         code = read_resolved(run);
     if (!code && !folder && run->options->resume_steps)
         zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", run->options->output);
