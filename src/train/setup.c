@@ -9,10 +9,6 @@
 
 #include <stdlib.h>
 
-/* Sub-groups on a drive are tiles of tens of MiB, whatever sub_group_size says: 4 Mi elements are
- * 48 MiB of AdamW state. */
-#define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
-
 /* ---- words of the configuration; it has checked them ---- */
 
 static int number_of(const char *word, const char *const words[])
@@ -239,27 +235,6 @@ static int open_device(struct setup *s, bool plan_only)
     return code;
 }
 
-static int lay_out(struct setup *s)
-{
-    uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
-    if (!elems)
-        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
-    for (uint32_t u = 0; u < s->n_units; u++) {
-        elems[u] = s->graph->units[u].elems;
-        most = elems[u] > most ? elems[u] : most;
-    }
-    uint64_t group = (uint64_t)s->config->sub_group_size;
-    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
-        group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
-                                s->options.world ? s->options.world : 1);
-    free(elems);
-    for (uint32_t u = 0; !code && u < s->n_units; u++)
-        s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
-    return code ? code : setup_state_bytes(s);
-}
-
 /* ---- steps ---- */
 
 static void choose_step(struct setup *s)
@@ -374,7 +349,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = check_in_place(s);
     if (!code)
-        code = lay_out(s);
+        code = setup_lay_out(s);
     if (!code)
         code = set_budgets(s);
     return code ? code : setup_find_files(s);

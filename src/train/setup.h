@@ -187,6 +187,8 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 
 /* Rank and world of the options' net; first of all. */
 void setup_take_net(struct setup *s);
+/* Cuts units into the rank's slice, and that into sub-groups. */
+int setup_lay_out(struct setup *s);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
