@@ -30,8 +30,7 @@ tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/tr
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)
 
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/score.h \
-	src/train/checkpoints.h
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/checkpoints.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
