@@ -54,6 +54,12 @@ static void place_sums(struct zinf_store *store)
     store->n_sums = 2 * store->bank_sums + (store->planned_bytes - 2 * store->bank_bytes) / PAGE;
 }
 
+/* The sums of each bank, and those of the rest, end with a page of their own. */
+uint64_t zinf_store_sums_bytes(uint64_t bytes)
+{
+    return zinf_align_up(bytes / PAGE * sizeof(uint32_t), PAGE) + 3 * (uint64_t)PAGE;
+}
+
 /* A new store holds zeros; of what a dead process left nothing is known yet. */
 int zinf_store_sums_init(struct zinf_store *store)
 {

@@ -220,7 +220,7 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
-    if (net->told || net->failed == -ECONNABORTED)
+    if (net->told)
         return;
     net->told = true;
     net->ops->tell(net, sentence);

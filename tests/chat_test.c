@@ -368,6 +368,31 @@ static void test_a_row_says_its_format(void)
     CHECK(zinf_format_parse("x", &format) == -EINVAL && strstr(zinf_error(), "gdgpt"));
 }
 
+static void test_a_template_recognises_its_own_text(void)
+{
+    const char *name;
+    char *text;
+    int n = 0;
+    for (int i = 0; (name = zinf_chat_template_name(i)); i++) {
+        struct zinf_chat *chat = NULL;
+        CHECK(!zinf_chat_open(&chat, folder, name, bytes_tokenizer()));
+        int code = zinf_chat_jinja(chat, &text);
+        CHECKF(!code || code == -ENOTSUP, "%s", zinf_error());
+        zinf_chat_close(chat);
+        if (code)
+            continue;
+        write_file("chat_template.jinja", text);
+        CHECKF(!open_folder(NULL, name), "%s: %s", name, zinf_error());
+        text[strlen(text) / 2] ^= 1;
+        write_file("chat_template.jinja", text);
+        CHECK(open_folder(NULL, NULL) == -ENOTSUP);
+        free(text);
+        n++;
+    }
+    CHECK(n == 11);
+    remove_file("chat_template.jinja");
+}
+
 #define SAID(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
 
 static void breaks(enum zinf_format format, const char *template, const char *row,
@@ -427,6 +452,7 @@ int main(void)
     TAP_RUN(test_gdgpt);
     TAP_RUN(test_templates_of_ids);
     TAP_RUN(test_a_folder_says_its_template);
+    TAP_RUN(test_a_template_recognises_its_own_text);
     TAP_RUN(test_a_row_says_its_format);
     TAP_RUN(test_broken_rows_are_named);
     remove_file("tokenizer_config.json");

@@ -296,6 +296,12 @@ static void test_batch_messages(void)
           "train_micro_batch_size_per_gpu to 5 with gradient_accumulation_steps 2"}},
     };
     static const struct bad four_ranks[] = {
+        {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}}",
+         {"zero_quantized_weights", "full precision"}},
+        {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 4}}",
+         {"zero_hpz_partition_size", "remove it"}},
+        {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2}}",
+         {"mics_shard_size", "remove it"}},
         {"{\"train_batch_size\": 3}", {"world size 4", "Set train_batch_size to 4;"}},
     };
     CHECK_BAD(one_rank, NULL);

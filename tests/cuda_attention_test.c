@@ -1,6 +1,7 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
- * causal and not, windows, documents, dropout, soft caps and slopes, lengths around the tiles; and
- * of new rows over a cache: several sequences, rows in any order, windows in a ring of slots. */
+ * causal and not, windows, documents, keys of another sequence, biases by distance, dropout, soft
+ * caps and slopes, lengths around the tiles; and of new rows over a cache: several sequences, rows
+ * in any order, windows in a ring of slots. */
 #include "cuda_twin.h"
 
 struct shape {
@@ -10,14 +11,20 @@ struct shape {
     int64_t window;
     float softcap; /* scores are then 3 times as large, so that it bends them */
     bool sloped;
-    int document; /* tokens of most documents; 0: samples are not packed */
+};
+/* And what few cases have. */
+struct special {
+    struct shape shape;
+    int document;    /* tokens of most documents; 0: samples are not packed */
+    int64_t key_seq; /* as in zinf_attention */
+    bool biased;
 };
 
 static const float slopes[] = {0.70710678f, 0.25f, -0.2f, 0.0f};
 
 struct attention_pairs {
-    struct pair qkv, out, lse, d_out, d_qkv, segments;
-    bool packed;
+    struct pair qkv, out, lse, d_out, d_qkv, segments, kv, d_kv, key_segments, bias, d_bias;
+    bool packed, crosses, biased;
 };
 
 /* Documents of so many tokens, with one token of padding behind each second one and in the last
@@ -41,6 +48,11 @@ static void attention_side(struct zinf_attention *a, const struct attention_pair
     a->d_out = at(&p->d_out, side);
     a->d_qkv = at(&p->d_qkv, side);
     a->segments = p->packed ? at(&p->segments, side) : NULL;
+    a->kv = p->crosses ? at(&p->kv, side) : NULL;
+    a->d_kv = p->crosses ? at(&p->d_kv, side) : NULL;
+    a->key_segments = p->packed && p->crosses ? at(&p->key_segments, side) : NULL;
+    a->bias = p->biased ? at(&p->bias, side) : NULL;
+    a->d_bias = p->biased ? at(&p->d_bias, side) : NULL;
 }
 
 /* Runs it again, and without a window with one that hides nothing: the same bits. */
@@ -60,50 +72,88 @@ static void check_repeats(struct twin *t, struct zinf_attention *a, struct atten
     tensor_free(&d_again);
 }
 
-static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s)
+static struct zinf_attention attention_of(enum zinf_dtype dtype, const struct special *special)
 {
-    size_t rows = (size_t)(s.batch * s.seq);
-    size_t row = (size_t)((s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
-    size_t out_row = (size_t)(s.n_heads * s.head_dim);
-    struct zinf_attention a = {
+    const struct shape *s = &special->shape;
+    return (struct zinf_attention){
         .dtype = dtype,
-        .batch = s.batch,
-        .seq = s.seq,
-        .n_heads = s.n_heads,
-        .n_kv_heads = s.n_kv_heads,
-        .head_dim = s.head_dim,
-        .causal = s.causal,
-        .window = s.window,
-        .scale = (s.softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s.head_dim),
-        .softcap = s.softcap,
-        .slopes = s.sloped ? slopes : NULL,
-        .dropout = {.p = s.dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321}};
-    struct attention_pairs p = {
+        .batch = s->batch,
+        .seq = s->seq,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .key_seq = special->key_seq,
+        .causal = s->causal,
+        .window = s->window,
+        .scale = (s->softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s->head_dim),
+        .softcap = s->softcap,
+        .slopes = s->sloped ? slopes : NULL,
+        .dropout = {.p = s->dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321}};
+}
+
+static struct attention_pairs open_pairs(struct twin *t, enum zinf_dtype dtype,
+                                         const struct special *special)
+{
+    const struct shape *s = &special->shape;
+    const int64_t keys = special->key_seq ? special->key_seq : s->seq;
+    const size_t rows = (size_t)(s->batch * s->seq), key_rows = (size_t)(s->batch * keys);
+    const size_t kv_row = (size_t)(2 * s->n_kv_heads * s->head_dim);
+    const size_t out_row = (size_t)(s->n_heads * s->head_dim);
+    const size_t row = out_row + (special->key_seq ? 0 : kv_row);
+    const size_t kv = special->key_seq ? key_rows * kv_row : 1;
+    const size_t distances = (size_t)(s->n_heads * (s->seq + keys - 1));
+    return (struct attention_pairs){
         pair_of(t, tensor_random(dtype, rows * row, 1, 1.0f)),
         pair_of(t, tensor_random(dtype, rows * out_row, 4, 1.0f)),
-        pair_of(t, tensor_random(ZINF_DTYPE_F32, rows * (size_t)s.n_heads, 5, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, rows * (size_t)s->n_heads, 5, 1.0f)),
         pair_of(t, tensor_random(dtype, rows * out_row, 2, 1.0f)),
         pair_of(t, tensor_random(dtype, rows * row, 3, 1.0f)),
-        pair_of(t, make_segments(s.batch, s.seq, s.document)),
-        s.document > 0,
+        pair_of(t, make_segments(s->batch, s->seq, special->document)),
+        pair_of(t, tensor_random(dtype, kv, 6, 1.0f)),
+        pair_of(t, tensor_random(dtype, kv, 7, 1.0f)),
+        pair_of(t, make_segments(s->batch, keys, special->document)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, distances, 8, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)s->batch * distances, 9, 1.0f)),
+        special->document > 0,
+        special->key_seq > 0,
+        special->biased,
     };
+}
+
+static void close_pairs(struct twin *t, struct attention_pairs *p)
+{
+    struct pair *all[] = {&p->qkv, &p->out,  &p->lse,          &p->d_out, &p->d_qkv, &p->segments,
+                          &p->kv,  &p->d_kv, &p->key_segments, &p->bias,  &p->d_bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void special_case(struct twin *t, enum zinf_dtype dtype, const struct special *s)
+{
+    struct zinf_attention a = attention_of(dtype, s);
+    struct attention_pairs p = open_pairs(t, dtype, s);
     /* The tensor cores take probabilities and their gradients rounded to the storage type. */
     double epsilon = dtype_epsilon(dtype);
     /* Slopes and documents leave a row few keys, whose errors do not cancel. */
-    double few = s.sloped || s.document ? 2.0 : 1.0;
+    double few = s->shape.sloped || s->document ? 2.0 : 1.0;
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
     PAIR_CHECK(t, &p.out, 4e-6 + few * epsilon, 2.0 * epsilon + 4e-6);
     PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_backward(q, &a)));
     PAIR_CHECK(t, &p.d_qkv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
+    if (p.crosses)
+        PAIR_CHECK(t, &p.d_kv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
+    if (p.biased)
+        PAIR_CHECK(t, &p.d_bias, 1e-4 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
     check_repeats(t, &a, &p);
-    pair_free(&p.qkv);
-    pair_free(&p.out);
-    pair_free(&p.lse);
-    pair_free(&p.d_out);
-    pair_free(&p.d_qkv);
-    pair_free(&p.segments);
-    twin_reset(t);
+    close_pairs(t, &p);
+}
+
+static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s)
+{
+    const struct special special = {.shape = s};
+    special_case(t, dtype, &special);
 }
 
 static void fp32(struct twin *t)
@@ -159,19 +209,65 @@ static void shaped_scores(struct twin *t)
 /* Samples of several documents; every tile and kernel. */
 static void packed_samples(struct twin *t)
 {
-    static const struct shape shapes[] = {
-        {2, 5, 2, 1, 3, true, 0.0f, 0, 0, 0, 2},
-        {1, 79, 2, 2, 64, false, 0.1f, 0, 0, 0, 20},
-        {1, 35, 3, 1, 100, true, 0.0f, 0, 0, 0, 9},
-        {1, 19, 1, 1, 256, false, 0.0f, 0, 0, 0, 7},
-        {2, 70, 4, 2, 64, true, 0.1f, 0, 0, 0, 17},
-        {1, 130, 2, 1, 64, false, 0.0f, 0, 0, 0, 70},
-        {1, 97, 2, 1, 128, true, 0.0f, 40, 0, 0, 50},
-        {1, 67, 2, 2, 32, true, 0.0f, 0, 2.0f, true, 30},
-        {1, 81, 2, 1, 256, true, 0.0f, 0, 0, 0, 40},
+    static const struct special shapes[] = {
+        {{2, 5, 2, 1, 3, true, 0.0f, 0, 0, 0}, 2, 0, false},
+        {{1, 79, 2, 2, 64, false, 0.1f, 0, 0, 0}, 20, 0, false},
+        {{1, 35, 3, 1, 100, true, 0.0f, 0, 0, 0}, 9, 0, false},
+        {{1, 19, 1, 1, 256, false, 0.0f, 0, 0, 0}, 7, 0, false},
+        {{2, 70, 4, 2, 64, true, 0.1f, 0, 0, 0}, 17, 0, false},
+        {{1, 130, 2, 1, 64, false, 0.0f, 0, 0, 0}, 70, 0, false},
+        {{1, 97, 2, 1, 128, true, 0.0f, 40, 0, 0}, 50, 0, false},
+        {{1, 67, 2, 2, 32, true, 0.0f, 0, 2.0f, true}, 30, 0, false},
+        {{1, 81, 2, 1, 256, true, 0.0f, 0, 0, 0}, 40, 0, false},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        attention_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], shapes[i]);
+        special_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], &shapes[i]);
+}
+
+/* Keys of another sequence, biases by distance, both. */
+static void other_keys(struct twin *t)
+{
+    static const struct special shapes[] = {
+        {{2, 7, 4, 2, 5, false, 0.0f, 0, 0, 0}, 0, 11, false},
+        {{1, 40, 2, 2, 64, false, 0.1f, 0, 0, 0}, 0, 9, false},
+        {{2, 19, 2, 1, 100, false, 0.0f, 0, 0, 0}, 4, 40, true},
+        {{2, 20, 4, 4, 6, false, 0.0f, 0, 0, 0}, 0, 0, true},
+        {{1, 50, 2, 1, 64, true, 0.1f, 0, 0, 0}, 0, 0, true},
+        {{1, 37, 2, 2, 200, false, 0.0f, 0, 0, 0}, 13, 0, true},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        special_case(t, all_dtypes[i % 3], &shapes[i]);
+}
+
+static void tables_of_buckets(struct twin *t)
+{
+    static const int32_t starts[] = {0, 1, 2, 4};
+    enum { HEADS = 3, QUERIES = 50, KEYS = 70, DISTANCES = QUERIES + KEYS - 1, ROWS = 8 };
+    for (int both_ways = 0; both_ways < 2; both_ways++) {
+        struct zinf_distance_bias a = {.dtype = all_dtypes[1 + both_ways],
+                                       .n_heads = HEADS,
+                                       .n_queries = QUERIES,
+                                       .n_keys = KEYS,
+                                       .both_ways = both_ways,
+                                       .n_buckets = 4,
+                                       .starts = starts,
+                                       .batch = 2};
+        struct pair table = pair_of(t, tensor_random(a.dtype, ROWS * HEADS, 1, 1.0f));
+        struct pair bias = pair_of(t, tensor_new(ZINF_DTYPE_F32, HEADS * DISTANCES));
+        struct pair d_bias =
+            pair_of(t, tensor_random(ZINF_DTYPE_F32, 2 * HEADS * DISTANCES, 2, 1.0f));
+        struct pair d_table = pair_of(t, tensor_new(ZINF_DTYPE_F32, ROWS * HEADS));
+        ON_BOTH(t, (a.table = at(&table, side), a.bias = at(&bias, side),
+                    a.d_bias = at(&d_bias, side), a.d_table = at(&d_table, side),
+                    ops->distance_bias(q, &a) || ops->distance_bias_backward(q, &a)));
+        PAIR_CHECK(t, &bias, 0.0, 0.0);
+        PAIR_CHECK(t, &d_table, 0.0, 0.0);
+        pair_free(&table);
+        pair_free(&bias);
+        pair_free(&d_bias);
+        pair_free(&d_table);
+        twin_reset(t);
+    }
 }
 
 /* ---- over a cache ---- */
@@ -350,6 +446,8 @@ CASE(shaped_scores)
 CASE(packed_samples)
 CASE(cached)
 CASE(cached_alone)
+CASE(other_keys)
+CASE(tables_of_buckets)
 CASE(slopes_are_read_at_once)
 CASE(refusals)
 
@@ -361,6 +459,8 @@ int main(void)
     TAP_RUN(test_packed_samples);
     TAP_RUN(test_cached);
     TAP_RUN(test_cached_alone);
+    TAP_RUN(test_other_keys);
+    TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
     return tap_done();

@@ -24,6 +24,7 @@ struct setting {
     const char *look_ahead;           /* a number; NULL: auto */
     const char *extra;                /* further keys of "zinf", each after a comma */
     int steps, accumulation, threads; /* 0: all steps, 1, 1 */
+    int stage;                        /* of ZeRO; 0: 3 */
     bool copies;                      /* not direct */
     double clip;                      /* 0: off */
     double on_device;                 /* of the optimizer's state */
@@ -40,6 +41,7 @@ struct outcome {
     bool skipped[MOST_STEPS];
     uint64_t read[MOST_STEPS]; /* bytes from the drive */
     uint64_t returned;         /* bytes from the device in the last step */
+    uint64_t sent;             /* to other ranks in the last step */
     unsigned n_far;            /* units that a GPU updates */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
@@ -82,7 +84,7 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d,"
              "\"gradient_clipping\": %g, %s \"optimizer\": %s,"
-             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %d,"
+             "\"zero_optimization\": {\"stage\": %d, \"sub_group_size\": %d,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
              "\"zinf\": {\"threads\": %d, \"schedule\": \"%s\", \"accumulation_order\": \"%s\","
@@ -91,10 +93,10 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
              word(s->precision, ""),
              word(s->optimizer, "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, "
                                 "\"weight_decay\": 0.1}}"),
-             trainings.sub_group, word(s->param, "nvme"), drive, word(s->state, "nvme"), drive,
-             1 - s->on_device, s->threads ? s->threads : 1, word(s->schedule, "auto"),
-             word(s->order, "auto"), word(s->look_ahead, "\"auto\""), s->copies ? "false" : "true",
-             grad, word(s->extra, ""));
+             s->stage ? s->stage : 3, trainings.sub_group, word(s->param, "nvme"), drive,
+             word(s->state, "nvme"), drive, 1 - s->on_device, s->threads ? s->threads : 1,
+             word(s->schedule, "auto"), word(s->order, "auto"), word(s->look_ahead, "\"auto\""),
+             s->copies ? "false" : "true", grad, word(s->extra, ""));
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }

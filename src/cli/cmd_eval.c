@@ -45,10 +45,12 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRING, &c.adapter, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         CLI_SAMPLE_OPTIONS(&c),
+        CLI_TASK_OPTIONS(&c),
         CLI_SCORE_OPTIONS(&scores),
         {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
     };

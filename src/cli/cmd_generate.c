@@ -36,6 +36,7 @@ struct generation {
     size_t n_lines;
     const char **prompts; /* [n] */
     struct zinf_text *texts;
+    struct zinf_tokens *sources; /* [n]: of an encoder-decoder */
     struct generate_output output;
     struct zinf_chat *chat;         /* NULL: prompts are gone on with as they are */
     int64_t n, longest, all_tokens; /* texts; tokens of the longest prompt, and of all */
@@ -90,7 +91,8 @@ static int take_prompts(struct generation *g)
     g->texts = calloc(n, sizeof *g->texts);
     g->output = (struct generate_output){.stops = &c->stops, .streams = n == 1 && !c->json};
     g->output.texts = calloc(n, sizeof *g->output.texts);
-    if (!g->prompts || !g->texts || !g->output.texts)
+    g->sources = calloc(n, sizeof *g->sources);
+    if (!g->prompts || !g->texts || !g->output.texts || !g->sources)
         return zinf_fail(-ENOMEM, "no memory for %zu prompts", n);
     g->n = (int64_t)n;
     for (int i = 0; i < c->prompts.n; i++)
@@ -132,6 +134,7 @@ static int encode_prompt(struct generation *g, int64_t number)
     const struct zinf_model_facts *facts = zinf_model_facts(g->session.model);
     struct zinf_text *text = &g->texts[number];
     struct zinf_tokens ids = {0};
+    bool pairs = g->session.task == ZINF_TASK_SEQ2SEQ;
     int code = g->chat ? generate_chat_encode(g->chat, g->command->system, g->prompts[number], &ids)
                        : tokenize(g, g->prompts[number], &ids, &g->output.texts[number].first);
     for (size_t i = 0; !code && i < ids.count; i++)
@@ -144,6 +147,12 @@ static int encode_prompt(struct generation *g, int64_t number)
         code = zinf_fail(-EINVAL, "prompt %lld has %zu tokens; the model's context is %lld",
                          (long long)number + 1, ids.count, (long long)facts->context);
     *text = (struct zinf_text){.ids = ids.ids, .n_prompt = (int64_t)ids.count};
+    if (!code && pairs) {
+        code = generate_source(&g->session, &g->command->common, &ids, text);
+        g->sources[number] = ids;
+        text->ids = code ? NULL : text->ids;
+        g->output.texts[number].first = 1; /* the decoder's start */
+    }
     g->all_tokens += text->n_prompt;
     g->longest = text->n_prompt > g->longest ? text->n_prompt : g->longest;
     if (!code)
@@ -176,6 +185,18 @@ static struct zinf_decode_shape shape_of(const struct generation *g)
     return shape;
 }
 
+/* What an encoder has read is computed again for every token. */
+static int open_pair_trainer(struct generation *g, struct zinf_trainer_options *options)
+{
+    int64_t context = zinf_model_facts(g->session.model)->context, longest = 1;
+    for (int64_t i = 0; i < g->n; i++)
+        longest = g->texts[i].n_source > longest ? g->texts[i].n_source : longest;
+    options->decode = (struct zinf_decode_shape){0};
+    options->seq_len = least(context, g->settings.max_new_tokens);
+    options->source_len = least(context, longest);
+    return zinf_trainer_create(&g->trainer, options);
+}
+
 /* Where keys and values cannot be remembered, every token takes its whole text. */
 static int open_trainer(struct generation *g)
 {
@@ -188,6 +209,8 @@ static int open_trainer(struct generation *g)
         .device = g->session.device,
         .decode = shape,
     };
+    if (g->session.task == ZINF_TASK_SEQ2SEQ)
+        return open_pair_trainer(g, &options);
     int code = zinf_trainer_create(&g->trainer, &options);
     if (code != -ENOTSUP)
         return code;
@@ -255,6 +278,7 @@ static int prepare(struct generation *g, const struct cli_common *c, struct cli_
         code = generate_read_config(&g->settings, c->model, g->session.model);
     if (!code && g->command->chats)
         code = generate_chat_open(&g->chat, c, g->session.tokenizer, &g->settings, stops);
+    g->output.sources = g->session.task == ZINF_TASK_SEQ2SEQ ? g->prompts : NULL;
     for (int64_t i = 0; !code && i < g->n; i++)
         code = encode_prompt(g, i);
     if (!code && g->settings.max_length > 0)
@@ -276,12 +300,14 @@ static int generate(struct generate_command *command)
     for (int64_t i = 0; i < g.n; i++) {
         free(g.texts[i].ids);
         free(g.output.texts[i].all);
+        zinf_tokens_free(&g.sources[i]);
     }
     for (size_t i = 0; i < g.n_lines; i++)
         free(g.lines[i]);
     free(g.lines);
     free(g.prompts);
     free(g.texts);
+    free(g.sources);
     free(g.output.texts);
     zinf_chat_close(g.chat);
     zinf_trainer_destroy(g.trainer);

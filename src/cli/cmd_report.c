@@ -7,6 +7,7 @@
 
 #include "aio/aio.h"
 #include "kernels/kernels.h"
+#include "net/net.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -90,6 +91,16 @@ static void add_device(cJSON *facts)
         zinf_device_destroy(device);
 }
 
+static void add_ranks(cJSON *facts)
+{
+    char safe[1024];
+    const char *why = zinf_net_mpi_why_not();
+    if (why)
+        report_add(facts, "mpi", "not used: %s", report_redact(why, safe, sizeof safe));
+    else
+        report_add(facts, "mpi", "the module loads");
+}
+
 static void add_drive(cJSON *drives, const char *path)
 {
     char text[2048], safe[2048];
@@ -154,6 +165,7 @@ static int run(int argc, char **argv)
     for (int i = 0; i < paths.n; i++)
         add_drive(drives, paths.items[i]);
     add_device(facts);
+    add_ranks(facts);
     add_environment(facts);
     if (json)
         code = print_json(facts);

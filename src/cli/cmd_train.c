@@ -28,6 +28,14 @@ static void ask_save(int signal_number)
     save_asked = 1;
 }
 
+static void listen_to_signals(void)
+{
+    signal(SIGINT, ask_stop);
+    signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
+}
+
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
 static int read_config(struct cli_session *s, const struct cli_common *c)
@@ -43,7 +51,7 @@ static int resolve_steps(struct cli_session *s, struct cli_common *c, double epo
 {
     if (c->steps >= 0)
         return 0;
-    double batch = (double)(s->config->micro_batch * s->config->accumulation);
+    double batch = (double)s->config->train_batch_size;
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
     return cli_session_config(s, c);
@@ -59,6 +67,7 @@ struct train_options {
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
     bool init, no_shuffle, overwrite, no_final_checkpoint;
+    struct zinf_net *net; /* NULL: there are no other ranks */
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -106,6 +115,50 @@ out:
     return code;
 }
 
+/* ---- ranks ---- */
+
+static bool is_first(const struct train_options *o)
+{
+    return !o->net || zinf_net_place(o->net).rank == 0;
+}
+
+/* Until the training begins ranks come at their own pace. */
+#define PATIENCE_SECONDS 86400
+
+/* Log lines of the others that are no failure are rank 0's. */
+static int find_ranks(struct train_options *o)
+{
+    int code = zinf_net_open(&o->net);
+    if (code || !o->net)
+        return code;
+    zinf_net_set_timeout(o->net, PATIENCE_SECONDS);
+    o->common.world = zinf_net_place(o->net).world;
+    if (is_first(o))
+        zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)o->common.world,
+                 zinf_net_name(o->net));
+    else if (!getenv("ZINF_LOG"))
+        zinf_log_set_level(ZINF_LOG_ERROR);
+    return 0;
+}
+
+/* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
+static int open_in_turn(struct cli_session *s, struct train_options *o)
+{
+    int code = is_first(o) ? open_all(s, o) : 0;
+    if (!code && o->net)
+        code = zinf_net_barrier(o->net);
+    return code || is_first(o) ? code : open_all(s, o);
+}
+
+/* So that answers need no --chat-template. The model is there without it. */
+static void keep_template(const struct cli_session *s, const struct train_options *o)
+{
+    char *folder = zinf_path_join(o->output, "model");
+    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
+        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    free(folder);
+}
+
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
@@ -118,7 +171,9 @@ static int train(struct train_options *o)
     struct zinf_speeds speeds;
     struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
-    int code = open_all(&session, o);
+    int code = find_ranks(o);
+    if (!code)
+        code = open_in_turn(&session, o);
     if (code)
         goto out;
     estimate_cached_speeds(&speeds, &sources, session.config, session.device);
@@ -134,9 +189,11 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .source_len = session.source_len,
                 .packed = o->common.pack,
                 .device = session.device,
                 .speeds = &speeds,
+                .net = o->net,
             },
         .output = o->output,
         .log_path = o->log,
@@ -153,15 +210,18 @@ static int train(struct train_options *o)
         .resume_steps = o->resume && !*o->resume,
         .stop = &stop_asked,
         .save = &save_asked,
-        .events = train_show_events(&show),
+        .events = is_first(o) ? train_show_events(&show) : (struct zinf_run_events){0},
     };
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
+    listen_to_signals();
     code = zinf_run_train(&show.run);
-    train_show_end(&show, code, stop_asked);
+    if (!code && is_first(o))
+        keep_template(&session, o);
+    if (is_first(o))
+        train_show_end(&show, code, stop_asked);
 out:
+    if (code && o->net)
+        zinf_net_tell(o->net, zinf_error());
+    zinf_net_close(o->net);
     cli_session_close(&session);
     free(show.losses);
     return code;
@@ -196,10 +256,12 @@ static int run(int argc, char **argv)
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
+        CLI_TASK_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},

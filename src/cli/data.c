@@ -113,7 +113,7 @@ int cli_session_shape(struct cli_session *s, const struct cli_common *c)
     if (s->seq_len > facts->context)
         return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
                          (long long)s->seq_len, (long long)facts->context, c->model);
-    return 0;
+    return cli_task_tell(s, c);
 }
 
 int cli_session_open(struct cli_session *s, const struct cli_common *c)
@@ -181,23 +181,25 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
 {
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
-    enum zinf_format format;
+    bool pairs = s->task == ZINF_TASK_SEQ2SEQ;
+    enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    if (!code)
+    if (!code && !pairs)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
     if (code)
         return code;
-    if (format != ZINF_FORMAT_STREAM) {
-        const struct zinf_samples_options samples = {
-            .files = (const char *const *)paths->gl_pathv,
-            .n_files = (int)paths->gl_pathc,
-            .tokenizer = foreign ? NULL : s->tokenizer,
-            .cache_folder = cache_folder,
-            .shuffle = shuffle,
-        };
+    const struct zinf_samples_options samples = {
+        .files = (const char *const *)paths->gl_pathv,
+        .n_files = (int)paths->gl_pathc,
+        .tokenizer = foreign ? NULL : s->tokenizer,
+        .cache_folder = cache_folder,
+        .shuffle = shuffle,
+    };
+    if (pairs)
+        return cli_task_open(s, c, &samples, out);
+    if (format != ZINF_FORMAT_STREAM)
         return cli_samples_open(s, c, &samples, format, out);
-    }
     if (c->pack)
         return zinf_fail(-EINVAL,
                          "--pack: %s is a stream of text, whose windows are full already: --format "
@@ -222,6 +224,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
 struct zinf_config_context cli_context(const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    context.world_size = c->world;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
     context.optimizer = c->optimizer;
@@ -268,6 +271,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .adapter = c->adapter,
         .config = s->config,
         .seq_len = seq_len ? seq_len : s->seq_len,
+        .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
         .device = s->device,
     };

@@ -10,18 +10,25 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "text/chat.h"
+#include "text/task.h"
 #include "text/text.h"
 #include "train/train.h"
 
 #include <glob.h>
 
+/* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
+struct cli_task {
+    const char *name, *source_column, *target_column, *prefix;
+};
 /* Options of every command that runs a model. */
 struct cli_common {
+    struct cli_task task;
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
-    int64_t threads, seq_len, micro_batch, accumulation, seed, steps, warmup_steps, lora_rank,
-        early_stopping, min_tokens;
+    int64_t world; /* ranks of this run; 0: 1 */
+    int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
+        lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows; /* of samples */
@@ -55,6 +62,15 @@ struct cli_common {
         {"--min-tokens", CLI_INT, &(c)->min_tokens, 1, 1 << 24},                                   \
     {                                                                                              \
         "--skip-bad-rows", CLI_FLAG, &(c)->skip_bad_rows, 0, 0                                     \
+    }
+
+/* The same for a task, as USAGE_TASK says them. */
+#define CLI_TASK_OPTIONS(c)                                                                        \
+    {"--task", CLI_STRING, &(c)->task.name, 0, 0},                                                 \
+        {"--source-column", CLI_STRING, &(c)->task.source_column, 0, 0},                           \
+        {"--target-column", CLI_STRING, &(c)->task.target_column, 0, 0},                           \
+    {                                                                                              \
+        "--prefix", CLI_STRING, &(c)->task.prefix, 0, 0                                            \
     }
 
 /* The same for what decides a step, as USAGE_STEP says them. */
@@ -92,8 +108,10 @@ struct cli_session {
     int n_globs;
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
-    char dtype[16];  /* of the model folder, where it has one */
-    bool shuffled;   /* data is */
+    enum zinf_task task;
+    int64_t source_len; /* of SEQ2SEQ, once data is open */
+    char dtype[16];     /* of the model folder, where it has one */
+    bool shuffled;      /* data is */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int cli_session_open(struct cli_session *s, const struct cli_common *c);
@@ -114,6 +132,18 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
 int cli_samples_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out);
+/* A model that was trained by --chat-template says so in its folder, unless that does already. */
+int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+                              const char *folder);
+/* task.c: what the model is trained for: as --task says, if it can be, or as it is made. */
+int cli_task_tell(struct cli_session *s, const struct cli_common *c);
+/* As cli_session_data, of sources and targets. The first data that are opened decide how long both
+ * are in a window, where no option says: as long as the longest, up to what the model takes. */
+int cli_task_open(struct cli_session *s, const struct cli_common *c,
+                  const struct zinf_samples_options *given, struct zinf_dataset **out);
+/* A token of config.json by its key; -EINVAL: it has none. */
+int cli_task_token(const struct cli_session *s, const struct cli_common *c, const char *key,
+                   int32_t *out);
 /* What became of the rows, in a sentence or two; text has 512 bytes. */
 void cli_samples_describe(char text[512], const struct zinf_samples *samples);
 /* What the options say to a configuration. */

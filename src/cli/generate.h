@@ -47,6 +47,11 @@ int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
 int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
                          struct zinf_tokens *ids);
 
+/* generate_source.c: a prompt of an encoder-decoder. ids, its framed tokens, become those of its
+ * source, which text borrows. */
+int generate_source(const struct cli_session *s, const struct cli_common *c,
+                    struct zinf_tokens *ids, struct zinf_text *text);
+
 /* generate_text.c: texts as characters. */
 struct generate_text {
     size_t first; /* of the prompt's own tokens: special ones are before it, which are not shown */
@@ -59,6 +64,7 @@ struct generate_output {
     const struct zinf_tokenizer *tokenizer;
     const struct cli_strings *stops;
     struct generate_text *texts; /* [n] */
+    const char *const *sources;  /* [n]: prompts that are not a part of their texts, or NULL */
     bool streams;                /* the only text, as it comes */
 };
 /* After a new token: 1 where a stop string is in the new text, which is cut there. */

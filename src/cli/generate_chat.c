@@ -4,13 +4,26 @@
  */
 #include "cli/generate.h"
 
+/* An adapter's folder may say the template that it was trained by; the tokens are the model's. */
+static int open_chat(struct zinf_chat **out, const struct cli_common *c,
+                     const struct zinf_tokenizer *tokenizer)
+{
+    struct zinf_chat *adapted = NULL;
+    const char *name = c->chat_template;
+    if (!name && c->adapter && !zinf_chat_open(&adapted, c->adapter, NULL, tokenizer))
+        name = zinf_chat_name(adapted);
+    int code = zinf_chat_open(out, c->model, name, tokenizer);
+    zinf_chat_close(adapted);
+    return code;
+}
+
 /* Where the template's stop is no single token, its text ends an answer. */
 int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
                        const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
                        struct cli_strings *stops)
 {
     int32_t id;
-    int code = zinf_chat_open(out, c->model, c->chat_template, tokenizer);
+    int code = open_chat(out, c, tokenizer);
     if (code)
         return code;
     const char *stop = zinf_chat_stop(*out, &id);

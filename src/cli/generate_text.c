@@ -103,7 +103,10 @@ int generate_text_print_json(const struct generate_output *o, int64_t number,
     cJSON *object = cJSON_CreateObject();
     cJSON *ids = cJSON_CreateIntArray(text->ids + text->n_prompt, (int)text->n_new);
     size_t begin = t->prompt_bytes < t->end ? t->prompt_bytes : t->end;
-    cJSON_AddItemToObject(object, "prompt", part(t, 0, begin));
+    if (o->sources)
+        cJSON_AddStringToObject(object, "prompt", o->sources[number]);
+    else
+        cJSON_AddItemToObject(object, "prompt", part(t, 0, begin));
     cJSON_AddItemToObject(object, "text", part(t, begin, t->end));
     cJSON_AddStringToObject(object, "finish", zinf_finish_name(text->finish));
     cJSON_AddNumberToObject(object, "prompt_tokens", (double)text->n_prompt);

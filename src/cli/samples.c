@@ -5,6 +5,7 @@
 #include "cli/data.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
                      enum zinf_format *out)
@@ -94,6 +95,33 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     return code;
 }
 
+static int write_template(const struct zinf_chat *chat, const char *folder)
+{
+    char *path = zinf_path_join(folder, "chat_template.jinja"), *text = NULL;
+    int code = path ? zinf_chat_jinja(chat, &text) : -ENOMEM;
+    if (!code)
+        code = zinf_file_write_atomic(path, text, strlen(text));
+    free(text);
+    free(path);
+    return code == -ENOTSUP ? 0 : code; /* no text says what that one means */
+}
+
+int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+                              const char *folder)
+{
+    struct zinf_chat *chat = NULL, *there = NULL;
+    if (!c->chat_template)
+        return 0;
+    int code = zinf_chat_open(&chat, folder, c->chat_template, tokenizer);
+    bool same = !code && !zinf_chat_open(&there, folder, NULL, tokenizer) &&
+                !strcmp(zinf_chat_name(chat), zinf_chat_name(there));
+    if (!code && !same)
+        code = write_template(chat, folder);
+    zinf_chat_close(there);
+    zinf_chat_close(chat);
+    return code;
+}
+
 /* "; 3 rows are broken", where there are any. */
 static size_t add_count(char *text, size_t used, uint64_t n, const char *what)
 {
@@ -115,6 +143,8 @@ void cli_samples_describe(char text[512], const struct zinf_samples *samples)
                                    cli_count(windows, zinf_samples_n_windows(samples)));
     used = add_count(text, used, f->n_cut, "samples are cut");
     used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
+    used = add_count(text, used, f->n_sources_cut, "sources are cut");
+    used = add_count(text, used, f->n_source_ids_cut, "of their tokens are cut off");
     used = add_count(text, used, f->n_long, "too long, left out");
     used = add_count(text, used, f->n_short, "too short, left out");
     used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");

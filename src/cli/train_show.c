@@ -189,7 +189,7 @@ static void write_trainer_state(const struct train_show *s)
         code = log && path ? plot_run_read(&run, log) : -ENOMEM;
     if (!code) {
         const struct zinf_config *c = s->session->config;
-        run.batch = (double)(c->micro_batch * c->accumulation);
+        run.batch = (double)c->train_batch_size;
         run.micro_batch = (double)c->micro_batch;
         run.steps = (double)s->run.steps;
         run.windows = (double)zinf_dataset_n_windows(s->session->data);

@@ -30,7 +30,7 @@ static void line(const char *label, const char *format, ...)
 
 static double windows_a_step(const struct train_show *s)
 {
-    return (double)s->session->config->micro_batch * (double)s->session->config->accumulation;
+    return (double)s->session->config->train_batch_size;
 }
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
@@ -76,12 +76,14 @@ static void say_data(const struct train_show *s)
 
 static void say_length(const struct train_show *s)
 {
-    char steps[32], tokens[32], each[32];
+    char steps[32], tokens[32], each[32], ranks[32] = "";
     const struct zinf_config *c = s->session->config;
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
-    line("batch", "%lld windows a step (%lld at once x %lld): %s tokens",
-         (long long)(c->micro_batch * c->accumulation), (long long)c->micro_batch,
-         (long long)c->accumulation, cli_count(each, batch));
+    if (c->world_size > 1)
+        snprintf(ranks, sizeof ranks, " x %lld ranks", (long long)c->world_size);
+    line("batch", "%lld windows a step (%lld at once x %lld%s): %s tokens",
+         (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
+         ranks, cli_count(each, batch));
     line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps),
          train_summary_epochs(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
 }
@@ -160,7 +162,7 @@ static void say_prediction(const struct train_show *s)
     if (s->run.trainer.speeds)
         options.speeds = *s->run.trainer.speeds;
     options.trainer.init = true;
-    if (!s->run.steps || zinf_estimate(&estimate, &options))
+    if (!s->run.steps || options.trainer.net || zinf_estimate(&estimate, &options))
         return;
     double seconds = estimate.step_seconds * (double)s->run.steps;
     time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);

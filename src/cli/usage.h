@@ -47,6 +47,13 @@
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
+#define USAGE_TASK                                                                                 \
+    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default:\n"              \
+    "                        what the model is); of seq2seq:\n"                                    \
+    "  --source-column NAME  field or column of sources (default: source)\n"                       \
+    "  --target-column NAME  and of targets (default: target)\n"                                   \
+    "  --prefix TEXT         put before every source, such as 'summarize: '\n"
+
 #define USAGE_SCORES                                                                               \
     "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
     "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
@@ -80,13 +87,15 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "mpirun -np 4 zinf train ... trains with four ranks.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
     "  --init                start from fresh weights, not from the folder's\n"
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
-    "  --eval-data FILE...   the same, to measure the loss on\n"
+        USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
     "  --no-shuffle          take the data in the order of the files\n"
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
@@ -116,6 +125,7 @@ static const char USAGE_ESTIMATE[] =
     "  --model DIR           Hugging Face model folder, or its config.json\n"
     "  --config FILE         of the training\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --measure             run a few steps with two blocks for the speeds\n"
     "                        (default: of zinf bench, else stated ones)\n"
     "  --machine NAME|FILE   of a machine that is not here: a card (3090, 4090, 5090,\n"
@@ -203,8 +213,9 @@ static const char USAGE_EVAL[] =
     "metrics that it is asked for.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA
+    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 

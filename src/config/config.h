@@ -122,6 +122,7 @@ struct zinf_config {
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
+    int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
     enum zinf_place grad_device;         /* default: as offload_optimizer.device */

@@ -243,6 +243,30 @@ static int check_reduction(struct config_loader *loader)
     return 0;
 }
 
+/* Of one rank alone they change nothing; among several they would change the sums, or who has what.
+ */
+static int check_communication(struct config_loader *loader)
+{
+    static const struct {
+        const char *path;
+        double most;
+    } keys[] = {
+        {"zero_optimization.zero_quantized_weights", 0},
+        {"zero_optimization.zero_quantized_gradients", 0},
+        {"zero_optimization.zero_hpz_partition_size", 1},
+        {"zero_optimization.mics_shard_size", 0},
+        {"zero_optimization.mics_hierarchical_params_gather", 0},
+    };
+    const struct zinf_config *config = loader->config;
+    for (size_t i = 0; config->world_size > 1 && i < sizeof keys / sizeof *keys; i++)
+        if (accepted_value(config, keys[i].path) > keys[i].most)
+            return zinf_fail(-ENOTSUP,
+                             "%s: between ranks everything goes whole and in full precision; "
+                             "remove it",
+                             zinf_config_where(config, keys[i].path));
+    return 0;
+}
+
 int zinf_config_check(struct config_loader *loader)
 {
     int code = check_scheduler(loader);
@@ -252,5 +276,7 @@ int zinf_config_check(struct config_loader *loader)
         code = check_zero(loader);
     if (!code)
         code = check_reduction(loader);
+    if (!code)
+        code = check_communication(loader);
     return code;
 }

@@ -135,7 +135,7 @@ int family_read_window(const struct zinf_model_source *source, struct decoder *d
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
     int64_t window = item && cJSON_IsNull(item) ? 0 : usual;
     int code = zinf_json_int(source->config, source->what, key, &window);
-    if (!code && window < 0)
+    if (!code && (window < 0 || (!window && item && !cJSON_IsNull(item))))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);
     d->attention.window = window;

@@ -157,7 +157,8 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
     if (!code &&
         (l->traits->window == ROTARY_WINDOW_LAYERS || l->traits->window == ROTARY_WINDOW_EVEN))
         code = read_window_layers(graph, source, l);
-    bool used = !cJSON_IsNull(item) && (l->traits->window == ROTARY_WINDOW_ALL || l->windowed);
+    bool always = l->traits->window == ROTARY_WINDOW_ALL || (given && item);
+    bool used = !cJSON_IsNull(item) && (always || l->windowed);
     if (!code && (window < 0 || (used && !window)))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);

@@ -47,6 +47,9 @@ int zinf_chat_encode(const struct zinf_chat *chat, const struct zinf_chat_messag
 /* The text of that: heap, NUL-terminated. -ENOTSUP: the template is one of ids. */
 int zinf_chat_render(const struct zinf_chat *chat, const struct zinf_chat_message *messages,
                      size_t n, bool answers, char **text);
+/* The template in the notation of transformers, for a folder's chat_template.jinja: heap. -ENOTSUP
+ * as above. */
+int zinf_chat_jinja(const struct zinf_chat *chat, char **text);
 
 /* ---- formats ---- */
 

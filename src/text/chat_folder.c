@@ -42,6 +42,20 @@ static const struct chat_template *template_named(const char *name)
     return NULL;
 }
 
+/* What a training by a named template leaves. */
+static const struct chat_template *recognise_own(const char *jinja, size_t bytes)
+{
+    const struct chat_template *found = NULL;
+    for (int i = 0; !found && i < n_chat_templates; i++) {
+        struct text_buffer own = {0};
+        if (!chat_templates[i].separate && !chat_write_jinja(&own, &chat_templates[i]) &&
+            bytes >= own.count && !memcmp(jinja, own.bytes, own.count) && bytes <= own.count + 1)
+            found = &chat_templates[i];
+        text_buffer_free(&own);
+    }
+    return found;
+}
+
 const struct chat_template *chat_recognise(const char *jinja, size_t bytes)
 {
     char *plain = malloc(bytes + 1);
@@ -58,6 +72,8 @@ const struct chat_template *chat_recognise(const char *jinja, size_t bytes)
     for (size_t i = 0; !found && i < sizeof known / sizeof *known; i++)
         if (known[i].hash == hash)
             found = template_named(known[i].name);
+    if (!found && plain)
+        found = recognise_own(jinja, bytes);
     free(plain);
     return found;
 }

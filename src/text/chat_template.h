@@ -52,6 +52,9 @@ int chat_end_of_text(const char *folder, const struct zinf_tokenizer *tokenizer,
 /* Which template a text of Jinja is; NULL: none that is known. */
 const struct chat_template *chat_recognise(const char *jinja, size_t bytes);
 
+/* chat_jinja.c: appends the template in the notation of transformers; -ENOTSUP as below. */
+int chat_write_jinja(struct text_buffer *out, const struct chat_template *t);
+
 /* chat_render.c: a conversation as a row of parts. */
 struct chat_part {
     size_t begin, end; /* in the text */

@@ -338,8 +338,10 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
     if (code)
         return code;
-    memcpy(inputs, dataset->window, length * sizeof *inputs);
-    memcpy(targets, dataset->window + 1, length * sizeof *targets);
+    if (inputs)
+        memcpy(inputs, dataset->window, length * sizeof *inputs);
+    if (targets)
+        memcpy(targets, dataset->window + 1, length * sizeof *targets);
     return 0;
 }
 

@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
 	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
 libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
-	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/format.h \
+	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/chat_jinja.c src/text/format.h \
 	src/text/format.c src/text/format_turns.c src/text/format_gdgpt.c src/text/format_python.c
 libcore_la_SOURCES += src/text/task.h src/text/task.c src/text/labels.c
 INSTALLED_H += src/text/text.h
@@ -89,3 +89,10 @@ TESTS += tests/task_test
 tests_task_test_SOURCES = tests/task_test.c
 tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_task_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/fuzz_format
+TESTS += tests/fuzz_format
+tests_fuzz_format_SOURCES = tests/fuzz/fuzz_format.c tests/fuzz/driver.c
+tests_fuzz_format_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"format"'
+tests_fuzz_format_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fuzz/corpus/format

@@ -164,6 +164,8 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "a sequence length of %u is not usable", o->seq_len);
     if (!o->vocab)
         return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
+    if (o->packed && o->unlabelled)
+        return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
     if (o->max_ids > o->seq_len + 1)
         return zinf_fail(-EINVAL, "samples of %u tokens do not go into a sequence of %u",
                          o->max_ids, o->seq_len);

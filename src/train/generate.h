@@ -54,6 +54,10 @@ struct zinf_text {
     int32_t *ids; /* [n_prompt + n_new] on the heap; room for more is made as it is needed */
     int64_t n_prompt, n_new;
     enum zinf_finish finish;
+    /* What the encoder of an encoder-decoder reads for it; borrowed. Such a model needs a trainer
+     * without a decode shape. NULL: the model has no encoder. */
+    const int32_t *source;
+    int64_t n_source;
 };
 /* Beam search as transformers has it: so many continuations of a text are followed, and the one
  * with the best sum of log-probabilities, divided by its new tokens to the power of length_penalty,

@@ -8,7 +8,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/generate.h src/train/run/generate.c \
-	src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
+	src/train/run/whole.h src/train/run/whole.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -23,9 +23,11 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
 libcore_la_SOURCES += src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
-	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c
+	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
+	src/train/run/run_ranks.c
 check_PROGRAMS += tests/train_net_test
-TESTS += tests/train_net_test
+TESTS += tests/train_net_test tests/ranks_test.sh
+EXTRA_DIST += tests/ranks_test.sh
 tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/train_support.h
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)

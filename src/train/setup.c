@@ -123,7 +123,8 @@ static int set_shape(struct setup *s)
     int64_t context = zinf_model_facts(s->model)->context;
     s->batch = s->config->micro_batch;
     s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
-    s->source_seq = s->options.source_len ? s->options.source_len : s->seq;
+    int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
+    s->source_seq = source ? source : s->seq;
     int code = check_length("--seq-len", s->seq, context);
     s->rows = (uint64_t)(s->batch * s->seq);
     return code ? code : check_length("--source-len", s->source_seq, context);

@@ -13,6 +13,7 @@ void setup_take_net(struct setup *s)
         s->options.world = place.world;
         s->net = place.world > 1 ? s->options.net : NULL;
     }
+    s->sliced = s->net && s->config->zero_stage == 3;
     s->exact = s->net || !strcmp(s->config->gradient_sum, "tree");
 }
 
@@ -66,13 +67,11 @@ int setup_check_ranks(struct setup *s)
         return code;
     if (!trains(s))
         return zinf_fail(-ENOTSUP, "several ranks can only train");
-    if (c->zero_stage != 3)
-        return zinf_fail(
-            -ENOTSUP,
-            "zero_optimization.stage is %lld: several ranks have parameters in slices; "
-            "set stage to 3",
-            (long long)c->zero_stage);
-    if (s->param_tier == ZINF_TIER_DEVICE && !s->direct)
+    if (c->zero_stage == 0)
+        zinf_log_once(ZINF_LOG_INFO, "stage 0",
+                      "zero_optimization.stage 0: each rank has its slice of the optimizer state "
+                      "all the same, as at stage 1: the result is that of whole states");
+    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme");
     if (s->expert_fetch == EXPERT_FETCH_CHOSEN)

@@ -52,8 +52,9 @@ struct zinf_trainer_options {
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
     int64_t seq_len;                  /* T; 0: min(context, 1024) */
-    int64_t source_len;               /* tokens that an encoder reads for a decoder; 0: T */
-    bool packed;                      /* batches have segments (zinf_model_set_packed) */
+    /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
+    int64_t source_len;
+    bool packed; /* batches have segments (zinf_model_set_packed) */
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;

@@ -6,8 +6,9 @@
 BUILD is a build folder with tests/compare/chat. For each built-in template of text: N (1000) random
 conversations, encoded by apply_chat_template with a template in Jinja that says here what the
 built-in one means and marks what an assistant said with {% generation %}; prompts that end with the
-beginning of an answer; prompts with completions. --published DIR: NAME.jinja there, as a model's
-folder has it, must render the same text and be recognised.
+beginning of an answer; prompts with completions. What a training writes into a model's folder must
+render the same text and be recognised, and so must --published DIR: NAME.jinja there, as others have
+it.
 """
 import argparse
 import json
@@ -176,20 +177,27 @@ def check_template(options, name):
         rows = [{"prompt": c[:-1], "completion": c[-1:]} for c in chats]
         bad += compare(name, "completions", [expect_prompt(tokenizer, template, c) for c in chats],
                        run(options.build, folder, name, "prompt", rows), rows)
+        own = subprocess.run([os.path.join(options.build, "tests/compare/chat"), folder, name, "jinja"], stdout=subprocess.PIPE, check=True)
+        bad += check_text(options, folder, tokenizer, name, "own jinja", own.stdout.decode(), chats)
         path = os.path.join(options.published or "", name + ".jinja")
         if options.published and os.path.exists(path):
             with open(path) as f:
-                published = f.read()
-            with open(os.path.join(folder, "chat_template.jinja"), "w") as f:
-                f.write(published)
-            with open(os.path.join(folder, "rows.json"), "w") as f:
-                f.write("[]")
-            run(options.build, folder, "-", "messages", [])
-            render = lambda c, t: tokenizer.apply_chat_template(c, chat_template=t, tokenize=False)  # noqa: E731
-            differ = sum(render(c, published) != render(c, template) for c in chats)
-            print("%-14s %-12s %d of %d differ" % (name, "published", differ, len(chats)))
-            bad += differ
+                bad += check_text(options, folder, tokenizer, name, "published", f.read(), chats)
     return bad
+
+
+def check_text(options, folder, tokenizer, name, kind, published, chats):
+    """A chat_template that renders what the built-in one does, and is recognised."""
+    with open(os.path.join(folder, "chat_template.jinja"), "w") as f:
+        f.write(published)
+    run(options.build, folder, "-", "messages", [])
+    template = TEMPLATES[name][4]
+    differ = 0
+    for c in chats:
+        render = lambda t, m, answers: tokenizer.apply_chat_template(m, chat_template=t, tokenize=False, add_generation_prompt=answers)  # noqa: E731
+        differ += render(published, c, False) != render(template, c, False) or render(published, c[:-1], True) != render(template, c[:-1], True)
+    print("%-14s %-12s %d of %d differ" % (name, kind, differ, len(chats)))
+    return differ
 
 
 def main():

@@ -1,7 +1,8 @@
 /*
  * chat: for against_chat.py. Reads a JSON array of rows, and prints for each its ids and marks, or
  * what is wrong with it: one JSON object a line. Usage: chat FOLDER TEMPLATE|- FORMAT FILE
- * [prompt]; a row {"answer": [messages]} is encoded to be gone on with.
+ * [prompt]; a row {"answer": [messages]} is encoded to be gone on with. chat FOLDER TEMPLATE jinja
+ * prints the template.
  */
 #include "text/chat.h"
 
@@ -42,6 +43,14 @@ static int encode_answer(const struct zinf_chat *chat, const cJSON *list,
     return zinf_chat_encode(chat, messages, n, true, sample);
 }
 
+static int print_jinja(const struct zinf_chat *chat)
+{
+    char *text = NULL;
+    int code = zinf_chat_jinja(chat, &text);
+    fputs(code ? "" : text, stdout);
+    return code != 0;
+}
+
 int main(int argc, char **argv)
 {
     struct zinf_tokenizer *tokenizer = NULL;
@@ -50,7 +59,7 @@ int main(int argc, char **argv)
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
     cJSON *rows = NULL;
     const cJSON *row;
-    if (argc < 5)
+    if (argc < 4 || (argc < 5 && strcmp(argv[3], "jinja")))
         return 2;
     struct zinf_format_options options = {.folder = argv[1], .train_on_prompt = argc > 5};
     int code = zinf_tokenizer_open(&tokenizer, argv[1]);
@@ -58,6 +67,8 @@ int main(int argc, char **argv)
         code = zinf_chat_open(&chat, argv[1], strcmp(argv[2], "-") ? argv[2] : NULL, tokenizer);
     options.chat = chat;
     options.tokenizer = tokenizer;
+    if (!code && !strcmp(argv[3], "jinja"))
+        return print_jinja(chat);
     if (!code)
         code = zinf_format_parse(argv[3], &options.format);
     if (!code)

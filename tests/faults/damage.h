@@ -164,4 +164,13 @@ static inline bool damage_do(const struct victim *v, enum damage damage)
     return done;
 }
 
+/* One of those that are in the folder, or any. */
+static inline struct victim *damage_draw_victim(const char *part)
+{
+    struct victim *v = NULL;
+    for (int tries = 0; tries < 60 && (!v || !strstr(v->path, part)); tries++)
+        v = &victims[faults_draw((uint64_t)n_victims)];
+    return v;
+}
+
 #endif

@@ -119,20 +119,36 @@ static inline int faults_wait(pid_t child)
     return 2000; /* it hung */
 }
 
+/* ZINF_TEST_DEVICE: another device than the host's. */
 static inline pid_t faults_train(const struct fault_setting *s, const char *steps)
 {
-    const char *words[] = {faults_zinf,   "train",
-                           "--model",     faults_models[s->model],
-                           "--data",      faults_text,
-                           "--config",    faults_config,
-                           "--output",    faults_out,
-                           "--steps",     steps,
-                           "--seq-len",   "16",
-                           "--threads",   "1",
-                           "--progress",  "none",
-                           faults_resume, s->saves ? "--save-every" : NULL,
-                           "2",           "--save-total-limit",
-                           "2",           NULL};
+    const char *device = getenv("ZINF_TEST_DEVICE");
+    const char *words[] = {faults_zinf,
+                           "train",
+                           "--model",
+                           faults_models[s->model],
+                           "--data",
+                           faults_text,
+                           "--config",
+                           faults_config,
+                           "--output",
+                           faults_out,
+                           "--steps",
+                           steps,
+                           "--seq-len",
+                           "16",
+                           "--threads",
+                           "1",
+                           "--progress",
+                           "none",
+                           faults_resume,
+                           "--device",
+                           device ? device : "host",
+                           s->saves ? "--save-every" : NULL,
+                           "2",
+                           "--save-total-limit",
+                           "2",
+                           NULL};
     return faults_start(words);
 }
 

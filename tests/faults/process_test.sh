@@ -44,6 +44,25 @@ else
     verdict $? "SIGHUP saves and exits 0"
 fi
 
+# What the machine believes of the language and the time.
+if mkdir locales && localedef -i de_DE -f UTF-8 locales/de_DE.UTF-8 2>/dev/null; then
+    LOCPATH=$work/locales LC_ALL=de_DE.UTF-8 $train --output comma --steps 4 --lr 1.0e-3 \
+        >said.out 2>said.err
+    same comma
+    verdict $? "numbers are written as ever where others write commas"
+else
+    skip "numbers are written as ever where others write commas" "no German locale can be made"
+fi
+shim=$BUILDDIR/tests/faults/.libs/shim.so
+if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
+    $train --output clock --steps 2 --save-every 1 >said.out 2>said.err
+    ZINF_SHIM_CLOCK=1 LD_PRELOAD=$shim $train --output clock --steps 4 --resume >said.out 2>said.err
+    same clock
+    verdict $? "a clock that goes backwards"
+else
+    skip "a clock that goes backwards" "no shared library to preload"
+fi
+
 mkdir -p cache/zinf && mkfifo cache/zinf/bench.json
 timeout 60 "$zinf" estimate --model model/config.json --config config.json --seq-len 16 \
     >said.out 2>said.err

@@ -163,6 +163,14 @@ status=$?
 if [ $status -eq 0 ]; then same run; else grep -q "tokens" said.err; fi
 held "a token cache is refused, or made again"
 
+row '`latest`, or the record of the last step, is lost or older'
+killed run --save-every 3
+newest=$(cat run/latest)
+echo checkpoint-3 >run/latest
+train run --save-every 3 --save-total-limit 1 && same run && grep -q "$newest is newer" said.err &&
+    grep -q "is made again" said.err
+held "says so"
+
 row 'a write is lost, torn, misplaced, short or fails; a read or flush fails'
 if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
     write_config nvme nvme ', "durability": "step"'
@@ -210,9 +218,9 @@ else
     skip "$name" "no shared library to preload"
 fi
 
-listed=$(sed -n '/^## Training that cannot/,/^Not promised/p' "$readme" | grep -c '^| ')
-[ "$listed" -eq $((rows + 2)) ]
+listed=$(sed -n '/^## Training that cannot/,/Not promised: /p' "$readme" | grep -c '^| ')
+[ "$listed" -eq $((rows + 2)) ] # two lines are heads of tables
 verdict $? "every row has a case ($rows of $((listed - 2)))"
-sed -n '/^Not promised/,/^$/p' "$readme" | grep -q "same size and time"
+sed -n '/Not promised: /,/^$/p' "$readme" | grep -q "same size and time"
 verdict $? "README says what is not promised"
 finish

@@ -3,8 +3,7 @@
  * one transfer go wrong as a drive may: the call succeeds and nothing, half, or something elsewhere
  * is written; or it fails. ZINF_SHIM="KIND N PART": the N-th transfer, from 1, of files whose path
  * holds PART; "KIND N+ PART": it and all that follow. With N = 0 nothing is harmed; ZINF_SHIM_COUNT
- * names a file that gets the number of transfers at the end. ZINF_SHIM_BOOT names a file that is
- * read in place of the name of this boot of the machine.
+ * names a file that gets the number of transfers at the end.
  *
  * A transfer of io_uring is harmed in its submission entry (another offset, the memory of a copy,
  * an operation that moves nothing) and, where the kernel would have to say that it failed, in its
@@ -17,14 +16,12 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 enum kind {
@@ -60,8 +57,6 @@ static int (*real_wait_timeout)(struct io_uring *, struct io_uring_cqe **, unsig
 static int (*real_get_events)(struct io_uring *);
 static int (*real_update)(struct io_uring *, unsigned, const int *, unsigned);
 static int registered[4096]; /* descriptors behind io_uring's table of files, + 1 */
-static int (*real_open)(const char *, int, ...);
-static int (*real_statfs)(const char *, struct statfs *);
 
 static void report(void)
 {
@@ -86,8 +81,6 @@ __attribute__((constructor)) static void begin(void)
     FIND(read);
     FIND(fsync);
     FIND(fdatasync);
-    FIND(open);
-    FIND(statfs);
     *(void **)&real_submit = dlsym(RTLD_NEXT, "io_uring_submit");
     *(void **)&real_wait_timeout = dlsym(RTLD_NEXT, "io_uring_submit_and_wait_timeout");
     *(void **)&real_get_events = dlsym(RTLD_NEXT, "io_uring_submit_and_get_events");
@@ -351,27 +344,3 @@ int io_uring_submit_and_get_events(struct io_uring *ring)
     before(ring);
     return after(ring, real_get_events(ring));
 }
-
-/* ---- the machine ---- */
-
-/* A file system in memory is as good as any to be harmed. */
-int statfs(const char *path, struct statfs *info)
-{
-    int code = real_statfs(path, info);
-    info->f_type = 0;
-    return code;
-}
-
-int open(const char *path, int flags, ...)
-{
-    const char *other = getenv("ZINF_SHIM_BOOT");
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    if (other && !strcmp(path, "/proc/sys/kernel/random/boot_id"))
-        path = other;
-    return real_open(path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) __attribute__((alias("open")));

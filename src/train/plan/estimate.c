@@ -188,6 +188,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     _Static_assert(sizeof variant <= sizeof out->found, "a variant has room");
     planned.init = true;
     planned.speeds = &options->speeds;
+    planned.net = NULL; /* a question of one rank */
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = setup_init(&setup, &planned, true);
     if (!code)
@@ -248,6 +249,7 @@ static int run_steps(struct zinf_trainer *t, double *apart)
 int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options)
 {
     struct zinf_trainer_options two = *options;
+    two.net = NULL;
     struct zinf_config config = *options->config;
     struct zinf_trainer *t;
     config.placement = (char *)"exact"; /* so that every tier that is named is used */

@@ -54,7 +54,8 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
 
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 {
-    return p->setup->walk.units[unit].chooser != WALK_NONE &&
+    /* another rank may have chosen it */
+    return !p->setup->net && p->setup->walk.units[unit].chooser != WALK_NONE &&
            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
            (p->layer_major || p->setup->n_micro == 1);
 }
@@ -110,6 +111,16 @@ static int add_process(struct plan *p)
     return code;
 }
 
+/* The extents are planned. */
+static int add_sums(struct plan *p)
+{
+    uint64_t planned = p->store ? zinf_store_planned_bytes(p->store) : 0;
+    uint64_t bytes = plan_sums_bytes(p, planned);
+    return bytes ? zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "checksums of the drive",
+                                           "zinf.checksums", bytes)
+                 : 0;
+}
+
 /* The host device's arena is the same RAM: both together must be there. */
 static int check_shared_ram(const struct plan *p)
 {
@@ -162,7 +173,7 @@ static int plan_tiers(struct plan *p)
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
-        .sliced = p->setup->net,
+        .sliced = p->setup->sliced,
         .places = p->homes,
         .store = p->store,
     };
@@ -182,6 +193,8 @@ static int plan_memory(struct plan *p)
     plan_choose(p);
     choose_fetches(p);
     code = plan_tiers(p);
+    if (!code)
+        code = add_sums(p);
     if (!code)
         code = add_lines(p);
     if (!code)

@@ -237,6 +237,12 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
     return code ? code : drive_lines(p, l);
 }
 
+/* The checksums of all pages that lie on a drive; bytes: of the pages. */
+uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes)
+{
+    return bytes && p->setup->config->checksums ? zinf_store_sums_bytes(bytes) : 0;
+}
+
 /* A search may leave part of a host budget empty. Budgets are lowered to a grid, so that a larger
  * one tries what a smaller one has. */
 static uint64_t budget_of(const struct plan *p, int tier)
@@ -253,6 +259,10 @@ bool plan_fits(struct plan *p, const struct choice *c)
     uint64_t placed[ZINF_MEMORY_TIERS] = {0};
     bool fits = !plan_collect(p, c, &l);
     plan_place_bytes(p, placed);
+    uint64_t on_drive = placed[ZINF_MEMORY_DRIVE];
+    for (int i = 0; i < l.n; i++)
+        on_drive += l.line[i].tier == ZINF_MEMORY_DRIVE ? l.line[i].bytes : 0;
+    placed[ZINF_MEMORY_HOST] += plan_sums_bytes(p, on_drive);
     for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
         uint64_t total =
             placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);

@@ -5,7 +5,7 @@ static enum fetch fetch_of(const struct setup *s, const struct zinf_home *home)
 {
     if (home->param == ZINF_TIER_DRIVE)
         return FETCH_FROM_DRIVE;
-    if (s->net)
+    if (s->sliced)
         return FETCH_FROM_HOST;
     return home->param == ZINF_TIER_HOST && !s->direct ? FETCH_FROM_HOST : FETCH_STAYS;
 }
@@ -45,12 +45,13 @@ static bool is_eager(const struct setup *s, const struct zinf_home *home)
 struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_home *home)
 {
     struct route r = {
-        .fetch = fetch_of(s, home), .gathered = s->net, .gradient = gradient_of(home)};
+        .fetch = fetch_of(s, home), .gathered = s->sliced, .gradient = gradient_of(home)};
     bool on_device = r.gradient == GRADIENT_SUM_ON_DEVICE;
     r.norm = on_device && device_is_far(s) ? NORM_BY_DEVICE : NORM_BY_CPU;
     /* the whole unit's gradient is computed, and a rank keeps its slice of it */
     r.grad_in_place = on_device && s->layout.world == 1;
     r.eager = is_eager(s, home);
+    r.spread = s->net && !s->sliced && unit_trains(s, unit);
     if (trains(s) && unit_trains(s, unit))
         set_update(&r, s, home);
     return r;

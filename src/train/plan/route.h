@@ -37,6 +37,7 @@ enum norm_way {
 struct route {
     enum fetch fetch;
     bool gathered; /* slices of all ranks make the unit */
+    bool spread;   /* ranks have it whole, and each its slice of the update: that goes to all */
     enum gradient_way gradient;
     enum norm_way norm; /* of a sum on the device */
     enum update_way update;

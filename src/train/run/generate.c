@@ -6,6 +6,7 @@
  */
 #include "train/generate.h"
 #include "train/run/beams.h"
+#include "train/run/whole.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
@@ -194,14 +195,12 @@ static int take_call(struct generation *g)
 static int compute_again(struct generation *g, int64_t number)
 {
     struct zinf_text *text = &g->texts[number];
-    int64_t most = zinf_trainer_seq_len(g->trainer);
     int code = 0;
     g->speed->prompt_tokens += text->n_prompt;
     while (!code && !text->finish) {
         uint64_t begin = zinf_now_ns();
-        int64_t all = length(text), n = all < most ? all : most;
         bool first = !text->n_new;
-        code = zinf_trainer_logits(g->trainer, text->ids + all - n, n, g->logits);
+        code = whole_logits(g->trainer, text, text->ids, length(text), g->logits);
         if (!code)
             code = extend(g, number, g->logits);
         double seconds = (double)(zinf_now_ns() - begin) * 1e-9;
@@ -249,7 +248,8 @@ int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_optio
                            .texts = texts,
                            .speed = speed,
                            .n_texts = n_texts,
-                           .capacity = shape ? shape->capacity : INT64_MAX,
+                           .capacity =
+                               shape ? shape->capacity : whole_capacity(trainer, texts, n_texts),
                            .vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab,
                            .n_places = shape ? shape->sequences : 1,
                            .n_rows = shape ? shape->rows : 1};

@@ -5,6 +5,7 @@
  * moves no more than it must. Texts share calls as in generate.c.
  */
 #include "train/run/beams.h"
+#include "train/run/whole.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
@@ -223,18 +224,17 @@ static int take_call(struct beams_run *r)
 static int compute_again(struct beams_run *r, struct place *p)
 {
     const struct beam_search *s = &p->search;
-    int64_t most = zinf_trainer_seq_len(r->trainer);
+    const struct zinf_text *text = &r->texts[p->text];
     int code = begin_text(r, p);
     r->speed->prompt_tokens += code ? 0 : s->n_prompt;
     while (!code && p->text >= 0) {
         uint64_t begin = zinf_now_ns();
         bool first = !s->n_new;
-        int64_t all = s->n_prompt + s->n_new, n = all < most ? all : most;
         for (int64_t b = 0; !code && b < r->n_beams; b++) {
             p->logits[b] = r->logits + (first ? 0 : b) * r->vocab;
             if (!b || !first)
-                code = zinf_trainer_logits(r->trainer, beam_ids(s, b) + all - n, n,
-                                           r->logits + b * r->vocab);
+                code = whole_logits(r->trainer, text, beam_ids(s, b), s->n_prompt + s->n_new,
+                                    r->logits + b * r->vocab);
         }
         code = code ? code : step(r, p);
         double seconds = (double)(zinf_now_ns() - begin) * 1e-9;
@@ -300,7 +300,8 @@ int generate_by_beams(struct zinf_trainer *trainer, const struct zinf_generate_o
                           .speed = speed,
                           .n_texts = n_texts,
                           .n_beams = options->beams.n,
-                          .capacity = shape ? shape->capacity : INT32_MAX,
+                          .capacity =
+                              shape ? shape->capacity : whole_capacity(trainer, texts, n_texts),
                           .vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab,
                           .n_places = shape ? shape->sequences / options->beams.n : 1,
                           .n_rows = shape ? shape->rows : 1};

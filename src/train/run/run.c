@@ -34,19 +34,24 @@ static int save_model(struct run *run, uint64_t step)
     char *folder = zinf_path_join(run->options->output, "model");
     char *partial = zinf_path_join(run->options->output, "model.partial");
     uint64_t begin = zinf_now_ns();
-    bool is_best = false;
-    int code = folder && partial ? run_best_publish(run, &is_best) : -ENOMEM;
+    bool is_best = false, first = run_is_first(run);
+    int code = folder && partial ? 0 : -ENOMEM;
+    if (!code && first)
+        code = run_best_publish(run, &is_best);
+    if (!code)
+        code = run_share_flag(run, &is_best);
     if (!code && !is_best) {
-        output_remove(partial);
+        if (first)
+            output_remove(partial);
         run_choose_source(run);
         code = zinf_trainer_save(run->trainer, partial);
     }
-    if (!code && !is_best)
+    if (!code && !is_best && first)
         code = output_publish(run->options->output, partial, folder);
     zinf_executor_mark(run->trainer->executor, "save the model", begin);
-    if (code && partial)
+    if (code && partial && first)
         output_remove(partial);
-    if (!code)
+    if (!code && first)
         tell_end(run, is_best ? run->best.step : step, folder);
     free(folder);
     free(partial);
@@ -58,28 +63,13 @@ static int save_model(struct run *run, uint64_t step)
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, double *loss, uint64_t *tokens)
 {
-    int64_t batch = config->micro_batch;
-    uint64_t windows = zinf_dataset_n_windows(data);
     struct run_batch arrays;
     double total = 0;
     uint64_t begin = zinf_now_ns();
-    int code = run_batch_init(&arrays, trainer, data, batch);
+    int code = run_batch_init(&arrays, trainer, data, config->micro_batch);
     *tokens = 0;
-    for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
-        uint64_t left = windows - first;
-        int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
-        for (int64_t i = 0; !code && i < n; i++)
-            code = run_batch_take(&arrays, data, first + (uint64_t)i, i);
-        double sum;
-        uint64_t count;
-        struct zinf_batch given = run_batch_given(&arrays);
-        if (!code)
-            code = zinf_trainer_loss(trainer, &given, n, &sum, &count);
-        if (!code) {
-            total += sum;
-            *tokens += count;
-        }
-    }
+    for (uint64_t first = 0; !code && first < zinf_dataset_n_windows(data);)
+        code = run_share_loss(trainer, data, &arrays, &first, &total, tokens);
     zinf_executor_mark(trainer->executor, "evaluation", begin);
     run_batch_fini(&arrays);
     *loss = total / (double)(*tokens ? *tokens : 1);
@@ -121,9 +111,12 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 static int next_batch(struct run *run)
 {
     int64_t windows = run->config->micro_batch * run->config->accumulation;
+    uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
     for (int64_t i = 0; !code && i < windows; i++)
-        code = run_batch_take(&run->batch, run->options->data, run->position++, i);
+        code =
+            run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
+    run->position += (uint64_t)(windows * run_ranks(run));
     return code;
 }
 
@@ -137,11 +130,11 @@ static bool due(uint64_t step, uint64_t every)
 static int save_if_due(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    bool stopped = o->stop && *o->stop, asked = o->save && *o->save;
+    bool stopped = run->stops, asked = run->saves;
     int code = 0;
     if (last)
         run_end_saving(run, true);
-    if (asked)
+    if (asked && o->save)
         *o->save = 0;
     bool wanted = asked || stopped || due(step, o->save_every) || (last && o->save_every);
     if (wanted || (last && o->save_last))
@@ -158,6 +151,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     run_end_saving(run, false);
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);
+    if (!code)
+        code = run_look_at_signals(run);
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))
@@ -167,14 +162,14 @@ static int one_step(struct run *run, uint64_t step, bool *last)
                          (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
-    *last = step == o->steps || (o->stop && *o->stop);
+    *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
     if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
         run_best_see(run, step, &evaluation);
     *last = *last || run_best_is_over(run);
-    if (!code)
+    if (!code && run->log)
         code = run_log_step(run->log, &result, &evaluation);
     if (!code && !result.skipped)
         code = run_commit_step(run);
@@ -216,12 +211,24 @@ static int open_trainer(struct run *run)
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
 }
 
+/* Of a rank that has no output. */
+static int prepare_along(struct run *run)
+{
+    int code = open_trainer(run);
+    if (!code)
+        code = run_batch_init(&run->batch, run->trainer, run->options->data,
+                              run->config->micro_batch * run->config->accumulation);
+    return code ? code : run_resume(run);
+}
+
 static int prepare(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
+    if (!run_is_first(run))
+        return prepare_along(run);
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
     int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
-    if (!code)
+    if (!code && !run->net) /* of one rank alone steps outlive the process */
         code = run_find_steps(run);
     if (!code)
         code = open_trainer(run);
@@ -250,8 +257,17 @@ static int prepare(struct run *run)
 
 int zinf_run_train(const struct zinf_run_options *options)
 {
-    struct run run = {.options = options, .config = options->trainer.config, .lock_fd = -1};
-    int code = prepare(&run);
+    struct run run = {.options = options,
+                      .config = options->trainer.config,
+                      .net = options->trainer.net,
+                      .lock_fd = -1};
+    int code = run_compare_ranks(&run);
+    if (!code)
+        code = prepare(&run);
+    if (!code)
+        code = run_begin_steps(&run);
+    if (!code)
+        code = run_look_at_signals(&run);
     bool last = options->steps <= run.from.step || run_best_is_over(&run);
     if (!code && last && options->steps > run.from.step)
         zinf_log(ZINF_LOG_INFO,
@@ -265,6 +281,7 @@ int zinf_run_train(const struct zinf_run_options *options)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
+    run_tell_ranks(&run, code);
     run_end_saving(&run, true);
     int closed = run_log_close(run.log);
     run_leave_steps(&run, code ? code : closed);

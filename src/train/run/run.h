@@ -33,6 +33,8 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
+    struct zinf_net *net;   /* the trainer options', where there are other ranks; or NULL */
+    bool stops, saves;      /* by a signal that a rank has got */
     int lock_fd;            /* of the output folder */
     struct run_batch batch; /* accumulation * micro_batch windows */
     uint64_t position;      /* windows given out so far */
@@ -48,6 +50,24 @@ struct run {
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
 };
+
+/* run_ranks.c: other ranks. Without any, this one is the first of one. */
+bool run_is_first(const struct run *run);
+int64_t run_ranks(const struct run *run);
+/* -EINVAL where they were started to do something else; the data's order is known once the trainer
+ * is. */
+int run_compare_ranks(struct run *run);
+int run_compare_data(struct run *run);
+int run_begin_steps(struct run *run);
+/* After a step, once: sets stops and saves. */
+int run_look_at_signals(struct run *run);
+/* Of a failure. */
+void run_tell_ranks(struct run *run, int code);
+/* An evaluation's next batch of every rank: adds their losses in the order of windows. */
+int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
+                   uint64_t *first, double *total, uint64_t *tokens);
+/* What rank 0 knows alone. */
+int run_share_flag(const struct run *run, bool *flag);
 
 /* run_checkpoint.c */
 /* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder

@@ -7,16 +7,21 @@
 
 #include <stdlib.h>
 
-static uint64_t per_sample(const struct run_batch *b, const struct zinf_value *value)
+static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
-    return value->axis == ZINF_AXIS_SAMPLE ? 1 : (uint64_t)b->seq;
+    const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
+                            [ZINF_AXIS_TARGET] = t->setup.seq,
+                            [ZINF_AXIS_SOURCE] = t->setup.source_seq};
+    return (uint64_t)rows[value->axis];
 }
 
-/* Positions and segments of a stream are what the trainer takes where they are not given. */
+/* Positions and segments of a stream are what the trainer takes where they are not given, and so
+ * are positions of a source always. */
 static bool is_wanted(enum zinf_input input, bool of_samples)
 {
     bool said = input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SEGMENTS;
-    return input != ZINF_INPUT_NONE && (of_samples || !said);
+    return input != ZINF_INPUT_NONE && input != ZINF_INPUT_SOURCE_POSITIONS &&
+           (of_samples || !said);
 }
 
 int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
@@ -29,7 +34,7 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
         if (value->kind != ZINF_VALUE_INPUT ||
             !is_wanted(value->input, zinf_dataset_samples(data)) || b->arrays[value->input])
             continue;
-        b->each[value->input] = per_sample(b, value);
+        b->each[value->input] = per_sample(t, value);
         b->arrays[value->input] =
             calloc((uint64_t)samples * b->each[value->input], sizeof(int32_t));
         if (!b->arrays[value->input])

@@ -46,6 +46,10 @@ static int keep_weights(struct run *run)
     char *folder = zinf_path_join(output, "best"), *partial = zinf_path_join(output, "tmp-best");
     uint64_t begin = zinf_now_ns();
     int code = folder && partial ? 0 : zinf_fail(-ENOMEM, "no memory for paths");
+    if (!code && !run_is_first(run)) {
+        code = zinf_trainer_save(run->trainer, partial);
+        goto out;
+    }
     if (!code) {
         output_remove(partial);
         run_choose_source(run);
@@ -58,6 +62,7 @@ static int keep_weights(struct run *run)
     if (code && partial)
         output_remove(partial);
     zinf_executor_mark(run->trainer->executor, "save the best model", begin);
+out:
     free(folder);
     free(partial);
     return code;

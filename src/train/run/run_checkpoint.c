@@ -14,7 +14,7 @@ int run_open_checkpoint(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (run->recovers)
         return 0;
-    int code = run_guard_output(run);
+    int code = run_is_first(run) ? run_guard_output(run) : 0;
     if (code || !o->resume)
         return code;
     code = checkpoint_open(&run->from, o->resume);
@@ -35,7 +35,7 @@ static int identify_data(struct run *run)
         code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
             sums[i] = XXH3_64bits(run->batch.arrays[ZINF_INPUT_IDS], (size_t)seq * sizeof(int32_t));
-        if (!code && zinf_dataset_samples(data)) /* what counts is no more in the ids */
+        if (!code && zinf_dataset_samples(data) && run->batch.arrays[ZINF_INPUT_TARGETS])
             sums[i] = XXH3_64bits_withSeed(run->batch.arrays[ZINF_INPUT_TARGETS],
                                            (size_t)seq * sizeof(int32_t), sums[i]);
     }
@@ -61,7 +61,7 @@ static int load_checkpoint(struct run *run)
 {
     const char *folder = run->options->resume;
     int code = checkpoint_check_data(&run->from, folder, &run->data);
-    if (!code)
+    if (!code && run_is_first(run))
         code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
     return code ? code : checkpoint_load(&run->from, folder, run->trainer);
 }
@@ -71,6 +71,8 @@ int run_resume(struct run *run)
     const char *folder = run->recovers ? run->left.folder : run->options->resume;
     int code = identify_data(run);
     if (!code)
+        code = run_compare_data(run);
+    if (!code && run_is_first(run))
         code = read_resolved(run);
     if (!code && !folder && run->options->resume_steps)
         zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", run->options->output);
@@ -90,8 +92,13 @@ int run_resume(struct run *run)
                  "but not always to the same bits",
                  folder, (unsigned long long)run->from.threads,
                  (unsigned long long)run_threads(run));
+    uint64_t logged = run_log_last(run->options);
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
+    if (logged > run->from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the log goes to step %llu: what comes after step %llu is made again",
+                 (unsigned long long)logged, (unsigned long long)run->from.step);
     return 0;
 }
 
@@ -135,7 +142,10 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed,
+                           .threads = run_threads(run),
+                           .data = run->data,
+                           .went_back = o->resume && !o->resume_steps};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
     uint64_t begin = zinf_now_ns();

@@ -8,6 +8,8 @@ struct run_log;
 /* What is there of steps up to step stays, and the log goes on behind it; 0: it begins anew. */
 int run_log_open(struct run_log **out, const struct zinf_run_options *options,
                  const struct zinf_config *config, uint64_t step);
+/* The last step that is in the log of such a run; 0: none is. */
+uint64_t run_log_last(const struct zinf_run_options *options);
 struct run_evaluation {
     double loss;
     uint64_t tokens;                      /* 0: no evaluation after this step */

@@ -10,7 +10,7 @@ struct scoring {
     const struct zinf_score_options *options;
     struct zinf_samples *samples;
     struct zinf_text texts[GROUP];
-    struct zinf_tokens references[GROUP];
+    struct zinf_tokens references[GROUP], sources[GROUP];
     struct zinf_tokens plain; /* tokens of a text without what is left out */
     uint64_t first;           /* sample */
     int64_t n;                /* texts in the group */
@@ -64,6 +64,11 @@ static int split(struct scoring *s, uint64_t index, const struct zinf_sample *sa
         code = zinf_fail(-ENOMEM, "no memory for a prompt of %zu tokens", begin);
     if (!code)
         memcpy(text->ids, sample->ids.ids, begin * sizeof *text->ids);
+    s->sources[s->n].count = 0;
+    if (!code && sample->source.count)
+        code = push(&s->sources[s->n], sample->source.ids, sample->source.count);
+    text->source = sample->source.count ? s->sources[s->n].ids : NULL;
+    text->n_source = (int64_t)sample->source.count;
     s->n++;
     return code;
 }
@@ -144,8 +149,10 @@ int zinf_score_texts(struct zinf_trainer *trainer, const struct zinf_score_optio
             code = score_text(s, i, board);
         release_group(s);
     }
-    for (int i = 0; s && i < GROUP; i++)
+    for (int i = 0; s && i < GROUP; i++) {
         zinf_tokens_free(&s->references[i]);
+        zinf_tokens_free(&s->sources[i]);
+    }
     if (s)
         zinf_tokens_free(&s->plain);
     free(s);

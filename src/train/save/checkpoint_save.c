@@ -143,7 +143,7 @@ int checkpoint_write(const struct source *s, struct checkpoint *c, const char *o
     if (!code)
         code = output_set_latest(output, c->step);
     if (!code)
-        code = output_rotate(output, c->step, limit);
+        code = output_rotate(output, c->step, limit, c->went_back);
     free(folder);
     free(partial);
     return code;

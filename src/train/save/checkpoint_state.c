@@ -328,6 +328,7 @@ int checkpoint_read_state(struct checkpoint *out, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = NULL;
     size_t bytes = 0;
+    *out = (struct checkpoint){0}; /* the caller may end it after any failure */
     int code = path ? zinf_file_read(path, MAX_STATE_BYTES, &text, &bytes) : -ENOMEM;
     if (code == -ENOENT || code == -ENOTDIR)
         code = zinf_fail(code, "%s is not a checkpoint: it has no %s", folder, CHECKPOINT_STATE);

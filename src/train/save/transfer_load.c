@@ -130,7 +130,7 @@ static int place_unit(const struct source *s, uint32_t unit)
     struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     pack_unit(s, unit, &r);
     const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
-    if (s->setup->net)
+    if (s->setup->sliced)
         packed = (const char *)packed +
                  s->setup->layout.units[unit].slice_first * zinf_dtype_bytes(s->setup->dtype);
     int code = source_write(s, &where, 0, packed, where.bytes);

@@ -70,8 +70,8 @@ static uint64_t program_sum(const struct zinf_program *program, uint64_t sum)
 int agree_programs(struct zinf_trainer *t)
 {
     const struct plan *p = &t->plan;
-    const struct zinf_program *programs[] = {&p->gradients, &p->drain, &p->wait, &p->speculate,
-                                             &p->forward};
+    const struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
+                                             &p->speculate, &p->forward, &p->logits};
     struct zinf_net_fact fact = {"order of transfers between ranks (hosts that differ in threads "
                                  "or memory: set zinf.threads, zinf.host_memory and "
                                  "zinf.device_memory)",

@@ -1,11 +1,12 @@
 /*
  * emit_net: what goes between ranks. A fetch gathers a unit of all ranks' slices: each reads its
  * own to its place in the whole, in memory that the CPU can reach, and the others' come beside it.
+ * Where ranks have units whole (stages below 3), slices go to all after their update instead.
  * A contribution to a gradient, which is of the whole unit, is summed over all ranks as soon as it
  * is made, and each rank goes on with its slice of the sum.
  *
  * Collectives meet because all ranks have them in one order: the same programs, ordered by the same
- * rates (agree.h). So none is ever left out by a flag.
+ * rates (agree.h). So none is ever left out by what a rank alone has seen.
  */
 #include "train/step/emit.h"
 
@@ -59,6 +60,38 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, z
     uses_read(&copied, resource);
     uses_write(&copied, target);
     emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, whole, bytes, &copied);
+}
+
+/* Through host memory where that is another: the slice out, the whole back. */
+void emit_spread(struct emitter *e, uint32_t unit)
+{
+    const struct plan *p = e->p;
+    const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), bytes = u->padded_elems * width;
+    struct zinf_location where = zinf_tiers_param(p->tiers, unit, 0);
+    struct zinf_operand home = zinf_of(&where), whole = home;
+    zinf_resource stage = 0;
+    struct uses out = {0}, gathered = {0}, back = {0};
+    if (!p->routes[unit].spread)
+        return;
+    uses_write(&gathered, e->done[unit]); /* after all that updates wrote */
+    uses_write(&gathered, e->param[unit]);
+    if (!p->setup->direct) {
+        whole = zinf_in(stage = emit_buffer(e, e->stages), 0);
+        uses_write(&out, e->done[unit]);
+        uses_write(&out, stage);
+        uses_write(&gathered, stage);
+        emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, zinf_beyond(whole, u->slice_first * width),
+                  zinf_beyond(home, u->slice_first * width), u->slice_elems * width, &out);
+    }
+    struct zinf_operand own = zinf_beyond(whole, u->slice_first * width);
+    emit_net(e, OP_GATHER, unit, bytes, (struct zinf_operand[]){whole, own}, &gathered);
+    if (p->setup->direct)
+        return;
+    uses_read(&back, stage);
+    uses_write(&back, e->done[unit]);
+    uses_write(&back, e->param[unit]);
+    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, home, whole, bytes, &back);
 }
 
 /* The first one's sum goes to where it is kept, if that is memory of the host. */

@@ -182,6 +182,7 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand gra
         emit_group(e, &g, zinf_beyond(grad, layout->groups[i].first * sizeof(float)));
     }
     e->flags = 0;
+    emit_spread(e, unit);
     e->deadline = deadline;
 }
 
@@ -231,6 +232,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
         struct zinf_operand grad = late_grad(e, &g);
         emit_group(e, &g, grad);
     }
+    emit_spread(e, unit);
     emit_flip(e, unit);
     e->flags = 0;
     e->deadline = deadline;

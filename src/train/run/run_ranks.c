@@ -1,0 +1,181 @@
+/*
+ * run_ranks: a run's side of other ranks. Rank 0 has the output folder, the log and the events; the
+ * others train along. What would make them train something else is found before the first step and
+ * named; signals that one of them gets are everybody's.
+ */
+#include "build-config.h"
+
+#include "train/run/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+/* Ranks load and plan at different speeds: so many times the limit of a step. */
+#define PATIENCE 10
+
+bool run_is_first(const struct run *run)
+{
+    return !run->net || zinf_net_place(run->net).rank == 0;
+}
+
+int64_t run_ranks(const struct run *run)
+{
+    return run->net ? zinf_net_place(run->net).world : 1;
+}
+
+/* ---- are we the same? ---- */
+
+static uint64_t text_sum(const char *text)
+{
+    return text ? XXH3_64bits(text, strlen(text)) : 0;
+}
+
+static uint64_t config_sum(const struct zinf_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    uint64_t sum = 0;
+    if (out) {
+        zinf_config_print(config, out);
+        fclose(out);
+        sum = XXH3_64bits(text, bytes);
+    }
+    free(text);
+    return sum;
+}
+
+static uint64_t model_sum(const char *path)
+{
+    struct zinf_model *model = NULL;
+    uint64_t sum = 0;
+    if (zinf_model_open(&model, path))
+        return 0; /* whoever opens it next says why */
+    char *text = zinf_json_print(zinf_model_config(model));
+    sum = text_sum(text) + zinf_model_n_params(model);
+    cJSON_free(text);
+    zinf_model_close(model);
+    return sum;
+}
+
+static uint64_t options_sum(const struct zinf_run_options *o)
+{
+    const uint64_t numbers[] = {o->steps,
+                                o->eval_every,
+                                o->save_every,
+                                o->save_last,
+                                o->trainer.seed,
+                                o->trainer.init,
+                                (uint64_t)o->trainer.seq_len,
+                                (uint64_t)o->trainer.device,
+                                o->eval_data != NULL,
+                                text_sum(o->resume)};
+    return XXH3_64bits(numbers, sizeof numbers);
+}
+
+/* Of the first, the middle and the last window too: another order is other data. */
+static uint64_t data_sum(struct zinf_dataset *data)
+{
+    uint64_t windows = data ? zinf_dataset_n_windows(data) : 0;
+    uint64_t sums[] = {windows, data ? zinf_dataset_n_tokens(data) : 0};
+    return XXH3_64bits(sums, sizeof sums);
+}
+
+int run_compare_ranks(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    if (!run->net)
+        return 0;
+    zinf_net_set_timeout(run->net, PATIENCE * run->config->timeout);
+    const struct zinf_net_fact facts[] = {
+        {"version of zinf", text_sum(PACKAGE_VERSION)},
+        {"configuration (--config, options)", config_sum(run->config)},
+        {"number of steps, seed, --resume or other option", options_sum(o)},
+        {"model (--model)", model_sum(o->trainer.model_path)},
+        {"data (--data)", data_sum(o->data)},
+        {"data to evaluate (--eval-data)", data_sum(o->eval_data)},
+    };
+    return zinf_net_compare(run->net, facts, sizeof facts / sizeof *facts);
+}
+
+int run_compare_data(struct run *run)
+{
+    const struct zinf_net_fact facts[] = {
+        {"data or order of it (--data, --seed)", run->data.fingerprint},
+        {"checkpoint (--resume)", run->from.step}};
+    return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
+}
+
+/* ---- in a step ---- */
+
+/* From the first step on ranks wait for each other everywhere. */
+int run_begin_steps(struct run *run)
+{
+    int code = run->net ? zinf_net_barrier(run->net) : 0;
+    if (run->net)
+        zinf_net_set_timeout(run->net, run->config->timeout);
+    return code;
+}
+
+int run_look_at_signals(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    int64_t asked[2] = {o->stop && *o->stop, o->save && *o->save};
+    int code = run->net ? zinf_net_max(run->net, asked, 2) : 0;
+    run->stops = asked[0];
+    run->saves = asked[1];
+    return code;
+}
+
+void run_tell_ranks(struct run *run, int code)
+{
+    if (code && run->net)
+        zinf_net_tell(run->net, zinf_error());
+}
+
+/* ---- evaluation ---- */
+
+struct part {
+    double sum;
+    uint64_t count, there;
+};
+
+/* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
+ * does. Who has none left computes with the others, for they need its slices. */
+int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
+                   uint64_t *first, double *total, uint64_t *tokens)
+{
+    struct zinf_net *net = t->setup.net;
+    uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
+    uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
+    uint64_t own = *first + rank * batch;
+    struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
+    uint64_t left = mine.there ? windows - own : 1;
+    int64_t n = (int64_t)(left < batch ? left : batch);
+    struct zinf_batch given = run_batch_given(arrays);
+    int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
+    for (int64_t i = 0; !code && i < n; i++)
+        code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
+    if (!code)
+        code = zinf_trainer_loss(t, &given, n, &mine.sum, &mine.count);
+    if (!code && net)
+        code = zinf_net_gather(net, &mine, all, sizeof mine);
+    else if (!code)
+        all[0] = mine;
+    for (uint64_t r = 0; !code && r < ranks; r++) {
+        *total += all[r].there ? all[r].sum : 0;
+        *tokens += all[r].there ? all[r].count : 0;
+    }
+    *first += ranks * batch;
+    free(all);
+    return code;
+}
+
+int run_share_flag(const struct run *run, bool *flag)
+{
+    int64_t number = *flag;
+    int code = run->net ? zinf_net_max(run->net, &number, 1) : 0;
+    *flag = number;
+    return code;
+}

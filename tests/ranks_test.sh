@@ -1,0 +1,118 @@
+#!/bin/sh
+# Several ranks by mpirun: the command finds them, trains to the bits of one rank, writes one folder,
+# goes on from a checkpoint with another number of them, and ends as one when one cannot go on.
+. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/mpirun.sh"
+
+if [ -n "$no_mpi" ]; then
+    skip "zinf train over ranks" "$no_mpi"
+    finish
+fi
+
+config() { # file, accumulation
+    cat >"$1" <<EOF
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $2,
+ "gradient_clipping": 0.5, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1, "durability": "none",
+  "timeout": 5}}
+EOF
+}
+config "$work/one.json" 4
+config "$work/two.json" 2
+make_text "$work/text.txt" 60
+check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
+    --tokenizer bytes --context 32 --output "$work/model"
+
+options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3"
+# shellcheck disable=SC2086 # options are words
+train() { "$zinf" train $options "$@"; }
+# shellcheck disable=SC2086
+train_ranks() { ranks 2 "$zinf" train $options "$@"; }
+losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
+same_result() { # two outputs
+    losses "$1" >"$work/losses"
+    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+
+check "one rank" run 0 train --config "$work/one.json" --steps 6 --eval-data "$work/text.txt" \
+    --eval-every 3 --output "$work/out1"
+check "two ranks" run 0 train_ranks --config "$work/two.json" --steps 6 --save-every 3 \
+    --eval-data "$work/text.txt" --eval-every 3 --output "$work/out2"
+check "say that there are two" complains "2 ranks over" "x 2 ranks"
+check "and have the same losses, norms and weights" same_result "$work/out1" "$work/out2"
+evaluations() { sed -n 's/.*"eval_loss": \([^,}]*\).*/\1/p' "$1/log.jsonl"; }
+[ -n "$(evaluations "$work/out1")" ] &&
+    [ "$(evaluations "$work/out1")" = "$(evaluations "$work/out2")" ]
+verdict $? "and the same evaluations"
+
+# From the two ranks' checkpoint one goes on, and two.
+mkdir "$work/out3" && cp -r "$work/out2/checkpoint-3" "$work/out3/"
+check "one rank goes on from two's checkpoint" run 0 train --config "$work/one.json" --steps 6 \
+    --resume="$work/out3/checkpoint-3" --output "$work/out3"
+check "to the same weights" cmp "$work/out1/model/model.safetensors" \
+    "$work/out3/model/model.safetensors"
+mkdir "$work/out4" && cp -r "$work/out2/checkpoint-3" "$work/out4/"
+check "two ranks go on" run 0 train_ranks --config "$work/two.json" --steps 6 \
+    --resume="$work/out4/checkpoint-3" --output "$work/out4"
+check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
+    "$work/out4/model/model.safetensors"
+
+# ---- what ends all ----
+
+fails() { # command...
+    "$@" >"$work/said.out" 2>"$work/said.err" </dev/null
+    [ $? -ne 0 ]
+}
+# Each rank runs what its number chooses.
+cat >"$work/by_rank.sh" <<'EOF'
+#!/bin/sh
+rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+how=$1
+shift
+case $how:$rank in
+config:1) exec "$@" --lr 0.5 ;;
+stop:1)
+    "$@" &
+    child=$!
+    while ! grep -q '"step": 2,' "$LOG" 2>/dev/null; do sleep 0.1; done
+    kill -STOP $child
+    (sleep 15 && kill -KILL $child) >/dev/null 2>&1 &
+    wait $child ;;
+kill:1)
+    (while ! grep -q '"step": 5,' "$LOG" 2>/dev/null; do sleep 0.1; done && kill -KILL $$) &
+    exec "$@" ;;
+*) exec "$@" ;;
+esac
+EOF
+# shellcheck disable=SC2086
+by_rank() { # how, options...
+    how=$1
+    shift
+    ranks 2 sh "$work/by_rank.sh" "$how" "$zinf" train $options "$@"
+}
+check "a batch that is for other ranks ends" fails train_ranks --config "$work/one.json" --steps 2 \
+    --output "$work/out5"
+check "and says so" complains "train_batch_size is 8" "world size 2"
+check "ranks with different options end" fails by_rank config --config "$work/two.json" --steps 2 \
+    --output "$work/out6"
+check "and say what differs" complains "rank 1 has another configuration"
+LOG=$work/out7/log.jsonl
+export LOG
+check "a rank that stands still ends the other" fails by_rank stop --config "$work/two.json" \
+    --steps 100000 --no-final-checkpoint --output "$work/out7"
+check "which names it" complains "rank 1 has sent nothing for 5 s"
+
+LOG=$work/out8/log.jsonl
+check "a rank that is killed ends the other" fails by_rank kill --config "$work/two.json" \
+    --steps 100000 --save-every 2 --save-total-limit 2 --output "$work/out8"
+last=$(find "$work/out8" -maxdepth 1 -name 'checkpoint-*' | sed 's/.*-//' | sort -n | tail -n 1)
+steps=$((${last:-0} + 2))
+check "and two go on from the last checkpoint" run 0 train_ranks --config "$work/two.json" \
+    --steps $steps --resume --output "$work/out8"
+check "with what one would have done" run 0 train --config "$work/one.json" --steps $steps \
+    --output "$work/out9"
+check "to the last bit" cmp "$work/out8/model/model.safetensors" "$work/out9/model/model.safetensors"
+finish
