@@ -12,7 +12,8 @@ libpage_sum_avx2_la_SOURCES = aio/page_sum_avx2.c
 libpage_sum_avx2_la_CFLAGS = $(AM_CFLAGS) -O3 $(AVX2_CFLAGS)
 libcore_la_LIBADD += libpage_sum_avx2.la
 endif
-INSTALLED_H += aio/aio.h aio/drive_bench.h aio/commit.h aio/steps.h
+INSTALLED_H += aio/aio.h aio/drive_bench.h
+EXTRA_DIST += aio/commit.h aio/steps.h
 
 AIO_TESTS = tests/aio_files_test tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
 	tests/aio_stripe_test tests/aio_bench_test tests/commit_test \

@@ -4,14 +4,24 @@ dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man
 	man/zinf-bench-gemm.1 man/zinf-bench-attention.1 man/zinf-bench-pcie.1 man/zinf-bench-memory.1 man/zinf-bench-all.1 \
 	man/zinf-estimate.1 man/zinf-export.1 man/zinf-plot.1 man/zinf-resume-info.1 man/zinf-verify.1
 
+# With the declarations of the headers that it describes.
+train_declared = src/train/train.h src/train/generate.h src/train/estimate.h src/train/checkpoints.h
+nodist_man_MANS = man/zinf_train.3
+CLEANFILES += man/zinf_train.3
+EXTRA_DIST += man/zinf_train.3.in scripts/headers_in_man.awk
+man/zinf_train.3: man/zinf_train.3.in scripts/headers_in_man.awk $(train_declared)
+	$(AM_V_GEN)$(MKDIR_P) man && $(AWK) -v root='$(srcdir)' -f $(srcdir)/scripts/headers_in_man.awk \
+	  $(srcdir)/man/zinf_train.3.in >$@.tmp && mv $@.tmp $@
+
 # man zinf_store_create finds the page that describes it.
 install-data-hook:
-	for page in zinf_aio zinf_optim; do \
-	  for name in `$(SED) -n -e 's/^\.F[no] \(zinf_[a-z_0-9]*\).*/\1/p' \
-	      -e 's/^\.BI ".*\(zinf_[a-z_0-9]*\)(.*/\1/p' $(srcdir)/man/$$page.3`; do \
+	for page in zinf_aio zinf_optim zinf_train; do \
+	  file=$(srcdir)/man/$$page.3; test -f $$file || file=man/$$page.3; \
+	  for name in `$(AWK) -f $(srcdir)/scripts/functions_of_man.awk $$file`; do \
 	    echo ".so man3/$$page.3" >'$(DESTDIR)$(man3dir)/'$$name.3 || exit 1; done; done
 uninstall-hook:
-	for page in zinf_aio zinf_optim; do \
-	  for name in `$(SED) -n -e 's/^\.F[no] \(zinf_[a-z_0-9]*\).*/\1/p' \
-	      -e 's/^\.BI ".*\(zinf_[a-z_0-9]*\)(.*/\1/p' $(srcdir)/man/$$page.3`; do \
+	for page in zinf_aio zinf_optim zinf_train; do \
+	  file=$(srcdir)/man/$$page.3; test -f $$file || file=man/$$page.3; \
+	  for name in `$(AWK) -f $(srcdir)/scripts/functions_of_man.awk $$file`; do \
 	    rm -f '$(DESTDIR)$(man3dir)/'$$name.3; done; done
+EXTRA_DIST += scripts/functions_of_man.awk

@@ -89,6 +89,14 @@ whole_training() {
         estimate 0 --machine 4090,power=600 --tokens 1e9 --power 700 && says "at 700 W" &&
         estimate 0 --machine cpu --tokens 1e9 && ! says "kWh" >/dev/null
 }
+# A configuration that names the drive, on a machine whose RAM takes it all, says where things are.
+where_things_are() {
+    sed 's/"bf16"/"zinf": {"placement": "fill"}, "bf16"/' nvme.json >fill.json
+    run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=128G &&
+        says "parameters on host, optimizer state on host, gradients on host" "drive 0 B" &&
+        run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=24G &&
+        says " and drive"
+}
 room() {
     estimate 0 --machine 4090,nvme-size=2TB && says "free in the drives of GeForce RTX 4090" &&
         estimate 0 --machine 4090,nvme-size=10G && complains "has too little room"
@@ -152,6 +160,7 @@ check "every figure has its source" sources
 check "all cards" cards
 check "each figure counts" figures
 check "a whole training and its energy" whole_training
+check "the plan says where things are" where_things_are
 check "room on the drives" room
 check "a file says what words say" file
 check "files that are wrong" bad_files

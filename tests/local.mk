@@ -33,6 +33,10 @@ tests_train_graph_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_graph_test_LDADD = $(TEST_LDADD)
 tests_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find,--wrap=trainer_load
 
+# What the library exports.
+TESTS += tests/abi_test.sh
+EXTRA_DIST += tests/abi_test.sh
+
 # Early stopping, and the model of the best evaluation.
 TESTS += tests/best_test.sh
 EXTRA_DIST += tests/best_test.sh

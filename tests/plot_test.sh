@@ -56,7 +56,9 @@ check "event files of runs" run 0 "$zinf" plot one two --tensorboard tb --no-cha
 verdict $? "event files hold tags"
 grep -qa "eval/loss" events/events.out.tfevents.* && grep -qa "train/loss" events/events.*
 verdict $? "a training writes them itself"
-holds one/history/trainer_state.json '"log_history"' '"eval_loss"' '"global_step":	20' '"max_steps":	20'
+holds one/history/trainer_state.json '"log_history"' '"eval_loss"' '"global_step":	20' '"max_steps":	20' \
+    "\"best_global_step\":	$(sed -n 's/{"step": \([0-9]*\),.*"eval_loss": \([-+.e0-9]*\).*/\2 \1/p' \
+        one/log.jsonl | sort -g | head -n 1 | cut -d ' ' -f 2),"
 verdict $? "trainer_state.json"
 
 check "no run" run 2 "$zinf" plot

@@ -9,8 +9,8 @@
 static const char usage[] =
     "usage: zinf bench all [options]\n"
     "\n"
-    "Measures in a minute or two what plans go by: memory, matrix products, optimizers,\n"
-    "copies to a GPU, drives. Wants the machine for itself.\n"
+    "Measures in a minute or two what plans go by: memory, matrix products,\n"
+    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n"
     "\n"
     "  --config FILE         of a training: its number type, optimizer, drives and\n"
     "                        their settings (default: bf16 and fp32, AdamW)\n"

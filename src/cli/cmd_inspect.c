@@ -45,17 +45,25 @@ static void print_tensors(const struct inspection *it)
     int cols = name_cols(it->tensors);
     char shape[192], name[512], size[16];
     uint64_t n = zinf_tensors_count(it->tensors);
-    printf("%-*s %-5s %-16s %12s\n", cols, "tensor", "dtype", "shape", "bytes");
+    char *text = NULL;
+    size_t text_bytes;
+    FILE *out = open_memstream(&text, &text_bytes);
+    if (!out)
+        return;
+    fprintf(out, "%-*s %-5s %-16s %12s\n", cols, "tensor", "dtype", "shape", "bytes");
     for (uint64_t i = 0; i < n; i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
-        printf("%-*s %-5s %-16s %12llu\n", cols, printable(info->name, name, sizeof name),
-               zinf_file_dtype_name(info->dtype),
-               inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
-               (unsigned long long)info->bytes);
+        fprintf(out, "%-*s %-5s %-16s %12llu\n", cols, printable(info->name, name, sizeof name),
+                zinf_file_dtype_name(info->dtype),
+                inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
+                (unsigned long long)info->bytes);
     }
-    printf("total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,
-           (unsigned long long)it->elems, (unsigned long long)it->bytes,
-           zinf_size_format(size, sizeof size, it->bytes));
+    fprintf(out, "total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,
+            (unsigned long long)it->elems, (unsigned long long)it->bytes,
+            zinf_size_format(size, sizeof size, it->bytes));
+    if (!fclose(out))
+        cli_print_lines(stdout, text);
+    free(text);
 }
 
 /* "BF16 290, F32 3": tensors of each dtype. */
@@ -98,11 +106,14 @@ static void print_text(const struct inspection *it)
     }
     if (it->model) {
         const struct zinf_model_facts *f = zinf_model_facts(it->model);
-        printf("model: %s, %llu parameters: %lld layers, hidden %lld, %lld heads, vocabulary %lld, "
-               "context %lld\n",
-               f->family, (unsigned long long)zinf_model_n_params(it->model), (long long)f->layers,
-               (long long)f->hidden, (long long)f->heads, (long long)f->vocab,
-               (long long)f->context);
+        char text[256];
+        snprintf(text, sizeof text,
+                 "model: %s, %llu parameters: %lld layers, hidden %lld, %lld heads, "
+                 "vocabulary %lld, context %lld\n",
+                 f->family, (unsigned long long)zinf_model_n_params(it->model),
+                 (long long)f->layers, (long long)f->hidden, (long long)f->heads,
+                 (long long)f->vocab, (long long)f->context);
+        cli_print_lines(stdout, text);
     }
     if (it->tokenizer)
         printf("tokenizer: %s, %u ids\n", zinf_tokenizer_kind(it->tokenizer),

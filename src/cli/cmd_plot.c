@@ -33,11 +33,15 @@ static void show_column(const struct plot_run *run, const char *what, enum plot_
 static void show_lanes(const struct plot_run *run)
 {
     double seconds = plot_run_sum(run, PLOT_SECONDS);
-    printf("%s: lanes were busy for", run->name);
-    for (int i = 0; i < PLOT_LANES; i++)
-        printf("%s %s %.0f %%", i ? "," : "", plot_lanes[i],
-               seconds > 0 ? 100 * plot_run_sum(run, PLOT_LANE + i) / seconds : 0);
-    puts(" of the steps");
+    char text[256] = "lanes were busy for";
+    for (int i = 0; i < PLOT_LANES; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s %s %.0f %%", i ? "," : "", plot_lanes[i],
+                 seconds > 0 ? 100 * plot_run_sum(run, PLOT_LANE + i) / seconds : 0);
+    }
+    strcat(text, " of the steps");
+    printf("%s:\n", run->name);
+    cli_print_field(stdout, "", 0, text);
 }
 
 static void show(const struct plot_run *runs, int n)

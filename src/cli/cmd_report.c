@@ -111,17 +111,24 @@ static void add_drive(cJSON *drives, const char *path)
 static void print_text(const cJSON *facts)
 {
     const cJSON *fact, *item;
-    char label[32];
+    char label[32], *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return;
     cJSON_ArrayForEach(fact, facts)
     {
         snprintf(label, sizeof label, "%s", fact->string);
         for (char *c = label; *c; c++)
             *c = *c == '_' ? ' ' : *c;
         if (cJSON_IsString(fact))
-            printf("%-20s %s\n", label, fact->valuestring);
+            fprintf(out, "%-20s %s\n", label, fact->valuestring);
         else
-            cJSON_ArrayForEach(item, fact) printf("%-20s %s\n", label, item->valuestring);
+            cJSON_ArrayForEach(item, fact) fprintf(out, "%-20s %s\n", label, item->valuestring);
     }
+    if (!fclose(out))
+        cli_print_lines(stdout, text);
+    free(text);
 }
 
 static int print_json(const cJSON *facts)

@@ -115,21 +115,22 @@ static void print_length(const struct estimate *e)
 
 void estimate_print(const struct estimate *e)
 {
-    printf("model        %llu parameters on %s\n", (unsigned long long)e->now.params,
-           e->now.device);
+    char text[160];
+    snprintf(text, sizeof text, "%llu parameters on %s", (unsigned long long)e->now.params,
+             e->now.device);
+    cli_print_field(stdout, "model", LABEL, text);
     print_memory(&e->now);
     print_step(e);
     print_wear(e);
     print_length(e);
     for (int i = 0; i < e->n_changes; i++) {
         double seconds = e->changes[i].step_seconds;
-        char time[32];
-        printf("%-12s %s: ", i ? "" : "if there was", e->changes[i].what);
+        char time[32], other[64] = "no other plan";
         if (seconds > 0)
-            printf("%s a step (%+.0f %%)\n", cli_duration(time, seconds), /* no "-0" */
-                   round(100 * (seconds / e->now.step_seconds - 1)) + 0.0);
-        else
-            puts("no other plan");
+            snprintf(other, sizeof other, "%s a step (%+.0f %%)", cli_duration(time, seconds),
+                     round(100 * (seconds / e->now.step_seconds - 1)) + 0.0); /* no "-0" */
+        snprintf(text, sizeof text, "%s: %s", e->changes[i].what, other);
+        cli_print_field(stdout, i ? "" : "with", LABEL, text);
     }
     if (e->machine)
         machine_print(stdout, e->machine, LABEL);

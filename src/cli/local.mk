@@ -45,8 +45,8 @@ tests_tb_events_test_LDADD = $(TEST_LDADD)
 TESTS += tests/completion_test.sh
 EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
-TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/bench_device_test.sh
-EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/bench_device_test.sh
+TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/width_test.sh tests/bench_device_test.sh
+EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/width_test.sh tests/bench_device_test.sh
 
 TESTS += tests/generate_cli_test.sh
 EXTRA_DIST += tests/generate_cli_test.sh

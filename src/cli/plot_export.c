@@ -115,6 +115,23 @@ static void add_history(cJSON *history, const struct plot_run *run, size_t every
     }
 }
 
+/* The lowest evaluation loss; null where there was none. */
+static void add_best(cJSON *root, const struct plot_run *run)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < run->n; i++)
+        if (isfinite(run->columns[PLOT_EVAL][i]) &&
+            (best == SIZE_MAX || run->columns[PLOT_EVAL][i] < run->columns[PLOT_EVAL][best]))
+            best = i;
+    if (best == SIZE_MAX) {
+        cJSON_AddNullToObject(root, "best_global_step");
+        cJSON_AddNullToObject(root, "best_metric");
+        return;
+    }
+    cJSON_AddNumberToObject(root, "best_global_step", run->columns[PLOT_STEP][best]);
+    cJSON_AddNumberToObject(root, "best_metric", run->columns[PLOT_EVAL][best]);
+}
+
 /* Keys in the order of their names, as Trainer writes them. */
 static cJSON *state_of(const struct plot_run *run)
 {
@@ -122,8 +139,7 @@ static cJSON *state_of(const struct plot_run *run)
     size_t every = (run->n + MAX_HISTORY - 1) / MAX_HISTORY;
     double last = run->columns[PLOT_STEP][run->n - 1];
     double total = run->steps > 0 ? run->steps : last, each = run->batch / run->windows;
-    cJSON_AddNullToObject(root, "best_global_step");
-    cJSON_AddNullToObject(root, "best_metric");
+    add_best(root, run);
     cJSON_AddNullToObject(root, "best_model_checkpoint");
     add_number(root, "epoch", run->windows > 0 ? last * each : 0);
     cJSON_AddNumberToObject(root, "eval_steps", 0);

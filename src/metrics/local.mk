@@ -1,7 +1,7 @@
 libcore_la_SOURCES += src/metrics/metrics.h src/metrics/words.h src/metrics/words.c \
 	src/metrics/classes.c src/metrics/numbers.c src/metrics/stem.c src/metrics/rouge.c \
 	src/metrics/bleu.c src/metrics/scoreboard.c
-INSTALLED_H += src/metrics/metrics.h
+EXTRA_DIST += src/metrics/metrics.h
 
 check_PROGRAMS += tests/metrics_test
 TESTS += tests/metrics_test

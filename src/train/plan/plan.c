@@ -335,17 +335,43 @@ static void print_fetches(const struct plan *p, FILE *out)
     fputc('\n', out);
 }
 
+/* Where they are, which may be nearer than the configuration asks for: "host and drive". */
+static void print_tiers(const unsigned on[3], const char *what, FILE *out)
+{
+    const char *between = "";
+    fprintf(out, "%s on ", what);
+    for (int tier = 0; tier < 3; tier++) {
+        if (!on[tier])
+            continue;
+        fprintf(out, "%s%s", between, zinf_tier_name((enum zinf_tier)tier));
+        between = " and ";
+    }
+}
+
+static void print_homes(const struct plan *p, FILE *out)
+{
+    unsigned params[3] = {0}, states[3] = {0}, grads[3] = {0};
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        bool trained = trains(p->setup) && unit_trains(p->setup, u);
+        params[p->homes[u].param]++;
+        states[p->homes[u].state] += trained;
+        grads[p->homes[u].grad] += trained;
+    }
+    print_tiers(params, ": parameters", out);
+    if (trains(p->setup)) {
+        print_tiers(states, ", optimizer state", out);
+        print_tiers(grads, ", gradients", out);
+    }
+    fputc('\n', out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     const struct choice *c = &p->choice;
     const struct setup *s = p->setup;
-    fprintf(out, "plan: %s, %llu parameters in %s: parameters on %s", s->device->name,
-            (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype),
-            zinf_tier_name(s->param_tier));
-    if (trains(s))
-        fprintf(out, ", optimizer state on %s, gradients on %s", zinf_tier_name(s->state_tier),
-                zinf_tier_name(s->grad_tier));
-    fputc('\n', out);
+    fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
+            (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));
+    print_homes(p, out);
     print_adapters(p, out);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,

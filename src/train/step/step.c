@@ -266,6 +266,7 @@ static double expected_seconds(struct zinf_trainer *t, bool rests)
 /* Operations are measured: in the first step they run one at a time. */
 static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
 {
+    zinf_executor_take_times(t->executor, times); /* an evaluation's are not the step's */
     trainer_measure_begin(t);
     t->n_ran = 0;
     int code = should_speculate(t) ? run_speculating(t, norm) : run_waiting(t, norm);
