@@ -79,10 +79,12 @@ struct decoder {
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
     struct mlp_spec mlp;
-    bool parallel, one_norm;               /* as in block_spec */
-    bool scale_by_inverse_layer;           /* attention.scale / (layer + 1) */
-    const bool *windowed;                  /* [n_layers]: has attention.window; NULL: all */
-    const char *table, *positions;         /* names in the file; positions NULL: no table of them */
+    bool parallel, one_norm;       /* as in block_spec */
+    bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
+    const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */
+    const char *table, *positions; /* names in the file; positions NULL: no table of them */
+    const char *types;             /* of tokens, with n_types rows; NULL: none */
+    int64_t n_types;
     int64_t first_position;                /* row of the table of positions that position 0 has */
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
