@@ -80,8 +80,10 @@ int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent 
 /* The same with two generations, 0 and 1: each has bytes of its own, in space and in checksums.
  * What a generation means is the caller's; a request names the one it moves. */
 int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out);
-/* Bytes that the planned extents need, with all generations, over all paths. */
+/* What the planned extents need on all paths; and in RAM the checksums of so many bytes, at most.
+ */
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store);
+uint64_t zinf_store_sums_bytes(uint64_t bytes);
 /* Checks free space on every path (-ENOSPC with needed, free and path before a byte is written),
  * creates the files at full length and writes them once, so that every later write is a pure
  * overwrite. Large: takes planned bytes / drive speed. The content is zeros. */
@@ -158,7 +160,8 @@ struct zinf_aio_request {
     struct zinf_aio_request *next; /* the queue's */
     uint64_t issued_bytes, done_bytes;
     uint32_t blocks_in_flight;
-    uint32_t attempts; /* whole reads repeated after a wrong checksum */
+    uint32_t attempts;   /* whole reads repeated after a wrong checksum */
+    uint64_t bad_offset; /* of the first page with one, in the extent; UINT64_MAX: none */
 };
 /* Never blocks. -EAGAIN: max_requests are in flight, reap first. -EINVAL: not aligned, out of
  * the extent, a generation that it does not have. Else the sticky error, the queue's or that of

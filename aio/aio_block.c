@@ -9,7 +9,7 @@
 
 #define REPEAT_NS 30000000000ull /* how long transfers that move nothing are repeated */
 
-static void fail(struct zinf_aio_queue *queue, const struct zinf_aio_block *block, int code)
+void zinf_aio_block_fail(struct zinf_aio_queue *queue, const struct zinf_aio_block *block, int code)
 {
     block->request->result = code;
     if (queue->error)
@@ -36,7 +36,7 @@ static void repeat(struct zinf_aio_queue *queue, struct zinf_aio_block *block, i
     if (!block->repeats++)
         block->repeats_since = now;
     if (now - block->repeats_since > REPEAT_NS) {
-        fail(queue, block, code);
+        zinf_aio_block_fail(queue, block, code);
         zinf_aio_block_end(queue, block);
         return;
     }
@@ -97,33 +97,6 @@ void zinf_aio_block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *bl
         return;
     }
     if (code || !ends_file(block, 0))
-        fail(queue, block, code ? code : -EIO);
+        zinf_aio_block_fail(queue, block, code ? code : -EIO);
     zinf_aio_block_end(queue, block);
-}
-
-bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
-{
-    struct zinf_store *store = request->store;
-    uint64_t bad;
-    if (!store || !store->checksums || queue->options.engine == ZINF_AIO_ENGINE_NULL)
-        return true;
-    if (request->op == ZINF_AIO_OP_WRITE) {
-        if (request->result < 0)
-            zinf_store_sums_forget(request);
-        return true;
-    }
-    if (request->result < 0 || zinf_store_sums_verify(request, &bad))
-        return true;
-    struct zinf_aio_block block = {.request = request, .op = ZINF_AIO_OP_READ};
-    block.bytes =
-        (uint32_t)zinf_store_locate(request, bad, ZINF_AIO_ALIGN, &block.file, &block.offset);
-    if (request->attempts++) {
-        fail(queue, &block, -EBADMSG);
-        return true;
-    }
-    zinf_log(ZINF_LOG_WARN,
-             "aio: checksum mismatch at offset %" PRIu64 " of %s: reads it once more", block.offset,
-             block.file->path);
-    request->issued_bytes = request->done_bytes = 0;
-    return false;
 }

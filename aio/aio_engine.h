@@ -26,8 +26,9 @@ struct zinf_aio_block {
     struct zinf_aio_request *request;
     struct zinf_aio_file *file;
     char *memory;
-    uint64_t offset; /* in the file */
-    uint32_t bytes;  /* still to move */
+    uint64_t offset;            /* in the file */
+    uint32_t bytes;             /* still to move */
+    uint64_t from, whole_bytes; /* what it was given to move, of the request's */
     enum zinf_aio_op op;
     int64_t result;         /* from the engine: bytes moved, or -errno */
     uint32_t repeats;       /* submissions that moved nothing since the last that did */

@@ -45,6 +45,14 @@ static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request
     queue->finished_last = request;
 }
 
+void zinf_aio_part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    request->blocks_in_flight--;
+    /* A failed request that still waits is finished when dispatch meets it. */
+    if (!request->blocks_in_flight && request->issued_bytes == request->bytes)
+        finish_request(queue, request);
+}
+
 static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
     struct zinf_aio_block *block = queue->free_blocks;
@@ -57,12 +65,16 @@ static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request
         .file = request->file,
         .memory = (char *)request->memory + request->issued_bytes,
         .offset = offset,
+        .from = request->issued_bytes,
         .op = request->op,
         .busy = true,
     };
     if (request->store)
         run = zinf_store_locate(request, offset, run, &block->file, &block->offset);
     block->bytes = (uint32_t)run;
+    block->whole_bytes = run;
+    if (block->op == ZINF_AIO_OP_WRITE)
+        zinf_aio_sum_later(queue, block);
     request->issued_bytes += run;
     request->blocks_in_flight++;
     queue->blocks_in_flight++;
@@ -122,6 +134,10 @@ static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
 {
     struct zinf_aio_block *done = NULL, *next;
     dispatch(queue);
+    if (queue->n_summing) {
+        flush(queue);
+        zinf_aio_sum_due(queue);
+    }
     if (queue->blocks_in_flight && !queue->broken) {
         int code = queue->engine->ops->collect(queue->engine, timeout_ns, &done);
         if (done)
@@ -135,6 +151,7 @@ static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
     }
     dispatch(queue);
     flush(queue);
+    zinf_aio_sum_due(queue);
 }
 
 void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
@@ -144,10 +161,8 @@ void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *blo
     block->next = queue->free_blocks;
     queue->free_blocks = block;
     queue->blocks_in_flight--;
-    request->blocks_in_flight--;
-    /* A failed request that still waits is finished when dispatch meets it. */
-    if (!request->blocks_in_flight && request->issued_bytes == request->bytes)
-        finish_request(queue, request);
+    if (block->op == ZINF_AIO_OP_WRITE || !zinf_aio_sum_later(queue, block))
+        zinf_aio_part_end(queue, request);
 }
 
 /* ---- creation ---- */
@@ -210,8 +225,9 @@ int zinf_aio_queue_create(struct zinf_aio_queue **out, const struct zinf_aio_que
     if (code)
         goto fail;
     queue->blocks = calloc(queue->options.queue_depth, sizeof *queue->blocks);
+    queue->summing = calloc(2 * (size_t)queue->options.queue_depth, sizeof *queue->summing);
     queue->waiting = calloc(queue->options.max_requests, sizeof *queue->waiting);
-    if (!queue->blocks || !queue->waiting) {
+    if (!queue->blocks || !queue->waiting || !queue->summing) {
         code = zinf_fail(-ENOMEM, "no memory for an I/O queue of depth %u",
                          queue->options.queue_depth);
         goto fail;
@@ -239,6 +255,7 @@ void zinf_aio_queue_destroy(struct zinf_aio_queue *queue)
     if (queue->engine)
         queue->engine->ops->destroy(queue->engine);
     free(queue->waiting);
+    free(queue->summing);
     free(queue->blocks);
     free(queue);
 }
@@ -276,22 +293,19 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
     int code = check_request(request);
     if (code)
         return code;
-    bool hashes = request->store && request->store->checksums && request->op == ZINF_AIO_OP_WRITE;
     request->result = 0;
     request->issued_bytes = request->done_bytes = 0;
     request->blocks_in_flight = request->attempts = 0;
+    request->bad_offset = UINT64_MAX;
     request->begin_ns = zinf_now_ns();
     request->end_ns = 0;
     request->next = NULL;
     if (!queue->n_requests++)
         queue->quiet_since = request->begin_ns;
-    if (hashes)
+    if (request->store && request->store->checksums && request->op == ZINF_AIO_OP_WRITE)
         zinf_store_sums_forget(request);
     aio_heap_push(queue, request);
     progress(queue, 0);
-    /* Hashing overlaps with the transfers that were just started. */
-    if (hashes)
-        zinf_store_sums_record(request);
     return 0;
 }
 
@@ -303,7 +317,7 @@ static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
         queue->finished = request->next;
         if (!queue->finished)
             queue->finished_last = NULL;
-        if (!zinf_aio_request_verify(queue, request)) {
+        if (!zinf_aio_request_judge(queue, request)) {
             aio_heap_push(queue, request);
             progress(queue, 0);
             continue;

@@ -12,12 +12,21 @@ struct waiting {
     uint64_t age;
 };
 
+/* Pages that have just begun to be written, to be summed, or have just been read, to be compared.
+ */
+struct summing {
+    struct zinf_aio_request *request;
+    uint64_t from, bytes; /* of the request's */
+};
+
 struct zinf_aio_queue {
     struct zinf_aio_queue_options options; /* without zeros; engine is the one in use */
     struct zinf_aio_backend *engine;
     struct zinf_aio_block *blocks; /* [queue_depth] */
     struct zinf_aio_block *free_blocks;
     uint32_t blocks_in_flight;
+    struct summing *summing; /* [2 * queue_depth]: all that were read, and those that follow them */
+    uint32_t n_summing;      /* 0 whenever the caller has control */
     struct waiting *waiting; /* [max_requests] heap of requests not wholly issued */
     uint32_t n_waiting;
     uint64_t next_age;
@@ -36,9 +45,20 @@ void aio_heap_pop(struct zinf_aio_queue *queue);
 void zinf_aio_block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
 /* Gives the block back; finishes its request if that was the last. */
 void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
-/* Checks the checksums of a finished read. False: it was made ready to be read once more. A
- * second mismatch fails the request. */
-bool zinf_aio_request_verify(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
+/* Fails the block's request and, for good, the queue. */
+void zinf_aio_block_fail(struct zinf_aio_queue *queue, const struct zinf_aio_block *block,
+                         int code);
+/* A part of the request is with the engine, or waits for its sums, no longer. */
+void zinf_aio_part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
+
+/* aio_sums.c: the block's pages are to be summed, of a write that begins or a read that ended well;
+ * false: they are not. A read's part ends when they were compared. */
+bool zinf_aio_sum_later(struct zinf_aio_queue *queue, const struct zinf_aio_block *block);
+/* Sums and compares what has been put off; whatever waits to be moved was handed over before. */
+void zinf_aio_sum_due(struct zinf_aio_queue *queue);
+/* Judges a finished request by what the comparing found. False: it was made ready to be read once
+ * more. A second mismatch fails it. */
+bool zinf_aio_request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
 
 #pragma GCC visibility pop
 #endif

@@ -170,10 +170,12 @@ int zinf_store_sums_init(struct zinf_store *store);
 /* All pages hold zeros. */
 void zinf_store_sums_zero(struct zinf_store *store);
 void zinf_store_sums_forget(const struct zinf_aio_request *request);
-void zinf_store_sums_record(const struct zinf_aio_request *request);
-/* True if every page of the request's range agrees with its memory, else *bad is the offset in the
- * extent of the first that does not. */
-bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad);
+/* Of a part of the request. */
+void zinf_store_sums_record(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes);
+/* True if every page of that part agrees with its memory, else *bad is the offset in the extent of
+ * the first that does not. */
+bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes,
+                            uint64_t *bad);
 
 #pragma GCC visibility pop
 #endif

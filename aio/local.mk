@@ -1,5 +1,5 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
-	aio/aio_queue.c aio/aio_heap.c aio/aio_block.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
+	aio/aio_queue.c aio/aio_heap.c aio/aio_block.c aio/aio_sums.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
 	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
 	aio/store.c aio/store_folder.c aio/store_reclaim.c aio/store_map.c aio/store_fill.c aio/store_flush.c \

@@ -54,6 +54,12 @@ static void place_sums(struct zinf_store *store)
     store->n_sums = 2 * store->bank_sums + (store->planned_bytes - 2 * store->bank_bytes) / PAGE;
 }
 
+/* The sums of each bank, and those of the rest, end with a page of their own. */
+uint64_t zinf_store_sums_bytes(uint64_t bytes)
+{
+    return zinf_align_up(bytes / PAGE * sizeof(uint32_t), PAGE) + 3 * (uint64_t)PAGE;
+}
+
 /* A new store holds zeros; of what a dead process left nothing is known yet. */
 int zinf_store_sums_init(struct zinf_store *store)
 {
@@ -84,19 +90,20 @@ void zinf_store_sums_forget(const struct zinf_aio_request *request)
         atomic_store_explicit(&sums[i], 0, memory_order_relaxed);
 }
 
-void zinf_store_sums_record(const struct zinf_aio_request *request)
+void zinf_store_sums_record(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes)
 {
     _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
-    for (uint64_t i = 0; i < request->bytes / PAGE; i++)
+    for (uint64_t i = from / PAGE; i < (from + bytes) / PAGE; i++)
         atomic_store_explicit(&sums[i], zinf_page_sum(memory + i * PAGE), memory_order_relaxed);
 }
 
-bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t *bad)
+bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes,
+                            uint64_t *bad)
 {
     const _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
-    for (uint64_t i = 0; i < request->bytes / PAGE; i++) {
+    for (uint64_t i = from / PAGE; i < (from + bytes) / PAGE; i++) {
         if (atomic_load_explicit(&sums[i], memory_order_relaxed) ==
             zinf_page_sum(memory + i * PAGE))
             continue;

@@ -1,6 +1,8 @@
 examplesdir = $(docdir)/examples
-dist_examples_SCRIPTS = examples/gpt2-xl-low-memory.sh examples/large-model.sh
+dist_examples_SCRIPTS = examples/gpt2-xl-low-memory.sh examples/large-model.sh examples/chat.sh
 dist_examples_DATA = examples/adamw_step.c examples/copy_file.c
+chatexampledir = $(examplesdir)/chat
+dist_chatexample_DATA = examples/chat/capitals.jsonl examples/chat/held-out.jsonl
 xlexampledir = $(examplesdir)/gpt2-xl-24gb
 dist_xlexample_SCRIPTS = examples/gpt2-xl-24gb/run.sh
 dist_xlexample_DATA = examples/gpt2-xl-24gb/xl.json examples/gpt2-xl-24gb/13b.json

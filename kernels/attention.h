@@ -71,7 +71,8 @@ static inline int64_t zinf_attention_distances(const struct zinf_attention *args
  * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
  * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
  * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
- * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. */
+ * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. What lies on a
+ * GPU is not looked at: sequences and positions must be what there are slots for. */
 struct zinf_attention_cached {
     enum zinf_dtype dtype; /* of qkv, cache and out */
     int64_t rows, n_heads, n_kv_heads, head_dim;

@@ -53,6 +53,13 @@ static uint64_t described_attention_workspace(struct zinf_device *device,
     return attention_delta_bytes(args);
 }
 
+static uint64_t described_attention_cached_workspace(struct zinf_device *device,
+                                                     const struct zinf_attention_cached *args)
+{
+    (void)device;
+    return attention_cached_bytes(args);
+}
+
 static uint64_t described_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
 {
     (void)device;
@@ -73,6 +80,7 @@ static const struct zinf_device_ops described_ops = {
     .queue_create = described_queue_create,
     .matmul_workspace = described_matmul_workspace,
     .attention_workspace = described_attention_workspace,
+    .attention_cached_workspace = described_attention_cached_workspace,
     .norm_workspace = described_norm_workspace,
     .column_sum_workspace = described_column_sum_workspace,
 };

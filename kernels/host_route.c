@@ -6,6 +6,23 @@
 
 #define NOT_CHOSEN (-1.0f)
 
+/* What is done with one row by an operation's arguments. */
+typedef void row_call(const struct host_simd *simd, const void *args, uint64_t row);
+
+/* All rows, in slices over threads; work: elements of all of them. */
+static int each_row(const struct zinf_queue *q, int64_t rows, int64_t work, row_call *do_row,
+                    const void *args)
+{
+    const int n_slices = host_slices(q->device, (uint64_t)work);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            do_row(q->device->simd, args, i);
+    }
+    return 0;
+}
+
 /* ---- choosing ---- */
 
 static void probabilities(const struct host_simd *simd, float *p, const float *logits, size_t n)
@@ -58,12 +75,13 @@ static void probability_gradients(const struct zinf_route *a, const float *weigh
     }
 }
 
-static void backward_row(const struct host_simd *simd, const struct zinf_route *a, int64_t row)
+static void backward_row(const struct host_simd *simd, const void *args, uint64_t row)
 {
-    float p[ZINF_ROUTE_MAX_COLS], g[ZINF_ROUTE_MAX_COLS], sum = 0;
-    const float *weights = a->weights + row * a->cols, *d = a->d_weights + row * a->cols;
-    float *d_logits = a->d_logits + row * a->cols;
-    probabilities(simd, p, a->logits + row * a->cols, (size_t)a->cols);
+    const struct zinf_route *a = args;
+    const uint64_t at = row * (uint64_t)a->cols;
+    const float *weights = a->weights + at, *d = a->d_weights + at;
+    float p[ZINF_ROUTE_MAX_COLS], g[ZINF_ROUTE_MAX_COLS], *d_logits = a->d_logits + at, sum = 0;
+    probabilities(simd, p, a->logits + at, (size_t)a->cols);
     probability_gradients(a, weights, d, p, g);
     for (int64_t e = 0; e < a->cols; e++)
         sum += p[e] * g[e];
@@ -71,27 +89,20 @@ static void backward_row(const struct host_simd *simd, const struct zinf_route *
         d_logits[e] = p[e] * (g[e] - sum);
 }
 
-static void forward_row(const struct host_simd *simd, const struct zinf_route *a, int64_t row)
+static void forward_row(const struct host_simd *simd, const void *args, uint64_t row)
 {
+    const struct zinf_route *a = args;
+    const uint64_t at = row * (uint64_t)a->cols;
     float p[ZINF_ROUTE_MAX_COLS];
-    probabilities(simd, p, a->logits + row * a->cols, (size_t)a->cols);
-    choose(a, a->weights + row * a->cols, p);
+    probabilities(simd, p, a->logits + at, (size_t)a->cols);
+    choose(a, a->weights + at, p);
 }
 
 static int route(struct zinf_queue *q, const struct zinf_route *args, const char *operation,
-                 void (*do_row)(const struct host_simd *, const struct zinf_route *, int64_t))
+                 row_call *do_row)
 {
     int code = check_route(args, operation);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)(args->rows * args->cols));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = 0; i < range.count; i++)
-            do_row(q->device->simd, args, (int64_t)(range.first + i));
-    }
-    return 0;
+    return code ? code : each_row(q, args->rows, args->rows * args->cols, do_row, args);
 }
 
 int host_route_forward(struct zinf_queue *q, const struct zinf_route *args)
@@ -106,8 +117,9 @@ int host_route_backward(struct zinf_queue *q, const struct zinf_route *args)
 
 /* ---- balance ---- */
 
-static void share_sample(const struct host_simd *simd, const struct zinf_shares *a, uint64_t sample)
+static void share_sample(const struct host_simd *simd, const void *args, uint64_t sample)
 {
+    const struct zinf_shares *a = args;
     float p[ZINF_ROUTE_MAX_COLS];
     float *counts = a->shares + sample * 2 * (uint64_t)a->cols, *sums = counts + a->cols;
     if (a->before)
@@ -126,17 +138,9 @@ static void share_sample(const struct host_simd *simd, const struct zinf_shares 
 
 int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args)
 {
+    const int64_t work = args->samples * args->seq * args->cols;
     int code = check_shares(args);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)(args->samples * args->seq * args->cols));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->samples, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            share_sample(q->device->simd, args, i);
-    }
-    return 0;
+    return code ? code : each_row(q, args->samples, work, share_sample, args);
 }
 
 int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
@@ -164,21 +168,24 @@ int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
 
 /* ---- chosen rows ---- */
 
+/* The number of the i-th of the rows. */
+static uint64_t row_of(const int32_t *rows, uint64_t i)
+{
+    return rows ? (uint64_t)rows[i] : i;
+}
+
+static void gather_row(const struct host_simd *simd, const void *args, uint64_t i)
+{
+    const struct zinf_rows *a = args;
+    const size_t bytes = (size_t)a->cols * zinf_dtype_bytes(a->x_dtype);
+    (void)simd;
+    memcpy((char *)a->y + i * bytes, (const char *)a->x + row_of(a->rows, i) * bytes, bytes);
+}
+
 int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args)
 {
     int code = check_rows(args, "gather_rows");
-    if (code)
-        return code;
-    size_t bytes = (size_t)args->cols * zinf_dtype_bytes(args->x_dtype);
-    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            memcpy((char *)args->y + i * bytes,
-                   (const char *)args->x + (size_t)args->rows[i] * bytes, bytes);
-    }
-    return 0;
+    return code ? code : each_row(q, args->n, args->n * args->cols, gather_row, args);
 }
 
 static void fill(float *factors, float value, size_t n)
@@ -187,10 +194,11 @@ static void fill(float *factors, float value, size_t n)
         factors[k] = value;
 }
 
-static void scatter_row(const struct host_simd *simd, const struct zinf_rows *a, uint64_t i)
+static void scatter_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
+    const struct zinf_rows *a = args;
     float x_buffer[HOST_CHUNK], y_buffer[HOST_CHUNK], factors[HOST_CHUNK];
-    uint64_t row = (uint64_t)a->rows[i], cols = (uint64_t)a->cols;
+    uint64_t row = row_of(a->rows, i), cols = (uint64_t)a->cols;
     fill(factors, a->scale ? a->scale[row * (uint64_t)a->scale_ld] : 1, HOST_CHUNK);
     for (uint64_t c = 0; c < cols; c += HOST_CHUNK) {
         size_t n = cols - c < HOST_CHUNK ? (size_t)(cols - c) : HOST_CHUNK;
@@ -206,16 +214,7 @@ static void scatter_row(const struct host_simd *simd, const struct zinf_rows *a,
 int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args)
 {
     int code = check_rows(args, "scatter_rows");
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            scatter_row(q->device->simd, args, i);
-    }
-    return 0;
+    return code ? code : each_row(q, args->n, args->n * args->cols, scatter_row, args);
 }
 
 /* array[n] from element `at` on times a factor. */
@@ -229,10 +228,11 @@ static void scale_chunk(const struct host_simd *simd, void *array, enum zinf_dty
     host_write(simd, y, array, dtype, at, n);
 }
 
-static void weigh_row(const struct host_simd *simd, const struct zinf_weigh *w, uint64_t i)
+static void weigh_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
+    const struct zinf_weigh *w = args;
     float a[HOST_CHUNK], b[HOST_CHUNK], products[HOST_CHUNK], factors[HOST_CHUNK], sum = 0;
-    uint64_t at = (uint64_t)w->rows[i] * (uint64_t)w->ld, cols = (uint64_t)w->cols;
+    uint64_t at = row_of(w->rows, i) * (uint64_t)w->ld, cols = (uint64_t)w->cols;
     fill(factors, w->weights[at], HOST_CHUNK);
     for (uint64_t c = 0; c < cols; c += HOST_CHUNK) {
         size_t n = cols - c < HOST_CHUNK ? (size_t)(cols - c) : HOST_CHUNK;
@@ -250,14 +250,5 @@ static void weigh_row(const struct host_simd *simd, const struct zinf_weigh *w, 
 int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args)
 {
     int code = check_weigh(args);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)(args->n * args->cols));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->n, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            weigh_row(q->device->simd, args, i);
-    }
-    return 0;
+    return code ? code : each_row(q, args->n, args->n * args->cols, weigh_row, args);
 }

@@ -219,7 +219,6 @@ struct zinf_device_ops {
     /* Workspace that one call needs, in bytes. */
     uint64_t (*matmul_workspace)(struct zinf_device *device, const struct zinf_matmul *args);
     uint64_t (*attention_workspace)(struct zinf_device *device, const struct zinf_attention *args);
-    /* NULL, and so attention_cached: the device does not have it. */
     uint64_t (*attention_cached_workspace)(struct zinf_device *device,
                                            const struct zinf_attention_cached *args);
     uint64_t (*norm_workspace)(struct zinf_device *device, const struct zinf_norm *args);

@@ -41,12 +41,12 @@ struct zinf_balance {
     float *d_shares; /* backward: factor times the derivative, overwritten; NULL: not wanted */
 };
 
-/* n rows among others, named by number, no two alike. gather: y[i] = x[rows[i]], of one type.
- * scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded once to x's type or not
- * at all. */
+/* n rows among others, named by number, no two alike; without numbers the first n. gather: y[i] =
+ * x[rows[i]], of one type. scatter: y[rows[i]] += scale[rows[i] * scale_ld] * x[i] in fp32, rounded
+ * once to x's type or not at all. */
 struct zinf_rows {
     int64_t n, cols;
-    const int32_t *rows; /* [n] on the device */
+    const int32_t *rows; /* [n] on the device; or NULL */
     enum zinf_dtype x_dtype, y_dtype;
     const void *x;
     void *y;
@@ -58,7 +58,7 @@ struct zinf_rows {
  * a[i] b[i], then both rows are multiplied by w. */
 struct zinf_weigh {
     int64_t n, cols, ld;
-    const int32_t *rows; /* [n] on the device, no two alike */
+    const int32_t *rows; /* [n] on the device, no two alike; NULL: i is the i-th */
     enum zinf_dtype dtype;
     void *a, *b; /* [n][cols] */
     const float *weights;

@@ -331,7 +331,7 @@ static int start_lanes(struct zinf_executor *e)
     for (int i = 0; !code && i < ZINF_LANES; i++) {
         enum zinf_lane number = (enum zinf_lane)i;
         if ((is_drive_lane(number) && !e->options.store) ||
-            number == ZINF_LANE_NET) /* one rank has no collectives */
+            (number == ZINF_LANE_NET && !e->options.net)) /* one rank has no collectives */
             continue;
         code = start_lane(e, number, false);
         if (!code && has_queue(e, number))

@@ -86,6 +86,7 @@ struct zinf_tiers_options {
     const uint64_t *state_bytes;    /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
                                      * state is other than that; NULL: zinf_state_bytes */
     bool param_copies;              /* behind a group's state lie its parameters once more */
+    bool sliced;                    /* of parameters there is the rank's slice alone */
     const struct zinf_home *places; /* [n_units], copied */
     struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
@@ -120,8 +121,8 @@ const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 /* Bytes of n elements' state in a form. */
 uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
-/* The whole unit's parameters; the range of a group's parameters; a group's state. relative as in
- * zinf_location; with one generation it changes nothing. */
+/* The unit's parameters, whole or the slice; the range of a group's parameters; a group's state.
+ * relative as in zinf_location; with one generation it changes nothing. */
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
 struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,
@@ -321,6 +322,7 @@ struct zinf_executor_options {
      * READ and WRITE is host memory. */
     struct zinf_device *device;
     struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane's operations run at once */
+    bool net;                              /* there is a lane of collectives */
     struct zinf_store *store;              /* NULL: no drive lanes */
     struct zinf_aio_queue_options read_queue, write_queue;
     void *register_base; /* host memory of the transfers, to be registered */

@@ -86,6 +86,12 @@ static void run_shift(const struct run *run, enum zinf_tier tier, struct thing *
         thing->offset += run->base[tier];
 }
 
+static uint64_t param_elems(const struct zinf_tiers *t, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &t->options.layout->units[unit];
+    return t->options.sliced ? u->slice_elems : u->padded_elems;
+}
+
 static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
 {
     return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
@@ -98,9 +104,9 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++) {
         const struct zinf_home *place = &t->places[u];
-        code = run_add(t, &run, place->param,
-                       layout->units[u].padded_elems * zinf_dtype_bytes(t->options.dtype),
-                       generations_of(place, place->param), &t->params[u]);
+        code =
+            run_add(t, &run, place->param, param_elems(t, u) * zinf_dtype_bytes(t->options.dtype),
+                    generations_of(place, place->param), &t->params[u]);
     }
     if (!code)
         code = run_end(&run, ledger);
@@ -272,9 +278,8 @@ static struct zinf_location part(struct zinf_location where, uint64_t offset, ui
 
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
-    uint64_t elems = t->options.layout->units[unit].padded_elems;
     struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit],
-                                        elems * zinf_dtype_bytes(t->options.dtype));
+                                        param_elems(t, unit) * zinf_dtype_bytes(t->options.dtype));
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -284,7 +289,8 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
 {
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
-    uint64_t first = t->options.layout->units[g->unit].slice_first + g->first;
+    uint64_t slice = t->options.sliced ? 0 : t->options.layout->units[g->unit].slice_first;
+    uint64_t first = slice + g->first;
     return part(zinf_tiers_param(t, g->unit, relative), first * width, g->n * width);
 }
 

@@ -50,6 +50,8 @@ has_module libxxhash || need libxxhash-dev
 has_module zlib || need zlib1g-dev
 has_module libzstd || need libzstd-dev
 has_module sentencepiece || need libsentencepiece-dev
+has_tool mpicc || need libopenmpi-dev
+has_tool mpirun || need openmpi-bin
 
 if [ -z "$missing" ]; then
     echo "install-deps: nothing is missing"
@@ -76,6 +78,10 @@ translate() {
     pacman:libicu-dev) echo icu ;;
     dnf:libsentencepiece-dev | zypper:libsentencepiece-dev) echo sentencepiece-devel ;;
     pacman:libsentencepiece-dev) echo sentencepiece ;;
+    dnf:libopenmpi-dev) echo openmpi-devel ;;
+    zypper:libopenmpi-dev) echo openmpi4-devel ;;
+    dnf:openmpi-bin | pacman:openmpi-bin | pacman:libopenmpi-dev) echo openmpi ;;
+    zypper:openmpi-bin) echo openmpi4 ;;
     dnf:zlib1g-dev | zypper:zlib1g-dev) echo zlib-devel ;;
     dnf:libzstd-dev | zypper:libzstd-dev) echo libzstd-devel ;;
     pacman:zlib1g-dev) echo zlib ;;

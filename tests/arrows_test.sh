@@ -32,10 +32,11 @@ strangers() { # folder, allowed names...
 
 # What each folder may see of the others: their contract headers.
 base='base/[a-z]+\.h'
-below_offload='aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
-files='config/config\.h|formats/formats\.h|text/text\.h|metrics/metrics\.h'
+below_offload='net/net\.h|aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
+files='config/config\.h|formats/formats\.h|text/(text|samples|chat|task)\.h|metrics/metrics\.h'
 nothing "base stands on nothing" "$(strangers src/base)"
 nothing "aio stands on base" "$(strangers aio "$base")"
+nothing "net stands on base" "$(strangers net "$base")"
 nothing "cpu_optim stands on base" "$(strangers cpu_optim "$base")"
 nothing "kernels stands on base" "$(strangers kernels "$base")"
 nothing "offload stands on aio, cpu_optim, kernels" "$(strangers offload "$base" "$below_offload")"
@@ -47,14 +48,14 @@ nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernel
 nothing "train stands on all below it" \
     "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
-    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|generate|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
+    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|generate|score|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|metrics|model|train|cli)/$')"
 
 # ---- what belongs to one place ----
 
 all() {
-    for folder in aio cpu_optim kernels offload src; do
+    for folder in aio net cpu_optim kernels offload src; do
         sources $folder
     done
 }
@@ -69,12 +70,13 @@ nothing "intrinsics only in the files of an instruction set" \
     "$(only_in '[a-z]*intrin\.h|arm_neon\.h' '(.*/)?[a-z_]*_(avx2|avx512|simd|neon)[a-z0-9_]*\.[ch]')"
 nothing "CUDA only in kernels/cuda" "$(only_in '(cuda|cublas|nccl|nvtx)[A-Za-z0-9_/]*\.h(pp)?' \
     'kernels/cuda/.*')"
+nothing "MPI only in its engine" "$(only_in 'mpi\.h' 'net/net_mpi\.c')"
 nothing "cJSON only through base/json.h" "$(only_in '(cjson/)?cJSON\.h' 'src/base/json\.h')"
 
 # ---- contract headers ----
 
 missing=
-for header in aio/aio.h cpu_optim/optim.h kernels/kernels.h offload/offload.h src/base/base.h \
+for header in aio/aio.h net/net.h cpu_optim/optim.h kernels/kernels.h offload/offload.h src/base/base.h \
     src/config/config.h src/formats/formats.h src/text/text.h src/metrics/metrics.h src/model/model.h \
     src/train/train.h src/cli/cli.h; do
     if [ ! -f $header ]; then

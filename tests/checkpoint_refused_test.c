@@ -4,6 +4,7 @@
  */
 #include "checkpoint_support.h"
 
+#include "train/save/checkpoint.h"
 #include "train/save/output.h"
 #include "train/checkpoints.h"
 
@@ -132,6 +133,34 @@ static void test_other_training_is_refused(void)
     CHECKF(!run(&s, NULL), "%s", zinf_error());
 }
 
+/* Whoever opens a checkpoint that cannot be read at all has nothing to end, whatever was there. */
+static void test_nothing_to_read(void)
+{
+    struct checkpoint c;
+    memset(&c, 0xff, sizeof c);
+    CHECK(checkpoint_open_one(&c, work) == -ENOENT && !c.files && !c.config);
+}
+
+/* "latest" was lost, or written for an older one: what is newer is named, and stays. */
+static void test_newer_than_latest(void)
+{
+    char out[600], *found = NULL;
+    uint64_t *steps = NULL;
+    uint32_t n = 0;
+    struct setting s = {&places[0], precisions[1], in_work(out, "newer"), .steps = 4,
+                        .save_every = 1};
+    CHECKF(!run(&s, NULL), "%s", zinf_error());
+    CHECK(!output_set_latest(out, 2));
+    CHECK(!zinf_checkpoint_find(out, &found) && strstr(found, "/checkpoint-2"));
+    free(found);
+    CHECK(!output_rotate(out, 3, 2, false));
+    CHECK(!output_checkpoints(out, &steps, &n) && n == 3 && steps[0] == 2 && steps[2] == 4);
+    free(steps);
+    CHECK(!output_rotate(out, 3, 2, true));
+    CHECK(!output_checkpoints(out, &steps, &n) && n == 2 && steps[0] == 2 && steps[1] == 3);
+    free(steps);
+}
+
 static void test_export(void)
 {
     char good[600], out[600], from[700];
@@ -160,6 +189,8 @@ int main(void)
     begin_checkpoints("checkpoint-refused");
     TAP_RUN(test_damage_is_refused);
     TAP_RUN(test_other_training_is_refused);
+    TAP_RUN(test_nothing_to_read);
+    TAP_RUN(test_newer_than_latest);
     TAP_RUN(test_export);
     end_checkpoints();
     return tap_done();

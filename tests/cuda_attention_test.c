@@ -1,6 +1,7 @@
 /* cuda_attention: attention of the CUDA device against the host's: head sizes, grouped heads,
  * causal and not, windows, documents, keys of another sequence, biases by distance, dropout, soft
- * caps and slopes, lengths around the tiles. */
+ * caps and slopes, lengths around the tiles; and of new rows over a cache: several sequences, rows
+ * in any order, windows in a ring of slots. */
 #include "cuda_twin.h"
 
 struct shape {
@@ -269,6 +270,123 @@ static void tables_of_buckets(struct twin *t)
     }
 }
 
+/* ---- over a cache ---- */
+
+struct cached_shape {
+    int64_t n_heads, n_kv_heads, head_dim, capacity, window;
+    float softcap;
+    bool sloped;
+    int32_t first; /* position of the first row of sequence 1 */
+};
+enum { CACHED_ROWS = 12, CACHED_SEQUENCES = 3 };
+
+/* Rows: one of sequence 2, nine of sequence 1 of which the last comes first, two of sequence 0. */
+static struct pair cached_rows(struct twin *t, bool positions, int32_t first)
+{
+    struct tensor rows = tensor_new(ZINF_DTYPE_F32, CACHED_ROWS); /* 4 bytes each */
+    int32_t *to = rows.data;
+    for (int32_t i = 0; i < CACHED_ROWS; i++)
+        to[i] = positions ? (i == 0   ? 3
+                             : i == 1 ? first + 8
+                             : i < 10 ? first + i - 2
+                                      : i - 10)
+                          : (i == 0   ? 2
+                             : i < 10 ? 1
+                                      : 0);
+    return pair_of(t, rows);
+}
+
+static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cached_shape *s)
+{
+    const size_t dim = (size_t)s->head_dim, kv = (size_t)s->n_kv_heads;
+    const size_t row = ((size_t)s->n_heads + 2 * kv) * dim, slots = (size_t)s->capacity;
+    struct zinf_attention_cached a = {
+        .dtype = dtype,
+        .rows = CACHED_ROWS,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .n_sequences = CACHED_SEQUENCES,
+        .capacity = s->capacity,
+        .window = s->window,
+        .scale = (s->softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s->head_dim),
+        .softcap = s->softcap,
+        .slopes = s->sloped ? slopes : NULL,
+    };
+    struct pair sequences = cached_rows(t, false, 0), positions = cached_rows(t, true, s->first);
+    struct pair qkv = pair_of(t, tensor_random(dtype, CACHED_ROWS * row, 1, 1.0f));
+    struct pair cache =
+        pair_of(t, tensor_random(dtype, CACHED_SEQUENCES * 2 * kv * slots * dim, 2, 1.0f));
+    struct pair out =
+        pair_of(t, tensor_random(dtype, CACHED_ROWS * (size_t)s->n_heads * dim, 3, 1.0f));
+    ON_BOTH(t, (a.sequences = at(&sequences, side), a.positions = at(&positions, side),
+                a.qkv = at(&qkv, side), a.cache = at(&cache, side), a.out = at(&out, side),
+                ops->attention_cached(q, &a)));
+    PAIR_CHECK(t, &cache, 0.0, 0.0);
+    PAIR_CHECK(t, &out, 4e-6, 4e-6 + 2.0 * dtype_epsilon(dtype));
+    struct pair *const all[] = {&sequences, &positions, &qkv, &cache, &out};
+    for (int i = 0; i < 5; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void cached(struct twin *t)
+{
+    static const struct cached_shape shapes[] = {
+        {4, 4, 64, 200, 0, 0.0f, false, 150},  {4, 2, 16, 100, 0, 0.0f, true, 31},
+        {4, 1, 100, 90, 0, 1.5f, false, 70},   {3, 3, 7, 64, 20, 0.0f, false, 40},
+        {2, 1, 256, 80, 33, 2.0f, true, 60},   {4, 2, 128, 41, 32, 0.0f, false, 350},
+        {2, 2, 33, 75, 66, 0.0f, true, 74000}, {1, 1, 1, 20, 0, 0.0f, false, 0},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int d = 0; d < 3; d++)
+            cached_case(t, all_dtypes[d], &shapes[i]);
+}
+
+/* A sequence's row has the same bits in a longer cache and without the rows beside it. */
+static void cached_alone(struct twin *t)
+{
+    const size_t dim = 48, heads = 3, row = 3 * heads * dim;
+    struct pair sequences = cached_rows(t, false, 0), positions = cached_rows(t, true, 0);
+    struct pair qkv = pair_of(t, tensor_random(ZINF_DTYPE_F32, CACHED_ROWS * row, 1, 1.0f));
+    struct pair cache =
+        pair_of(t, tensor_new(ZINF_DTYPE_F32, CACHED_SEQUENCES * 2 * 90 * heads * dim));
+    struct pair out = pair_of(t, tensor_new(ZINF_DTYPE_F32, CACHED_ROWS * heads * dim));
+    struct zinf_attention_cached a = {.rows = CACHED_ROWS,
+                                      .n_heads = (int64_t)heads,
+                                      .n_kv_heads = (int64_t)heads,
+                                      .head_dim = (int64_t)dim,
+                                      .n_sequences = CACHED_SEQUENCES,
+                                      .capacity = 10,
+                                      .scale = 0.1f,
+                                      .sequences = sequences.device,
+                                      .positions = positions.device,
+                                      .qkv = qkv.device,
+                                      .cache = cache.device,
+                                      .out = out.device};
+    struct tensor all, alone;
+    CHECKF(!t->cuda->ops->attention_cached(t->q, &a), "%s", zinf_error());
+    all = pair_download(t, &out);
+    a.capacity = 90;
+    CHECK(!t->cuda->ops->attention_cached(t->q, &a));
+    for (int32_t i = 0; i < 2; i++) { /* the last two rows, one at a time */
+        a.rows = 1;
+        a.sequences = (int32_t *)sequences.device + 10 + i;
+        a.positions = (int32_t *)positions.device + 10 + i;
+        a.qkv = (float *)qkv.device + (size_t)(10 + i) * row;
+        a.out = (float *)out.device + (size_t)(10 + i) * heads * dim;
+        CHECK(!t->cuda->ops->attention_cached(t->q, &a));
+    }
+    alone = pair_download(t, &out);
+    CHECK(tensor_same_bits(&all, &alone));
+    tensor_free(&all);
+    tensor_free(&alone);
+    struct pair *const pairs[] = {&sequences, &positions, &qkv, &cache, &out};
+    for (int i = 0; i < 5; i++)
+        pair_free(pairs[i]);
+    twin_reset(t);
+}
+
 /* The caller's slopes are read before the call returns. */
 static void slopes_are_read_at_once(struct twin *t)
 {
@@ -308,6 +426,13 @@ static void refusals(struct twin *t)
     a.softcap = 0.0f;
     t->cuda->ops->queue_set_workspace(t->q, t->cuda->memory, 47);
     CHECK(t->cuda->ops->attention_backward(t->q, &a) == -EINVAL);
+    struct zinf_attention_cached c = {
+        .rows = 1, .n_heads = 3, .n_kv_heads = 1, .head_dim = 257, .n_sequences = 1, .capacity = 4};
+    CHECK(t->cuda->ops->attention_cached(t->q, &c) == -EINVAL && strstr(zinf_error(), "256"));
+    c.head_dim = 8;
+    c.n_heads = 257;
+    c.slopes = slopes;
+    CHECK(t->cuda->ops->attention_cached(t->q, &c) == -EINVAL && strstr(zinf_error(), "slopes"));
 }
 
 #define CASE(name)                                                                                 \
@@ -319,6 +444,8 @@ CASE(fp32)
 CASE(sixteen_bit)
 CASE(shaped_scores)
 CASE(packed_samples)
+CASE(cached)
+CASE(cached_alone)
 CASE(other_keys)
 CASE(tables_of_buckets)
 CASE(slopes_are_read_at_once)
@@ -330,6 +457,8 @@ int main(void)
     TAP_RUN(test_sixteen_bit);
     TAP_RUN(test_shaped_scores);
     TAP_RUN(test_packed_samples);
+    TAP_RUN(test_cached);
+    TAP_RUN(test_cached_alone);
     TAP_RUN(test_other_keys);
     TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);

@@ -1,8 +1,8 @@
 /*
  * cuda_model: a whole step of small models on the host device and on the CUDA device, the stages'
- * own code on both: GPT-2 with dropout, and decoders with rotary positions, grouped queries, norms
- * of heads and a window. Losses and every gradient must agree; a second run must give the same
- * bits.
+ * own code on both: GPT-2 with dropout, decoders with rotary positions, grouped queries, norms of
+ * heads and a window, and what other families do differently. Losses and every gradient must agree;
+ * a second run must give the same bits.
  */
 #include "base/json.h"
 #include "cuda_twin.h"
@@ -160,6 +160,33 @@ static void test_head_norms_step_fp32(void)
     step_case("qwen3_a", ZINF_DTYPE_F32, 2e-5, 6);
 }
 
+/* ALiBi, rotation of a part of a head and of pairs side by side, soft caps, norms behind parts and
+ * of whole rows, parallel parts behind one norm and two, unit rows, positions from row 2 on. */
+static void test_families_fp32(void)
+{
+    static const char *const fixtures[] = {
+        "bloom_a",    "falcon_a", "falcon_b",      "falcon_d", "gpt_neox_a",
+        "chatglm_a",  "gemma2_a", "gemma3_text_a", "olmo2_a",  "opt_a",
+        "baichuan_b", "phi3_c",   "starcoder2_a"};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
+        step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 10 + i);
+}
+
+static void test_families_bf16(void)
+{
+    static const char *const fixtures[] = {"bloom_a", "gemma2_a", "gpt_neox_a", "chatglm_a"};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
+        step_case(fixtures[i], ZINF_DTYPE_BF16, 3e-2, 30 + i);
+}
+
+/* With the loss that balances them, and with one that all rows have. */
+static void test_experts_fp32(void)
+{
+    static const char *const fixtures[] = {"mixtral_a", "mixtral_c", "qwen2_moe_a", "qwen3_moe_a"};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
+        step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
+}
+
 int main(void)
 {
     TAP_RUN(test_step_fp32);
@@ -168,5 +195,8 @@ int main(void)
     TAP_RUN(test_rotary_step_fp32);
     TAP_RUN(test_window_step_bf16);
     TAP_RUN(test_head_norms_step_fp32);
+    TAP_RUN(test_families_fp32);
+    TAP_RUN(test_families_bf16);
+    TAP_RUN(test_experts_fp32);
     return tap_done();
 }

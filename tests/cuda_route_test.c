@@ -121,6 +121,9 @@ static void rows_case(struct twin *t, size_t cols, size_t shift, enum zinf_dtype
     a.scale_ld = LD;
     ON_BOTH(t, (a.rows = at(&rows, side), a.x = at(&y, side), a.y = at(&sums, side),
                 a.scale = at(&scale, side), ops->scatter_rows(q, &a)));
+    a.rows = NULL; /* the first rows, in order */
+    ON_BOTH(t, (a.x = at(&y, side), a.y = at(&sums, side), a.scale = at(&scale, side),
+                ops->scatter_rows(q, &a)));
     PAIR_CHECK(t, &sums, 1e-6, 2.0 * dtype_epsilon(sum));
     struct pair *const all[] = {&rows, &x, &y, &sums, &scale};
     for (int i = 0; i < 5; i++)
@@ -138,6 +141,9 @@ static void weigh_case(struct twin *t, size_t cols, size_t shift, enum zinf_dtyp
     struct pair dw = pair_of(t, tensor_random(ZINF_DTYPE_F32, ALL * LD, 7, 1.0f));
     ON_BOTH(t, (z.rows = at(&rows, side), z.a = at(&a, side), z.b = at(&b, side),
                 z.weights = at(&w, side), z.d_weights = at(&dw, side), ops->weigh_rows(q, &z)));
+    z.rows = NULL;
+    ON_BOTH(t, (z.a = at(&a, side), z.b = at(&b, side), z.weights = at(&w, side),
+                z.d_weights = at(&dw, side), ops->weigh_rows(q, &z)));
     PAIR_CHECK(t, &a, 1e-7, 2.0 * dtype_epsilon(dtype));
     PAIR_CHECK(t, &b, 1e-7, 2.0 * dtype_epsilon(dtype));
     PAIR_CHECK(t, &dw, 1e-4, 1e-5);

@@ -100,6 +100,65 @@ complains "generation_config.json" "temperature"
 verdict $? "is named"
 rm model/generation_config.json
 
+# ---- beams ----
+
+check "beams" run 0 generate --prompts lines --prompt Q --max-new-tokens 9 --num-beams 3 --json
+cp said.out beams
+[ "$(field prompt beams | tr '\n' ' ')" = '"Q" "abc" "zyx w" ' ] && complains "prompt tokens"
+verdict $? "print every text once"
+check "beams on a drive, one text at a time" run 0 generate --prompts lines --prompt Q \
+    --max-new-tokens 9 --num-beams 3 --json --config offload.json --batch 1
+same "the same texts by beams" beams said.out
+check "settings of a search" run 0 generate --prompt abc --ignore-eos --num-beams 3 \
+    --length-penalty=-2 --early-stopping never --no-repeat-ngram 2 --max-new-tokens 12
+cp said.out searched
+echo '{"num_beams": 3, "length_penalty": -2.0, "early_stopping": "never", "max_new_tokens": 12,
+ "no_repeat_ngram_size": 2}' >model/generation_config.json
+check "of the folder" run 0 generate --prompt abc --ignore-eos
+same "are the same" searched said.out
+echo '{"early_stopping": "soon"}' >model/generation_config.json
+check "a wrong word there" run 1 generate --prompt abc
+complains "early_stopping soon" "never"
+verdict $? "is named with those that there are"
+rm model/generation_config.json
+check "no token twice" run 0 generate --prompt abc --ignore-eos --temperature 0 --json \
+    --no-repeat-ngram 1 --max-new-tokens 20
+[ -z "$(field ids said.out | tr -d '[]' | tr , '\n' | sort | uniq -d)" ]
+verdict $? "by --no-repeat-ngram 1"
+check "beams and draws" run 2 generate --prompt abc --num-beams 2 --temperature 1
+complains "--num-beams" "--temperature"
+verdict $? "are told apart"
+check "a penalty without beams" run 2 generate --prompt abc --length-penalty 2
+check "no such way to stop" run 2 generate --prompt abc --num-beams 2 --early-stopping maybe
+
+# ---- what stands around a text ----
+
+check "a tokenizer of bytes" run 0 "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 \
+    --heads 2 --vocab 257 --context 32 --tokenizer bytes --output framed
+cat >template <<EOF
+{"post_processor": {"type": "TemplateProcessing", "pair": [],
+ "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+ "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [256], "tokens": ["<|endoftext|>"]}}},
+EOF
+{ cat template; sed '1s/{//' framed/tokenizer.json; } >tokenizer.json && mv tokenizer.json framed/
+check "a token in front of the text" run 0 "$zinf" generate --model framed --threads 1 --device host \
+    --prompt abc --max-new-tokens 3 --json --ignore-eos
+[ "$(field prompt_tokens said.out) $(field prompt said.out)" = '4 "abc"' ]
+verdict $? "is counted and not shown"
+
+# ---- a GPU ----
+
+if [ -f "$BUILDDIR/tests/.libs/zinf-cuda-standin.so" ]; then
+    ZINF_CUDA_MODULE=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+    export ZINF_CUDA_MODULE
+    check "on a GPU" run 0 "$zinf" generate --model model --threads 1 --device cuda --prompts lines \
+        --prompt Q --max-new-tokens 9 --temperature 0 --json
+    ! complains "computes its whole text again"
+    verdict $? "keys and values are remembered there"
+    same "the same texts on a GPU" three said.out
+    unset ZINF_CUDA_MODULE
+fi
+
 # ---- refusals ----
 
 check "no prompt" run 2 generate

@@ -46,7 +46,7 @@ family='src/model/family_'
     words '[a-z]*_pdrop' "${family}(gpt2|phi3)\.c"
     words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
-    words 'qwen-?2' "${family}qwen2\.c"
+    words 'qwen-?2' "${family}qwen2(_moe)?\.c"
     words 'qwen-?3' "${family}qwen3(_moe)?\.c"
     words 'phi-?3|qkv_proj|gate_up_proj' "${family}phi3\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
@@ -75,7 +75,7 @@ judge "words of one family stand in its file" "$work/words"
 
 # ---- sizes ----
 
-sources aio cpu_optim kernels offload src | xargs wc -l |
+sources aio net cpu_optim kernels offload src | xargs wc -l |
     awk -v most=$MOST_LINES \
         '$2 != "total" && $1 > most { print "long file " $2 "\t" $1 " lines" }' >"$work/files"
 judge "files have at most $MOST_LINES lines" "$work/files"
@@ -86,7 +86,7 @@ judge "headers of src/train have at most $MOST_HEADER_LINES lines" "$work/header
 
 # By the form that clang-format gives: a function's braces stand alone in the first column. Its
 # signature counts.
-sources aio cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
+sources aio net cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
     FNR == 1 { begin = 1 }
     /^[a-zA-Z_].*[(]/ && !inside {
         begin = FNR
@@ -136,7 +136,7 @@ object_of() { # source
     done
 }
 symbols() { # option of nm
-    find aio cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
+    find aio net cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
         object=$(object_of "$source")
         [ -z "$object" ] || nm -P -g "$1" "$object" | sed "s|^\([^ ]*\).*|\1 $source|"
     done
@@ -158,7 +158,7 @@ if command -v nm >/dev/null; then
     # Folders that stand on each other; those of one level do not.
     awk '
     BEGIN {
-        split("src/base|aio cpu_optim kernels src/config src/formats src/text src/metrics|" \
+        split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
               "offload src/model|src/train|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")

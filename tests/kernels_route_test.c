@@ -184,12 +184,44 @@ static void weigh(struct fixture *f, enum zinf_dtype dtype)
     tensor_free(&dw);
 }
 
+/* Without a list it is the first rows, in order: what a list of these gives. */
+static void all_rows(struct fixture *f, enum zinf_dtype dtype)
+{
+    int32_t rows[PICKED];
+    struct tensor x = tensor_random(dtype, PICKED * COLS, 4, 1.0f);
+    struct tensor scale = tensor_random(ZINF_DTYPE_F32, PICKED * LD, 6, 1.0f);
+    struct tensor sums[2], a[2], d[2];
+    for (int32_t i = 0; i < PICKED; i++)
+        rows[i] = i;
+    for (int k = 0; k < 2; k++) {
+        const int32_t *list = k ? NULL : rows;
+        sums[k] = tensor_random(dtype, PICKED * COLS, 5, 1.0f);
+        a[k] = tensor_copy(&x);
+        d[k] = tensor_random(ZINF_DTYPE_F32, PICKED * LD, 7, 1.0f);
+        struct zinf_rows add = {PICKED, COLS,         list,       dtype, dtype,
+                                x.data, sums[k].data, scale.data, LD};
+        struct zinf_weigh weigh = {PICKED,    COLS,         LD,         list,     dtype,
+                                   a[k].data, sums[k].data, scale.data, d[k].data};
+        CHECK(!f->ops->scatter_rows(f->q, &add) && !f->ops->weigh_rows(f->q, &weigh));
+    }
+    CHECK(tensor_same_bits(&sums[0], &sums[1]) && tensor_same_bits(&a[0], &a[1]) &&
+          tensor_same_bits(&d[0], &d[1]));
+    for (int k = 0; k < 2; k++) {
+        tensor_free(&sums[k]);
+        tensor_free(&a[k]);
+        tensor_free(&d[k]);
+    }
+    tensor_free(&x);
+    tensor_free(&scale);
+}
+
 static void chosen_rows(struct fixture *f)
 {
     for (int d = 0; d < 3; d++) {
         gather_and_scatter(f, all_dtypes[d], all_dtypes[d]);
         gather_and_scatter(f, all_dtypes[d], ZINF_DTYPE_F32);
         weigh(f, all_dtypes[d]);
+        all_rows(f, all_dtypes[d]);
     }
 }
 

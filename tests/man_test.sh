@@ -11,7 +11,7 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3; do
     fi
 done
 
-for command in init train eval generate gradients export estimate inspect config report plot verify doctor \
+for command in init train data eval generate gradients export estimate inspect config report plot verify doctor \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
     "bench memory" "bench all"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"

@@ -47,6 +47,8 @@ static const struct {
     {"qwen3", "32b", 32762123264},
     {"mixtral", "8x7b", 46702792704},
     {"mixtral", "8x22b", 140630071296},
+    {"qwen2_moe", "1.5-a2.7b", 14315784192},
+    {"qwen2_moe", "57b-a14b", 57408658944},
     {"qwen3_moe", "30b-a3b", 30532122624},
     {"qwen3_moe", "235b-a22b", 235093634560},
     {"phi3", "mini", 3821079552},
@@ -136,9 +138,9 @@ static void test_published_parameter_counts(void)
 static void test_smaller_shapes(void)
 {
     static const char *const families[] = {
-        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",    "phi3",  "gpt_neox",
-        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",  "bloom", "baichuan",
-        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen3_moe"};
+        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",     "phi3",     "gpt_neox",
+        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",   "bloom",    "baichuan",
+        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -179,7 +181,8 @@ static void test_refused_configurations(void)
     check_refused("{" SMALL "\"attention_dropout\": 1}", "dropout");
     check_refused("{" SMALL "\"rope_theta\": -1}", "rope_theta");
     check_refused("{" SMALL "\"rope_scaling\": 3}", "rope_scaling");
-    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "longrope");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"longrope\"}}", "short_factor");
+    check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"ntk\"}}", "\"ntk\"");
     check_refused("{" SMALL "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.1}}", "factor");
     check_refused("{" SMALL "\"rope_parameters\": {\"full_attention\": {}}}", "full_attention");
     check_refused("{\"model_type\": \"llama\", \"hidden_size\": 30, \"num_attention_heads\": 4}",
@@ -200,8 +203,9 @@ static void test_refused_switches(void)
         const char *family, *switches, *says;
     } list[] = {
         {"phi3", "\"embd_pdrop\": 0.1", "embd_pdrop"},
-        {"phi3", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
-        {"phi3", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", "yarn"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 0]}",
+         "short_factor"},
+        {"phi3", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "linear"},
         {"gpt_neox", "\"num_attention_heads\": 7", "num_attention_heads"},
         {"gpt_neox", "\"hidden_act\": \"mish\"", "hidden_act"},
         {"starcoder2", "\"norm_type\": \"rms\"", "norm_type"},

@@ -113,7 +113,7 @@ static void test_twice_the_same(void)
         struct variant variant, other;
         options.init = true;
         CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
-        plan_search(&setup, &variant);
+        plan_search(&setup, &variant, NULL);
         other = variant;
         other.micro_major = !variant.micro_major;
         struct plan a = make(&setup, &variant), between = make(&setup, &other),

@@ -30,6 +30,13 @@ alone() {
     ! grep -qE "https?:|<script|@import|<link rel=\"stylesheet|src=" page.html
 }
 check "the page asks for nothing" alone
+# Step times over three decades have a logarithmic axis, on which zero has no place.
+awk 'BEGIN { for (i = 1; i <= 40; i++)
+    printf "{\"step\": %d, \"loss\": 2, \"step_seconds\": %g, \"predicted_seconds\": %g}\n", i,
+        i < 3 ? 10 : 0.01, 0.012 }' >decades.jsonl
+check "a logarithmic axis" run 0 "$zinf" plot decades.jsonl --no-charts
+holds decades.html ", logarithmic" && ! grep -qE ' (d|y|cy)="[^"]*(nan|inf)' decades.html
+verdict $? "every curve on it has a place"
 mkdir 'a<b>&"'
 cp one/log.jsonl 'a<b>&"/log.jsonl'
 check "names are escaped" run 0 "$zinf" plot 'a<b>&"' --no-charts

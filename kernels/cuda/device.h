@@ -94,6 +94,9 @@ int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
+                                         const struct zinf_attention_cached *args);
+int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
 int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args);
 int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args);
 int cuda_activation_forward(struct zinf_queue *q, enum zinf_activation kind, enum zinf_dtype dtype,

@@ -86,6 +86,8 @@ bool attention_mma_serves(const struct zinf_attention *args, int capability);
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *args);
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
                                           const struct zinf_attention *args);
+/* ---- attention_cached.cu ---- */
+cudaError_t launch_attention_cached(cudaStream_t stream, const struct zinf_attention_cached *args);
 
 #ifdef __cplusplus
 }

@@ -8,14 +8,14 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
-	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu
+	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
 	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh kernels/cuda/attention_plain.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
 
 if HAVE_CUDA
-pkglib_LTLIBRARIES = zinf-cuda.la
+pkglib_LTLIBRARIES += zinf-cuda.la
 zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernels)
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)

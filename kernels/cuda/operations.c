@@ -5,6 +5,8 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
 
+#include <limits.h>
+
 /* ---- flat arrays ---- */
 
 int cuda_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
@@ -151,12 +153,19 @@ uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_
     return attention_delta_bytes(args);
 }
 
+enum { MAX_HEAD_DIM = 256 };
+
+static int too_long_a_head(const char *operation, int64_t head_dim)
+{
+    return zinf_fail(-EINVAL, "%s: heads of size %lld; the CUDA device takes up to %d", operation,
+                     (long long)head_dim, MAX_HEAD_DIM);
+}
+
 static int check_cuda_attention(const struct zinf_attention *args, const char *operation)
 {
     int code = check_attention(args, operation);
-    if (!code && args->head_dim > 256)
-        code = zinf_fail(-EINVAL, "%s: heads of size %lld; the CUDA device takes up to 256",
-                         operation, (long long)args->head_dim);
+    if (!code && args->head_dim > MAX_HEAD_DIM)
+        code = too_long_a_head(operation, args->head_dim);
     return code;
 }
 
@@ -207,6 +216,31 @@ int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance
         return code;
     queue_enter(q, "distance_bias_backward");
     return queue_leave(q, launch_distance_table(q->stream, args));
+}
+
+uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
+                                         const struct zinf_attention_cached *args)
+{
+    (void)device;
+    return attention_cached_bytes(args);
+}
+
+int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args)
+{
+    int code = check_attention_cached(args);
+    if (!code && args->head_dim > MAX_HEAD_DIM)
+        code = too_long_a_head("attention_cached", args->head_dim);
+    if (!code &&
+        (args->capacity > INT_MAX || (args->slopes && args->n_heads > ZINF_ATTENTION_MAX_SLOPES)))
+        code = zinf_fail(-EINVAL,
+                         "attention_cached: %lld slots of %lld heads; the CUDA device takes up to "
+                         "%d, and slopes of %d heads",
+                         (long long)args->capacity, (long long)args->n_heads, INT_MAX,
+                         ZINF_ATTENTION_MAX_SLOPES);
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "attention_cached");
+    return queue_leave(q, launch_attention_cached(q->stream, args));
 }
 
 /* ---- embedding ---- */

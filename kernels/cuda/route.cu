@@ -167,6 +167,12 @@ cudaError_t launch_balance(cudaStream_t stream, const struct zinf_balance *z)
 
 /* ---- chosen rows ---- */
 
+/* The number of the block's row. */
+DEVICE int64_t row_of(const int32_t *rows)
+{
+    return rows ? (int64_t)rows[blockIdx.x] : (int64_t)blockIdx.x;
+}
+
 template <class X, class Y> struct rows_args {
     const int32_t *rows;
     const X *x;
@@ -178,7 +184,7 @@ template <class X, class Y> struct rows_args {
 
 template <class X, class Y> KERNEL(ROWS_THREADS) gather_kernel(rows_args<X, Y> a)
 {
-    const int64_t to = blockIdx.x * a.cols, from = a.rows[blockIdx.x] * a.cols;
+    const int64_t to = blockIdx.x * a.cols, from = row_of(a.rows) * a.cols;
     float x[EACH];
     for (int64_t c = threadIdx.x * EACH; c < a.cols; c += ROWS_THREADS * EACH) {
         load_each(x, a.x + from + c, a.cols - c, a.vector);
@@ -188,7 +194,7 @@ template <class X, class Y> KERNEL(ROWS_THREADS) gather_kernel(rows_args<X, Y> a
 
 template <class X, class Y> KERNEL(ROWS_THREADS) scatter_kernel(rows_args<X, Y> a)
 {
-    const int64_t row = a.rows[blockIdx.x], from = blockIdx.x * a.cols, to = row * a.cols;
+    const int64_t row = row_of(a.rows), from = blockIdx.x * a.cols, to = row * a.cols;
     const float scale = a.scale ? a.scale[row * a.scale_ld] : 1.0f;
     float x[EACH], y[EACH];
     for (int64_t c = threadIdx.x * EACH; c < a.cols; c += ROWS_THREADS * EACH) {
@@ -244,7 +250,7 @@ template <class T> struct weigh_args {
 template <class T> KERNEL(ROWS_THREADS) weigh_kernel(weigh_args<T> z)
 {
     __shared__ float shared[ROWS_WARPS];
-    const int64_t at = z.rows[blockIdx.x] * z.ld, row = blockIdx.x * z.cols;
+    const int64_t at = row_of(z.rows) * z.ld, row = blockIdx.x * z.cols;
     const float weight = z.weights[at];
     float a[EACH], b[EACH], sum = 0.0f;
     for (int64_t c = threadIdx.x * EACH; c < z.cols; c += ROWS_THREADS * EACH) {

@@ -37,6 +37,13 @@ static inline uint64_t attention_delta_bytes(const struct zinf_attention *args)
     return (uint64_t)(args->batch * args->n_heads * args->seq) * sizeof(float);
 }
 
+/* The warps of a block put their sums together in shared memory. */
+static inline uint64_t attention_cached_bytes(const struct zinf_attention_cached *args)
+{
+    (void)args;
+    return 0;
+}
+
 /* For splitting k and the like: what cuBLASLt's documentation asks for per generation. */
 static inline uint64_t blas_workspace_bytes(int capability)
 {

@@ -23,9 +23,9 @@ struct cli_command {
     void (*print_more)(FILE *out);     /* what follows it there; NULL: nothing */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
-extern const struct cli_command cli_init, cli_train, cli_eval, cli_generate, cli_gradients,
-    cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info, cli_estimate,
-    cli_plot, cli_verify, cli_doctor;
+extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate,
+    cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
+    cli_estimate, cli_plot, cli_verify, cli_doctor;
 
 /* ---- options: one table a command ---- */
 

@@ -28,6 +28,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     uint64_t gib = (uint64_t)1 << 30;
     more.plan = NULL;
     more.trace = NULL;
+    more.like = &e->now;
     more.trainer.config = &config;
     config.host_memory = (config.host_memory ? e->now.budget[1] : e->now.bytes[1]) + gib;
     add_change(e, "1 GiB more host memory", &more);

@@ -1,11 +1,13 @@
-/* eval: mean loss and perplexity of a model over text. */
+/* eval: mean loss and perplexity of a model over text, and how good the texts are that it makes. */
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/scores.h"
 #include "cli/usage.h"
 
 #include <math.h>
 
-static int evaluate(const struct cli_common *c, const struct cli_strings *data)
+static int evaluate(const struct cli_common *c, const struct cli_strings *data,
+                    struct cli_scores *scores)
 {
     struct cli_session s = {0};
     struct zinf_trainer *trainer = NULL;
@@ -17,12 +19,17 @@ static int evaluate(const struct cli_common *c, const struct cli_strings *data)
     if (!code)
         code = cli_session_config(&s, c);
     if (!code)
+        code = cli_scores_prepare(scores, &s, c, s.data);
+    if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_FORWARD, 0, &trainer);
     if (!code)
         code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
-    if (!code)
-        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %llu}\n", loss, exp(loss),
+    if (!code) {
+        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %llu", loss, exp(loss),
                (unsigned long long)tokens);
+        code = cli_scores_print(scores, &s, c, &trainer);
+        puts("}");
+    }
     zinf_trainer_destroy(trainer);
     cli_session_close(&s);
     return code;
@@ -32,11 +39,14 @@ static int run(int argc, char **argv)
 {
     struct cli_common c = CLI_COMMON_DEFAULT;
     struct cli_strings data = {.n = 0};
+    struct cli_scores scores = CLI_SCORES_DEFAULT;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
         {"--adapter", CLI_STRING, &c.adapter, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
-        {"--text-column", CLI_STRING, &c.text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(&c),
+        CLI_SCORE_OPTIONS(&scores),
+        {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
@@ -51,14 +61,16 @@ static int run(int argc, char **argv)
         code = cli_check_common(&c);
     if (!code && !data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (!code)
+        code = cli_scores_check(&scores);
     if (code)
         return cli_error(&cli_eval, CLI_USAGE);
-    return evaluate(&c, &data) ? cli_error(&cli_eval, CLI_FAILED) : CLI_OK;
+    return evaluate(&c, &data, &scores) ? cli_error(&cli_eval, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_eval = {
     .name = "eval",
-    .summary = "loss and perplexity of a model over text",
+    .summary = "loss of a model over text, and metrics of what it writes",
     .usage = USAGE_EVAL,
     .run = run,
 };

@@ -19,9 +19,10 @@
 struct generate_command {
     struct cli_common common;
     struct cli_strings prompts, stops;
-    const char *prompts_file;
+    const char *prompts_file, *early;
     int64_t batch;
-    bool json, ignores_ends;
+    bool json, ignores_ends, chats;
+    const char *system; /* what the system says first, where it chats */
     struct generate_settings settings;
 };
 
@@ -36,6 +37,7 @@ struct generation {
     const char **prompts; /* [n] */
     struct zinf_text *texts;
     struct generate_output output;
+    struct zinf_chat *chat;         /* NULL: prompts are gone on with as they are */
     int64_t n, longest, all_tokens; /* texts; tokens of the longest prompt, and of all */
 };
 
@@ -98,15 +100,40 @@ static int take_prompts(struct generation *g)
     return 0;
 }
 
+/* Tokens in front of those of the text itself. */
+static size_t find_first(const struct zinf_tokens *framed, const struct zinf_tokens *ids)
+{
+    size_t first = 0;
+    while (first + ids->count < framed->count &&
+           memcmp(framed->ids + first, ids->ids, ids->count * sizeof *ids->ids))
+        first++;
+    return first;
+}
+
+/* A prompt's tokens with the special ones that the tokenizer puts around a text, as transformers
+ * takes them; *first: how many of these come before it. */
+static int tokenize(const struct generation *g, const char *prompt, struct zinf_tokens *out,
+                    size_t *first)
+{
+    const struct zinf_tokenizer *tokenizer = g->session.tokenizer;
+    struct zinf_tokens ids = {0};
+    int code = zinf_tokenizer_encode(tokenizer, prompt, strlen(prompt), &ids);
+    if (!code && !ids.count)
+        code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
+    if (!code)
+        code = zinf_tokenizer_frame(tokenizer, &ids, NULL, out, NULL);
+    *first = code ? 0 : find_first(out, &ids);
+    zinf_tokens_free(&ids);
+    return code;
+}
+
 static int encode_prompt(struct generation *g, int64_t number)
 {
     const struct zinf_model_facts *facts = zinf_model_facts(g->session.model);
-    const char *prompt = g->prompts[number];
     struct zinf_text *text = &g->texts[number];
     struct zinf_tokens ids = {0};
-    int code = zinf_tokenizer_encode(g->session.tokenizer, prompt, strlen(prompt), &ids);
-    if (!code && !ids.count)
-        code = zinf_fail(-EINVAL, "--prompt is empty: give at least one character");
+    int code = g->chat ? generate_chat_encode(g->chat, g->command->system, g->prompts[number], &ids)
+                       : tokenize(g, g->prompts[number], &ids, &g->output.texts[number].first);
     for (size_t i = 0; !code && i < ids.count; i++)
         if (ids.ids[i] >= facts->vocab)
             code = zinf_fail(-EINVAL,
@@ -119,7 +146,11 @@ static int encode_prompt(struct generation *g, int64_t number)
     *text = (struct zinf_text){.ids = ids.ids, .n_prompt = (int64_t)ids.count};
     g->all_tokens += text->n_prompt;
     g->longest = text->n_prompt > g->longest ? text->n_prompt : g->longest;
-    return code ? code : generate_text_begin(&g->output, number, text);
+    if (!code)
+        code = generate_text_begin(&g->output, number, text);
+    if (!code && g->chat) /* of a conversation the answer alone is shown */
+        g->output.texts[number].printed = g->output.texts[number].prompt_bytes;
+    return code;
 }
 
 /* ---- the trainer ---- */
@@ -135,8 +166,9 @@ static struct zinf_decode_shape shape_of(const struct generation *g)
     int64_t context = zinf_model_facts(g->session.model)->context;
     bool fetches = g->session.config->offload_param.device != ZINF_PLACE_NONE;
     int64_t batch = g->command->batch ? g->command->batch : USUAL_BATCH;
+    int64_t beams = g->settings.num_beams > 1 ? g->settings.num_beams : 1;
     struct zinf_decode_shape shape = {
-        .sequences = least(batch, g->n),
+        .sequences = least(batch, g->n) * beams,
         .capacity = least(context, g->longest + g->settings.max_new_tokens - 1),
         .rows = least(fetches ? FETCHING_ROWS : USUAL_ROWS, g->all_tokens),
     };
@@ -151,6 +183,7 @@ static int open_trainer(struct generation *g)
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
         .model_path = g->command->common.model,
+        .adapter = g->command->common.adapter,
         .config = g->session.config,
         .device = g->session.device,
         .decode = shape,
@@ -198,18 +231,10 @@ static int continue_prompts(struct generation *g)
 {
     struct zinf_generate_speed speed;
     const struct generate_settings *s = &g->settings;
-    struct zinf_generate_options options = {
-        .sampler = {.temperature = s->temperature,
-                    .top_k = s->top_k,
-                    .top_p = s->top_p,
-                    .repetition_penalty = s->repetition_penalty,
-                    .seed = (uint64_t)g->command->common.seed},
-        .max_new_tokens = s->max_new_tokens,
-        .ends = s->ends,
-        .n_ends = g->command->ignores_ends ? 0 : s->n_ends,
-        .made = made,
-        .arg = &g->output,
-    };
+    struct zinf_generate_options options = generate_options(s, (uint64_t)g->command->common.seed);
+    options.n_ends = g->command->ignores_ends ? 0 : s->n_ends;
+    options.made = made;
+    options.arg = &g->output;
     int code = zinf_generate(g->trainer, &options, g->texts, g->n, &speed);
     if (!code)
         code = print_texts(g);
@@ -218,7 +243,7 @@ static int continue_prompts(struct generation *g)
     return code;
 }
 
-static int prepare(struct generation *g, const struct cli_common *c)
+static int prepare(struct generation *g, const struct cli_common *c, struct cli_strings *stops)
 {
     int code = take_prompts(g);
     if (!code)
@@ -228,6 +253,8 @@ static int prepare(struct generation *g, const struct cli_common *c)
     g->output.tokenizer = g->session.tokenizer;
     if (!code)
         code = generate_read_config(&g->settings, c->model, g->session.model);
+    if (!code && g->command->chats)
+        code = generate_chat_open(&g->chat, c, g->session.tokenizer, &g->settings, stops);
     for (int64_t i = 0; !code && i < g->n; i++)
         code = encode_prompt(g, i);
     if (!code && g->settings.max_length > 0)
@@ -241,7 +268,7 @@ static int generate(struct generate_command *command)
     struct generation g = {.command = command, .settings = command->settings};
     command->common.micro_batch = 1;
     command->common.no_training = true;
-    int code = prepare(&g, &command->common);
+    int code = prepare(&g, &command->common, &command->stops);
     if (!code)
         code = open_trainer(&g);
     if (!code)
@@ -256,15 +283,30 @@ static int generate(struct generate_command *command)
     free(g.prompts);
     free(g.texts);
     free(g.output.texts);
+    zinf_chat_close(g.chat);
     zinf_trainer_destroy(g.trainer);
     cli_session_close(&g.session);
     return code;
+}
+
+static int check_beams(struct generate_command *o)
+{
+    struct generate_settings *s = &o->settings;
+    bool draws = s->temperature > 0 || s->top_k > 0 || s->top_p >= 0;
+    if (s->num_beams > 1 && draws)
+        return zinf_fail(-EINVAL, "--num-beams draws nothing: leave out --temperature, --top-k "
+                                  "and --top-p");
+    if (s->num_beams < 2 && (o->early || !isnan(s->length_penalty)))
+        return zinf_fail(-EINVAL, "--length-penalty and --early-stopping are of --num-beams N");
+    return o->early ? generate_parse_early("--early-stopping", o->early, &s->early_stopping) : 0;
 }
 
 static int check_strings(const struct generate_command *o)
 {
     if (!o->prompts.n && !o->prompts_file)
         return zinf_fail(-EINVAL, "--prompt TEXT or --prompts FILE is missing");
+    if (!o->chats && (o->system || o->common.chat_template))
+        return zinf_fail(-EINVAL, "--system and --chat-template are of --chat");
     for (int i = 0; i < o->stops.n; i++)
         if (!*o->stops.items[i])
             return zinf_fail(-EINVAL, "--stop is empty: give at least one character");
@@ -282,11 +324,18 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--prompt", CLI_STRINGS, &o.prompts, 0, 0},
         {"--prompts", CLI_STRING, &o.prompts_file, 0, 0},
+        {"--chat", CLI_FLAG, &o.chats, 0, 0},
+        {"--system", CLI_STRING, &o.system, 0, 0},
+        {"--chat-template", CLI_STRING, &c->chat_template, 0, 0},
         {"--max-new-tokens", CLI_INT, &s->max_new_tokens, 1, 1 << 24},
         {"--temperature", CLI_DOUBLE, &s->temperature, 0, 1000},
         {"--top-k", CLI_INT, &s->top_k, 0, 1 << 24},
         {"--top-p", CLI_DOUBLE, &s->top_p, 1e-9, 1},
         {"--repetition-penalty", CLI_DOUBLE, &s->repetition_penalty, 1e-9, 1e9},
+        {"--no-repeat-ngram", CLI_INT, &s->no_repeat_ngram, 0, 1 << 24},
+        {"--num-beams", CLI_INT, &s->num_beams, 1, 1 << 12},
+        {"--length-penalty", CLI_DOUBLE, &s->length_penalty, -1e3, 1e3},
+        {"--early-stopping", CLI_STRING, &o.early, 0, 0},
         {"--stop", CLI_STRINGS, &o.stops, 0, 0},
         {"--ignore-eos", CLI_FLAG, &o.ignores_ends, 0, 0},
         {"--batch", CLI_INT, &o.batch, 1, 1 << 16},
@@ -303,6 +352,8 @@ static int run(int argc, char **argv)
         code = cli_check_common(c);
     if (!code)
         code = check_strings(&o);
+    if (!code)
+        code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
     return generate(&o) ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;

@@ -65,7 +65,7 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c.model, 0, 0},
         {"--adapter", CLI_STRING, &c.adapter, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
-        {"--text-column", CLI_STRING, &c.text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(&c),
         CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},

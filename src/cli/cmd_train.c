@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/estimate.h"
+#include "cli/scores.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
@@ -51,6 +52,7 @@ static int resolve_steps(struct cli_session *s, struct cli_common *c, double epo
 struct train_options {
     struct cli_common common;
     struct cli_strings data, eval_data;
+    struct cli_scores scores;
     const char *output, *log, *progress, *resume, *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress_mode;
@@ -97,6 +99,8 @@ static int open_all(struct cli_session *s, struct train_options *o)
         code = cli_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s, &o->common, o->epochs > 0 ? o->epochs : 1);
+    if (!code)
+        code = cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
 out:
     free(cache);
     return code;
@@ -130,6 +134,7 @@ static int train(struct train_options *o)
                 .seed = (uint64_t)o->common.seed,
                 .config = session.config,
                 .seq_len = session.seq_len,
+                .packed = o->common.pack,
                 .source_len = o->common.source_len,
                 .device = session.device,
                 .speeds = &speeds,
@@ -138,6 +143,7 @@ static int train(struct train_options *o)
         .log_path = o->log,
         .data = session.data,
         .eval_data = session.eval_data,
+        .scores = o->scores.run.n ? &o->scores.run : NULL,
         .steps = (uint64_t)o->common.steps,
         .eval_every = (uint64_t)o->eval_every,
         .save_every = (uint64_t)o->save_every,
@@ -180,7 +186,7 @@ static int find_checkpoint(struct train_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct train_options o = {.common = CLI_COMMON_DEFAULT};
+    struct train_options o = {.common = CLI_COMMON_DEFAULT, .scores = CLI_SCORES_DEFAULT};
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
@@ -195,8 +201,9 @@ static int run(int argc, char **argv)
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
-        {"--text-column", CLI_STRING, &c->text_column, 0, 0},
+        CLI_SAMPLE_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
+        CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
         {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
@@ -217,6 +224,10 @@ static int run(int argc, char **argv)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.epochs > 0 && c->steps >= 0)
         code = zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
+    if (!code)
+        code = cli_scores_check(&o.scores);
+    if (!code && o.scores.run.n && !o.eval_data.n)
+        code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
     if (!code && o.overwrite && o.resume)
         code = zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
     if (!code && o.progress)

@@ -181,9 +181,28 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
 {
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
+    enum zinf_format format;
     int code = expand(s, files, &paths);
+    if (!code)
+        code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
+                                &format);
     if (code)
         return code;
+    if (format != ZINF_FORMAT_STREAM) {
+        const struct zinf_samples_options samples = {
+            .files = (const char *const *)paths->gl_pathv,
+            .n_files = (int)paths->gl_pathc,
+            .tokenizer = foreign ? NULL : s->tokenizer,
+            .cache_folder = cache_folder,
+            .shuffle = shuffle,
+        };
+        return cli_samples_open(s, c, &samples, format, out);
+    }
+    if (c->pack)
+        return zinf_fail(-EINVAL,
+                         "--pack: %s is a stream of text, whose windows are full already: --format "
+                         "text makes a sample of each row",
+                         paths->gl_pathv[0]);
     struct zinf_dataset_options options = {
         .files = (const char *const *)paths->gl_pathv,
         .n_files = (int)paths->gl_pathc,
@@ -249,6 +268,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .adapter = c->adapter,
         .config = s->config,
         .seq_len = seq_len ? seq_len : s->seq_len,
+        .packed = c->pack,
         .source_len = c->source_len,
         .device = s->device,
     };

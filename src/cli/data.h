@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "text/chat.h"
 #include "text/text.h"
 #include "train/train.h"
 
@@ -17,14 +18,15 @@
 /* Options of every command that runs a model. */
 struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column;
+        *text_column, *format, *chat_template, *truncate;
     uint64_t device_memory, host_memory;
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
-        lora_rank, early_stopping;
+        lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
     bool lenient, load_best_at_end;
-    bool no_training; /* nobody is told of learning rates */
-    bool quiet;       /* nor of anything in the configuration */
+    bool pack, train_on_prompt, skip_bad_rows; /* of samples */
+    bool no_training;                          /* nobody is told of learning rates */
+    bool quiet;                                /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
@@ -41,6 +43,18 @@ struct cli_common {
         {"--threads", CLI_INT, &(c)->threads, 1, 4096},                                            \
     {                                                                                              \
         "--lenient", CLI_FLAG, &(c)->lenient, 0, 0                                                 \
+    }
+
+/* The same for data of samples, as USAGE_SAMPLES says them. */
+#define CLI_SAMPLE_OPTIONS(c)                                                                      \
+    {"--text-column", CLI_STRING, &(c)->text_column, 0, 0},                                        \
+        {"--format", CLI_STRING, &(c)->format, 0, 0},                                              \
+        {"--chat-template", CLI_STRING, &(c)->chat_template, 0, 0},                                \
+        {"--train-on-prompt", CLI_FLAG, &(c)->train_on_prompt, 0, 0},                              \
+        {"--pack", CLI_FLAG, &(c)->pack, 0, 0}, {"--truncate", CLI_STRING, &(c)->truncate, 0, 0},  \
+        {"--min-tokens", CLI_INT, &(c)->min_tokens, 1, 1 << 24},                                   \
+    {                                                                                              \
+        "--skip-bad-rows", CLI_FLAG, &(c)->skip_bad_rows, 0, 0                                     \
     }
 
 /* The same for what decides a step, as USAGE_STEP says them. */
@@ -92,6 +106,16 @@ int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_com
 int cli_session_data(struct cli_session *s, const struct cli_common *c,
                      const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out);
+/* samples.c: which of files hold samples and in what form: told by their first rows, unless
+ * --format or --text-column says. All are of one. */
+int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
+                     enum zinf_format *out);
+/* As cli_session_data, of samples. */
+int cli_samples_open(struct cli_session *s, const struct cli_common *c,
+                     const struct zinf_samples_options *given, enum zinf_format format,
+                     struct zinf_dataset **out);
+/* What became of the rows, in a sentence or two; text has 512 bytes. */
+void cli_samples_describe(char text[512], const struct zinf_samples *samples);
 /* What the options say to a configuration. */
 struct zinf_config_context cli_context(const struct cli_common *c);
 int cli_session_config(struct cli_session *s, const struct cli_common *c);

@@ -76,8 +76,8 @@ int estimate_compare(const struct estimate_request *request, const char *machine
 /* From what `zinf bench` left for this kind of device. */
 void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
                             const struct zinf_config *config, enum zinf_device_kind device);
-/* estimate_sources.c: a line a rate that counts, with its source; in one line, the sources alone;
- * and as JSON. */
+/* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are
+ * measured; and as JSON. */
 void estimate_print_sources(const struct estimate *e, int label_cols);
 void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
                            size_t bytes);

@@ -56,17 +56,31 @@ void estimate_print_sources(const struct estimate *e, int label_cols)
     }
 }
 
-/* "products: zinf bench gemm, 2026-11-22; ...": what has the source of the one before is not said.
- */
-void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
-                           size_t bytes)
+/* "products, optimizer", of those that are assumed or of those that are not. */
+static size_t list(const struct estimate_sources *sources, bool drives, bool assumed, char *out,
+                   size_t bytes)
 {
     size_t used = 0;
     out[0] = 0;
     for (int i = 0; i < ESTIMATE_RATES && used < bytes; i++)
-        if ((!rates[i].of_drive || drives) && (!i || strcmp(sources->of[i], sources->of[i - 1])))
-            used += (size_t)snprintf(out + used, bytes - used, "%s%s: %s", used ? "; " : "",
-                                     rates[i].text, sources->of[i]);
+        if ((!rates[i].of_drive || drives) && assumed == !strncmp(sources->of[i], "assumed", 7))
+            used +=
+                (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", rates[i].text);
+    return used;
+}
+
+void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
+                           size_t bytes)
+{
+    char measured_rates[160], assumed[160];
+    size_t n = list(sources, drives, false, measured_rates, sizeof measured_rates);
+    if (!list(sources, drives, true, assumed, sizeof assumed))
+        snprintf(out, bytes, "by speeds that were measured");
+    else if (!n)
+        snprintf(out, bytes, "by assumed speeds: zinf bench all measures them");
+    else
+        snprintf(out, bytes, "by speeds that were measured (%s) or assumed (%s)", measured_rates,
+                 assumed);
 }
 
 cJSON *estimate_sources_json(const struct estimate *e)

@@ -8,20 +8,25 @@
 #include "cli/data.h"
 #include "train/generate.h"
 
+#include <math.h>
+
 #define GENERATE_MAX_ENDS 64
 
 /* What is negative has not been said. */
 struct generate_settings {
     double temperature, top_p, repetition_penalty;
-    int64_t top_k, max_new_tokens;
+    double length_penalty; /* NAN: not said */
+    int64_t top_k, max_new_tokens, num_beams, no_repeat_ngram;
+    int early_stopping; /* enum zinf_early */
     int64_t max_length; /* of prompt and new tokens together; -1: none */
     int32_t ends[GENERATE_MAX_ENDS];
     int n_ends;
 };
 #define GENERATE_SETTINGS_UNSAID                                                                   \
     {                                                                                              \
-        .temperature = -1, .top_p = -1, .repetition_penalty = -1, .top_k = -1,                     \
-        .max_new_tokens = -1, .max_length = -1                                                     \
+        .temperature = -1, .top_p = -1, .repetition_penalty = -1, .length_penalty = NAN,           \
+        .top_k = -1, .max_new_tokens = -1, .max_length = -1, .num_beams = -1,                      \
+        .no_repeat_ngram = -1, .early_stopping = -1                                                \
     }
 
 /* generate_config.c: what has not been said, from the folder's generation_config.json, then from
@@ -29,9 +34,23 @@ struct generate_settings {
 int generate_read_config(struct generate_settings *s, const char *model,
                          const struct zinf_model *config);
 
+/* "false", "true" or "never", as transformers has early_stopping. -EINVAL: none of them. */
+int generate_parse_early(const char *what, const char *word, int *out);
+/* What zinf_generate is asked for. */
+struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed);
+
+/* generate_chat.c: the chat of --chat, whose stop joins those that are there; it is borrowed from
+ * the chat. A user's words, after the system's unless NULL, as ids to be gone on with. */
+int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
+                       const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
+                       struct cli_strings *stops);
+int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
+                         struct zinf_tokens *ids);
+
 /* generate_text.c: texts as characters. */
 struct generate_text {
-    char *all; /* prompt and new tokens */
+    size_t first; /* of the prompt's own tokens: special ones are before it, which are not shown */
+    char *all;    /* prompt and new tokens */
     size_t bytes, prompt_bytes;
     size_t end;     /* where it is cut: at a stop string, or all */
     size_t printed; /* so far, when streamed */

@@ -17,6 +17,9 @@ static const char *const known[] = {
     "top_k",
     "top_p",
     "repetition_penalty",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
     "max_new_tokens",
     "max_length",
     "eos_token_id",
@@ -52,12 +55,14 @@ static bool says_nothing(const cJSON *value)
            (cJSON_IsArray(value) && !value->child);
 }
 
-static void name_unknown(const cJSON *config, const char *path)
+/* Beams where tokens are drawn are another thing, which we do not have. */
+static void name_unknown(const cJSON *config, const char *path, bool draws)
 {
     char names[512] = "";
     size_t used = 0;
     for (const cJSON *item = config->child; item; item = item->next)
-        if (!is_known(item->string) && !says_nothing(item) && used < sizeof names - 1)
+        if (!is_known(item->string) && (draws || strcmp(item->string, "num_beams")) &&
+            !says_nothing(item) && used < sizeof names - 1)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                      item->string);
     if (used)
@@ -89,6 +94,49 @@ static int check_range(const char *what, const char *key, double value, double l
                      value, least, most);
 }
 
+int generate_parse_early(const char *what, const char *word, int *out)
+{
+    static const char *const words[] = {"false", "true", "never"}; /* of enum zinf_early */
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(word, words[i])) {
+            *out = i;
+            return 0;
+        }
+    return zinf_fail(-EINVAL, "%s %s: use false, true or never", what, word);
+}
+
+/* Of beams: true, false or "never". */
+static int read_early(const cJSON *config, const char *what, int *out)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(config, "early_stopping");
+    const char *word = cJSON_IsTrue(value)    ? "true"
+                       : cJSON_IsFalse(value) ? "false"
+                                              : cJSON_GetStringValue(value);
+    char key[300];
+    if (!value || cJSON_IsNull(value))
+        return 0;
+    snprintf(key, sizeof key, "%s: early_stopping", what);
+    return generate_parse_early(key, word ? word : "(a number)", out);
+}
+
+static int read_beams(const cJSON *config, const char *what, bool draws,
+                      struct generate_settings *s)
+{
+    struct generate_settings file = GENERATE_SETTINGS_UNSAID;
+    int code;
+    if ((code = zinf_json_double(config, what, "length_penalty", &file.length_penalty)) ||
+        (code = zinf_json_int(config, what, "num_beams", &file.num_beams)) ||
+        (code = zinf_json_int(config, what, "no_repeat_ngram_size", &file.no_repeat_ngram)) ||
+        (code = read_early(config, what, &file.early_stopping)) ||
+        (code = check_range(what, "num_beams", (double)file.num_beams, 1, 1 << 12)))
+        return code;
+    s->num_beams = s->num_beams < 0 && !draws ? file.num_beams : s->num_beams;
+    s->no_repeat_ngram = s->no_repeat_ngram < 0 ? file.no_repeat_ngram : s->no_repeat_ngram;
+    s->early_stopping = s->early_stopping < 0 ? file.early_stopping : s->early_stopping;
+    s->length_penalty = isnan(s->length_penalty) ? file.length_penalty : s->length_penalty;
+    return 0;
+}
+
 /* The file's values where the command line is silent. */
 static int read_values(const cJSON *config, const char *what, struct generate_settings *s)
 {
@@ -96,6 +144,7 @@ static int read_values(const cJSON *config, const char *what, struct generate_se
     bool draws = false, asked = s->temperature >= 0 || s->top_k >= 0 || s->top_p >= 0;
     int code;
     if ((code = zinf_json_bool(config, what, "do_sample", &draws)) ||
+        (code = read_beams(config, what, draws || asked, s)) ||
         (code = zinf_json_double(config, what, "temperature", &file.temperature)) ||
         (code = zinf_json_double(config, what, "top_p", &file.top_p)) ||
         (code = zinf_json_double(config, what, "repetition_penalty", &file.repetition_penalty)) ||
@@ -131,7 +180,7 @@ static int read_file(struct generate_settings *s, const char *path)
     if (!code)
         code = read_ends(config, path, s);
     if (!code)
-        name_unknown(config, path);
+        name_unknown(config, path, s->num_beams < 2 && s->temperature != 0);
     cJSON_Delete(config);
     return code;
 }
@@ -146,6 +195,8 @@ int generate_read_config(struct generate_settings *s, const char *model,
     free(path);
     if (!code && !s->n_ends)
         code = read_ends(zinf_model_config(config), model, s);
+    if (s->num_beams > 1)
+        s->temperature = 0;
     s->temperature = s->temperature < 0 ? 1 : s->temperature;
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
     s->top_p = s->top_p < 0 ? 1 : s->top_p;
@@ -153,4 +204,23 @@ int generate_read_config(struct generate_settings *s, const char *model,
     if (s->max_new_tokens < 0)
         s->max_new_tokens = s->max_length > 0 ? s->max_length : 128;
     return code;
+}
+
+struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed)
+{
+    return (struct zinf_generate_options){
+        .sampler = {.temperature = s->temperature,
+                    .top_k = s->top_k,
+                    .top_p = s->top_p,
+                    .repetition_penalty = s->repetition_penalty,
+                    .no_repeat_ngram = s->no_repeat_ngram > 0 ? s->no_repeat_ngram : 0,
+                    .seed = seed},
+        .beams = {.n = s->num_beams > 1 ? s->num_beams : 1,
+                  .length_penalty = isnan(s->length_penalty) ? 1 : s->length_penalty,
+                  .early = s->early_stopping > 0 ? (enum zinf_early)s->early_stopping
+                                                 : ZINF_EARLY_GUESS},
+        .max_new_tokens = s->max_new_tokens,
+        .ends = s->ends,
+        .n_ends = s->n_ends,
+    };
 }

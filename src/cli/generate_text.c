@@ -16,8 +16,9 @@ static int decode(struct generate_output *o, int64_t number, const struct zinf_t
     struct generate_text *t = &o->texts[number];
     free(t->all);
     t->all = NULL;
-    int code = zinf_tokenizer_decode(o->tokenizer, text->ids,
-                                     (size_t)(text->n_prompt + text->n_new), &t->all, &t->bytes);
+    int code = zinf_tokenizer_decode(o->tokenizer, text->ids + t->first,
+                                     (size_t)(text->n_prompt + text->n_new) - t->first, &t->all,
+                                     &t->bytes);
     t->end = t->bytes;
     return code;
 }

@@ -1,10 +1,15 @@
 cli_parts = src/cli/cli.h src/cli/options.c src/cli/progress.c src/cli/chart.c src/cli/nearest.c src/cli/words.c \
 	src/cli/report.h src/cli/report_redact.c
+# libcli holds all but main, so that a test can be the command.
 bin_PROGRAMS += zinf
-zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cli/data.c \
+noinst_LTLIBRARIES += libcli.la
+zinf_SOURCES = src/cli/main.c
+libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c src/cli/samples.c src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
 	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
-	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h src/cli/generate_config.c src/cli/generate_text.c \
+	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
+	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
+	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/estimate_speeds.c \
 	src/cli/estimate_compare.c src/cli/machine.h src/cli/machine.c src/cli/machine_cards.c \
@@ -17,7 +22,7 @@ zinf_SOURCES = $(cli_parts) src/cli/main.c src/cli/usage.h src/cli/data.h src/cl
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
 	src/cli/bench_device.h src/cli/bench_device.c src/cli/bench_gemm.c src/cli/bench_attention.c \
 	src/cli/bench_pcie.c src/cli/bench_memory.c src/cli/bench_all.c src/cli/estimate_sources.c
-zinf_LDADD = libcore.la $(EXTERNAL_LIBS)
+zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
 bashcompletiondir = $(datarootdir)/bash-completion/completions
 dist_bashcompletion_DATA = src/cli/completions/zinf
@@ -40,8 +45,14 @@ tests_tb_events_test_LDADD = $(TEST_LDADD)
 TESTS += tests/completion_test.sh
 EXTRA_DIST += tests/plot_test.sh tests/completion_test.sh
 
-TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/bench_device_test.sh
-EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/bench_device_test.sh
+TESTS += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/bench_device_test.sh
+EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_machine_test.sh tests/estimate_more_test.sh tests/bench_device_test.sh
 
 TESTS += tests/generate_cli_test.sh
 EXTRA_DIST += tests/generate_cli_test.sh
+
+TESTS += tests/chat_cli_test.sh
+EXTRA_DIST += tests/chat_cli_test.sh
+
+TESTS += tests/scores_test.sh
+EXTRA_DIST += tests/scores_test.sh

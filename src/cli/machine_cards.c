@@ -1,6 +1,10 @@
 /*
  * machine_cards: cards as their makers describe them. Dense rates, with sums in fp32; what a
- * training reaches of them is an assumption, and said to be one.
+ * training reaches of them is an assumption, and said to be one. The figures are from NVIDIA's
+ * "Ampere GA102 GPU Architecture", V2.0, Appendix A; "Ada GPU Architecture", V2.1, Appendix A;
+ * "RTX Blackwell GPU Architecture", V1.1, Appendix A; and the data sheets of A10, L4 (242 TFLOP/s
+ * in bf16 with sparsity), A100 (1758950, PCIe columns), H100 and H200 (1,979 TFLOP/s with sparsity,
+ * SXM columns).
  */
 #include "cli/machine.h"
 

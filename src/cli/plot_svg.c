@@ -17,6 +17,8 @@
 #define MAX_POINTS 400
 #define MAX_TICKS 12
 
+#define NAME_CHARS 31 /* of a bar, before it begins */
+
 struct axis {
     double low, high, from, to; /* values, and where they lie */
     bool log;
@@ -228,7 +230,7 @@ static void fit_axes(const struct plot_chart *c, struct axis *x, struct axis *y)
     y->log = c->may_be_log && y->low > 0 && y->high > 100 * y->low;
     if (c->limit > 0 && c->limit < 3 * y->high)
         widen(y, c->limit);
-    if (c->from_zero)
+    if (c->from_zero && !y->log) /* which has no zero */
         y->low = fmin(y->low, 0);
     if (x->high <= x->low)
         x->high = x->low + 1;
@@ -299,8 +301,12 @@ void plot_svg_bars(FILE *out, const char *title, const struct plot_bar *bars, in
     fputs("\">", out);
     for (int i = 0; i < n; i++) {
         double y = 4 + row * i, width = most > 0 ? bars[i].value / most * 125 : 0;
+        char name[NAME_CHARS + 4];
+        bool fits = strlen(bars[i].name) <= NAME_CHARS;
+        snprintf(name, sizeof name, "%.*s%s", fits ? NAME_CHARS : NAME_CHARS - 1, bars[i].name,
+                 fits ? "" : "\u2026");
         fprintf(out, "<text class=\"name\" x=\"0\" y=\"%.1f\">", y + 16);
-        plot_html_text(out, bars[i].name);
+        plot_html_text(out, name);
         fprintf(out,
                 "</text><rect class=\"bar c%d\" x=\"226\" y=\"%.1f\" width=\"%.1f\" "
                 "height=\"16\"/><text class=\"size\" x=\"%.1f\" y=\"%.1f\">",

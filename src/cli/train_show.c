@@ -143,6 +143,16 @@ static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
              (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
 }
 
+static void on_scored(void *arg, uint64_t step, const char *metric, double value)
+{
+    struct train_show *s = arg;
+    char tag[48];
+    snprintf(tag, sizeof tag, "eval/%s", metric);
+    if (s->events && tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, tag, value))
+        lose_events(s);
+    zinf_log(ZINF_LOG_INFO, "step %llu: eval %s %.4f", (unsigned long long)step, metric, value);
+}
+
 static void on_saved(void *arg, uint64_t step, const char *folder)
 {
     struct train_show *s = arg;
@@ -161,7 +171,8 @@ static void on_ended(void *arg, const struct zinf_run_best *best)
 
 struct zinf_run_events train_show_events(struct train_show *show)
 {
-    return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_saved, on_ended, show};
+    return (struct zinf_run_events){on_planned, on_stepped, on_evaluated, on_scored,
+                                    on_saved,   on_ended,   show};
 }
 
 /* Made of the log, which has the steps of earlier processes too. In a folder of its own: beside

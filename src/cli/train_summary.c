@@ -52,10 +52,16 @@ static void say_data(const struct train_show *s)
     const struct zinf_config *c = s->session->config;
     const struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
-    line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
-         cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
-         (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
-         cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
+    if (zinf_dataset_samples(data)) {
+        char text[512];
+        cli_samples_describe(text, zinf_dataset_samples(data));
+        line("data", "%s of %llu, %s", text, (unsigned long long)T,
+             s->session->shuffled ? "shuffled each epoch" : "in their order");
+    } else
+        line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
+             cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
+             (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
+             cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
     if (eval)
         line("evaluation", "%s tokens in %s windows, %s%s",
              cli_count(tokens, zinf_dataset_n_tokens(eval)),
@@ -161,7 +167,7 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    line("predicted", "%s a step, %s for all of them, until %s; speeds: %s",
+    line("predicted", "%s a step, %s for all of them, until %s; %s",
          cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock, sources);
 }
 

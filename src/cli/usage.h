@@ -17,7 +17,15 @@
     "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \
     "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
     "                        input\n"                                                              \
-    "  --text-column NAME    field or column that is the text (default: text)\n"
+    "  --text-column NAME    field or column that is the text (default: text)\n"                   \
+    "  --format NAME         of rows: alpaca, sharegpt, messages, prompt, gdgpt, text\n"           \
+    "                        or stream (default: told by the first row)\n"                         \
+    "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
+    "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
+    "  --pack                several samples in a sequence, apart from each other\n"               \
+    "  --truncate SIDE       of what is too long: end, beginning, or drop all of it\n"             \
+    "  --min-tokens N        leave out samples that are shorter\n"                                 \
+    "  --skip-bad-rows       leave out rows that are broken, and count them\n"
 
 #define USAGE_STEP                                                                                 \
     "  --steps N             optimizer steps (default: one pass over the data)\n"                  \
@@ -37,7 +45,16 @@
 
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
-    "  --load-best-at-end    leave the model of the best evaluation, not of the last step\n"
+    "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
+
+#define USAGE_SCORES                                                                               \
+    "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
+    "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
+    "                        bleu\n"                                                               \
+    "  --max-new-tokens N    of such a text (default: the folder's setting, or 128)\n"             \
+    "  --num-beams N         search it by beams\n"                                                 \
+    "  --metric-samples N    of the first N samples alone\n"                                       \
+    "  --stem                ROUGE counts words by their stems\n"
 
 static const char USAGE_INIT[] =
     "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
@@ -78,7 +95,7 @@ static const char USAGE_TRAIN[] =
     "                        (default: zinf-output)\n"
     "  --log FILE            one JSON object a step, instead of DIR/log.jsonl\n"
     "  --tensorboard DIR     event files for TensorBoard\n"
-    "  --eval-every N        steps between evaluations\n"
+    "  --eval-every N        steps between evaluations\n" USAGE_SCORES
     "  --save-every N        steps between checkpoints, and one after the last\n"
     "  --save-total-limit N  keep so many checkpoints (default: all)\n"
     "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
@@ -168,16 +185,31 @@ static const char USAGE_VERIFY[] =
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
 
+static const char USAGE_DATA_COMMAND[] =
+    "usage: zinf data --model DIR --data FILE... [options]\n"
+    "\n"
+    "Shows what a training would be fed: the format of the rows, what is cut or left\n"
+    "out, how long samples are, and the first of them as tokens, green where they\n"
+    "count for the loss.\n"
+    "\n"
+    "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
+    "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --samples N           how many are shown (default: 3)\n"
+    "  --color WHEN          auto, always or never; without it [[ ]] count\n"
+    "  --json                print one JSON object\n";
+
 static const char USAGE_EVAL[] =
     "usage: zinf eval --model DIR --data FILE... [options]\n"
     "\n"
-    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"}.\n"
+    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"} and the\n"
+    "metrics that it is asked for.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
     "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
-    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_DEVICE;
+    "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"
@@ -189,11 +221,22 @@ static const char USAGE_GENERATE[] =
     "  --adapter DIR         and adapters of it, as PEFT writes them\n"
     "  --prompt TEXT...      the beginnings; one is printed as it grows\n"
     "  --prompts FILE        a beginning in each line; - for standard input\n"
+    "  --chat                prompts are what a user says: write them by the folder's\n"
+    "                        chat template, print the answer\n"
+    "  --system TEXT         what the system says before\n"
+    "  --chat-template NAME  by this template\n"
     "  --max-new-tokens N    stop after so many, or at the end-of-text token\n"
     "  --temperature X       0 takes the most likely token each time (default: 1)\n"
     "  --top-k N             draw among the N most likely tokens (default: 0, all)\n"
     "  --top-p X             draw among the likeliest that make up X (default: 1)\n"
     "  --repetition-penalty X what was said is less likely (default: 1, off)\n"
+    "  --no-repeat-ngram N   no row of N tokens comes twice (default: 0, off)\n"
+    "  --num-beams N         beam search: follow the N likeliest continuations, draw\n"
+    "                        nothing (default: 1)\n"
+    "  --length-penalty X    a beam's score is divided by its length to the power X\n"
+    "                        (default: 1)\n"
+    "  --early-stopping WORD true: at N finished beams; false: where better ones are\n"
+    "                        unlikely; never: where there are none (default: false)\n"
     "  --stop TEXT...        end a text before any of these\n"
     "  --ignore-eos          go on after an end-of-text token\n"
     "  --batch N             texts at once (default: 16)\n"

@@ -30,6 +30,7 @@ static const char *const schedules[] = {
     "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
+static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
@@ -369,6 +370,8 @@ const struct zinf_config_key zinf_config_keys[] = {
         .choices = checkpointings, .text = "auto")
     TEXT_KEY("zinf.schedule", schedule, .choices = schedules, .text = "auto")
     TEXT_KEY("zinf.accumulation_order", accumulation_order, .choices = orders, .text = "auto")
+    TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
+    NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,

@@ -31,7 +31,9 @@ int decoder_check_numbers(const struct decoder *d)
     const struct decoder_experts *e = &d->experts;
     if (e->n && ((code = check_range(d, "the number of experts", e->n, ZINF_ROUTE_MAX_COLS)) ||
                  (code = check_range(d, "the number of experts of a token", e->n_chosen, e->n)) ||
-                 (code = check_range(d, "the size of an expert", e->ffn, 1 << 22))))
+                 (code = check_range(d, "the size of an expert", e->ffn, 1 << 22)) ||
+                 (e->shared && (code = check_range(d, "the size of the shared expert",
+                                                   e->shared_ffn, 1 << 22)))))
         return code;
     const float drops[] = {d->embedding_dropout, a->residual_dropout, a->dropout};
     for (int i = 0; i < 3; i++)
@@ -97,6 +99,8 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
     struct lookup_spec spec = {
         .n_tiles = n,
         .first_position = d->first_position,
+        .has_padding = d->has_padding,
+        .padding = d->padding,
         .scale = d->embedding_scale,
         .dropout = d->embedding_dropout,
         .site = d->first_site,

@@ -63,6 +63,10 @@ struct decoder_experts {
     const char *gate;     /* tensor of the choice, behind the layer's prefix */
     const char *list;     /* tensors of expert 3 begin with list, then "3." */
     const char *w_gate, *w_up, *w_down;
+    /* An expert that all tokens have, weighed by a sigmoid. Its tensors begin with `shared` (NULL:
+     * there is none), then are called as those of the others. */
+    const char *shared, *shared_gate; /* the latter: the sigmoid's row */
+    int64_t shared_ffn;
 };
 
 struct decoder {
@@ -85,7 +89,9 @@ struct decoder {
     const char *table, *positions; /* names in the file; positions NULL: no table of them */
     const char *types;             /* of tokens, with n_types rows; NULL: none */
     int64_t n_types;
-    int64_t first_position;                /* row of the table of positions that position 0 has */
+    int64_t first_position; /* row of the table of positions that position 0 has */
+    bool has_padding;       /* as in lookup_spec, and the next one */
+    int64_t padding;
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
     float embedding_norm_dropout;          /* behind that */

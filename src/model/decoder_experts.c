@@ -1,7 +1,8 @@
 /*
- * decoder_experts: a layer whose feed-forward part is a mixture of experts, as three stages. What
- * attention needs is a unit, the norm and the choice behind it are one, and each expert is one, so
- * that an expert can be fetched, or left where it is, alone.
+ * decoder_experts: a layer whose feed-forward part is a mixture of experts, as three stages or
+ * four. What attention needs is a unit, the norm and the choice behind it are one, and each expert
+ * is one, so that an expert can be fetched, or left where it is, alone. The expert that all tokens
+ * have comes before the others: the device has work then while the host looks at what was chosen.
  */
 #include "model/decoder_parts.h"
 
@@ -12,6 +13,7 @@
 /* Values of one layer. */
 struct layer {
     uint32_t x_mid, normed, weights;
+    uint32_t x_shared; /* what the chosen experts add to */
 };
 
 /* Those of the block's tensors that are wanted. */
@@ -115,23 +117,64 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->shares);
 }
 
+enum { EXPERT_TENSORS = 3 };
+
+static void list_expert(const struct decoder *d, int64_t ffn, struct decoder_tensor *list)
+{
+    const struct decoder_experts *e = &d->experts;
+    const uint64_t wide = (uint64_t)ffn, hidden = (uint64_t)d->hidden;
+    const float std = d->init_std;
+    list[0] = (struct decoder_tensor){DECODER_UP_W, e->w_gate, wide, hidden, 0, 0, std};
+    list[1] = (struct decoder_tensor){DECODER_UP_W, e->w_up, wide, hidden, 0, 0, std};
+    list[2] = (struct decoder_tensor){DECODER_DOWN_W, e->w_down, hidden, wide, 0, 0, std};
+}
+
+/* The sigmoid's row takes the place of "proj". */
+static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                       const struct layer *l)
+{
+    const struct decoder_experts *e = &d->experts;
+    struct decoder_tensor list[EXPERT_TENSORS];
+    const struct decoder_tensor gate = {DECODER_PROJ_W,   e->shared_gate, 1, (uint64_t)d->hidden, 0,
+                                        ZINF_INIT_NORMAL, d->init_std};
+    int at[DECODER_PLACES], gate_at[DECODER_PLACES];
+    char prefix[64], before[48];
+    list_expert(d, e->shared_ffn, list);
+    snprintf(before, sizeof before, "%s.%lld.", d->blocks, (long long)layer);
+    snprintf(prefix, sizeof prefix, "%s%s", before, e->shared);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "shared.%lld", (long long)layer);
+    const struct decoder_tensors tensors = {prefix, list, EXPERT_TENSORS}, row = {before, &gate, 1};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_tensors(graph, unit, d, &row, gate_at);
+    struct shared_spec spec = {
+        .hidden = d->hidden,
+        .ffn = e->shared_ffn,
+        .activation = d->mlp.activation,
+        .gate_w = gate_at[DECODER_PROJ_W],
+        .up_w = at[DECODER_UP_W],
+        .down_w = at[DECODER_DOWN_W],
+    };
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_shared, &spec, sizeof spec,
+                                          "shared.%lld", (long long)layer);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, l->x_mid);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, l->normed);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->x_shared);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+}
+
 /* The numbers of its tensors are in at. */
 static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                            int64_t expert, int at[DECODER_PLACES])
 {
     const struct decoder_experts *e = &d->experts;
-    const uint64_t hidden = (uint64_t)d->hidden, ffn = (uint64_t)e->ffn;
-    const struct decoder_tensor list[] = {
-        {DECODER_UP_W, e->w_gate, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
-        {DECODER_UP_W, e->w_up, ffn, hidden, 0, ZINF_INIT_NORMAL, d->init_std},
-        {DECODER_DOWN_W, e->w_down, hidden, ffn, 0, ZINF_INIT_NORMAL, d->init_std},
-    };
+    struct decoder_tensor list[EXPERT_TENSORS];
     char prefix[64];
+    list_expert(d, e->ffn, list);
     snprintf(prefix, sizeof prefix, "%s.%lld.%s%lld.", d->blocks, (long long)layer, e->list,
              (long long)expert);
     uint32_t unit =
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
-    const struct decoder_tensors tensors = {prefix, list, sizeof list / sizeof *list};
+    const struct decoder_tensors tensors = {prefix, list, EXPERT_TENSORS};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     return unit;
 }
@@ -139,7 +182,7 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
 static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                       const struct layer *l, uint32_t out)
 {
-    const uint32_t in[] = {l->x_mid, l->normed, l->weights};
+    const uint32_t in[] = {l->x_shared, l->normed, l->weights};
     struct experts_spec spec = {
         .hidden = d->hidden, .ffn = d->experts.ffn, .activation = d->mlp.activation};
     int at[DECODER_PLACES];
@@ -166,9 +209,12 @@ uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
     if (l.normed < graph->n_values)
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
     l.weights = add_numbers(graph, "weights", layer, ZINF_AXIS_TARGET, d->experts.n);
+    l.x_shared = d->experts.shared ? add_hidden(graph, d, "x_shared", layer) : l.x_mid;
     uint32_t out = add_hidden(graph, d, "x", layer + 1);
     add_attention(graph, d, v, layer, &l);
     add_router(graph, d, v, layer, &l);
+    if (d->experts.shared)
+        add_shared(graph, d, layer, &l);
     add_sweep(graph, d, layer, &l, out);
     return out;
 }

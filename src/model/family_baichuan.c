@@ -69,7 +69,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_activation(source, "hidden_act", &d.mlp.activation)) ||
         (code = family_read_norms(source, &d, ZINF_NORM_RMS, "rms_norm_eps", 1e-6)) ||
         (code = family_read_init(source, &d, "initializer_range", 0.02)) ||
-        (code = read_positions(graph, source, &d)))
+        (code = family_read_padding(source, &d, 0)) || (code = read_positions(graph, source, &d)))
         return code;
     list.std = d.init_std;
     list_tensors(&list, &d);

@@ -115,6 +115,20 @@ int family_read_dropout(const struct zinf_model_source *source, const char *key,
     return code;
 }
 
+int family_read_padding(const struct zinf_model_source *source, struct decoder *d, int64_t usual)
+{
+    static const char key[] = "pad_token_id";
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
+    const bool given = item && !cJSON_IsNull(item);
+    int64_t padding = usual;
+    int code = given ? zinf_json_int(source->config, source->what, key, &padding) : 0;
+    if (given && padding < 0)
+        padding += d->vocab;
+    d->has_padding = (given || (!item && usual >= 0)) && padding >= 0 && padding < d->vocab;
+    d->padding = padding;
+    return code;
+}
+
 int family_read_window(const struct zinf_model_source *source, struct decoder *d, int64_t usual)
 {
     static const char key[] = "sliding_window";

@@ -51,6 +51,10 @@ int family_read_init(const struct zinf_model_source *source, struct decoder *d, 
 /* A dropout, unless the caller of the model gives one. */
 int family_read_dropout(const struct zinf_model_source *source, const char *key, double usual,
                         float *out);
+/* The token of padding, whose row of the table transformers gives no gradient from the lookup, from
+ * "pad_token_id"; usual: of a configuration without the key, -1: none. A negative number counts
+ * from the vocabulary's end; beyond it there is none. The vocabulary's size must be known. */
+int family_read_padding(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
 /* attention.window from "sliding_window"; null: none. */
 int family_read_window(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
 /* d->windowed by "layer_types"; without the key, all but every `pattern`th layer has a window. */

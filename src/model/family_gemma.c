@@ -20,6 +20,7 @@ int gemma_read(const struct zinf_model_source *source, struct decoder *d, struct
     if ((code = family_read_counts(source, d)) ||
         (code = family_read_norms(source, d, ZINF_NORM_RMS, "rms_norm_eps", 1e-6)) ||
         (code = family_read_init(source, d, "initializer_range", 0.02)) ||
+        (code = family_read_padding(source, d, 0)) ||
         (code = family_read_dropout(source, "attention_dropout", 0, &d->attention.dropout)) ||
         (code = zinf_json_bool(source->config, source->what, "attention_bias", &block->bias)) ||
         (code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &tied)))

@@ -6,10 +6,10 @@ static const struct rotary_size sizes[] = {
     {"8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
     {"8x22b", 56, 6144, 48, 8, 16384, 32768, 65536, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
 };
-static const struct rotary_expert_size expert_sizes[] = {{8, 2, 0}, {8, 2, 0}};
+static const struct rotary_expert_size expert_sizes[] = {{8, 2, 0, 0}, {8, 2, 0, 0}};
 static const struct rotary_experts experts = {
     .n_keys = {"num_local_experts", "num_experts"},
-    .usual = {8, 2, 0},
+    .usual = {8, 2, 0, 0},
     .sizes = expert_sizes,
     .jitters = true,
     .gate = "block_sparse_moe.gate.weight",

@@ -92,7 +92,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     bool bias;
     int code;
     if ((code = family_read_counts(source, &d)) || (code = read_switches(source, &d, &bias)) ||
-        (code = family_read_init(source, &d, "init_std", 0.02)))
+        (code = family_read_init(source, &d, "init_std", 0.02)) ||
+        (code = family_read_padding(source, &d, 1)))
         return code;
     d.attention.norm = d.mlp.norm = (struct norm_spec){.kind = ZINF_NORM_LAYER, .eps = 1e-5f};
     list.std = d.init_std;

@@ -1,7 +1,7 @@
 /*
  * family_phi3: Phi-3 (Abdin et al., arXiv 2404.14219): q, k and v in one matrix of the file, gate
- * and up in another; rotation of a part of each head; a sliding window. "longrope" is refused: it
- * has other frequencies for long sequences.
+ * and up in another; rotation of a part of each head, with other frequencies for long sequences
+ * where the configuration has "longrope"; a sliding window.
  */
 #include "model/family_rotary.h"
 #include "model/rope.h"
@@ -62,10 +62,11 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     int code;
     if ((code = family_read_counts(source, &d)) || (code = read_switches(source, &d)) ||
         (code = family_read_norms(source, &d, ZINF_NORM_RMS, "rms_norm_eps", 1e-5)) ||
-        (code = family_read_init(source, &d, "initializer_range", 0.02)))
+        (code = family_read_init(source, &d, "initializer_range", 0.02)) ||
+        (code = family_read_padding(source, &d, 32000)))
         return code;
     const struct rope_source of = {
-        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4, .unscaled = true};
+        .head_dim = d.attention.head_dim, .positions = d.context, .theta = 1e4, .original = 4096};
     if ((code = rope_read(graph, source, &of, &d.attention.rope, &d.context)))
         return code;
     list.std = d.init_std;

@@ -6,13 +6,14 @@ static const struct rotary_size sizes[] = {
     {"235b-a22b", 94, 4096, 64, 4, 12288, 151936, 40960, 1e6, 1e-6, 128, false, 0, 0, 151643,
      151645},
 };
-static const struct rotary_expert_size expert_sizes[] = {{128, 8, 768}, {128, 8, 1536}};
+static const struct rotary_expert_size expert_sizes[] = {{128, 8, 768, 0}, {128, 8, 1536, 0}};
 static const struct rotary_experts experts = {
     .n_keys = {"num_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
-    .usual = {128, 8, 768},
+    .usual = {128, 8, 768, 0},
     .sizes = expert_sizes,
     .normalised_key = "norm_topk_prob",
+    .new_normalised = true,
     .in_some_layers = true,
     .gate = "mlp.gate.weight",
     .list = "mlp.experts.",

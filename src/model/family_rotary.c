@@ -84,12 +84,16 @@ static int read_switches(const struct zinf_model_source *source, struct rotary *
 {
     const struct rotary_traits *t = l->traits;
     bool attention = false;
-    int code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &l->tied);
+    int code = family_read_padding(source, &l->d, -1);
+    if (!code)
+        code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &l->tied);
     if (!code && t->attention_bias)
         code = zinf_json_bool(source->config, source->what, "attention_bias", &attention);
     if (!code && t->mlp_bias)
         code = zinf_json_bool(source->config, source->what, "mlp_bias", &l->mlp_bias);
     l->qkv_bias = t->qkv_bias || attention;
+    if (!code && t->qkv_bias_key)
+        code = zinf_json_bool(source->config, source->what, t->qkv_bias_key, &l->qkv_bias);
     l->proj_bias = attention;
     return code;
 }
@@ -134,7 +138,8 @@ static int read_window_layers(struct zinf_graph *graph, const struct zinf_model_
     if (types && !cJSON_IsNull(types))
         return read_layer_types(source, l, types);
     for (int64_t i = 0; i < l->d.n_layers; i++)
-        l->windowed[i] = i >= first;
+        l->windowed[i] =
+            l->traits->window == ROTARY_WINDOW_EVEN ? i < first && i % 2 == 0 : i >= first;
     return 0;
 }
 
@@ -149,7 +154,8 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
         return 0;
     int code = zinf_json_int(source->config, source->what, key, &window);
     l->d.attention.window = window;
-    if (!code && l->traits->window == ROTARY_WINDOW_LAYERS)
+    if (!code &&
+        (l->traits->window == ROTARY_WINDOW_LAYERS || l->traits->window == ROTARY_WINDOW_EVEN))
         code = read_window_layers(graph, source, l);
     bool used = !cJSON_IsNull(item) && (l->traits->window == ROTARY_WINDOW_ALL || l->windowed);
     if (!code && (window < 0 || (used && !window)))

@@ -21,6 +21,7 @@ struct rotary_size {
 };
 struct rotary_expert_size {
     int64_t n, n_chosen, ffn;
+    int64_t shared; /* size of the expert that all tokens have */
 };
 /* Experts in the place of the feed-forward part: keys of config.json, names of tensors, and what
  * the class has where a key is absent. */
@@ -30,9 +31,12 @@ struct rotary_experts {
     struct rotary_expert_size usual;
     const struct rotary_expert_size *sizes; /* of those in the traits */
     const char *normalised_key;             /* NULL: always */
+    const char *shared_key;                 /* NULL: no expert that all tokens have */
     bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
     bool jitters;        /* "router_jitter_noise" is */
-    const char *gate, *list, *w_gate, *w_up, *w_down; /* as struct decoder_experts has them */
+    bool new_normalised; /* what new configurations say */
+    /* As struct decoder_experts has them. */
+    const char *gate, *list, *w_gate, *w_up, *w_down, *shared, *shared_gate;
 };
 
 enum rotary_window {
@@ -41,16 +45,18 @@ enum rotary_window {
     ROTARY_WINDOW_GIVEN,  /* the same, but only where it is given */
     ROTARY_WINDOW_LAYERS, /* where "use_sliding_window" is true: "layer_types", or from
                            * "max_window_layers" on */
+    ROTARY_WINDOW_EVEN,   /* the same, or every other one, from the first on, before that */
 };
 /* The traits of a family: what its class in transformers has, and its defaults of keys that are
  * absent. */
 struct rotary_traits {
     int64_t kv_heads, ffn, vocab, context, head_dim,
-        end_of_text;     /* kv_heads, head_dim 0: derived */
-    bool qkv_bias;       /* always; not of the projection back */
-    bool attention_bias; /* the key is read: biases of q, k, v and the projection back */
-    bool mlp_bias;       /* the key is read */
-    bool head_norms;     /* RMS norms of each query and key head */
+        end_of_text;          /* kv_heads, head_dim 0: derived */
+    bool qkv_bias;            /* unless its key says otherwise; not of the projection back */
+    const char *qkv_bias_key; /* NULL: none */
+    bool attention_bias;      /* the key is read: biases of q, k, v and the projection back */
+    bool mlp_bias;            /* the key is read */
+    bool head_norms;          /* RMS norms of each query and key head */
     enum rotary_window window;
     const struct rotary_experts *experts; /* NULL: none */
     const struct rotary_size *sizes;

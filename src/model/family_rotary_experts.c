@@ -32,14 +32,19 @@ static int read_numbers(const struct zinf_model_source *source, const struct rot
                         struct decoder *d)
 {
     struct decoder_experts *x = &d->experts;
-    const struct family_int list[] = {
-        {e->n_keys[0], &x->n}, {e->n_keys[1], &x->n}, {"num_experts_per_tok", &x->n_chosen},
-        {e->ffn_key, &x->ffn}, {NULL, NULL},
-    };
+    const struct family_int list[] =
+        {
+            {e->n_keys[0], &x->n}, {e->n_keys[1], &x->n}, {"num_experts_per_tok", &x->n_chosen},
+            {e->ffn_key, &x->ffn}, {NULL, NULL},
+        },
+                            shared[] = {{e->shared_key, &x->shared_ffn}, {NULL, NULL}};
     x->n = e->usual.n;
     x->n_chosen = e->usual.n_chosen;
     x->ffn = e->ffn_key ? e->usual.ffn : d->ffn;
+    x->shared_ffn = e->usual.shared;
     int code = family_read_ints(source, list);
+    if (!code)
+        code = family_read_ints(source, shared);
     if (!code && x->n < (e->in_some_layers ? 0 : 1))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1", source->what,
                          e->n_keys[0], (long long)x->n);
@@ -84,7 +89,9 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
                                           .list = e->list,
                                           .w_gate = e->w_gate,
                                           .w_up = e->w_up,
-                                          .w_down = e->w_down};
+                                          .w_down = e->w_down,
+                                          .shared = e->shared,
+                                          .shared_gate = e->shared_gate};
     if ((code = read_balance(source, &d->experts.balance)) || (code = read_numbers(source, e, d)) ||
         (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))))
@@ -95,21 +102,33 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
     return code;
 }
 
+static int64_t in_proportion(int64_t ffn, int64_t hidden, int64_t was)
+{
+    return (ffn * hidden / was + 15) / 16 * 16;
+}
+
 int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t size,
                        int64_t hidden)
 {
     const struct rotary_experts *e = traits->experts;
     if (!e)
         return 0;
-    int64_t ffn = (e->sizes[size].ffn * hidden / traits->sizes[size].hidden + 15) / 16 * 16;
+    const int64_t was = traits->sizes[size].hidden;
     const struct family_number numbers[] = {
         {e->n_keys[0], (double)e->sizes[size].n},
         {"num_experts_per_tok", (double)e->sizes[size].n_chosen},
-        {e->ffn_key, (double)ffn},
+        {e->ffn_key, (double)in_proportion(e->sizes[size].ffn, hidden, was)},
+        {NULL, 0},
+    };
+    const struct family_number shared[] = {
+        {e->shared_key, (double)in_proportion(e->sizes[size].shared, hidden, was)},
         {NULL, 0},
     };
     int code = family_add_numbers(config, numbers);
-    if (!code && e->normalised_key && !cJSON_AddBoolToObject(config, e->normalised_key, true))
+    if (!code)
+        code = family_add_numbers(config, shared);
+    if (!code && e->normalised_key &&
+        !cJSON_AddBoolToObject(config, e->normalised_key, e->new_normalised))
         code = zinf_fail(-ENOMEM, "no memory for a configuration");
     return code;
 }

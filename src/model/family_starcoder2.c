@@ -83,7 +83,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     int code;
     if ((code = family_read_counts(source, &d)) || (code = read_switches(source, &d, &bias)) ||
         (code = family_read_norms(source, &d, ZINF_NORM_LAYER, "norm_epsilon", 1e-5)) ||
-        (code = family_read_init(source, &d, "initializer_range", 0.018042)))
+        (code = family_read_init(source, &d, "initializer_range", 0.018042)) ||
+        (code = family_read_padding(source, &d, -1)))
         return code;
     if ((code = rotary_read_rope(graph, source, &d)))
         return code;

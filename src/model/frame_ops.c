@@ -106,9 +106,6 @@ int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cac
 {
     const struct zinf_device_ops *ops = ops_of(f);
     double seen = (double)(args->window ? args->window : args->capacity);
-    if (!ops->attention_cached_workspace)
-        return zinf_fail(-ENOTSUP, "%s has no attention over cached keys and values",
-                         f->compute->device->name);
     if (f->queue)
         return ops->attention_cached(f->queue, args);
     widen(&f->workspace, ops->attention_cached_workspace(device_of(f), args));

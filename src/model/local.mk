@@ -26,8 +26,8 @@ libcore_la_SOURCES += src/model/family_gemma3_text.c
 libcore_la_SOURCES += src/model/family_gemma.h
 libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stage_attention.c src/model/stage_router.c src/model/stage_experts.c \
-	src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
-	src/model/family_qwen3_moe.c
+	src/model/stage_shared.c src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
+	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c
 # Encoders, and decoders that read one.
 libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stage_layer.c src/model/family_t5.c \
 	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c \

@@ -120,11 +120,12 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
     int64_t length = decoding ? decoding->capacity : f->compute->seq;
     if (!s->rope.rotary_dims)
         return 0;
-    if (decoding && s->rope.factor > 0 && length > s->rope.positions)
+    if (decoding && rope_changes(&s->rope, length))
         return zinf_fail(-ENOTSUP,
                          "sequences of %lld tokens: beyond %lld the frequencies of rope_type "
-                         "\"dynamic\" change with the length, and remembered keys do not hold",
-                         (long long)length, (long long)s->rope.positions);
+                         "\"%s\" change with the length, and remembered keys do not hold",
+                         (long long)length, (long long)s->rope.positions,
+                         s->rope.long_inv_freq ? "longrope" : "dynamic");
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),

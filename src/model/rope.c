@@ -1,12 +1,15 @@
 /*
  * rope: inv_freq[i] = base^(-2i/r), and what scaling makes of it: linear and dynamic (the "NTK"
- * growth of the base), llama3 (slow frequencies divided by the factor, a ramp between) and YaRN
- * (Peng et al., arXiv 2309.00071). In double, rounded once.
+ * growth of the base), llama3 (slow frequencies divided by the factor, a ramp between), YaRN (Peng
+ * et al., arXiv 2309.00071) and LongRoPE (Ding et al., arXiv 2402.13753: a divisor for each pair,
+ * of one list for short sequences and another for long ones). In double, rounded once.
  */
 #include "model/rope.h"
 
 #include <math.h>
 #include <string.h>
+
+static const char original_key[] = "original_max_position_embeddings";
 
 /* A configuration's keys, all kinds together. */
 struct scaling {
@@ -14,7 +17,8 @@ struct scaling {
     const char *kind;
     double theta, partial, factor, low, high, fast, slow, attention, mscale, mscale_all;
     bool truncate;
-    int64_t original; /* positions of the training before the scaling */
+    int64_t original;         /* positions of the training before the scaling */
+    const cJSON *divisors[2]; /* longrope: for short sequences, for long ones */
 };
 
 static int read_object(const struct zinf_model_source *source, const struct rope_source *of,
@@ -69,7 +73,11 @@ static int read_scaling(const struct zinf_model_source *source, const struct rop
         (code = zinf_json_string(s->object, source->what, "rope_type", &s->kind)) ||
         (code = zinf_json_bool(s->object, source->what, "truncate", &s->truncate)))
         return code;
-    return zinf_json_int(s->object, source->what, "original_max_position_embeddings", &s->original);
+    s->divisors[0] = cJSON_GetObjectItemCaseSensitive(s->object, "short_factor");
+    s->divisors[1] = cJSON_GetObjectItemCaseSensitive(s->object, "long_factor");
+    code = zinf_json_int(s->object, source->what, original_key, &s->original);
+    /* Beside the object it comes before what is in it. */
+    return code ? code : zinf_json_int(source->config, source->what, original_key, &s->original);
 }
 
 /* ---- kinds ---- */
@@ -126,6 +134,14 @@ static double yarn_scale(const struct scaling *s)
     return yarn_magnitude(s->factor, 1);
 }
 
+/* By how much LongRoPE's are: by how much longer sequences may get than they were. */
+static double long_scale(const struct scaling *s)
+{
+    if (s->attention > 0)
+        return s->attention;
+    return s->factor <= 1 ? 1 : sqrt(1 + log(s->factor) / log((double)s->original));
+}
+
 /* ---- reading ---- */
 
 enum kind {
@@ -134,28 +150,58 @@ enum kind {
     KIND_DYNAMIC,
     KIND_BANDS,
     KIND_YARN,
+    KIND_LONG,
     KINDS,
 };
 
-static int find_kind(const struct zinf_model_source *source, const struct scaling *s,
-                     enum kind *out)
+/* The factor of longrope is how much longer sequences may get, unless a key says otherwise. */
+static int find_kind(const struct zinf_model_source *source, const struct rope_source *of,
+                     struct scaling *s, enum kind *out)
 {
-    static const char *const names[KINDS] = {"default", "linear", "dynamic", "llama3", "yarn"};
-    for (int i = 0; i < KINDS; i++)
-        if (!strcmp(s->kind, names[i])) {
-            *out = (enum kind)i;
-            return 0;
-        }
+    static const char *const names[KINDS] = {"default", "linear", "dynamic",
+                                             "llama3",  "yarn",   "longrope"};
+    int kind = 0;
+    if (of->original && (!strcmp(s->kind, "su") || !strcmp(s->kind, "yarn")))
+        s->kind = names[KIND_LONG];
+    while (kind < KINDS && strcmp(s->kind, names[kind]))
+        kind++;
+    *out = (enum kind)kind;
+    if (kind == KIND_LONG && s->original > 0 && !cJSON_HasObjectItem(s->object, "factor"))
+        s->factor = (double)of->positions / (double)s->original;
+    bool alone = of->unscaled || of->original;
+    if (alone && kind != KIND_DEFAULT && !(of->original && kind == KIND_LONG))
+        return zinf_fail(-ENOTSUP, "%s: rope_type \"%s\" is not supported for %s; use default%s",
+                         source->what, s->kind, source->family->model_type,
+                         of->original ? " or longrope" : "");
+    if (kind < KINDS)
+        return 0;
     return zinf_fail(-ENOTSUP,
-                     "%s: rope_type \"%s\" is not supported; use default, linear, dynamic, llama3 "
-                     "or yarn",
+                     "%s: rope_type \"%s\" is not supported; use default, linear, dynamic, llama3, "
+                     "yarn or longrope",
                      source->what, s->kind);
+}
+
+/* Divisors of all pairs, above 0. */
+static int check_divisors(const struct zinf_model_source *source, const struct scaling *s,
+                          int64_t dims)
+{
+    static const char *const names[] = {"short_factor", "long_factor"};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *list = s->divisors[i], *item = NULL;
+        int64_t n = 0;
+        if (cJSON_IsArray(list))
+            cJSON_ArrayForEach(item, list) n += cJSON_IsNumber(item) && item->valuedouble > 0;
+        if (n != dims / 2 || cJSON_GetArraySize(list) != dims / 2)
+            return zinf_fail(-EINVAL, "%s: %s must be a list of %lld numbers above 0", source->what,
+                             names[i], (long long)dims / 2);
+    }
+    return 0;
 }
 
 static int check_scaling(const struct zinf_model_source *source, const struct scaling *s,
                          enum kind kind, int64_t dims)
 {
-    bool scaled = kind != KIND_DEFAULT;
+    const double least = kind == KIND_LONG ? 0 : 1;
     if (dims < 2 || dims % 2 || dims > 2 * ZINF_ROPE_MAX_PAIRS ||
         (kind == KIND_DYNAMIC && dims < 4))
         return zinf_fail(-ENOTSUP,
@@ -165,7 +211,7 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
     if (!(s->theta > 1) || !(s->theta < 1e18))
         return zinf_fail(-EINVAL, "%s: rope_theta is %g; it must be above 1", source->what,
                          s->theta);
-    if (scaled && (!(s->factor >= 1) || !(s->factor < 1e9) || s->original < 1))
+    if (kind != KIND_DEFAULT && (!(s->factor >= least) || !(s->factor < 1e9) || s->original < 1))
         return zinf_fail(-EINVAL,
                          "%s: rope_type %s with factor %g of %lld positions is out of range",
                          source->what, s->kind, s->factor, (long long)s->original);
@@ -173,16 +219,26 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
         return zinf_fail(-EINVAL,
                          "%s: low_freq_factor %g must be above 0 and below high_freq_factor %g",
                          source->what, s->low, s->high);
+    if (kind == KIND_LONG)
+        return check_divisors(source, s, dims);
     if (kind == KIND_YARN && !(s->slow > 0 && s->fast >= s->slow))
         return zinf_fail(-EINVAL, "%s: beta_slow %g must be above 0 and at most beta_fast %g",
                          source->what, s->slow, s->fast);
     return 0;
 }
 
-static void fill(const struct scaling *s, enum kind kind, int64_t dims, float *inv_freq)
+/* Frequencies in the graph's memory. divisors: longrope's. */
+static const float *make(struct zinf_graph *graph, const struct scaling *s, enum kind kind,
+                         int64_t dims, const cJSON *divisors)
 {
-    for (int64_t i = 0; i < dims / 2; i++) {
+    const cJSON *divisor = kind == KIND_LONG ? divisors->child : NULL;
+    float *inv_freq = zinf_graph_take(graph, (size_t)dims / 2 * sizeof *inv_freq);
+    for (int64_t i = 0; inv_freq && i < dims / 2; i++) {
         double inv = frequency(s->theta, i, dims);
+        if (divisor) {
+            inv /= divisor->valuedouble;
+            divisor = divisor->next;
+        }
         if (kind == KIND_LINEAR)
             inv /= s->factor;
         else if (kind == KIND_BANDS)
@@ -191,6 +247,7 @@ static void fill(const struct scaling *s, enum kind kind, int64_t dims, float *i
             inv = yarn_frequency(s, dims, i, inv);
         inv_freq[i] = (float)inv;
     }
+    return inv_freq;
 }
 
 int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
@@ -205,34 +262,32 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
                         .fast = 32,
                         .slow = 1,
                         .truncate = true,
-                        .original = of->positions};
+                        .original = of->original ? of->original : of->positions};
     enum kind kind = KIND_DEFAULT;
     int code = read_scaling(source, of, &s);
     if (!code)
-        code = find_kind(source, &s, &kind);
-    if (!code && of->unscaled && kind != KIND_DEFAULT)
-        code = zinf_fail(-ENOTSUP, "%s: rope_type \"%s\" is not supported for %s; use default",
-                         source->what, s.kind, source->family->model_type);
+        code = find_kind(source, of, &s, &kind);
     int64_t dims =
         s.partial > 0 && s.partial <= 1 ? (int64_t)((double)of->head_dim * s.partial) : 0;
     if (!code)
         code = check_scaling(source, &s, kind, dims);
     if (code)
         return code;
-    float *inv_freq = zinf_graph_take(graph, (size_t)dims / 2 * sizeof *inv_freq);
-    if (inv_freq)
-        fill(&s, kind, dims, inv_freq);
     *out = (struct rope_spec){
         .rotary_dims = dims,
-        .scale = kind == KIND_YARN ? (float)yarn_scale(&s) : 1,
-        .inv_freq = inv_freq,
+        .scale = kind == KIND_YARN   ? (float)yarn_scale(&s)
+                 : kind == KIND_LONG ? (float)long_scale(&s)
+                                     : 1,
+        .inv_freq = make(graph, &s, kind, dims, s.divisors[0]),
+        .long_inv_freq = kind == KIND_LONG ? make(graph, &s, kind, dims, s.divisors[1]) : NULL,
         .base = s.theta,
         .factor = kind == KIND_DYNAMIC ? s.factor : 0,
-        .positions = of->positions,
+        .positions = kind == KIND_LONG ? s.original : of->positions,
     };
     double longest = (double)s.original * s.factor;
     *context = of->positions;
-    if (kind != KIND_DEFAULT && longest > (double)of->positions && longest < 1 << 24)
+    if (kind != KIND_DEFAULT && kind != KIND_LONG && longest > (double)of->positions &&
+        longest < 1 << 24)
         *context = (int64_t)longest;
     return 0;
 }
@@ -241,8 +296,10 @@ const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
                               float memory[ZINF_ROPE_MAX_PAIRS])
 {
     double dims = (double)s->rotary_dims, length = (double)seq / (double)s->positions;
-    if (!(s->factor > 0) || seq <= s->positions)
+    if (!rope_changes(s, seq))
         return s->inv_freq;
+    if (s->long_inv_freq)
+        return s->long_inv_freq;
     double base = s->base * pow(s->factor * length - (s->factor - 1), dims / (dims - 2));
     for (int64_t i = 0; i < s->rotary_dims / 2; i++)
         memory[i] = (float)frequency(base, i, s->rotary_dims);

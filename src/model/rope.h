@@ -18,8 +18,12 @@ struct rope_source {
     const char *layers; /* the object in rope_parameters of the layers that are meant, where it has
                          * one for each kind of layer; NULL: it must not */
     bool unscaled;      /* kind default alone is supported */
+    /* Where it is not 0 kinds default and longrope alone are supported, the latter under the names
+     * su and yarn, too; it is the length that longrope goes out from where no key has it. */
+    int64_t original;
 };
-/* Kinds default, linear, dynamic, llama3 and yarn. *context: how long sequences may get. */
+/* Kinds default, linear, dynamic, llama3, yarn and longrope. *context: how long sequences may get.
+ */
 int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
               const struct rope_source *of, struct rope_spec *out, int64_t *context);
 

@@ -69,6 +69,28 @@ static int forward(struct zinf_frame *f)
     return code || f->visit + 1 < f->n_visits ? code : mask(f, f->out[0]);
 }
 
+/* Of rows [first, first + count) of the table that the arguments are of. */
+static int add_rows(struct zinf_frame *f, const struct zinf_embedding *args, int64_t first,
+                    int64_t count)
+{
+    struct zinf_embedding part = *args;
+    part.d_table += f->queue ? (first - args->first) * args->cols : 0;
+    part.first = first;
+    part.count = count;
+    return count > 0 ? frame_embedding_backward(f, &part) : 0;
+}
+
+/* All rows but that of padding: those in front of it, then those behind. */
+static int add_gradients(struct zinf_frame *f, const struct zinf_embedding *args)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    const int64_t end = args->first + args->count, skip = s->padding;
+    if (table_number(f) || !s->has_padding || skip < args->first || skip >= end)
+        return frame_embedding_backward(f, args);
+    int code = add_rows(f, args, args->first, skip - args->first);
+    return code ? code : add_rows(f, args, skip + 1, end - skip - 1);
+}
+
 static int backward(struct zinf_frame *f)
 {
     struct zinf_embedding args = lookup_args(f);
@@ -79,7 +101,7 @@ static int backward(struct zinf_frame *f)
         return code;
     args.d_table += skipped(f, &args);
     code = f->grads_add ? 0 : frame_zero_grads(f, 0);
-    return code ? code : frame_embedding_backward(f, &args);
+    return code ? code : add_gradients(f, &args);
 }
 
 const struct zinf_stage_ops zinf_stage_lookup = {

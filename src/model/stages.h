@@ -18,7 +18,10 @@
  *              in those before it)
  *   experts    x_mid + sum of weight * mlp(n), without a norm; sweeps over the experts, each with
  *              the rows that chose it. in: x_mid, n, weights; out: x
- * and behind them may stand
+ * between the last two may stand
+ *   shared     x_mid + weight * mlp(n), the expert of all rows. in: x_mid, n; out: x_mid for
+ *              experts
+ * and behind all of them
  *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
  *
  * Encoders, and decoders that read one:
@@ -34,13 +37,15 @@
 #include "model/frame.h"
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
-    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_experts,
+    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
     int64_t first_position; /* row of the table of positions that position 0 has */
-    float scale;            /* of the table's rows; 0: 1 */
+    bool has_padding;
+    int64_t padding; /* the token whose row gets no gradient from here */
+    float scale;     /* of the table's rows; 0: 1 */
     float dropout;
     uint32_t site;
 };
@@ -64,12 +69,17 @@ struct rope_spec {
     bool interleaved;
     float scale;
     const float *inv_freq; /* [rotary_dims / 2], memory of the graph */
-    /* Where sequences are longer than `positions`, the base grows with them by `factor` and
-     * inv_freq does not hold; factor 0: it always holds. */
+    /* Where sequences are longer than `positions` inv_freq may not hold: there long_inv_freq does,
+     * or, without it and with a factor, the base grows with them by that. */
+    const float *long_inv_freq; /* as inv_freq, or NULL */
     double base, factor;
     int64_t positions;
 };
-/* The frequencies for sequences of seq tokens: inv_freq, or made in memory. */
+static inline bool rope_changes(const struct rope_spec *s, int64_t seq)
+{
+    return seq > s->positions && (s->long_inv_freq || s->factor > 0);
+}
+/* The frequencies for sequences of seq tokens: of the spec, or made in memory. */
 const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
                               float memory[ZINF_ROPE_MAX_PAIRS]);
 
@@ -158,6 +168,13 @@ struct experts_spec {
     int64_t hidden, ffn;
     enum zinf_activation activation;
     int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
+};
+
+struct shared_spec {
+    int64_t hidden, ffn;
+    enum zinf_activation activation;
+    int gate_w;       /* [1][hidden]: of the weight, its sigmoid */
+    int up_w, down_w; /* as in experts_spec */
 };
 
 /* out(dropout(activation(dense(first row)))) */

@@ -30,6 +30,32 @@ int text_frame_add(struct text_frame *frame, struct text_frame_part part)
     return 0;
 }
 
+static int add_id(struct text_frame *frame, int32_t id)
+{
+    struct text_frame_part part = {-1, id >= 0 ? malloc(sizeof id) : NULL, 1, 0};
+    if (id < 0)
+        return 0;
+    if (!part.ids)
+        return zinf_fail(-ENOMEM, "no memory for a template");
+    part.ids[0] = id;
+    return text_frame_add(frame, part);
+}
+
+int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end)
+{
+    int code = 0;
+    tokenizer->framed = true;
+    for (int i = 0; i < 2 && !code; i++)
+        for (int sequence = 0; sequence <= i && !code; sequence++) {
+            struct text_frame *frame = &tokenizer->frames[i];
+            code = add_id(frame, begin);
+            if (!code)
+                code = text_frame_add(frame, (struct text_frame_part){sequence, NULL, 0, 0});
+            code = code ? code : add_id(frame, end);
+        }
+    return code;
+}
+
 static int push_ids(const int32_t *ids, size_t n, int32_t type, struct zinf_tokens *out,
                     struct zinf_tokens *types)
 {

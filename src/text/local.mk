@@ -14,7 +14,8 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
 	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/format.h \
 	src/text/format.c src/text/format_turns.c src/text/format_gdgpt.c src/text/format_python.c
-INSTALLED_H += src/text/text.h src/text/samples.h src/text/chat.h
+libcore_la_SOURCES += src/text/task.h src/text/task.c src/text/labels.c
+INSTALLED_H += src/text/text.h src/text/samples.h src/text/chat.h src/text/task.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/sentencepiece.cc
 endif
@@ -73,4 +74,17 @@ check_PROGRAMS += tests/compare/chat
 tests_compare_chat_SOURCES = tests/compare/chat.c
 tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_compare_chat_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/compare/against_chat.py
+EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
+
+check_PROGRAMS += tests/chat_test
+TESTS += tests/chat_test
+tests_chat_test_SOURCES = tests/chat_test.c
+tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_chat_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
+
+check_PROGRAMS += tests/task_test
+TESTS += tests/task_test
+tests_task_test_SOURCES = tests/task_test.c
+tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_task_test_LDADD = $(TEST_LDADD)

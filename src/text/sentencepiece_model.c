@@ -132,17 +132,6 @@ static int put_added(struct zinf_tokenizer *tokenizer, const struct added_list *
 
 /* ---- what stands around a text ---- */
 
-static int add_end(struct text_frame *frame, int32_t id, bool wanted)
-{
-    struct text_frame_part part = {-1, wanted && id >= 0 ? malloc(sizeof id) : NULL, 1, 0};
-    if (!wanted || id < 0)
-        return 0;
-    if (!part.ids)
-        return zinf_fail(-ENOMEM, "no memory for a template");
-    part.ids[0] = id;
-    return text_frame_add(frame, part);
-}
-
 static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *what)
 {
     const char *class = "";
@@ -156,18 +145,9 @@ static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, co
                          "%s: \"legacy\": false is not supported with tokenizer.model: let "
                          "transformers save the tokenizer as tokenizer.json",
                          what);
-    tokenizer->framed = true;
-    int32_t first = text_sentencepiece_begin_id(tokenizer->sentencepiece);
-    int32_t last = text_sentencepiece_end_id(tokenizer->sentencepiece);
-    for (int i = 0; i < 2 && !code; i++)
-        for (int sequence = 0; sequence <= i && !code; sequence++) {
-            struct text_frame *frame = &tokenizer->frames[i];
-            code = add_end(frame, first, begin);
-            if (!code)
-                code = text_frame_add(frame, (struct text_frame_part){sequence, NULL, 0, 0});
-            code = code ? code : add_end(frame, last, end);
-        }
-    return code;
+    int32_t first = begin ? text_sentencepiece_begin_id(tokenizer->sentencepiece) : -1;
+    int32_t last = end ? text_sentencepiece_end_id(tokenizer->sentencepiece) : -1;
+    return code ? code : text_frames_make(tokenizer, first, last);
 }
 
 int text_sentencepiece_read(struct zinf_tokenizer *tokenizer,

@@ -150,6 +150,7 @@ static int open_vocab_and_merges(struct zinf_tokenizer **out, const char *vocab_
         code = text_json_read_pair(tokenizer, vocab, vocab_bytes, vocab_path, merges, merges_bytes,
                                    merges_path);
     if (!code) {
+        tokenizer->framed_beside = true;
         text_tokenizer_pick_end(tokenizer, NULL);
         tokenizer->fingerprint = XXH3_64bits_withSeed(
             merges, merges_bytes, XXH3_64bits_withSeed(vocab, vocab_bytes, RULES_VERSION));
@@ -269,8 +270,30 @@ static int open_folder(struct zinf_tokenizer **out, const char *folder)
     return code == -ENOENT ? zinf_tokenizer_bytes(out) : code;
 }
 
-/* A folder may name its end-of-text token in tokenizer_config.json, as a string or an object. */
-static int read_end_name(struct zinf_tokenizer *tokenizer, const char *folder)
+/* The token that tokenizer_config.json has under a key, as a string or an object; or NULL. */
+static const char *name_under(const cJSON *config, const char *key)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(config, key);
+    if (cJSON_IsObject(name))
+        name = cJSON_GetObjectItemCaseSensitive(name, "content");
+    return cJSON_IsString(name) ? name->valuestring : NULL;
+}
+
+/* What has no post-processor of its own gets begin and end where the configuration wants them. */
+static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *what)
+{
+    const char *begin = name_under(config, "bos_token"), *end = name_under(config, "eos_token");
+    bool wants_begin = false, wants_end = false;
+    int code = zinf_json_bool(config, what, "add_bos_token", &wants_begin);
+    code = code ? code : zinf_json_bool(config, what, "add_eos_token", &wants_end);
+    if (code || !(wants_begin || wants_end))
+        return code;
+    return text_frames_make(tokenizer, wants_begin && begin ? id_of_name(tokenizer, begin) : -1,
+                            wants_end && end ? id_of_name(tokenizer, end) : -1);
+}
+
+/* What tokenizer_config.json says beside the tokenizer's own files. */
+static int read_names(struct zinf_tokenizer *tokenizer, const char *folder)
 {
     char *path = find_file(folder, "tokenizer_config.json");
     cJSON *document = NULL;
@@ -278,11 +301,11 @@ static int read_end_name(struct zinf_tokenizer *tokenizer, const char *folder)
         return 0;
     int code = zinf_json_read_file(path, MAX_FILE_BYTES, ZINF_JSON_STRICT, &document);
     if (!code) {
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(document, "eos_token");
-        if (cJSON_IsObject(name))
-            name = cJSON_GetObjectItemCaseSensitive(name, "content");
-        if (cJSON_IsString(name))
-            text_tokenizer_pick_end(tokenizer, name->valuestring);
+        const char *end = name_under(document, "eos_token");
+        if (end)
+            text_tokenizer_pick_end(tokenizer, end);
+        if (tokenizer->framed_beside)
+            code = read_frames(tokenizer, document, path);
         cJSON_Delete(document);
     }
     free(path);
@@ -296,7 +319,7 @@ int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder)
     if (code)
         return code;
     if (tokenizer->kind != TEXT_MODEL_BYTES)
-        code = read_end_name(tokenizer, folder);
+        code = read_names(tokenizer, folder);
     if (code)
         zinf_tokenizer_close(tokenizer);
     else

@@ -45,6 +45,9 @@ struct text_frame {
     size_t count;
 };
 int text_frame_add(struct text_frame *frame, struct text_frame_part part); /* takes part.ids */
+struct zinf_tokenizer;
+/* Puts a token in front of every sequence and one behind it; -1: none. */
+int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
 
 /* ---- the tokenizer ---- */
 
@@ -79,6 +82,7 @@ struct zinf_tokenizer {
     size_t n_written;
     struct text_frame frames[2]; /* of one sequence, of a pair */
     bool framed;                 /* else the sequences stand as they are */
+    bool framed_beside;          /* by what tokenizer_config.json says */
 };
 int text_tokenizer_create(struct zinf_tokenizer **out);
 /* Picks the end-of-text token among the names in use, name first (may be NULL). */

@@ -47,8 +47,10 @@ struct zinf_estimate_options {
     const struct zinf_rates *rates;      /* NULL: from speeds */
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */
-    FILE *plan;                         /* the ledger is printed there; NULL: it is not */
-    const char *trace;                  /* the predicted step as a Chrome trace; NULL: none */
+    /* What the configuration leaves open is as in that estimate, and not searched. NULL: it is. */
+    const struct zinf_estimate *like;
+    FILE *plan;        /* the ledger is printed there; NULL: it is not */
+    const char *trace; /* the predicted step as a Chrome trace; NULL: none */
 };
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
@@ -65,6 +67,7 @@ struct zinf_estimate {
     double matrix_flops;       /* a second, of matrix products by the rates */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
+    int found[8]; /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

@@ -25,7 +25,8 @@ struct zinf_sampler {
     /* What was said before is less likely: its logits are divided by this, or multiplied where they
      * are negative (Keskar et al., arXiv 1909.05858); 0 or 1: off. */
     double repetition_penalty;
-    uint32_t text; /* draws of different texts are independent */
+    int64_t no_repeat_ngram; /* no row of so many tokens comes twice; 0: any may */
+    uint32_t text;           /* draws of different texts are independent */
 };
 /* Draws one id; draw n of a seed and a text is a pure function of these. scratch: [vocab] of
  * struct { float; int32 } = 8 * vocab bytes. */
@@ -35,6 +36,9 @@ int32_t zinf_sample(const struct zinf_sampler *sampler, const float *logits, int
  * zeros, which it leaves as they were. */
 void zinf_sample_penalize(double penalty, const int32_t *ids, int64_t n, float *logits,
                           uint8_t *seen);
+/* The logits of tokens that would end a row of n tokens that is already among ids become -INFINITY.
+ */
+void zinf_sample_ban_repeats(int64_t n, const int32_t *ids, int64_t n_ids, float *logits);
 
 /* ---- texts ---- */
 
@@ -51,12 +55,27 @@ struct zinf_text {
     int64_t n_prompt, n_new;
     enum zinf_finish finish;
 };
+/* Beam search as transformers has it: so many continuations of a text are followed, and the one
+ * with the best sum of log-probabilities, divided by its new tokens to the power of length_penalty,
+ * is its text. Nothing is drawn. */
+enum zinf_early {
+    ZINF_EARLY_GUESS, /* it ends where a better one is unlikely, by the scores so far */
+    ZINF_EARLY_FIRST, /* as soon as there are n finished ones */
+    ZINF_EARLY_NEVER, /* only where there can be no better one */
+};
+struct zinf_beams {
+    int64_t n; /* 0 or 1: one token after the other */
+    double length_penalty;
+    enum zinf_early early;
+};
 struct zinf_generate_options {
     struct zinf_sampler sampler; /* its text is the number of each */
+    struct zinf_beams beams;     /* each takes a sequence of the decode shape */
     int64_t max_new_tokens;
     const int32_t *ends; /* tokens that end a text */
     int n_ends;
-    /* After each new token of a text; 1: it ends here. < 0 ends all. NULL: nobody is asked. */
+    /* After each new token of a text, with beams after the last; 1: it ends here. < 0 ends all.
+     * NULL: nobody is asked. */
     int (*made)(void *arg, int64_t text, const struct zinf_text *state);
     void *arg;
 };

@@ -7,7 +7,8 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
-	src/train/checkpoints.h src/train/generate.h src/train/run/generate.c \
+	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/generate.h src/train/run/generate.c \
+	src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -18,8 +19,18 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h \
+	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
+	src/train/run/run_batch.h src/train/run/run_batch.c
+# Several ranks.
+libcore_la_SOURCES += src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
+	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c
+check_PROGRAMS += tests/train_net_test
+TESTS += tests/train_net_test
+tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/train_support.h
+tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_net_test_LDADD = $(TEST_LDADD)
+
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/score.h \
 	src/train/checkpoints.h
 
 
@@ -122,6 +133,14 @@ TESTS += tests/generate_test
 tests_generate_test_SOURCES = tests/generate_test.c tests/train_support.h
 tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_generate_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/beams_test
+TESTS += tests/beams_test
+tests_beams_test_SOURCES = tests/beams_test.c tests/train_support.h
+tests_beams_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_beams_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
+	tests/compare/against_beams.py
 
 # Several documents in a sample.
 check_PROGRAMS += tests/train_packed_test

@@ -21,6 +21,7 @@ enum op_cost {
     COST_RECORD,        /* two small writes, one after the other */
     COST_DRIVE_READ,
     COST_DRIVE_WRITE,
+    COST_NET,   /* between ranks */
     COST_STAGE, /* products where it has flops, else the device's memory */
 };
 
@@ -37,6 +38,8 @@ enum op_cost {
  *                         made by; arg 1: the first of those that are fetched for together
  *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
  *                         of a decoding call from before, and what the call adds
+ *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process */
 #define OP_ROWS(ROW)                                                                               \
@@ -52,6 +55,8 @@ enum op_cost {
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
     ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
+    ROW(OP_GATHER, "gather", run_gather, COST_NET)                                                 \
+    ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_NET)                                       \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_READ, "read", NULL, COST_DRIVE_READ)                                                    \
@@ -72,6 +77,9 @@ enum op_flags {
     OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
     OP_CHOSEN = 16,    /* left out unless a row has chosen the unit */
     OP_UNCHOSEN = 32,  /* left out if one has */
+    /* Of a kept gradient that was not written where it is zeros (PENDING_ZEROS): its read is left
+     * out then, and the update makes them. */
+    OP_KEPT = 64,
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

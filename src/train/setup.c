@@ -245,10 +245,9 @@ static int open_device(struct setup *s, bool plan_only)
         s->compute.device = s->device;
         return described;
     }
-    int64_t threads = s->config->threads;
     struct zinf_device_options options = {.kind = s->options.device,
-                                          .n_threads = threads > 0 ? (int)threads
-                                                                   : zinf_optim_thread_count(0)};
+                                          .n_threads = setup_own_threads(s)};
+    setup_choose_gpu(s, &options);
     int code = zinf_device_create(&s->device, &options);
     if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)
         code = describe_gpu(s, options.n_threads);
@@ -306,6 +305,8 @@ static int check_in_place(const struct setup *s)
 /* Why steps cannot outlive the process; NULL: they can. */
 static const char *hindrance(const struct setup *s, bool asked)
 {
+    if (s->net)
+        return "several ranks have a part of the state each";
     if (s->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
     if (s->config->offload_optimizer.ratio < 1)
@@ -346,12 +347,13 @@ static void choose_durability(struct setup *s, bool plan_only)
 }
 
 /* What there is now: plans that are made later compare, and are made, by the same figures. */
-static void set_budgets(struct setup *s)
+static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
     s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
     s->ram_bytes = s->options.described ? s->options.described->ram_bytes
                                         : zinf_memory_available() + s->resident_bytes;
+    s->ram_bytes /= setup_local_ranks(s);
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
@@ -359,11 +361,13 @@ static void set_budgets(struct setup *s)
                                             ? s->ram_bytes / 10 * 7
                                             : s->device->free_bytes / 20 * 19;
     s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
+    return setup_agree(s);
 }
 
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
 {
     *s = (struct setup){.options = *options, .config = options->config};
+    setup_take_net(s);
     int code = setup_optimizer(s);
     if (code)
         return code;
@@ -380,11 +384,12 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     choose_durability(s, plan_only);
     code = check_tiers(s);
     if (!code)
+        code = setup_check_ranks(s);
+    if (!code)
         code = check_in_place(s);
     if (!code)
         code = lay_out(s);
-    set_budgets(s);
-    return code;
+    return code ? code : set_budgets(s);
 }
 
 void setup_fini(struct setup *s)

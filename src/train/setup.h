@@ -75,6 +75,10 @@ struct setup {
     uint64_t rows;                 /* N = B * T */
     uint32_t n_units;
     struct zinf_layout layout;
+    struct zinf_net *net; /* the options', where there are other ranks; NULL: there are none */
+    /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
+     * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
+    bool exact;
 
     /* where things live as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
@@ -128,6 +132,12 @@ static inline bool device_is_far(const struct setup *s)
     return !s->device->host_addressable;
 }
 
+/* Ranks that a step's samples are dealt to. */
+static inline uint32_t n_ranks(const struct setup *s)
+{
+    return s->net ? s->layout.world : 1;
+}
+
 /* Whether the unit has a gradient and optimizer state. */
 static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
@@ -149,6 +159,19 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
 const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
+
+/* ---- setup_ranks.c: a training's other ranks ---- */
+
+/* Rank and world of the options' net; first of all. */
+void setup_take_net(struct setup *s);
+/* What several ranks cannot do is refused by name. */
+int setup_check_ranks(struct setup *s);
+/* On this host, this one included: they share its memory and its threads; each has a GPU. */
+uint32_t setup_local_ranks(const struct setup *s);
+int setup_own_threads(const struct setup *s);
+void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
+/* What was found of the machine becomes what every rank's machine has: plans are then alike. */
+int setup_agree(struct setup *s);
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 

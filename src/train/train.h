@@ -19,6 +19,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "net/net.h"
 #include "text/text.h"
 
 #include <signal.h>
@@ -58,9 +59,13 @@ struct zinf_trainer_options {
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
     enum zinf_device_kind device;
-    /* Of world ranks, each with its slice of every unit's gradient and optimizer state; world 0: 1.
-     * Nothing goes between ranks: each computes whole gradients and updates its slice of the
-     * parameters. */
+    /* The other ranks of a training; NULL: there are none. Borrowed. Each rank has its slice of
+     * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
+     * samples. All make the same calls in the same order, each from a thread of its own. */
+    struct zinf_net *net;
+    /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
+     * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
+     * slice of the parameters. */
     uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
@@ -115,10 +120,12 @@ struct zinf_step_result {
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
 };
-/* A batch of accumulation * micro_batch samples. */
+/* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
+ * before it. What the result says is of all ranks. */
 int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
-/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. */
+/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. A loss that is
+ * a mean over the windows (graph.h) is in the sum as if each target had it. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
@@ -140,6 +147,8 @@ struct zinf_decode_rows {
 const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);
 int zinf_trainer_decode(struct zinf_trainer *trainer, const struct zinf_decode_rows *rows,
                         float *logits);
+/* What is remembered of a sequence, to be continued twice: another one becomes the same. */
+int zinf_trainer_copy_sequence(struct zinf_trainer *trainer, int64_t to, int64_t from);
 
 /* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
  * adapted model the adapters alone, in fp32, as PEFT's folder. */
@@ -184,16 +193,20 @@ struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
+struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
     const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */
     struct zinf_dataset *eval_data; /* NULL: none */
+    /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
+    const struct zinf_run_scores *scores;
     uint64_t steps;
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */

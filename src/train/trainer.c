@@ -147,6 +147,7 @@ static int start_executor(struct zinf_trainer *t)
         .op_name = trainer_op_name,
         .skip = trainer_skip_op,
         .measured = trainer_measured,
+        .net = t->setup.net,
         .store = t->setup.store,
         .trace_path = t->setup.config->trace,
     };
@@ -179,7 +180,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     code = trainer_take_frame(t);
     if (code)
         return code;
-    plan_search(&t->setup, &variant);
+    plan_search(&t->setup, &variant, NULL);
     code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
@@ -189,6 +190,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = take_memory(t);
     if (!code)
         code = plan_first_programs(&t->plan);
+    if (!code)
+        code = agree_programs(t);
     if (!code)
         code = start_executor(t);
     if (!code && t->setup.compute.decoding)
@@ -203,6 +206,8 @@ int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_opt
         return zinf_fail(-ENOMEM, "no memory for a trainer");
     zinf_loss_scale_init(&t->loss_scale, &options->config->fp16);
     int code = create(t, options);
+    if (code && options->net)
+        zinf_net_tell(options->net, zinf_error());
     if (code)
         zinf_trainer_destroy(t);
     else

@@ -15,6 +15,13 @@
 
 #define SPECULATION_MEMORY 16 /* steps that decide whether to speculate */
 
+/* What awaits a unit's late update. */
+enum pending {
+    PENDING_NOTHING,
+    PENDING_GRADIENT, /* the kept one */
+    PENDING_ZEROS,    /* one that is not kept, since no row chose the unit */
+};
+
 struct zinf_trainer {
     struct setup setup;
     struct plan plan;
@@ -41,11 +48,12 @@ struct zinf_trainer {
     int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
     bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
-    uint8_t *pending;                  /* [n_units]: the kept gradient awaits its update */
+    uint8_t *pending;                  /* [n_units] of enum pending */
     uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
     _Atomic bool give_up;             /* speculation has failed in this step */
     double partial_limit;             /* sum of squares from which it has */
     _Atomic double partial;           /* sum of squares so far */
+    struct step_sums sums;            /* of the step, where sums are exact */
     bool clipped[SPECULATION_MEMORY]; /* of the last steps */
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */

@@ -37,7 +37,8 @@ static int damage_see(const char *path, const struct stat *info, int type, struc
     if (type == FTW_F && n_victims < MAX_FILES) {
         struct victim *v = &victims[n_victims++];
         snprintf(v->path, sizeof v->path, "%s", path);
-        snprintf(v->earlier, sizeof v->earlier, "%s/earlier%s", work, path + strlen(work));
+        snprintf(v->earlier, sizeof v->earlier, "%s/earlier%s", work,
+                 path + strlen(work) + strlen("/left"));
         v->bytes = (uint64_t)info->st_size;
     }
     return 0;
@@ -123,6 +124,7 @@ static inline bool damage_bytes(int fd, const struct victim *v, enum damage dama
 static inline bool damage_do(const struct victim *v, enum damage damage)
 {
     int fd = open(v->path, O_RDWR), earlier = -1;
+    struct stat info;
     uint64_t pages = v->bytes / 4096, at = faults_draw(pages) * 4096;
     bool done = false;
     switch (damage) {
@@ -143,8 +145,8 @@ static inline bool damage_do(const struct victim *v, enum damage damage)
         done = !unlink(v->path);
         break;
     case DAMAGE_EARLIER:
-        done = !access(v->earlier, F_OK) && !faults_same(v->earlier, v->path) &&
-               !faults_shell("cp '%s' '%s'", v->earlier, v->path);
+        done = !access(v->earlier, F_OK) && !folders_same_file(v->earlier, v->path) &&
+               !stat(v->earlier, &info) && folders_copy_file(v->earlier, v->path, &info);
         break;
     case DAMAGE_VERSION:
         done = damage_version(fd, v);

@@ -1,6 +1,9 @@
 /*
- * faults: what the tests of damage share: settings of tiny trainings, their life in processes of
- * their own, copies of what they leave, and the judgement of what a damaged one does then.
+ * faults: what the tests of damage share: the life of tiny trainings in processes of their own,
+ * copies of what they leave, and looks at it.
+ *
+ * A training is the whole command in a forked child. Where something is preloaded into it, it is
+ * the program; else the command's code in this one, which saves most of a start.
  */
 #ifndef ZINF_TESTS_FAULTS_H
 #define ZINF_TESTS_FAULTS_H
@@ -9,28 +12,33 @@
 
 #include "train_support.h"
 
-#include <fcntl.h>
-#include <ftw.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "base/random.h"
+#include "cli/cli.h"
+#include "folders.h"
+#include "settings.h"
 
-#define FAULT_STEPS "24"
+#define FAULT_STEPS "14"
 #define MAX_FILES 256
 
-/* One training; n makes others. */
-struct fault_setting {
-    const char *param, *optimizer, *schedule;
-    double sub_group;
-    int paths, accumulation;
-    bool saves, async, flush, half;
-    const char *kind;   /* of the optimizer */
-    const char *engine; /* of I/O; NULL: auto */
-};
-
-static char faults_zinf[600], faults_model[600], faults_text[600];
+static char faults_zinf[600], faults_models[FAULT_MODELS][600], faults_text[600];
 static char faults_config[600], faults_out[600], faults_drive[600], faults_said[600];
+static const char *faults_preload;             /* NULL: the command's code in this program */
+static const char *faults_resume = "--resume"; /* or --resume=DIR */
 static uint64_t faults_seed, faults_drawn;
+
+/* Linked in place of statfs: a file system in memory is as good as any to be damaged, and thousands
+ * of trainings are quicker there. */
+int __real_statfs(const char *path, struct statfs *info);
+int __wrap_statfs(const char *path, struct statfs *info);
+int __wrap_statfs(const char *path, struct statfs *info)
+{
+    int code = __real_statfs(path, info);
+    info->f_type = 0;
+    return code;
+}
 
 static inline uint32_t faults_draw(uint64_t n)
 {
@@ -40,31 +48,6 @@ static inline uint32_t faults_draw(uint64_t n)
     return (uint32_t)((((uint64_t)bits[0] << 32) | bits[1]) % (n ? n : 1));
 }
 
-/* Neighbours differ in most of it, so that a few of them already cover much. */
-static inline struct fault_setting fault_setting_of(int n)
-{
-    static const char *const places[] = {"nvme", "cpu", "none"};
-    static const char *const schedules[] = {"prefetch", "update-in-backward", "serial",
-                                            "update-in-forward"};
-    static const char *const kinds[] = {"AdamW", "AdamW", "Adam", "Lion", "Adagrad", "SGD"};
-    static const double sizes[] = {100000, 1000, 1e9, 10000};
-    return (struct fault_setting){
-        .param = places[n % 3],
-        .optimizer = n % 9 == 8   ? "none"
-                     : n % 9 == 5 ? "cpu"
-                                  : "nvme",
-        .schedule = schedules[n % 4],
-        .sub_group = sizes[(n + n / 4) % 4],
-        .paths = 1 + (n / 2) % 2,
-        .accumulation = 1 + n % 2,
-        .saves = n % 9 == 8 || n % 9 == 5 || n % 5 == 3,
-        .async = n % 10 == 3,
-        .flush = n % 7 == 6,
-        .half = n % 11 == 10,
-        .kind = kinds[n % 6],
-    };
-}
-
 static inline void faults_path(char buffer[700], int path)
 {
     snprintf(buffer, 700, "%s/%d", faults_drive, path);
@@ -72,45 +55,64 @@ static inline void faults_path(char buffer[700], int path)
 
 static inline void faults_write_config(const struct fault_setting *s)
 {
-    char content[4096], paths[1500], a[700], b[700];
+    char content[4096], paths[1500], number[64] = "", a[700], b[700];
     faults_path(a, 0);
     faults_path(b, 1);
     snprintf(paths, sizeof paths, s->paths == 2 ? "[\"%s\", \"%s\"]" : "\"%s\"", a, b);
-    bool steps = !strcmp(s->optimizer, "nvme");
+    if (strcmp(s->number, "fp32") != 0)
+        snprintf(number, sizeof number, "\"%s\": {\"enabled\": true},", s->number);
     snprintf(content, sizeof content,
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
-             "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3}},"
-             "\"%s\": {\"enabled\": true}, \"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
-             "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\"}, "
-             "\"zero_optimization\": {\"stage\": 3,"
-             "\"sub_group_size\": %.0f,"
+             "\"gradient_clipping\": %d, \"optimizer\": {\"type\": \"%s\","
+             "\"params\": {\"lr\": 1e-3}}, %s"
+             "\"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
+             "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\"%s},"
+             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
-             s->accumulation, s->kind, s->half ? "fp16" : "bf16", s->schedule,
-             steps ? "step" : "auto", s->flush ? "true" : "false", s->async ? "true" : "false",
-             s->engine ? s->engine : "auto", s->sub_group, s->param, paths, s->optimizer, paths);
+             s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number,
+             s->schedule, fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
+             s->async ? "true" : "false", s->engine ? s->engine : "auto",
+             s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", s->sub_group, s->param,
+             paths, s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
+}
+
+static inline int faults_command(const char *const *words)
+{
+    int n = 1;
+    while (words[n])
+        n++;
+    const struct cli_command *command = !strcmp(words[1], "verify") ? &cli_verify : &cli_train;
+    return command->run(n - 1, (char **)(uintptr_t)(words + 1));
 }
 
 /* zinf with these words, standard error into the file "said"; words ends with NULL. */
 static inline pid_t faults_start(const char *const *words)
 {
+    fflush(stdout);
     pid_t child = fork();
     if (child)
         return child;
     dup2(open("/dev/null", O_WRONLY), 1);
     dup2(open(faults_said, O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
-    execv(faults_zinf, (char *const *)(uintptr_t)words);
-    _exit(127);
+    if (faults_preload) {
+        setenv("LD_PRELOAD", faults_preload, 1);
+        execv(faults_zinf, (char *const *)(uintptr_t)words);
+        _exit(127);
+    }
+    int status = faults_command(words);
+    fflush(NULL);
+    _exit(status);
 }
 
 static inline int faults_wait(pid_t child)
 {
     int status = -1;
-    for (int waited_ms = 0; waited_ms < 120000; waited_ms += 2) {
+    for (int waited_ms = 0; waited_ms < 120000; waited_ms++) {
         if (waitpid(child, &status, WNOHANG) == child)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-        usleep(2000);
+        usleep(1000);
     }
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
@@ -119,54 +121,73 @@ static inline int faults_wait(pid_t child)
 
 static inline pid_t faults_train(const struct fault_setting *s, const char *steps)
 {
-    const char *words[] = {faults_zinf, "train",      "--model",     faults_model, "--data",
-                           faults_text, "--config",   faults_config, "--output",   faults_out,
-                           "--steps",   steps,        "--seq-len",   "16",         "--threads",
-                           "1",         "--progress", "none",        "--resume",   NULL,
-                           NULL,        NULL,         NULL,          NULL};
-    if (s->saves) {
-        words[19] = "--save-every";
-        words[20] = "2";
-        words[21] = "--save-total-limit";
-        words[22] = "2";
-    }
+    const char *words[] = {faults_zinf,   "train",
+                           "--model",     faults_models[s->model],
+                           "--data",      faults_text,
+                           "--config",    faults_config,
+                           "--output",    faults_out,
+                           "--steps",     steps,
+                           "--seq-len",   "16",
+                           "--threads",   "1",
+                           "--progress",  "none",
+                           faults_resume, s->saves ? "--save-every" : NULL,
+                           "2",           "--save-total-limit",
+                           "2",           NULL};
     return faults_start(words);
 }
 
-static inline int faults_shell(const char *format, ...)
+static inline int faults_verify(bool repair)
 {
-    char command[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
+    const char *words[] = {faults_zinf, "verify", faults_out, repair ? "--repair" : NULL, NULL};
+    return faults_wait(faults_start(words));
 }
 
 /* The folders stay themselves: what belongs to them knows them again. */
 static inline void faults_clear(void)
 {
-    CHECK(!faults_shell("find '%s' '%s/0' '%s/1' -mindepth 1 -delete", faults_out, faults_drive,
-                        faults_drive));
+    char path[700];
+    CHECK(folders_empty(faults_out));
+    for (int i = 0; i < 2; i++) {
+        faults_path(path, i);
+        CHECK(folders_empty(path));
+    }
 }
 
 static inline void faults_keep(const char *name)
 {
-    CHECK(!faults_shell("rm -rf '%s/%s' && mkdir '%s/%s' && cp -a '%s/left' '%s/%s/'", work, name,
-                        work, name, work, work, name));
+    char from[600], to[600];
+    in_work(from, "left");
+    in_work(to, name);
+    CHECK(!zinf_make_dirs(to) && folders_empty(to) && folders_copy(from, to));
 }
 
 static inline void faults_put_back(const char *name)
 {
+    char from[600], to[600];
     faults_clear();
-    CHECK(!faults_shell("cd '%s/%s/left' && cp -a out/. '%s/' && cp -a drive/. '%s/'", work, name,
-                        faults_out, faults_drive));
+    CHECK(folders_copy(in_work(from, name), in_work(to, "left")));
+}
+
+static inline void faults_make_models(void)
+{
+    struct zinf_model_shape dense = {
+        .arch = "gpt2", .layers = 1, .hidden = 16, .heads = 2, .vocab = 257, .context = 32};
+    struct zinf_model_shape experts = {
+        .arch = "mixtral", .layers = 1, .hidden = 16, .heads = 2, .vocab = 257, .context = 32};
+    cJSON *config = NULL;
+    make_model(faults_models[FAULT_DENSE], "dense", &dense, 3);
+    make_model(faults_models[FAULT_ADAPTED], "adapted", &dense, 3);
+    CHECK(!zinf_model_make_config(&experts, ZINF_DTYPE_F32, &config));
+    cJSON_SetIntValue(cJSON_GetObjectItem(config, "intermediate_size"), 24);
+    cJSON_SetIntValue(cJSON_GetObjectItem(config, "num_local_experts"), 4);
+    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 3,
+                                 in_work(faults_models[FAULT_EXPERTS], "experts")),
+           "%s", zinf_error());
+    cJSON_Delete(config);
 }
 
 static inline void faults_begin(const char *name)
 {
-    struct zinf_model_shape shape = {
-        .arch = "gpt2", .layers = 2, .hidden = 32, .heads = 2, .vocab = 257, .context = 32};
     char path[700];
     const char *build = getenv("BUILDDIR");
     make_work(name);
@@ -179,28 +200,24 @@ static inline void faults_begin(const char *name)
         faults_path(path, i);
         CHECK(!zinf_make_dirs(path));
     }
-    make_model(faults_model, "model", &shape, 3);
+    faults_make_models();
     make_text(faults_text, "text.txt", 40);
     setenv("ZINF_LOG", "info", 1);
 }
 
-/* Lines of the log, each up to what is time. */
-static inline uint64_t faults_sum_of_log(const char *folder, int *lines)
+/* Lines of the log so far. */
+static inline int faults_log_lines(const char *folder)
 {
-    char path[700], *data = NULL, *rest;
+    char path[700], *data = NULL;
     size_t bytes;
-    uint64_t sum = 14695981039346656037u;
+    int lines = 0;
     snprintf(path, sizeof path, "%s/log.jsonl", folder);
-    *lines = 0;
     if (zinf_file_read(path, 1 << 24, &data, &bytes))
         return 0;
-    for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        for (size_t i = 0, n = strcspn(line, "g"); i < n; i++)
-            sum = (sum ^ (uint8_t)line[i]) * 1099511628211u;
-        ++*lines;
-    }
+    for (size_t i = 0; i < bytes; i++)
+        lines += data[i] == '\n';
     free(data);
-    return sum;
+    return lines;
 }
 
 static inline char *faults_what_was_said(void)
@@ -210,9 +227,19 @@ static inline char *faults_what_was_said(void)
     return zinf_file_read(faults_said, 1 << 20, &text, &bytes) ? strdup("") : text;
 }
 
-static inline bool faults_same(const char *a, const char *b)
+/* The model and the last checkpoint, moments and all, are those that the run beside it had. */
+static inline bool faults_same_end(const char *whole, const char *steps)
 {
-    return !faults_shell("cmp -s '%s' '%s'", a, b);
+    char expected[600], from[700], to[700];
+    static const char *const folders[] = {"model", "checkpoint-"};
+    in_work(expected, whole);
+    for (int i = 0; i < 2; i++) {
+        snprintf(from, sizeof from, "%s/out/%s%s", expected, folders[i], i ? steps : "");
+        snprintf(to, sizeof to, "%s/%s%s", faults_out, folders[i], i ? steps : "");
+        if (!folders_same_tensors(from, to))
+            return false;
+    }
+    return true;
 }
 
 #endif

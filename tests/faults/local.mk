@@ -1,16 +1,24 @@
 # Damage, lost writes and failing calls against whole trainings; short here, long by hand.
-FAULT_TESTS = tests/faults/damage_test tests/faults/writes_test
-check_PROGRAMS += $(FAULT_TESTS)
-TESTS += $(FAULT_TESTS)
-EXTRA_DIST += tests/faults/faults.h tests/faults/damage.h
-tests_faults_damage_test_SOURCES = tests/faults/damage_test.c
-tests_faults_damage_test_CPPFLAGS = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
-tests_faults_damage_test_LDADD = $(TEST_LDADD)
-TESTS += tests/faults/verify_test.sh tests/faults/process_test.sh
-EXTRA_DIST += tests/faults/verify_test.sh tests/faults/process_test.sh
-tests_faults_writes_test_SOURCES = tests/faults/writes_test.c
-tests_faults_writes_test_CPPFLAGS = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
-tests_faults_writes_test_LDADD = $(TEST_LDADD)
+fault_tests = tests/faults/damage_test tests/faults/writes_test
+fault_headers = tests/faults/faults.h tests/faults/settings.h tests/faults/folders.h
+fault_cppflags = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
+fault_ldflags = $(AM_LDFLAGS) -Wl,--wrap=statfs
+fault_ldadd = libcli.la $(TEST_LDADD)
+check_PROGRAMS += $(fault_tests)
+TESTS += $(fault_tests)
+tests_faults_damage_test_SOURCES = tests/faults/damage_test.c tests/faults/damage.h \
+	tests/faults/outcomes.h $(fault_headers)
+tests_faults_damage_test_CPPFLAGS = $(fault_cppflags)
+tests_faults_damage_test_LDADD = $(fault_ldadd)
+tests_faults_damage_test_LDFLAGS = $(fault_ldflags)
+tests_faults_writes_test_SOURCES = tests/faults/writes_test.c $(fault_headers)
+tests_faults_writes_test_CPPFLAGS = $(fault_cppflags)
+tests_faults_writes_test_LDADD = $(fault_ldadd)
+tests_faults_writes_test_LDFLAGS = $(fault_ldflags)
+TESTS += tests/faults/verify_test.sh tests/faults/process_test.sh tests/faults/neighbours_test.sh \
+	tests/faults/promises_test.sh
+EXTRA_DIST += tests/faults/verify_test.sh tests/faults/process_test.sh tests/faults/neighbours_test.sh \
+	tests/faults/promises_test.sh
 # Preloaded into the command; -rpath makes a convenience library a shared one.
 noinst_LTLIBRARIES += tests/faults/shim.la
 tests_faults_shim_la_SOURCES = tests/faults/shim.c

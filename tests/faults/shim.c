@@ -2,10 +2,13 @@
  * shim: stands before the C library and liburing of a program that it is preloaded into, and lets
  * one transfer go wrong as a drive may: the call succeeds and nothing, half, or something elsewhere
  * is written; or it fails. ZINF_SHIM="KIND N PART": the N-th transfer, from 1, of files whose path
- * holds PART. With N = 0 nothing is harmed; ZINF_SHIM_COUNT names a file that gets the number of
- * transfers at the end.
+ * holds PART; "KIND N+ PART": it and all that follow. With N = 0 nothing is harmed; ZINF_SHIM_COUNT
+ * names a file that gets the number of transfers at the end. ZINF_SHIM_BOOT names a file that is
+ * read in place of the name of this boot of the machine.
  *
- * A write of io_uring is harmed in its submission entry: another offset, or the memory of a copy.
+ * A transfer of io_uring is harmed in its submission entry (another offset, the memory of a copy,
+ * an operation that moves nothing) and, where the kernel would have to say that it failed, in its
+ * completion, which lies in memory that is shared with the kernel.
  */
 #include "build-config.h"
 
@@ -14,12 +17,14 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum kind {
@@ -42,7 +47,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards seen */
 static uint64_t seen, wanted;
 static enum kind kind;
 static char part[512];
-static bool ready;
+static bool ready, from_there_on;
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
@@ -55,6 +60,8 @@ static int (*real_wait_timeout)(struct io_uring *, struct io_uring_cqe **, unsig
 static int (*real_get_events)(struct io_uring *);
 static int (*real_update)(struct io_uring *, unsigned, const int *, unsigned);
 static int registered[4096]; /* descriptors behind io_uring's table of files, + 1 */
+static int (*real_open)(const char *, int, ...);
+static int (*real_statfs)(const char *, struct statfs *);
 
 static void report(void)
 {
@@ -71,7 +78,7 @@ static void report(void)
 __attribute__((constructor)) static void begin(void)
 {
     char word[32] = "";
-    unsigned long long n = 0;
+    char number[16] = "", *end;
     const char *text = getenv("ZINF_SHIM");
     FIND(pwrite);
     FIND(write);
@@ -79,13 +86,16 @@ __attribute__((constructor)) static void begin(void)
     FIND(read);
     FIND(fsync);
     FIND(fdatasync);
+    FIND(open);
+    FIND(statfs);
     *(void **)&real_submit = dlsym(RTLD_NEXT, "io_uring_submit");
     *(void **)&real_wait_timeout = dlsym(RTLD_NEXT, "io_uring_submit_and_wait_timeout");
     *(void **)&real_get_events = dlsym(RTLD_NEXT, "io_uring_submit_and_get_events");
     *(void **)&real_update = dlsym(RTLD_NEXT, "io_uring_register_files_update");
-    if (!text || sscanf(text, "%31s %llu %511s", word, &n, part) != 3)
+    if (!text || sscanf(text, "%31s %15s %511s", word, number, part) != 3)
         return;
-    wanted = n;
+    wanted = strtoull(number, &end, 10);
+    from_there_on = *end == '+';
     for (int i = 0; i < KINDS; i++)
         if (!strcmp(word, names[i]))
             kind = (enum kind)i;
@@ -110,7 +120,7 @@ static bool strikes(int fd, bool reads, bool syncs)
     if (!strstr(path, part))
         return false;
     pthread_mutex_lock(&lock);
-    bool now = ++seen == wanted;
+    bool now = ++seen == wanted || (from_there_on && seen > wanted);
     pthread_mutex_unlock(&lock);
     return now;
 }
@@ -206,6 +216,43 @@ int fdatasync(int fd)
 
 /* ---- io_uring ---- */
 
+/* A completion that is to say something else than the kernel will. Entries are known by their user
+ * data, which no two transfers under way share. */
+struct mark {
+    uint64_t user_data;
+    int result; /* in place of the kernel's; 0: leave that */
+    char *flip; /* change this byte of what was read */
+    bool used;
+};
+static struct mark marks[256]; /* guarded by lock */
+
+static void put_mark(uint64_t user_data, int result, char *flip)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (!marks[i].used) {
+            marks[i] = (struct mark){user_data, result, flip, true};
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+static void spoil(struct io_uring_cqe *cqe)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        struct mark *m = &marks[i];
+        if (!m->used || m->user_data != cqe->user_data)
+            continue;
+        m->used = false;
+        if (m->result)
+            cqe->res = m->result;
+        else if (cqe->res > 0)
+            *m->flip ^= 16;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 int io_uring_register_files_update(struct io_uring *ring, unsigned at, const int *files, unsigned n)
 {
     for (unsigned i = 0; i < n && at + i < 4096; i++)
@@ -228,6 +275,17 @@ static void tear(struct io_uring_sqe *sqe, int fd)
     sqe->addr = (uintptr_t)copy;
 }
 
+/* The kernel moves nothing, and its completion will say why. */
+static void refuse(struct io_uring_sqe *sqe)
+{
+    uint64_t user_data = sqe->user_data;
+    put_mark(user_data, kind == WRITE_ENOSPC ? -ENOSPC : -EIO, NULL);
+    memset(sqe, 0, sizeof *sqe);
+    sqe->opcode = IORING_OP_NOP;
+    sqe->fd = -1;
+    sqe->user_data = user_data;
+}
+
 static void harm_entry(struct io_uring_sqe *sqe)
 {
     bool fixed = sqe->flags & IOSQE_FIXED_FILE;
@@ -236,45 +294,84 @@ static void harm_entry(struct io_uring_sqe *sqe)
     bool reads = sqe->opcode == IORING_OP_READ || sqe->opcode == IORING_OP_READ_FIXED;
     if ((!writes && !reads) || !strikes(fd, reads, false))
         return;
-    if (kind == TORN) {
+    switch (kind) {
+    case TORN:
         tear(sqe, fd);
-    } else if (kind == MISPLACED) {
+        break;
+    case MISPLACED:
         sqe->off += 4096;
-    } else if (kind == SHORT) {
+        break;
+    case SHORT:
         sqe->len = sqe->len >= 8192 ? sqe->len / 8192 * 4096 : sqe->len;
-    } else if (kind == LOST) {
+        break;
+    case LOST:
         tear(sqe, fd); /* all of it */
         real_pread(fd, (void *)(uintptr_t)sqe->addr, sqe->len, (off_t)sqe->off);
-    } else { /* EBADF stands for every error: of the kernel's side none can be made */
-        sqe->flags &= (uint8_t)~IOSQE_FIXED_FILE;
-        sqe->fd = -1;
+        break;
+    case READ_FLIP:
+        put_mark(sqe->user_data, 0, (char *)(uintptr_t)sqe->addr + sqe->len / 2);
+        break;
+    default:
+        refuse(sqe);
     }
 }
 
-static void look(struct io_uring *ring)
+static void before(struct io_uring *ring)
 {
     const struct io_uring_sq *sq = &ring->sq;
-    if (!ready)
-        return;
-    for (unsigned at = sq->sqe_head; at != sq->sqe_tail; at++)
+    for (unsigned at = sq->sqe_head; ready && at != sq->sqe_tail; at++)
         harm_entry(&sq->sqes[at & sq->ring_mask]);
+}
+
+/* Completions come only while the ring's thread is in the kernel, so none was seen before. */
+static int after(struct io_uring *ring, int code)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head;
+    if (ready)
+        io_uring_for_each_cqe(ring, head, cqe) spoil(cqe);
+    return code;
 }
 
 int io_uring_submit(struct io_uring *ring)
 {
-    look(ring);
-    return real_submit(ring);
+    before(ring);
+    return after(ring, real_submit(ring));
 }
 
 int io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
                                      struct __kernel_timespec *time, sigset_t *mask)
 {
-    look(ring);
-    return real_wait_timeout(ring, cqe, n, time, mask);
+    before(ring);
+    return after(ring, real_wait_timeout(ring, cqe, n, time, mask));
 }
 
 int io_uring_submit_and_get_events(struct io_uring *ring)
 {
-    look(ring);
-    return real_get_events(ring);
+    before(ring);
+    return after(ring, real_get_events(ring));
 }
+
+/* ---- the machine ---- */
+
+/* A file system in memory is as good as any to be harmed. */
+int statfs(const char *path, struct statfs *info)
+{
+    int code = real_statfs(path, info);
+    info->f_type = 0;
+    return code;
+}
+
+int open(const char *path, int flags, ...)
+{
+    const char *other = getenv("ZINF_SHIM_BOOT");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (other && !strcmp(path, "/proc/sys/kernel/random/boot_id"))
+        path = other;
+    return real_open(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));

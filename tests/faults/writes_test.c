@@ -4,12 +4,13 @@
  * flush. Either the training ends with the bits of one that nobody harmed, or it stops and names
  * what is wrong; then --resume ends with those bits, or refuses by name.
  *
- * ZINF_TEST_EACH: one in so many transfers of each kind (1: all), for both I/O engines.
+ * ZINF_TEST_EACH: one in so many transfers of each kind (1: all), for both I/O engines, on one path
+ * and striped over two. ZINF_TEST_ENGINE takes one of these ways only, ZINF_TEST_KIND one kind.
  */
 #include "faults.h"
 
 #define STEPS "4"
-#define EACH 60
+#define EACH 120
 
 enum outcome {
     SAME,    /* the run ended with the same bits */
@@ -23,8 +24,18 @@ static const char *const outcome_names[] = {"same bits", "resumed", "refused", "
 static const char *const kinds[] = {"lost",   "misplaced", "torn",      "short",   "eio",
                                     "enospc", "read-eio",  "read-flip", "sync-eio"};
 #define KINDS (sizeof kinds / sizeof *kinds)
-static int table[2][KINDS][OUTCOMES];
 static char shim[700], count_path[700];
+
+/* How the bytes go to the drive. */
+static const struct way {
+    const char *name, *engine;
+    int paths;
+} ways[] = {{"threads", "threads", 1},
+            {"uring", "uring", 1},
+            {"threads, striped", "threads", 2},
+            {"uring, striped", "uring", 2}};
+#define WAYS (sizeof ways / sizeof *ways)
+static int table[KINDS][OUTCOMES]; /* of this way */
 
 /* A training with the shim before it: the n-th transfer of this kind goes wrong; 0: none does. */
 static int harmed(const struct fault_setting *s, const char *kind, uint64_t n)
@@ -33,9 +44,9 @@ static int harmed(const struct fault_setting *s, const char *kind, uint64_t n)
     snprintf(text, sizeof text, "%s %llu /left/", kind, (unsigned long long)n);
     setenv("ZINF_SHIM", text, 1);
     setenv("ZINF_SHIM_COUNT", count_path, 1);
-    setenv("LD_PRELOAD", shim, 1);
+    faults_preload = shim;
     pid_t child = faults_train(s, STEPS);
-    unsetenv("LD_PRELOAD");
+    faults_preload = NULL;
     return faults_wait(child);
 }
 
@@ -50,14 +61,6 @@ static uint64_t counted(void)
     return n;
 }
 
-static bool has_the_bits(void)
-{
-    char a[700], b[700];
-    snprintf(a, sizeof a, "%s/model/model.safetensors", faults_out);
-    snprintf(b, sizeof b, "%s/whole.safetensors", work);
-    return faults_same(a, b);
-}
-
 static bool is_named(const char *said)
 {
     const char *error = strstr(said, "zinf train: ");
@@ -68,7 +71,7 @@ static enum outcome judge(const struct fault_setting *s, int status, char **said
 {
     *said = faults_what_was_said();
     if (!status)
-        return has_the_bits() ? SAME : WRONG;
+        return faults_same_end("whole", STEPS) ? SAME : WRONG;
     if (!is_named(*said))
         return LOST;
     free(*said);
@@ -76,71 +79,80 @@ static enum outcome judge(const struct fault_setting *s, int status, char **said
     *said = faults_what_was_said();
     if (status)
         return is_named(*said) ? REFUSED : LOST;
-    return has_the_bits() ? RESUMED : WRONG;
+    return faults_same_end("whole", STEPS) ? RESUMED : WRONG;
 }
 
-static void one(const struct fault_setting *s, int engine, size_t kind, uint64_t n)
+static void one(const struct fault_setting *s, const struct way *way, size_t kind, uint64_t n)
 {
     char *said;
     faults_clear();
     int status = harmed(s, kinds[kind], n);
     enum outcome outcome = judge(s, status, &said);
-    table[engine][kind][outcome]++;
+    table[kind][outcome]++;
     const char *line = strstr(said, "zinf train: ");
-    CHECKF(outcome < WRONG, "engine %d, %s number %llu: %s, status %d: %s", engine, kinds[kind],
+    CHECKF(outcome < WRONG, "%s, %s number %llu: %s, status %d: %s", way->name, kinds[kind],
            (unsigned long long)n, outcome_names[outcome], status, line ? line : "");
     free(said);
 }
 
-static void print_table(const char *name, int engine)
+static void print_table(const char *name)
 {
-    printf("# %-12s", name);
+    printf("# %-18s", name);
     for (int o = 0; o < OUTCOMES; o++)
         printf("%11s", outcome_names[o]);
     for (size_t k = 0; k < KINDS; k++) {
-        printf("\n# %-12s", kinds[k]);
+        printf("\n# %-18s", kinds[k]);
         for (int o = 0; o < OUTCOMES; o++)
-            printf("%11d", table[engine][k][o]);
+            printf("%11d", table[k][o]);
     }
     printf("\n");
+    fflush(stdout);
 }
 
-static void with_engine(int engine, const char *name)
+static uint64_t number_from(const char *name, uint64_t otherwise)
+{
+    return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise;
+}
+
+static void go(const struct way *way)
 {
     struct fault_setting s = fault_setting_of(0);
-    uint64_t each = getenv("ZINF_TEST_EACH") ? strtoull(getenv("ZINF_TEST_EACH"), NULL, 10) : EACH;
+    uint64_t each = number_from("ZINF_TEST_EACH", EACH);
+    const char *only = getenv("ZINF_TEST_KIND");
     s.saves = true;
-    s.engine = name;
+    s.engine = way->engine;
+    s.paths = way->paths;
     s.sub_group = 10000;
+    memset(table, 0, sizeof table);
     faults_write_config(&s);
+    faults_clear();
+    CHECK(!faults_wait(faults_train(&s, STEPS)));
+    faults_keep("whole");
     for (size_t kind = 0; kind < KINDS && tap_case_failures < 20; kind++) {
+        if (only && strcmp(only, kinds[kind]) != 0)
+            continue;
         faults_clear();
         int status = harmed(&s, kinds[kind], 0);
         uint64_t n = counted();
         CHECKF(!status && n, "status %d, %llu transfers", status, (unsigned long long)n);
-        if (!kind) {
-            char to[700];
-            snprintf(to, sizeof to, "%s/whole.safetensors", work);
-            CHECK(!faults_shell("cp '%s/model/model.safetensors' '%s'", faults_out, to));
-        }
         for (uint64_t i = 1 + faults_draw(each); i <= n && tap_case_failures < 20; i += each)
-            one(&s, engine, kind, i);
+            one(&s, way, kind, i);
     }
-    print_table(name, engine);
-    fflush(stdout);
+    print_table(way->name);
 }
 
-static void test_threads(void)
+static void test_every_transfer(void)
 {
-    with_engine(0, "threads");
-}
-
-static void test_uring(void)
-{
-    const char *why;
-    if (zinf_aio_uring_probe(&why))
-        SKIP("%s", why);
-    with_engine(1, "uring");
+    const char *only = getenv("ZINF_TEST_ENGINE"), *why = NULL;
+    bool refused = zinf_aio_uring_probe(&why) != 0;
+    for (size_t i = 0; i < WAYS; i++) {
+        if (only && strcmp(only, ways[i].name) != 0)
+            continue;
+        if (refused && !strcmp(ways[i].engine, "uring"))
+            printf("# %s is left out: %s\n", ways[i].name, why);
+        else
+            go(&ways[i]);
+    }
 }
 
 int main(void)
@@ -159,8 +171,7 @@ int main(void)
         printf("1..0 # SKIP a sanitizer's runtime must be loaded before the shim\n");
         return 0;
     }
-    TAP_RUN(test_threads);
-    TAP_RUN(test_uring);
+    TAP_RUN(test_every_transfer);
     remove_work();
     return tap_done();
 }

@@ -152,6 +152,29 @@ static int capped_attention_with_dropout(struct setup *s)
     return attention_of(s, 0.2f, 1.5f, slope);
 }
 
+/* Five rows of one sequence over a cache of numbers. */
+static int cached_attention(struct setup *s)
+{
+    const int64_t heads = 2, size = 64, rows = 5, slots = 50;
+    int32_t numbers[2][5] = {{0, 0, 0, 0, 0}, {40, 41, 42, 43, 44}};
+    struct zinf_attention_cached a = {.dtype = s->dtype,
+                                      .rows = rows,
+                                      .n_heads = heads,
+                                      .n_kv_heads = heads,
+                                      .head_dim = size,
+                                      .n_sequences = 1,
+                                      .capacity = slots,
+                                      .scale = 0.125f};
+    const size_t n = (size_t)(2 * heads * slots * size);
+    char *at = take(s, 10, ZINF_DTYPE_F32);
+    int code = s->ops->copy_to_device(s->q, at, numbers, sizeof numbers);
+    a.sequences = (const int32_t *)(void *)at, a.positions = a.sequences + rows;
+    a.qkv = s->in[0], a.cache = take(s, n, s->dtype);
+    a.out = take(s, (size_t)(rows * heads * size), s->dtype);
+    code = code ? code : s->ops->copy(s->q, a.cache, s->in[1], n * zinf_dtype_bytes(s->dtype));
+    return code ? code : s->ops->attention_cached(s->q, &a);
+}
+
 static int embeddings(struct setup *s)
 {
     const int64_t rows = 40, cols = 24, count = 17;
@@ -349,6 +372,8 @@ static void test_mutants(void)
         {"attention_plain_forward", attention, ZINF_DTYPE_F32, false},
         {"attention_plain_dkv", attention, ZINF_DTYPE_F32, false},
         {"attention_plain_dq", attention_with_dropout, ZINF_DTYPE_F32, false},
+        {"attention_cached", cached_attention, ZINF_DTYPE_BF16, false},
+        {"keep_kernel", cached_attention, ZINF_DTYPE_F32, false},
         {"embedding", embeddings, ZINF_DTYPE_BF16, false},
         {"loss_update", losses, ZINF_DTYPE_F32, true},
         {"loss_finish", losses, ZINF_DTYPE_F32, false},

@@ -12,6 +12,7 @@
 #define CUDA_BYTES 6e11  /* of a GPU's */
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
+#define NET_BYTES 2e9       /* from one rank to the others */
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
@@ -104,6 +105,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
         [COST_DRIVE_READ] = 1 / used.drive_read_bytes,
         [COST_DRIVE_WRITE] = 1 / used.drive_write_bytes,
+        [COST_NET] = 1 / NET_BYTES,
         [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);

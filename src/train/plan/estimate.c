@@ -149,36 +149,59 @@ static int write_trace(const struct plan *p, const char *path)
     return code ? code : closed;
 }
 
+static bool is_plain(const struct zinf_estimate_options *o)
+{
+    bool as_they_are = (!(o->device_factor > 0) || o->device_factor == 1) &&
+                       (!(o->drive_factor > 0) || o->drive_factor == 1);
+    return !o->rates && as_they_are;
+}
+
+/* A plan with programs. The search's own will do where its rates are those that are asked for. */
+static int make_plan(struct plan *plan, const struct setup *setup, struct variant *variant,
+                     const struct zinf_estimate_options *options)
+{
+    if (options->like)
+        memcpy(variant, options->like->found, sizeof *variant);
+    else
+        plan_search(setup, variant, plan);
+    if (plan->setup && is_plain(options))
+        return 0;
+    if (plan->setup)
+        plan_fini(plan);
+    int code = plan_make(plan, setup, variant);
+    if (code)
+        return code;
+    if (options->rates)
+        plan->rates = *options->rates;
+    else
+        plan_rates_of(plan, &options->speeds, &plan->rates);
+    scale(&plan->rates, options->device_factor, options->drive_factor);
+    return plan_schedules(plan, INFINITY);
+}
+
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     struct zinf_trainer_options planned = options->trainer;
     struct variant variant;
     struct setup setup;
     struct plan plan = {0};
+    _Static_assert(sizeof variant <= sizeof out->found, "a variant has room");
     planned.init = true;
     planned.speeds = &options->speeds;
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = setup_init(&setup, &planned, true);
-    if (!code) {
-        plan_search(&setup, &variant);
-        code = plan_make(&plan, &setup, &variant);
-    }
-    if (code)
-        goto out;
-    if (options->rates)
-        plan.rates = *options->rates;
-    else
-        plan_rates_of(&plan, &options->speeds, &plan.rates);
-    scale(&plan.rates, options->device_factor, options->drive_factor);
-    if (options->plan)
+    if (!code)
+        code = make_plan(&plan, &setup, &variant, options);
+    if (!code && options->plan)
         plan_print(&plan, options->plan);
-    code = plan_schedules(&plan, INFINITY);
     if (!code)
         code = fill(out, &plan);
-    plan_speeds_of(&plan, &options->speeds, &out->speeds);
+    if (!code) {
+        plan_speeds_of(&plan, &options->speeds, &out->speeds);
+        memcpy(out->found, &variant, sizeof variant);
+    }
     if (!code && options->trace)
         code = write_trace(&plan, options->trace);
-out:
     plan_fini(&plan);
     setup_fini(&setup);
     return code;

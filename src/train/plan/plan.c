@@ -52,6 +52,13 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
     return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
 }
 
+bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
+{
+    return p->setup->walk.units[unit].chooser != WALK_NONE &&
+           p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
+           (p->layer_major || p->setup->n_micro == 1);
+}
+
 /* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
  * knows the choices already. But where micro-batches go through the layers one after the other,
  * each would fetch anew what it cannot know to be there. */
@@ -59,7 +66,8 @@ static void choose_fetches(struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     bool together = p->layer_major || p->setup->n_micro == 1;
-    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO;
+    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO &&
+                !p->setup->net; /* all give their slices of a unit, or none */
     double most = 0;
     for (uint32_t s = 0; s < w->graph->n_stages; s++)
         if (w->stages[s].choice != WALK_NONE)
@@ -91,11 +99,25 @@ static int add_process(struct plan *p)
     if (!code)
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
                                        "--threads", p->setup->walk.outside);
+    if (!code && p->setup->net)
+        code =
+            zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
+                                    NULL, zinf_net_memory_bytes(n_ranks(p->setup)));
     if (!code && has_backward(p->setup))
         /* one to write, and one to compare what was written */
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: blocks of files", NULL,
                                        2 * (uint64_t)ZINF_TENSORS_WRITER_BYTES);
     return code;
+}
+
+/* The extents are planned. */
+static int add_sums(struct plan *p)
+{
+    uint64_t planned = p->store ? zinf_store_planned_bytes(p->store) : 0;
+    uint64_t bytes = plan_sums_bytes(p, planned);
+    return bytes ? zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "checksums of the drive",
+                                           "zinf.checksums", bytes)
+                 : 0;
 }
 
 /* The host device's arena is the same RAM: both together must be there. */
@@ -150,6 +172,7 @@ static int plan_tiers(struct plan *p)
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
+        .sliced = p->setup->net,
         .places = p->homes,
         .store = p->store,
     };
@@ -169,6 +192,8 @@ static int plan_memory(struct plan *p)
     plan_choose(p);
     choose_fetches(p);
     code = plan_tiers(p);
+    if (!code)
+        code = add_sums(p);
     if (!code)
         code = add_lines(p);
     if (!code)

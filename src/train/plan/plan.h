@@ -48,6 +48,8 @@ struct variant {
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
+    int host_quarters;   /* steps of a quarter of an octave by which the host budget is lowered */
+    int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
@@ -107,8 +109,10 @@ struct plan {
     double predicted_rest;    /* of one in which speculation rests */
 };
 
-/* search.c: the variant whose simulated step is shortest by the speeds that the options name. */
-void plan_search(const struct setup *setup, struct variant *best);
+/* search.c: the variant whose simulated step is shortest by the speeds that the options name. plan
+ * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
+ * then, and it is to be ended. */
+void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
 /* plan.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. After a
  * failure there is nothing to end. */
@@ -164,6 +168,9 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
 double plan_unchosen(const struct plan *p, uint32_t stage);
+/* Whether the unit's gradient is one contribution that is kept on the drive only where a row of the
+ * step has chosen the unit. */
+bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
 /* Rows of logits that a program makes at most. */
 static inline uint64_t logits_rows(const struct plan *p)

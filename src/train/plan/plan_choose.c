@@ -104,8 +104,11 @@ static void choose_host(struct plan *p, struct choice *c)
         grow(p, c, &c->n_host_states, (int)first_layer(&p->setup->walk));
     if (p->setup->param_tier == ZINF_TIER_DRIVE)
         grow(p, c, &c->n_host_params, units);
-    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup))
+    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup)) {
+        int least = c->n_host_states;
         grow(p, c, &c->n_host_states, units);
+        c->n_host_states = least + (c->n_host_states - least) * p->variant.host_states / 4;
+    }
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
@@ -130,7 +133,7 @@ static void choose_device(struct plan *p, struct choice *c)
         grow(p, c, &c->grad_slots, 3);
     choose_kept(p, c);
     struct choice whole = *c;
-    whole.whole = w->whole != WALK_NONE;
+    whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);
     if (fetches && whole.whole)
         whole.n_own = (int)w->graph->stages[w->whole].sweep.n;
     if (has_backward(p->setup) && whole.whole && plan_fits(p, &whole))

@@ -1,6 +1,7 @@
 /* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
@@ -155,7 +156,7 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool params = plan_has_param(p, ZINF_TIER_DRIVE) && !direct;
+    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || p->setup->net) && !direct;
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
@@ -236,19 +237,39 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
     return code ? code : drive_lines(p, l);
 }
 
+/* The checksums of all pages that lie on a drive; bytes: of the pages. */
+uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes)
+{
+    return bytes && p->setup->config->checksums ? zinf_store_sums_bytes(bytes) : 0;
+}
+
+/* A search may leave part of a host budget empty. Budgets are lowered to a grid, so that a larger
+ * one tries what a smaller one has. */
+static uint64_t budget_of(const struct plan *p, int tier)
+{
+    double budget = (double)p->setup->budget[tier];
+    if (tier != ZINF_MEMORY_HOST || !p->variant.host_quarters)
+        return p->setup->budget[tier];
+    return (uint64_t)exp2((ceil(4 * log2(budget)) - p->variant.host_quarters) / 4);
+}
+
 bool plan_fits(struct plan *p, const struct choice *c)
 {
     struct plan_lines l = {0};
     uint64_t placed[ZINF_MEMORY_TIERS] = {0};
     bool fits = !plan_collect(p, c, &l);
     plan_place_bytes(p, placed);
+    uint64_t on_drive = placed[ZINF_MEMORY_DRIVE];
+    for (int i = 0; i < l.n; i++)
+        on_drive += l.line[i].tier == ZINF_MEMORY_DRIVE ? l.line[i].bytes : 0;
+    placed[ZINF_MEMORY_HOST] += plan_sums_bytes(p, on_drive);
     for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
         uint64_t total =
             placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         for (int i = 0; i < l.n; i++)
             if ((int)l.line[i].tier == tier)
                 total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
-        fits = total <= p->setup->budget[tier];
+        fits = total <= budget_of(p, tier);
     }
     free(l.line);
     return fits;

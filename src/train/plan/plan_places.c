@@ -35,10 +35,12 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
 }
 
 /* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
- * is added next. */
+ * is added next; in a tree, one more for each level. */
 uint64_t grad_slots(const struct plan *p, const struct choice *c)
 {
     uint64_t units = p->setup->walk.most_units, least = p->layer_major ? 2 * units : units;
+    for (int64_t n = p->setup->n_micro; p->setup->exact && p->layer_major && n > 3; n /= 2)
+        least += units;
     return (uint64_t)c->grad_slots > least ? (uint64_t)c->grad_slots : least;
 }
 
@@ -196,8 +198,8 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         const struct zinf_home *home = &p->homes[u];
         uint64_t n = p->setup->layout.units[u].slice_elems;
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
-        bytes[home->param] += p->setup->layout.units[u].padded_elems *
-                              zinf_dtype_bytes(p->setup->dtype) *
+        uint64_t params = p->routes[u].gathered ? n : p->setup->layout.units[u].padded_elems;
+        bytes[home->param] += params * zinf_dtype_bytes(p->setup->dtype) *
                               (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
@@ -252,7 +254,7 @@ bool plan_stages_grads(const struct plan *p)
         return false;
     if (!p->setup->direct)
         return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
-               p->setup->in_place;
+               p->setup->in_place || p->setup->net;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u))
             return true;

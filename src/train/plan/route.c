@@ -5,6 +5,8 @@ static enum fetch fetch_of(const struct setup *s, const struct zinf_home *home)
 {
     if (home->param == ZINF_TIER_DRIVE)
         return FETCH_FROM_DRIVE;
+    if (s->net)
+        return FETCH_FROM_HOST;
     return home->param == ZINF_TIER_HOST && !s->direct ? FETCH_FROM_HOST : FETCH_STAYS;
 }
 
@@ -42,7 +44,8 @@ static bool is_eager(const struct setup *s, const struct zinf_home *home)
 
 struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_home *home)
 {
-    struct route r = {.fetch = fetch_of(s, home), .gradient = gradient_of(home)};
+    struct route r = {
+        .fetch = fetch_of(s, home), .gathered = s->net, .gradient = gradient_of(home)};
     bool on_device = r.gradient == GRADIENT_SUM_ON_DEVICE;
     r.norm = on_device && device_is_far(s) ? NORM_BY_DEVICE : NORM_BY_CPU;
     /* the whole unit's gradient is computed, and a rank keeps its slice of it */

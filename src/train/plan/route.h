@@ -14,6 +14,8 @@ enum fetch {
     FETCH_FROM_HOST,
     FETCH_FROM_DRIVE,
 };
+/* Where ranks have slices, what is fetched is the rank's own, and the others' are gathered to it.
+ */
 /* Where the contributions of a unit's gradient are added up, and their sum is kept. A gradient of
  * one contribution that is updated by at once is nowhere kept. */
 enum gradient_way {
@@ -34,6 +36,7 @@ enum norm_way {
 
 struct route {
     enum fetch fetch;
+    bool gathered; /* slices of all ranks make the unit */
     enum gradient_way gradient;
     enum norm_way norm; /* of a sum on the device */
     enum update_way update;

@@ -9,40 +9,81 @@
 #include <math.h>
 
 #define CLEARLY 0.98 /* of the time of the best so far */
+#define AT_ALL 0.995 /* the same where not being slower is the point */
+#define HALF 4       /* steps of a quarter of an octave */
 
 struct search {
     const struct setup *setup;
     struct variant best;
-    double least; /* seconds of its step; 0: not known yet */
+    struct plan plan; /* of the best; setup NULL: there is none */
+    double least;     /* seconds of its step; 0: not known yet */
 };
 
-/* Seconds of a step; INFINITY where the candidate does not fit, or cannot take less than limit. */
-static double seconds_of(const struct setup *setup, const struct variant *variant, double limit)
+/* Whether two plans of a setup are one, as far as its step can tell. */
+static bool is_same(const struct plan *a, const struct plan *b)
 {
+    return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
+           a->layer_major == b->layer_major && a->x_tier == b->x_tier;
+}
+
+/* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
+ * less than limit, or is that of the best so far. */
+static int make(const struct search *s, const struct variant *variant, double limit,
+                struct plan *out)
+{
+    const struct setup *setup = s->setup;
     static const struct zinf_speeds unknown;
     const struct zinf_speeds *speeds = setup->options.speeds ? setup->options.speeds : &unknown;
+    int code = plan_make(out, setup, variant);
+    if (code)
+        return code;
+    plan_rates_of(out, speeds, &out->rates);
+    if (is_same(&s->plan, out))
+        out->predicted_seconds = INFINITY;
+    else
+        code = plan_schedules(out, limit);
+    if (code)
+        plan_fini(out);
+    return code;
+}
+
+/* Takes the plan of a variant that is shorter than a share of the best so far; any, at first. One
+ * that does not fit takes for ever. */
+static double consider(struct search *s, const struct variant *variant, double share)
+{
     struct plan candidate;
-    double seconds = INFINITY;
-    if (plan_make(&candidate, setup, variant))
-        return seconds;
-    plan_rates_of(&candidate, speeds, &candidate.rates);
-    if (!plan_schedules(&candidate, limit))
+    bool first = !(s->least > 0);
+    double limit = first ? INFINITY : share * s->least, seconds = INFINITY;
+    if (!make(s, variant, limit, &candidate)) {
         seconds = candidate.predicted_seconds;
-    plan_fini(&candidate);
+        if (seconds < limit) {
+            if (s->plan.setup)
+                plan_fini(&s->plan);
+            s->plan = candidate;
+            s->best = *variant;
+        } else {
+            plan_fini(&candidate);
+        }
+    }
+    if (first || seconds < limit)
+        s->least = seconds;
     return seconds;
+}
+
+static void try_for(struct search *s, struct variant variant, double share, const char *what)
+{
+    if (!(s->least > 0)) {
+        struct variant usual = s->best;
+        consider(s, &usual, 1);
+    }
+    double before = s->least, seconds = consider(s, &variant, share);
+    zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
+             seconds, before);
 }
 
 static void try(struct search *s, struct variant variant, const char *what)
 {
-    if (!(s->least > 0))
-        s->least = seconds_of(s->setup, &s->best, INFINITY);
-    double seconds = seconds_of(s->setup, &variant, CLEARLY * s->least);
-    zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
-             seconds, s->least);
-    if (seconds < CLEARLY * s->least) {
-        s->least = seconds;
-        s->best = variant;
-    }
+    try_for(s, variant, CLEARLY, what);
 }
 
 /* Whether the sums of micro-batches' gradients could be on a GPU, and their updates elsewhere. */
@@ -65,16 +106,48 @@ static void try_orders(struct search *s)
     }
 }
 
-void plan_search(const struct setup *setup, struct variant *best)
+/* What takes from RAM asks more of the drive. */
+static bool drive_limits(const struct plan *p)
 {
-    struct search s = {.setup = setup, .best = {.host_grads_part = 4}};
-    if (!setup->durable) { /* else what is where must be the same after a restart */
+    const struct zinf_program *programs[2];
+    struct zinf_work work = {0};
+    for (int n = plan_step_programs(p, programs); n-- > 0;)
+        zinf_work_add(&work, programs[n]);
+    double drive = fmax(work.lane_seconds[ZINF_LANE_READ], work.lane_seconds[ZINF_LANE_WRITE]);
+    return drive > work.lane_seconds[ZINF_LANE_DEVICE];
+}
+
+/* More RAM may ask for less in it: state there that has no second generation is updated after the
+ * backward, and on the drive it has one. So less state is tried, and the plans of machines with
+ * down to half as much RAM. */
+static void try_less_ram(struct search *s)
+{
+    struct variant other = s->best;
+    bool filled = s->plan.setup && s->plan.choice.n_host_states > 0 && !drive_limits(&s->plan);
+    for (int quarters = 3; filled && quarters > 0; quarters--) {
+        other.host_states = quarters;
+        try_for(s, other, AT_ALL, "less optimizer state in RAM");
+    }
+    other.host_states = 4;
+    for (int steps = 1; filled && steps <= HALF; steps++) {
+        other.host_quarters = steps;
+        try_for(s, other, AT_ALL, "less of RAM");
+    }
+}
+
+void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
+{
+    struct search s = {.setup = setup, .best = {.host_grads_part = 4, .host_states = 4}};
+    /* What is where must be the same after a restart, or for every rank. */
+    if (!setup->durable && !setup->net) {
         try_orders(&s);
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
             try(&s, other, "fewer gradients in RAM");
         }
+        if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
+            try_less_ram(&s);
         other = s.best;
         for (int part = 1; part <= 3 && setup_shares_updates(setup); part++) {
             other.device_states = part;
@@ -82,4 +155,8 @@ void plan_search(const struct setup *setup, struct variant *best)
         }
     }
     *best = s.best;
+    if (plan)
+        *plan = s.plan;
+    else if (s.plan.setup)
+        plan_fini(&s.plan);
 }

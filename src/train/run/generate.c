@@ -5,6 +5,7 @@
  * them gets another one.
  */
 #include "train/generate.h"
+#include "train/run/beams.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
@@ -74,6 +75,7 @@ static int extend(struct generation *g, int64_t number, float *logits)
     struct zinf_sampler sampler = o->sampler;
     sampler.text = (uint32_t)number;
     zinf_sample_penalize(sampler.repetition_penalty, text->ids, length(text), logits, g->seen);
+    zinf_sample_ban_repeats(sampler.no_repeat_ngram, text->ids, length(text), logits);
     int32_t id = zinf_sample(&sampler, logits, g->vocab, (uint64_t)text->n_new, g->scratch);
     if (is_end(o, id)) {
         text->finish = ZINF_FINISH_END;
@@ -253,12 +255,14 @@ int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_optio
                            .n_rows = shape ? shape->rows : 1};
     *speed = (struct zinf_generate_speed){0};
     int code = check_texts(&g);
-    if (!code)
-        code = take_memory(&g);
     for (int64_t i = 0; !code && i < n_texts; i++) {
         texts[i].n_new = 0;
         texts[i].finish = ZINF_FINISH_NONE;
     }
+    if (!code && options->beams.n > 1)
+        return generate_by_beams(trainer, options, texts, n_texts, speed);
+    if (!code)
+        code = take_memory(&g);
     while (!code && shape && fill_places(&g))
         code = take_call(&g);
     for (int64_t i = 0; !code && !shape && i < n_texts; i++)

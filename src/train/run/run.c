@@ -58,22 +58,21 @@ static int save_model(struct run *run, uint64_t step)
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, double *loss, uint64_t *tokens)
 {
-    int64_t seq = zinf_trainer_seq_len(trainer), batch = config->micro_batch;
+    int64_t batch = config->micro_batch;
     uint64_t windows = zinf_dataset_n_windows(data);
-    int32_t *ids = malloc((size_t)(2 * batch * seq) * sizeof *ids);
+    struct run_batch arrays;
     double total = 0;
     uint64_t begin = zinf_now_ns();
-    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation batch");
+    int code = run_batch_init(&arrays, trainer, data, batch);
     *tokens = 0;
     for (uint64_t first = 0; !code && first < windows; first += (uint64_t)batch) {
         uint64_t left = windows - first;
         int64_t n = left < (uint64_t)batch ? (int64_t)left : batch;
-        int32_t *targets = ids + batch * seq;
         for (int64_t i = 0; !code && i < n; i++)
-            code = zinf_dataset_window(data, first + (uint64_t)i, ids + i * seq, targets + i * seq);
+            code = run_batch_take(&arrays, data, first + (uint64_t)i, i);
         double sum;
         uint64_t count;
-        struct zinf_batch given = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
+        struct zinf_batch given = run_batch_given(&arrays);
         if (!code)
             code = zinf_trainer_loss(trainer, &given, n, &sum, &count);
         if (!code) {
@@ -82,8 +81,29 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
         }
     }
     zinf_executor_mark(trainer->executor, "evaluation", begin);
-    free(ids);
+    run_batch_fini(&arrays);
     *loss = total / (double)(*tokens ? *tokens : 1);
+    return code;
+}
+
+static int score(struct run *run, uint64_t step, struct run_evaluation *out)
+{
+    const struct zinf_run_options *o = run->options;
+    struct zinf_scoreboard *board;
+    uint64_t begin = zinf_now_ns();
+    int code = zinf_scoreboard_create(&board, ZINF_SCORED_TEXTS, o->scores->stem);
+    if (!code)
+        code = zinf_score_texts(run->trainer, &o->scores->options,
+                                zinf_dataset_samples(o->eval_data), board);
+    for (int i = 0; !code && i < o->scores->n; i++) {
+        enum zinf_metric metric = o->scores->metrics[i];
+        code = zinf_scoreboard_value(board, metric, &out->scores[i]);
+        if (!code && o->events.scored)
+            o->events.scored(o->events.arg, step, zinf_metric_facts(metric)->name, out->scores[i]);
+    }
+    out->scored = o->scores;
+    zinf_executor_mark(run->trainer->executor, "texts for metrics", begin);
+    zinf_scoreboard_destroy(board);
     return code;
 }
 
@@ -93,19 +113,17 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
     int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
     if (!code && o->events.evaluated)
         o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
-    return code;
+    return code || !o->scores ? code : score(run, step, out);
 }
 
 /* ---- steps ---- */
 
 static int next_batch(struct run *run)
 {
-    int64_t seq = zinf_trainer_seq_len(run->trainer);
     int64_t windows = run->config->micro_batch * run->config->accumulation;
     int code = 0;
     for (int64_t i = 0; !code && i < windows; i++)
-        code = zinf_dataset_window(run->options->data, run->position++, run->inputs + i * seq,
-                                   run->targets + i * seq);
+        code = run_batch_take(&run->batch, run->options->data, run->position++, i);
     return code;
 }
 
@@ -135,8 +153,7 @@ static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = run->inputs, [ZINF_INPUT_TARGETS] = run->targets}};
+    struct zinf_batch batch = run_batch_given(&run->batch);
     int code = next_batch(run);
     run_end_saving(run, false);
     if (!code)
@@ -184,15 +201,6 @@ static int write_ledger(struct run *run)
     return code;
 }
 
-static int take_batch(struct run *run)
-{
-    size_t ids = (size_t)(run->config->micro_batch * run->config->accumulation *
-                          zinf_trainer_seq_len(run->trainer));
-    run->inputs = malloc(ids * sizeof *run->inputs);
-    run->targets = malloc(ids * sizeof *run->targets);
-    return run->inputs && run->targets ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
-}
-
 static int open_trainer(struct run *run)
 {
     struct zinf_trainer_options trainer = run->options->trainer;
@@ -228,7 +236,8 @@ static int prepare(struct run *run)
     if (!code)
         code = write_ledger(run);
     if (!code)
-        code = take_batch(run);
+        code = run_batch_init(&run->batch, run->trainer, o->data,
+                              run->config->micro_batch * run->config->accumulation);
     if (!code)
         code = run_resume(run);
     if (!code)
@@ -262,8 +271,7 @@ int zinf_run_train(const struct zinf_run_options *options)
     zinf_trainer_destroy(run.trainer);
     run_close_checkpoint(&run);
     run_close_steps(&run);
-    free(run.inputs);
-    free(run.targets);
+    run_batch_fini(&run.batch);
     if (run.lock_fd >= 0)
         close(run.lock_fd);
     return code ? code : closed;

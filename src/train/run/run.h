@@ -8,6 +8,7 @@
 #define ZINF_TRAIN_RUN_H
 
 #include "train/save/checkpoint.h"
+#include "train/run/run_batch.h"
 #include "train/run/run_log.h"
 
 /* By what an output folder's runs find their steps again: see run_name.c. */
@@ -32,9 +33,9 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
-    int lock_fd;               /* of the output folder */
-    int32_t *inputs, *targets; /* [accumulation * micro_batch][seq_len] */
-    uint64_t position;         /* windows given out so far */
+    int lock_fd;            /* of the output folder */
+    struct run_batch batch; /* accumulation * micro_batch windows */
+    uint64_t position;      /* windows given out so far */
     struct checkpoint_best best;
     struct run_name name;
     bool named; /* its steps may outlive it */

@@ -63,13 +63,23 @@ static int keep_weights(struct run *run)
     return code;
 }
 
+/* What the best has least of: the loss, or the first metric, turned round where more is better. */
+static double rank_of(const struct run_evaluation *evaluation)
+{
+    if (!evaluation->scored)
+        return evaluation->loss;
+    bool less = zinf_metric_facts(evaluation->scored->metrics[0])->less_is_better;
+    return less ? evaluation->scores[0] : -evaluation->scores[0];
+}
+
 void run_best_see(struct run *run, uint64_t step, const struct run_evaluation *evaluation)
 {
-    if (run->best.step && !(evaluation->loss < run->best.loss)) {
+    double rank = rank_of(evaluation);
+    if (run->best.step && !(rank < run->best.rank)) {
         run->best.since++;
         return;
     }
-    run->best = (struct checkpoint_best){.step = step, .loss = evaluation->loss};
+    run->best = (struct checkpoint_best){.step = step, .loss = evaluation->loss, .rank = rank};
     if (run->config->load_best_at_end && keep_weights(run))
         zinf_log(ZINF_LOG_ERROR,
                  "step %" PRIu64 " is the best so far, and its weights cannot be kept: %s", step,

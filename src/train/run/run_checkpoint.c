@@ -32,9 +32,12 @@ static int identify_data(struct run *run)
     uint64_t sums[3] = {0};
     int code = 0;
     for (int i = 0; !code && i < 3; i++) {
-        code = zinf_dataset_window(data, places[i], run->inputs, run->targets);
+        code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
-            sums[i] = XXH3_64bits(run->inputs, (size_t)seq * sizeof *run->inputs);
+            sums[i] = XXH3_64bits(run->batch.arrays[ZINF_INPUT_IDS], (size_t)seq * sizeof(int32_t));
+        if (!code && zinf_dataset_samples(data)) /* what counts is no more in the ids */
+            sums[i] = XXH3_64bits_withSeed(run->batch.arrays[ZINF_INPUT_TARGETS],
+                                           (size_t)seq * sizeof(int32_t), sums[i]);
     }
     run->data = (struct checkpoint_data){
         .windows = windows,
@@ -87,8 +90,13 @@ int run_resume(struct run *run)
                  "but not always to the same bits",
                  folder, (unsigned long long)run->from.threads,
                  (unsigned long long)run_threads(run));
+    uint64_t logged = run_log_last(run->options);
     zinf_log(ZINF_LOG_INFO, "going on after step %llu, from %s", (unsigned long long)run->from.step,
              folder);
+    if (logged > run->from.step)
+        zinf_log(ZINF_LOG_INFO,
+                 "the log goes to step %llu: what comes after step %llu is made again",
+                 (unsigned long long)logged, (unsigned long long)run->from.step);
     return 0;
 }
 
@@ -132,7 +140,10 @@ void run_end_saving(struct run *run, bool now)
 int run_save_checkpoint(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
-    struct checkpoint c = {.seed = o->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = o->trainer.seed,
+                           .threads = run_threads(run),
+                           .data = run->data,
+                           .went_back = o->resume && !o->resume_steps};
     bool wanted = run->config->async_save && !last;
     bool background = wanted && checkpoint_background_possible(run->trainer);
     uint64_t begin = zinf_now_ns();

@@ -2,6 +2,7 @@
 #include "train/run/run_log.h"
 
 #include <math.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -204,6 +205,12 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
         print_number(file, "eval_loss", evaluation->loss);
         print_number(file, "eval_perplexity", exp(evaluation->loss));
         fprintf(file, ", \"eval_tokens\": %llu", (unsigned long long)evaluation->tokens);
+        for (int i = 0; evaluation->scored && i < evaluation->scored->n; i++) {
+            const char *name = zinf_metric_facts(evaluation->scored->metrics[i])->name;
+            char key[48];
+            snprintf(key, sizeof key, "eval_%s", name);
+            print_number(file, key, evaluation->scores[i]);
+        }
     }
     int code = finish_line(file);
     log->samples += log->batch;
@@ -226,4 +233,21 @@ int run_log_close(struct run_log *log)
             code = zinf_fail(-EIO, "cannot write csv_monitor's files");
     free(log);
     return code;
+}
+
+uint64_t run_log_last(const struct zinf_run_options *o)
+{
+    char *path = o->log_path ? strdup(o->log_path) : zinf_path_join(o->output, "log.jsonl");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char *line = NULL;
+    size_t capacity = 0;
+    uint64_t last = 0;
+    while (file && getline(&line, &capacity, file) > 0)
+        if (sscanf(line, "{\"step\": %" SCNu64 ",", &last) != 1)
+            break;
+    free(line);
+    if (file)
+        fclose(file);
+    free(path);
+    return last;
 }

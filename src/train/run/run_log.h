@@ -2,15 +2,19 @@
 #ifndef ZINF_RUN_LOG_H
 #define ZINF_RUN_LOG_H
 
-#include "train/train.h"
+#include "train/score.h"
 
 struct run_log;
 /* What is there of steps up to step stays, and the log goes on behind it; 0: it begins anew. */
 int run_log_open(struct run_log **out, const struct zinf_run_options *options,
                  const struct zinf_config *config, uint64_t step);
+/* The last step that is in the log of such a run; 0: none is. */
+uint64_t run_log_last(const struct zinf_run_options *options);
 struct run_evaluation {
     double loss;
-    uint64_t tokens; /* 0: no evaluation after this step */
+    uint64_t tokens;                      /* 0: no evaluation after this step */
+    const struct zinf_run_scores *scored; /* NULL: the loss alone */
+    double scores[ZINF_MOST_SCORES];
 };
 int run_log_step(struct run_log *log, const struct zinf_step_result *result,
                  const struct run_evaluation *evaluation);

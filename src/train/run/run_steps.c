@@ -65,25 +65,6 @@ static uint64_t checkpoint_step(const struct run *run)
     return step;
 }
 
-/* Whether an earlier run logged a step: then it had a name, if its steps could outlive it. */
-static bool has_logged(const struct run *run, uint64_t *last)
-{
-    const struct zinf_run_options *o = run->options;
-    char *path = o->log_path ? strdup(o->log_path) : zinf_path_join(o->output, "log.jsonl");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char *line = NULL;
-    size_t capacity = 0;
-    *last = 0;
-    while (file && getline(&line, &capacity, file) > 0)
-        if (sscanf(line, "{\"step\": %" SCNu64 ",", last) != 1)
-            break;
-    free(line);
-    if (file)
-        fclose(file);
-    free(path);
-    return *last > 0;
-}
-
 /* The ways on from steps that should be there and are not, or not whole. */
 static int fail_lost(const struct run *run, int code, const char *what)
 {
@@ -137,10 +118,10 @@ static int leave_alone(const struct run *run)
 /* A run without a name gets one; unless there must have been one. */
 static int begin_name(struct run *run)
 {
-    uint64_t last = 0;
+    /* Steps that were logged had a name, if they could outlive their process. */
+    uint64_t last = run_log_last(run->options);
     char what[1024];
-    if (run->options->resume_steps && !run->name.found && has_logged(run, &last) &&
-        last > checkpoint_step(run)) {
+    if (run->options->resume_steps && !run->name.found && last > checkpoint_step(run)) {
         snprintf(what, sizeof what,
                  "%s/log.jsonl has step %" PRIu64 ", but run-id beside it is missing, by which its "
                  "steps on the drives would be found: put it back",

@@ -8,6 +8,7 @@
 #include "base/random.h"
 
 #include <math.h>
+#include <string.h>
 
 struct candidate {
     float value; /* logit, then probability */
@@ -122,4 +123,14 @@ void zinf_sample_penalize(double penalty, const int32_t *ids, int64_t n, float *
     }
     for (int64_t i = 0; i < n; i++)
         seen[ids[i]] = 0;
+}
+
+void zinf_sample_ban_repeats(int64_t n, const int32_t *ids, int64_t n_ids, float *logits)
+{
+    if (n < 1 || n_ids + 1 < n)
+        return;
+    const int32_t *end = ids + n_ids - (n - 1); /* what a repeated row would begin with */
+    for (int64_t i = 0; i + n <= n_ids; i++)
+        if (!memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids))
+            logits[ids[i + n - 1]] = -INFINITY;
 }

@@ -30,6 +30,7 @@ struct checkpoint_data {
 struct checkpoint_best {
     uint64_t step; /* 0: none */
     double loss;
+    double rank; /* the best has the least: the loss, or what a metric makes of it */
     uint64_t since;
 };
 
@@ -43,6 +44,7 @@ struct checkpoint {
     int n_moments;
     bool adapted;      /* of adapters alone: the folder is PEFT's */
     uint64_t base_sum; /* of the weights under them */
+    bool went_back;    /* the run was told to: what was saved later is of another past */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
     struct checkpoint_best best;

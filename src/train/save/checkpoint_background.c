@@ -27,6 +27,8 @@ struct checkpoint_background {
 
 bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
+    if (t->setup.net) /* which its step needs */
+        return false;
     bool possible = true;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         possible = possible && t->plan.routes[u].eager && t->plan.homes[u].generations == 2;

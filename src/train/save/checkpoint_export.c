@@ -7,10 +7,29 @@
 #include "train/save/output.h"
 #include "train/checkpoints.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define BLOCK_ELEMS ((uint64_t)1 << 20)
+
+/* Whoever went back means what "latest" names; where it was lost, that is not the last step. */
+static void say_newer(const char *folder, uint64_t step)
+{
+    uint64_t newest = step;
+    struct checkpoint c;
+    char *path = output_newest(folder, &newest) || newest <= step
+                     ? NULL
+                     : output_checkpoint_path(folder, "", newest);
+    if (path && !checkpoint_open_one(&c, path)) {
+        zinf_log(ZINF_LOG_WARN,
+                 "%s/latest names step %" PRIu64 ", though %s is newer: takes what it names; "
+                 "--resume=%s goes on from that one",
+                 folder, step, path, path);
+        checkpoint_fini(&c);
+    }
+    free(path);
+}
 
 int zinf_checkpoint_find(const char *folder, char **path)
 {
@@ -20,6 +39,8 @@ int zinf_checkpoint_find(const char *folder, char **path)
     *path = NULL;
     if (!code && access(state, F_OK)) {
         code = output_latest(folder, &step);
+        if (!code)
+            say_newer(folder, step);
         if (!code)
             *path = output_checkpoint_path(folder, "", step);
     } else if (!code) {

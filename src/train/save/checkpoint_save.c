@@ -143,7 +143,7 @@ int checkpoint_write(const struct source *s, struct checkpoint *c, const char *o
     if (!code)
         code = output_set_latest(output, c->step);
     if (!code)
-        code = output_rotate(output, c->step, limit);
+        code = output_rotate(output, c->step, limit, c->went_back);
     free(folder);
     free(partial);
     return code;
@@ -154,5 +154,9 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
-    return code ? code : checkpoint_write(&source, c, output, limit);
+    if (code)
+        return code;
+    if (!collect_is_first(&source))
+        return collect_serve(&source);
+    return collect_end(&source, checkpoint_write(&source, c, output, limit));
 }

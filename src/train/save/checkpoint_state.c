@@ -64,6 +64,7 @@ static bool add_best(cJSON *root, const struct checkpoint_best *best)
     cJSON *o = cJSON_AddObjectToObject(root, "best");
     return o && add_number(o, "step", best->step) &&
            cJSON_AddNumberToObject(o, "eval_loss", best->loss) &&
+           cJSON_AddNumberToObject(o, "rank", best->rank) &&
            add_number(o, "evaluations_since", best->since);
 }
 
@@ -199,6 +200,9 @@ static int read_best(const cJSON *root, const char *path, struct checkpoint_best
     int code = read_number(o, path, "step", &best->step);
     if (!code)
         code = zinf_json_double(o, path, "eval_loss", &best->loss);
+    best->rank = best->loss;
+    if (!code)
+        code = zinf_json_double(o, path, "rank", &best->rank);
     return code ? code : read_number(o, path, "evaluations_since", &best->since);
 }
 
@@ -324,6 +328,7 @@ int checkpoint_read_state(struct checkpoint *out, const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = NULL;
     size_t bytes = 0;
+    *out = (struct checkpoint){0}; /* the caller may end it after any failure */
     int code = path ? zinf_file_read(path, MAX_STATE_BYTES, &text, &bytes) : -ENOMEM;
     if (code == -ENOENT || code == -ENOTDIR)
         code = zinf_fail(code, "%s is not a checkpoint: it has no %s", folder, CHECKPOINT_STATE);

@@ -156,7 +156,7 @@ int output_checkpoints(const char *output, uint64_t **steps, uint32_t *n)
     return 0;
 }
 
-static int largest(const char *output, uint64_t *step)
+int output_newest(const char *output, uint64_t *step)
 {
     uint64_t *steps;
     uint32_t n;
@@ -178,7 +178,7 @@ int output_latest(const char *output, uint64_t *step)
     size_t bytes;
     int code = path ? zinf_file_read(path, 256, &text, &bytes) : -ENOMEM;
     if (code == -ENOENT) {
-        code = largest(output, step);
+        code = output_newest(output, step);
     } else if (!code) {
         text[strcspn(text, "\n")] = 0;
         if (!is_checkpoint(text, step))
@@ -216,11 +216,13 @@ static int drop(const char *output, uint64_t step)
     return code;
 }
 
-int output_rotate(const char *output, uint64_t keep, uint64_t limit)
+int output_rotate(const char *output, uint64_t keep, uint64_t limit, bool went_back)
 {
     uint64_t *steps;
     uint32_t n;
     int code = output_checkpoints(output, &steps, &n);
+    while (!went_back && n && steps[n - 1] > keep) /* as if they were not there */
+        n--;
     uint64_t excess = limit && n > limit ? n - limit : 0;
     for (uint32_t i = n; !code && excess && i-- > 0 && steps[i] > keep; excess--)
         code = drop(output, steps[i]);

@@ -20,11 +20,14 @@ int output_publish(const char *output, const char *fresh, const char *name);
 int output_checkpoints(const char *output, uint64_t **steps, uint32_t *n);
 /* "OUTPUT/checkpoint-STEP", on the heap; prefix "" or "tmp-". */
 char *output_checkpoint_path(const char *output, const char *prefix, uint64_t step);
+/* The largest step of a checkpoint there. -ENOENT: there is none. */
+int output_newest(const char *output, uint64_t *step);
 /* The step that "latest" names; without that file the largest. -ENOENT: there is none. */
 int output_latest(const char *output, uint64_t *step);
 int output_set_latest(const char *output, uint64_t step);
-/* Removes checkpoints until limit are left (0: no limit), never that of step keep: first those of
- * later steps, which a run that went back has left behind, then the earliest. */
-int output_rotate(const char *output, uint64_t keep, uint64_t limit);
+/* Removes checkpoints until limit are left (0: no limit), never that of step keep: the earliest. Of
+ * a run that went back because it was told so those of later steps go first; else nobody knows
+ * whose they are (of one that ended before "latest" was written, or lost it), and they are left. */
+int output_rotate(const char *output, uint64_t keep, uint64_t limit, bool went_back);
 
 #endif

@@ -49,6 +49,14 @@ int transfer_gather(const struct source *s, const struct zinf_tensors *file, uin
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
                     struct zinf_tensors_writer *writer);
 
+/* collect.c: of a training with other ranks. At rank 0: one array of a unit, as transfer_save reads
+ * it, of all slices, into the region: parameters in their number type. When all is written, or
+ * cannot be: lets the others go; returns code. The others answer meanwhile. */
+bool collect_is_first(const struct source *s);
+int collect_part(const struct source *s, uint32_t unit, int part);
+int collect_end(const struct source *s, int code);
+int collect_serve(const struct source *s);
+
 /* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);

@@ -123,13 +123,16 @@ static void pack_unit(const struct source *s, uint32_t unit, const struct region
                          s->device->n_threads);
 }
 
-/* The whole unit's parameters, and the rank's slice of its state. */
+/* The unit's parameters, whole or the rank's slice, and the rank's slice of its state. */
 static int place_unit(const struct source *s, uint32_t unit)
 {
     struct region r = source_region(s);
     struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     pack_unit(s, unit, &r);
     const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
+    if (s->setup->net)
+        packed = (const char *)packed +
+                 s->setup->layout.units[unit].slice_first * zinf_dtype_bytes(s->setup->dtype);
     int code = source_write(s, &where, 0, packed, where.bytes);
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
         code = state_begin(s, unit, r.unit + s->setup->layout.units[unit].slice_first);

@@ -13,18 +13,21 @@ static int read_param(const struct source *s, uint32_t unit, const struct region
     struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     enum zinf_dtype dtype = s->setup->dtype;
     void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
-    int code = source_read(s, &where, 0, target, where.bytes);
+    int code = s->setup->net ? collect_part(s, unit, PART_PARAM)
+                             : source_read(s, &where, 0, target, where.bytes);
     if (!code && dtype != ZINF_DTYPE_F32)
         zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
                      s->setup->layout.units[unit].padded_elems);
     return code;
 }
 
-/* The rank's slice, in its place; zero elsewhere. */
+/* The rank's slice, in its place, and zero elsewhere; or of all ranks. */
 static int read_slice(const struct source *s, uint32_t unit, int part, const struct region *r)
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     float *slice = r->unit + u->slice_first;
+    if (s->setup->net)
+        return collect_part(s, unit, part);
     if (s->setup->layout.world > 1)
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
     if (part >= PART_MASTER)
@@ -112,11 +115,13 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
 {
     struct source source = trainer_source(t);
     struct zinf_tensors_writer *writer = NULL;
+    if (!collect_is_first(&source))
+        return collect_serve(&source);
     int code = zinf_tensors_writer_create(&writer, options);
     if (!code)
         code = transfer_stream(&source, part, dtype, writer);
     zinf_tensors_writer_destroy(writer);
-    return code;
+    return collect_end(&source, code);
 }
 
 /* Its weights are the fp32 masters in any number type. */
@@ -132,14 +137,14 @@ static int save_adapter(const struct zinf_trainer *t, const char *folder)
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
 {
     struct zinf_tensors_writer_options options = {.path = folder};
-    bool adapted = is_adapted(&t->setup);
+    struct source source = trainer_source(t);
+    bool adapted = is_adapted(&t->setup), first = collect_is_first(&source);
     int code = trainer_settle(t);
-    if (!code)
-        code = zinf_make_dirs(folder);
+    if (!code && first && (code = zinf_make_dirs(folder)))
+        return collect_end(&source, code);
     if (!code)
         code = adapted ? save_adapter(t, folder) : save(t, &options, PART_PARAM, t->setup.dtype);
-    struct source source = trainer_source(t);
-    return code ? code : transfer_write_rest(&source, folder);
+    return code || !first ? code : transfer_write_rest(&source, folder);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)

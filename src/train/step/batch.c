@@ -118,14 +118,41 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
     return count;
 }
 
-double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
+/* [*n] of the first samples. */
+static const float *losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                              uint64_t *n)
 {
     const struct walk_value *v = &t->setup.walk.values[value];
     uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
-    const float *losses = (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
-    uint64_t n = (uint64_t)samples * v->bytes / sizeof *losses / (uint64_t)t->setup.batch;
+    *n = (uint64_t)samples * v->bytes / sizeof(float) / (uint64_t)t->setup.batch;
+    return (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
+}
+
+double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
+{
+    uint64_t n;
+    const float *losses = losses_of(t, value, samples, &n);
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
         sum += (double)losses[i];
+    return sum;
+}
+
+void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                      struct exact_sum *sum)
+{
+    uint64_t n;
+    const float *losses = losses_of(t, value, samples, &n);
+    for (uint64_t i = 0; i < n; i++)
+        exact_add(sum, (double)losses[i]);
+}
+
+double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    double sum = 0;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
+            sum += trainer_sum_loss(t, v, samples);
     return sum;
 }

@@ -133,9 +133,13 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
         return code;
     correct_rates(t, simulated, times);
     t->n_calibrated++;
-    code = recost(t);
+    code = agree_rates(t);
+    if (!code)
+        code = recost(t);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
-    return code || (stays && t->n_calibrated != SECOND_LOOK) ? code
-                                                             : plan_schedules(&t->plan, INFINITY);
+    if (code || (stays && t->n_calibrated != SECOND_LOOK))
+        return code;
+    code = plan_schedules(&t->plan, INFINITY);
+    return code ? code : agree_programs(t);
 }

@@ -108,6 +108,48 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     return code;
 }
 
+/* ---- a sequence twice ---- */
+
+/* The slots of one that are in use, of every plane of a stage. */
+static int copy_cache(struct zinf_trainer *t, uint32_t stage, int64_t to, int64_t from)
+{
+    const struct walk_stage *info = &t->setup.walk.stages[stage];
+    const struct zinf_cache *c = &info->cache;
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    uint64_t used = (uint64_t)t->n_cached[from], n = used < c->slots ? used : c->slots;
+    bool in_host = t->plan.choice.host_cache;
+    char *base = in_host ? host_at(&t->plan, t->plan.at.h_cache + info->cache_before)
+                         : device_at(&t->plan, t->plan.at.d_cache + info->cache_before);
+    int code = 0;
+    for (uint64_t plane = 0; !code && n && plane < c->planes; plane++) {
+        uint64_t slots = c->slots * c->row_bytes, bytes = n * c->row_bytes;
+        char *dst = base + ((uint64_t)to * c->planes + plane) * slots;
+        const char *src = base + ((uint64_t)from * c->planes + plane) * slots;
+        if (in_host)
+            memcpy(dst, src, bytes);
+        else
+            code = ops->copy(t->queues[ZINF_LANE_DEVICE], dst, src, bytes);
+    }
+    return code;
+}
+
+int zinf_trainer_copy_sequence(struct zinf_trainer *t, int64_t to, int64_t from)
+{
+    int64_t n = t->setup.compute.decoding ? t->decoding.n_sequences : 0;
+    if (to < 0 || to >= n || from < 0 || from >= n || to == from)
+        return zinf_fail(-EINVAL, "sequence %lld as %lld: there are %lld sequences",
+                         (long long)from, (long long)to, (long long)n);
+    int code = 0;
+    for (uint32_t s = 0; !code && s < t->setup.walk.graph->n_stages; s++)
+        if (t->setup.walk.stages[s].cache_bytes)
+            code = copy_cache(t, s, to, from);
+    if (!code)
+        code = t->setup.device->ops->queue_synchronize(t->queues[ZINF_LANE_DEVICE]);
+    if (!code)
+        t->n_cached[to] = t->n_cached[from];
+    return code;
+}
+
 const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *t)
 {
     return t->setup.compute.decoding ? &t->setup.options.decode : NULL;

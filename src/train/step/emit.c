@@ -192,29 +192,41 @@ static void add_contributions(struct emitter *e, struct call *c)
     for (uint32_t i = 0; i < n_units_of(c); i++) {
         struct contribution *of = &e->contributions[i];
         uint32_t unit = unit_of(c, i);
+        struct zinf_operand at = {0};
         if (is_trained(e, unit)) {
-            if (!of->begun)
-                of->part = of->sum = emit_grad_target(e, unit, &c->uses);
-            else
-                of->part = emit_grad_part(e, &c->uses);
+            of->sums[of->n_sums] =
+                of->n_sums ? emit_grad_part(e, &c->uses) : emit_grad_target(e, unit, &c->uses);
+            at = of->sums[of->n_sums++].at;
         }
-        add_operand(e, c, is_trained(e, unit) ? of->part.at : (struct zinf_operand){0});
+        add_operand(e, c, at);
     }
 }
 
-static void join_contributions(struct emitter *e, const struct call *c)
+/* Adds the last of the partial sums to the one before it until there are `left`. */
+static void join_sums(struct emitter *e, uint32_t unit, struct contribution *of, uint32_t left)
 {
-    for (uint32_t i = 0; i < n_units_of(c); i++) {
-        struct contribution *of = &e->contributions[i];
-        if (!is_trained(e, unit_of(c, i)))
-            continue;
-        if (of->begun) {
-            e->deadline = e->position + 1;
-            emit_grad_join(e, unit_of(c, i), of->sum, of->part);
-            e->deadline = INHERITED;
-        }
-        of->begun = true;
+    while (of->n_sums > left) {
+        struct made_grad *sum = &of->sums[of->n_sums - 2];
+        e->deadline = e->position + 1;
+        emit_grad_join(e, unit, sum[0], sum[1]);
+        e->deadline = INHERITED;
+        of->n_sums--;
     }
+}
+
+/* Partial sums that are there after the first n micro-batches: one for each level of the tree that
+ * has one without a neighbour. In order there is one. */
+static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
+{
+    return e->p->setup->exact ? (uint32_t)__builtin_popcountll((unsigned long long)n) : 1;
+}
+
+/* n: micro-batches of the range so far, of all its. */
+static void join_contributions(struct emitter *e, const struct call *c, int64_t n, int64_t all)
+{
+    for (uint32_t i = 0; i < n_units_of(c); i++)
+        if (is_trained(e, unit_of(c, i)))
+            join_sums(e, unit_of(c, i), &e->contributions[i], n < all ? n_partial_sums(e, n) : 1);
 }
 
 /* A visit's units have their contributions of this range. */
@@ -222,7 +234,7 @@ static void end_contributions(struct emitter *e, const struct call *c)
 {
     for (uint32_t i = 0; i < n_units_of(c); i++) {
         if (is_trained(e, unit_of(c, i)))
-            emit_grad_made(e, unit_of(c, i), e->contributions[i].sum);
+            emit_grad_made(e, unit_of(c, i), e->contributions[i].sums[0]);
         e->contributions[i] = (struct contribution){0};
     }
 }
@@ -246,15 +258,19 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             add_outputs(e, &c, false, true);
             add_contributions(e, &c);
             compute(e, &c.op, &c.uses);
-            join_contributions(e, &c);
+            join_contributions(e, &c, m - micros.first + 1, micros.end - micros.first);
         }
         end_contributions(e, &c);
     }
 }
 
-/* All micro-batches add to one place, in their order: one contribution. */
+/* All micro-batches add to one place, in their order: one contribution. In a tree they cannot. */
 void emit_backward_last(struct emitter *e, uint32_t s)
 {
+    if (e->p->setup->exact) {
+        emit_backward(e, s, (struct range){0, e->p->setup->n_micro});
+        return;
+    }
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t v = 0; v < visits; v++) {
         struct call c = {0};
@@ -266,8 +282,8 @@ void emit_backward_last(struct emitter *e, uint32_t s)
             add_outputs(e, &c, false, true);
             for (uint32_t i = 0; i < n_units_of(&c) && m > 0; i++) {
                 if (is_trained(e, unit_of(&c, i)))
-                    uses_write(&c.uses, e->contributions[i].sum.resource);
-                add_operand(e, &c, e->contributions[i].sum.at);
+                    uses_write(&c.uses, e->contributions[i].sums[0].resource);
+                add_operand(e, &c, e->contributions[i].sums[0].at);
             }
             if (m == 0)
                 add_contributions(e, &c);
@@ -317,7 +333,9 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
             zinf_resource resource = sums ? e->grad[sweep->at[i]] : e->whole_grads;
             if (is_trained(e, sweep->at[i]))
                 emit_grad_made(e, sweep->at[i],
-                               (struct made_grad){e->operands[first + i], resource, sums});
+                               (struct made_grad){.at = e->operands[first + i],
+                                                  .resource = resource,
+                                                  .is_sum = sums});
         }
     }
 }

@@ -45,12 +45,14 @@ struct fetched {
 struct made_grad {
     struct zinf_operand at;
     zinf_resource resource;
-    bool is_sum; /* at is the kept place itself, or adds to what another operation made */
+    bool is_sum;  /* at is the kept place itself, or adds to what another operation made */
+    bool on_host; /* of all ranks' sum: the CPU can read it where it is */
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
+#define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
 struct contribution {
-    struct made_grad sum, part;
-    bool begun;
+    struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
+    uint32_t n_sums;
 };
 
 struct emitter {
@@ -156,6 +158,15 @@ struct made_grad emit_grad_part(struct emitter *e, struct uses *uses);
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+
+/* emit_net.c */
+/* A unit's parameters into memory, which is target's, of the slices that ranks have. */
+void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory,
+                 zinf_resource target);
+/* This rank's slice of the sum of all ranks' contributions, each in memory that the CPU reads: to
+ * place, or where it was. */
+struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
+                              const struct made_grad *place);
 
 /* emit_update.c */
 /* The update of a unit whose gradient is at grad (whole unit, host memory). */

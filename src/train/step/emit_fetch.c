@@ -46,7 +46,10 @@ static void fetch(struct emitter *e, uint32_t unit, struct zinf_operand memory,
                   zinf_resource target)
 {
     e->flags |= e->only_chosen ? OP_CHOSEN : 0;
-    copy_in(e, unit, memory, target);
+    if (e->p->routes[unit].gathered)
+        emit_gather(e, unit, memory, target);
+    else
+        copy_in(e, unit, memory, target);
     e->flags &= (uint16_t)~OP_CHOSEN;
     e->fetched[unit] = (struct fetched){true, e->only_chosen, e->range};
 }

@@ -13,6 +13,13 @@ static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
     return e->p->setup->layout.units[unit].slice_elems * sizeof(float);
 }
 
+/* Of what is added up before ranks share it: all of the unit. */
+static uint64_t part_bytes(const struct emitter *e, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &e->p->setup->layout.units[unit];
+    return (e->p->setup->net ? u->padded_elems : u->slice_elems) * sizeof(float);
+}
+
 static struct zinf_operand slice_of(const struct emitter *e, uint32_t unit,
                                     struct zinf_operand whole)
 {
@@ -45,27 +52,29 @@ struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses 
     return emit_grad_part(e, uses);
 }
 
-static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane, struct zinf_operand sum,
-                     zinf_resource sum_resource, struct zinf_operand part,
-                     zinf_resource part_resource)
+static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane,
+                     const struct made_grad *sum, const struct made_grad *part, uint64_t bytes)
 {
     bool far = lane == ZINF_LANE_DEVICE && device_is_far(e->p->setup);
     struct zinf_op op = {.lane = lane,
                          .kind = far ? OP_DEVICE_ADD : OP_GRAD_ADD,
                          .unit = (int32_t)unit,
-                         .at = (struct zinf_operand[]){sum, part},
+                         .at = (struct zinf_operand[]){sum->at, part->at},
                          .n_at = 2,
-                         .bytes = grad_bytes(e, unit)};
+                         .bytes = bytes};
     struct uses uses = {0};
-    uses_read(&uses, part_resource);
-    uses_write(&uses, sum_resource);
+    uses_read(&uses, part->resource);
+    uses_write(&uses, sum->resource);
     emit(e, &op, &uses);
 }
 
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
 {
-    emit_add(e, unit, ZINF_LANE_DEVICE, slice_of(e, unit, sum.at), sum.resource,
-             slice_of(e, unit, part.at), part.resource);
+    if (!e->p->setup->net) {
+        sum.at = slice_of(e, unit, sum.at);
+        part.at = slice_of(e, unit, part.at);
+    }
+    emit_add(e, unit, ZINF_LANE_DEVICE, &sum, &part, part_bytes(e, unit));
 }
 
 /* On a device that the CPU cannot read: parts of the sum there, the sum of parts on the CPU. */
@@ -124,22 +133,25 @@ static void emit_norm(struct emitter *e, uint32_t unit, enum zinf_lane lane,
     emit(e, &op, &uses);
 }
 
-static void copy_out(struct emitter *e, uint32_t unit, struct zinf_operand to,
-                     zinf_resource to_resource, const struct made_grad *from)
+static void copy(struct emitter *e, uint32_t unit, enum zinf_lane lane, const struct made_grad *to,
+                 const struct made_grad *from, uint64_t bytes)
 {
     struct uses uses = {0};
     uses_read(&uses, from->resource);
-    uses_write(&uses, to_resource);
-    emit_copy(e, ZINF_LANE_D2H, (int32_t)unit, to, from->at, grad_bytes(e, unit), &uses);
+    uses_write(&uses, to->resource);
+    emit_copy(e, lane, (int32_t)unit, to->at, from->at, bytes, &uses);
 }
 
+/* Zeros of a unit that no row chose are not written: the update knows of them. */
 static void to_drive(struct emitter *e, uint32_t unit, const struct made_grad *from)
 {
     struct zinf_location where = zinf_tiers_unit_grad(e->p->tiers, unit);
     struct uses uses = {0};
     uses_read(&uses, from->resource);
     uses_write(&uses, e->grad[unit]);
+    e->flags |= plan_keeps_chosen(e->p, unit) ? OP_CHOSEN : 0;
     emit_drive(e, ZINF_LANE_WRITE, (int32_t)unit, 0, &where, from->at, &uses);
+    e->flags &= (uint16_t)~OP_CHOSEN;
 }
 
 static struct made_grad from_drive(struct emitter *e, uint32_t unit)
@@ -155,14 +167,31 @@ static struct made_grad from_drive(struct emitter *e, uint32_t unit)
 }
 
 /* Where the CPU and the drive can read a gradient: itself, or a copy in host memory. */
+static struct made_grad bytes_on_host(struct emitter *e, uint32_t unit, struct made_grad g,
+                                      uint64_t bytes)
+{
+    if (e->p->setup->direct || g.on_host)
+        return g;
+    struct made_grad there = {.resource = emit_buffer(e, e->host_grads), .on_host = true};
+    there.at = zinf_in(there.resource, 0);
+    copy(e, unit, ZINF_LANE_D2H, &there, &g, bytes);
+    return there;
+}
+
 static struct made_grad on_host(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    if (e->p->setup->direct)
+    return bytes_on_host(e, unit, g, grad_bytes(e, unit));
+}
+
+/* Back to a device that the CPU cannot reach, where sums are kept. */
+static struct made_grad on_device(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    if (e->p->setup->direct || !g.on_host)
         return g;
-    struct made_grad copy = {.resource = emit_buffer(e, e->host_grads)};
-    copy.at = zinf_in(copy.resource, 0);
-    copy_out(e, unit, copy.at, copy.resource, &g);
-    return copy;
+    struct made_grad there = {.resource = emit_buffer(e, e->grads)};
+    there.at = zinf_in(there.resource, 0);
+    copy(e, unit, ZINF_LANE_H2D, &there, &g, grad_bytes(e, unit));
+    return there;
 }
 
 static struct made_grad kept(const struct emitter *e, uint32_t unit)
@@ -180,7 +209,7 @@ static void complete(struct emitter *e, uint32_t unit, struct made_grad g)
     bool eager = is_eager(e, unit), device = g.is_sum && way == GRADIENT_SUM_ON_DEVICE;
     if (!g.is_sum && !eager && way == GRADIENT_SUM_ON_HOST) {
         struct made_grad place = kept(e, unit);
-        copy_out(e, unit, place.at, place.resource, &g);
+        copy(e, unit, ZINF_LANE_D2H, &place, &g, grad_bytes(e, unit));
         if (!p->setup->direct)
             g = place;
     } else if (!g.is_sum && !eager && way == GRADIENT_SUM_ON_DRIVE) {
@@ -201,7 +230,7 @@ static void add_on_device(struct emitter *e, uint32_t unit, struct made_grad g, 
     if (g.is_sum)
         return;
     if (!first) {
-        emit_add(e, unit, ZINF_LANE_DEVICE, sum.at, sum.resource, g.at, g.resource);
+        emit_add(e, unit, ZINF_LANE_DEVICE, &sum, &g, grad_bytes(e, unit));
         return;
     }
     struct zinf_op op = {.lane = ZINF_LANE_DEVICE,
@@ -219,12 +248,14 @@ static void add_on_device(struct emitter *e, uint32_t unit, struct made_grad g, 
 static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
 {
     struct made_grad sum = kept(e, unit);
+    if (g.is_sum)
+        return;
     if (first) {
-        copy_out(e, unit, sum.at, sum.resource, &g);
+        copy(e, unit, ZINF_LANE_D2H, &sum, &g, grad_bytes(e, unit));
         return;
     }
     g = on_host(e, unit, g);
-    emit_add(e, unit, ZINF_LANE_HOST, sum.at, sum.resource, g.at, g.resource);
+    emit_add(e, unit, ZINF_LANE_HOST, &sum, &g, grad_bytes(e, unit));
 }
 
 /* On the drive a sum is read, added to and written back; the first is only written, the last only
@@ -235,7 +266,7 @@ static struct made_grad add_to_drive(struct emitter *e, uint32_t unit, struct ma
     struct made_grad sum = first ? (struct made_grad){0} : from_drive(e, unit);
     g = on_host(e, unit, g);
     if (!first)
-        emit_add(e, unit, ZINF_LANE_HOST, sum.at, sum.resource, g.at, g.resource);
+        emit_add(e, unit, ZINF_LANE_HOST, &sum, &g, grad_bytes(e, unit));
     else
         sum = g;
     if (!last)
@@ -251,6 +282,22 @@ static void complete_at_once(struct emitter *e, uint32_t unit, struct made_grad 
     complete(e, unit, copied ? g : on_host(e, unit, g));
 }
 
+/* What this rank keeps of a contribution: its slice, of all ranks' sum. */
+static struct made_grad slice_made(struct emitter *e, uint32_t unit, struct made_grad g, bool first,
+                                   bool last)
+{
+    struct made_grad place = kept(e, unit);
+    bool to_place = first && e->p->routes[unit].gradient == GRADIENT_SUM_ON_HOST &&
+                    !(last && is_eager(e, unit));
+    if (!e->p->setup->net) {
+        if (!g.is_sum)
+            g.at = slice_of(e, unit, g.at);
+        return g;
+    }
+    g = bytes_on_host(e, unit, g, part_bytes(e, unit));
+    return emit_scatter(e, unit, g, to_place ? &place : NULL);
+}
+
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
 {
     enum gradient_way way = e->p->routes[unit].gradient;
@@ -258,10 +305,9 @@ void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
     bool last = e->grads_seen[unit] == e->grads_total[unit];
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
-    if (!g.is_sum)
-        g.at = slice_of(e, unit, g.at);
+    g = slice_made(e, unit, g, first, last);
     if (way == GRADIENT_SUM_ON_DEVICE) {
-        add_on_device(e, unit, g, first);
+        add_on_device(e, unit, on_device(e, unit, g), first);
         if (last)
             complete(e, unit, kept(e, unit));
     } else if (first && last) {

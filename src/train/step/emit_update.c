@@ -154,6 +154,7 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
         .at = (struct zinf_operand[]){state[0], state[1], param[0], param[1], grad},
         .n_at = 5,
         .bytes = 2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
+    op.flags = !(e->flags & OP_EAGER) && plan_keeps_chosen(p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
         uses_read(&uses, g->parts[i]);
@@ -206,7 +207,9 @@ static struct zinf_operand late_grad(struct emitter *e, struct group *g)
     if (!on_drive && !route(e, g)->grad_out_of_reach)
         return grad;
     if (on_drive) {
+        e->flags |= plan_keeps_chosen(p, g->unit) ? OP_KEPT : 0;
         copy = read_part(e, g, &where, p->sizes.tile_grad, g->grad);
+        e->flags &= (uint16_t)~OP_KEPT;
     } else {
         copy = into_tile(e, g, p->sizes.tile_grad, &uses);
         uses_read(&uses, g->grad);

@@ -166,9 +166,10 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
     op->micro = op->kind == OP_UPDATE || op->kind == OP_DEVICE_UPDATE ? -1 : e->micro;
     op->flags |= e->flags;
     op->deadline = e->deadline;
-    if (op->flags & (OP_CHOSEN | OP_UNCHOSEN)) {
+    const uint16_t kept = op->kind == OP_READ ? OP_KEPT : 0;
+    if (op->flags & (OP_CHOSEN | OP_UNCHOSEN | kept)) {
         double unchosen = plan_unchosen(e->p, e->walk->units[op->unit].chooser);
-        op->left_out = op->flags & OP_CHOSEN ? unchosen : 1 - unchosen;
+        op->left_out = op->flags & OP_UNCHOSEN ? 1 - unchosen : unchosen;
     }
     plan_cost(e->p, op);
     struct zinf_uses u = {.reads = uses->many ? uses->many : uses->few_reads,

@@ -34,10 +34,14 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
     if (code)
         return code;
+    struct zinf_compute whole = t->compute;
     t->compute.train = false;
+    t->compute.batch = n_windows; /* a loss may look at the batch as a whole */
     code = zinf_executor_run(t->executor, &t->plan.forward);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows);
+    t->compute = whole;
     *count = trainer_count_targets(t, batch, n_windows);
+    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+           trainer_other_losses(t, n_windows) * (double)*count;
     return code;
 }
 

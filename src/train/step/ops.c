@@ -44,6 +44,19 @@ static int run_squares(struct zinf_trainer *t, const struct zinf_op *op)
                                              op->bytes / sizeof(float));
 }
 
+/* Block by block, without rounding between them. */
+static void add_squares(struct zinf_trainer *t, const struct zinf_op *op,
+                        const struct zinf_layout_group *group)
+{
+    struct exact_sum *sum = &t->sums.squares[op->lane];
+    const float *grad = (const float *)at(op, 0) + group->first;
+    const double *parts = (const double *)at(op, 0) + group->first / ZINF_SUM_BLOCK;
+    for (uint64_t i = 0; i < group->n / ZINF_SUM_BLOCK; i++)
+        exact_add(sum, op->arg ? parts[i]
+                               : zinf_optim_sum_squares(grad + i * ZINF_SUM_BLOCK, ZINF_DTYPE_F32,
+                                                        ZINF_SUM_BLOCK, 1));
+}
+
 /* In the order in which zinf_optim_sum_squares adds its blocks. */
 static double sum_parts(const double *parts, const struct zinf_layout_group *group)
 {
@@ -70,6 +83,8 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
                               : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
                                                        group->n, t->setup.device->n_threads);
         t->plan.norm_parts[g] = part;
+        if (t->setup.exact)
+            add_squares(t, op, group);
         sum += part;
     }
     double before = atomic_load(&t->partial);
@@ -78,6 +93,21 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
     if (!(before + sum <= t->partial_limit))
         atomic_store(&t->give_up, true);
     return 0;
+}
+
+/* ---- ranks ---- */
+
+static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_layout_unit *unit = &t->setup.layout.units[op->unit];
+    return zinf_net_gather(t->setup.net, at(op, 1), at(op, 0),
+                           unit->slice_elems * zinf_dtype_bytes(t->setup.dtype));
+}
+
+static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
+                                t->setup.layout.units[op->unit].slice_elems);
 }
 
 /* ---- choices ---- */
@@ -102,7 +132,7 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
 {
     if (t->plan.homes[op->unit].generations == 2)
         *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
-    t->pending[op->unit] = 0;
+    t->pending[op->unit] = PENDING_NOTHING;
     return 0;
 }
 
@@ -126,6 +156,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
+        return true;
+    if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
     return trainer_skip_not_due(context, op);
 }

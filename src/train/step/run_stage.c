@@ -131,7 +131,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     const struct frame_arrays *a = t->frame;
     enum zinf_pass pass = kind_pass(op->kind);
     struct zinf_compute compute = t->compute;
-    compute.first_sample = (uint64_t)op->micro * (uint64_t)t->setup.batch;
+    uint64_t micro = (uint64_t)t->setup.n_micro * (t->setup.net ? t->setup.layout.rank : 0);
+    compute.first_sample = (micro + (uint64_t)op->micro) * (uint64_t)t->setup.batch;
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
     for (uint32_t i = 0; i < stage->in.n; i++)

@@ -7,8 +7,9 @@
 
 #include <math.h>
 
-#define DEFER_STEPS 8 /* how finely it is tried how many blocks should wait */
-#define CLEARLY 0.99  /* of the time of the best so far */
+#define DEFER_STEPS 8  /* how finely it is tried how many blocks should wait */
+#define MANY_OPS 20000 /* of a program that takes long to order: not all of these are tried */
+#define CLEARLY 0.99   /* of the time of the best so far */
 
 static int schedule(const struct plan *p, struct zinf_program *program, enum zinf_order order)
 {
@@ -149,36 +150,61 @@ static void swap(struct zinf_program *a, struct zinf_program *b)
     *b = c;
 }
 
-/* Tries how many blocks should wait, from none, whose program is there without an order; leaves
- * the best program. A block that waits adds transfers and takes none away, so where the work is
- * too much for one number of them it is for all larger ones. */
+/* How many blocks should wait, as it is being tried. */
+struct deferral {
+    uint32_t most, best, too_many; /* blocks; so many are too much work, and so are more */
+    int best_part;
+    double seconds;           /* of the best; 0: none yet */
+    struct zinf_program kept; /* its program */
+    bool tried[DEFER_STEPS + 1];
+};
+
+/* A block that waits adds transfers and takes none away, so where the work is too much for one
+ * number of them it is for all larger ones. Without any the program is there already. */
+static int try_deferral(struct plan *p, struct deferral *d, int part)
+{
+    uint32_t n = d->most * (uint32_t)part / DEFER_STEPS;
+    double now = 0;
+    bool tried = part < 0 || part > DEFER_STEPS || n >= d->too_many;
+    for (int other = 0; !tried && other <= DEFER_STEPS; other++)
+        tried = d->tried[other] && n == d->most * (uint32_t)other / DEFER_STEPS;
+    if (tried)
+        return 0;
+    d->tried[part] = true;
+    int code = part ? emit_speculation(p, n) : 0;
+    if (!code && part && least_seconds(p, &p->speculate, NULL) >= CLEARLY * d->seconds) {
+        d->too_many = n;
+        return 0;
+    }
+    if (!code)
+        code = schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
+    if (!code)
+        code = predict(p, &p->speculate, &now);
+    if (!code && (part == 0 || now < CLEARLY * d->seconds)) {
+        d->seconds = now;
+        d->best = n;
+        d->best_part = part;
+        swap(&d->kept, &p->speculate);
+    }
+    return code;
+}
+
+/* Leaves the best program. Of long ones a few are tried, and those around the best of them. */
 static int order_speculation(struct plan *p, double *seconds)
 {
-    uint32_t best = 0, most = defer(p, p->setup->walk.n_layers), n = 0;
-    struct zinf_program kept = {0};
-    int code = 0;
-    *seconds = 0;
+    struct deferral d = {.most = defer(p, p->setup->walk.n_layers), .too_many = UINT32_MAX};
     defer(p, 0);
-    for (uint32_t part = 0; !code && part <= DEFER_STEPS; part++) {
-        double now = 0;
-        if (part && most * part / DEFER_STEPS == n)
-            continue;
-        n = most * part / DEFER_STEPS;
-        code = part ? emit_speculation(p, n) : 0;
-        if (code || (part && least_seconds(p, &p->speculate, NULL) >= CLEARLY * *seconds))
-            break;
-        code = schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
-        if (!code)
-            code = predict(p, &p->speculate, &now);
-        if (!code && (part == 0 || now < CLEARLY * *seconds)) {
-            *seconds = now;
-            best = n;
-            swap(&kept, &p->speculate);
-        }
-    }
-    swap(&kept, &p->speculate);
-    zinf_program_fini(&kept);
-    defer(p, best);
+    bool many = p->speculate.n_ops > MANY_OPS;
+    int code = try_deferral(p, &d, 0);
+    for (int part = many ? 2 : 1; !code && part <= DEFER_STEPS; part += many ? part : 1)
+        code = try_deferral(p, &d, part);
+    for (int best = d.best_part, part = best - 1; !code && many && d.best && part <= best + 1;
+         part++)
+        code = try_deferral(p, &d, part);
+    swap(&d.kept, &p->speculate);
+    zinf_program_fini(&d.kept);
+    defer(p, d.best);
+    *seconds = d.seconds;
     return code;
 }
 

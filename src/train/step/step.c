@@ -9,6 +9,12 @@
 #include <math.h>
 #include <stdio.h>
 
+/* Of all ranks. */
+static double n_micros(const struct zinf_trainer *t)
+{
+    return (double)t->setup.n_micro * n_ranks(&t->setup);
+}
+
 /* What the step's batch is, and what the gradient of its loss is scaled by. */
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
 {
@@ -17,34 +23,37 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, ui
     if (code)
         return code;
     *count = trainer_count_targets(t, batch, samples);
+    code = agree_count(&t->setup, count);
+    memset(&t->sums, 0, sizeof t->sums);
     t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
-    t->mean_scale = (float)(t->loss_scale.scale / (double)t->setup.n_micro);
+    t->mean_scale = (float)(t->loss_scale.scale / n_micros(t));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
     t->partial_limit = INFINITY;
-    return 0;
+    return code;
 }
 
 /* ---- the decision ---- */
 
-/* Of the true gradient, from the parts that the program left. */
-static double grad_norm(const struct zinf_trainer *t)
+/* Of the true gradient, from the parts that the program left; all ranks see the same. */
+static int grad_norm(struct zinf_trainer *t, double *norm)
 {
     double sum = 0;
-    for (uint32_t g = 0; g < t->setup.layout.n_groups; g++)
+    int code = t->setup.exact ? agree_step(t) : 0;
+    for (uint32_t g = 0; !t->setup.exact && g < t->setup.layout.n_groups; g++)
         sum += t->plan.norm_parts[g];
-    return sqrt(sum) / t->loss_scale.scale;
+    *norm = sqrt(t->setup.exact ? t->sums.norm_squares : sum) / t->loss_scale.scale;
+    return code;
 }
 
 static double mean_loss(const struct zinf_trainer *t, uint64_t count)
 {
-    const struct zinf_graph *g = t->setup.graph;
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    double mean = trainer_sum_loss(t, g->loss, samples) / (double)(count ? count : 1);
-    for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
-            mean += trainer_sum_loss(t, v, samples) / (double)t->setup.n_micro;
-    return mean;
+    if (t->setup.exact)
+        return t->sums.loss / (double)(count ? count : 1) + t->sums.other_losses / n_micros(t);
+    double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
+    return sum / (double)(count ? count : 1) +
+           trainer_other_losses(t, samples) / (double)t->setup.n_micro;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -101,12 +110,20 @@ int trainer_settle(struct zinf_trainer *t)
     return !code && t->durable.due ? durable_record(t) : code;
 }
 
+/* What the gradient's operations have left. */
+static uint8_t pending_of(const struct zinf_trainer *t, uint32_t unit)
+{
+    if (!unit_trains(&t->setup, unit))
+        return PENDING_NOTHING;
+    return plan_keeps_chosen(&t->plan, unit) && !t->chosen[unit] ? PENDING_ZEROS : PENDING_GRADIENT;
+}
+
 /* Every unit's kept gradient is to be applied with these scalars. */
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        t->pending[u] = unit_trains(&t->setup, u);
+        t->pending[u] = pending_of(t, u);
 }
 
 /* Speculation rests while at least half of the last steps would have failed. */
@@ -147,16 +164,17 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
     code = zinf_executor_run(t->executor, &t->plan.speculate);
+    if (!code)
+        code = grad_norm(t, norm);
     if (code)
         return code;
-    *norm = grad_norm(t);
     bool failed = atomic_load(&t->give_up) || !isfinite(*norm) || clip_of(t, *norm) != 1;
     if (failed && t->setup.in_place)
         return fail_in_place(t);
     if (!failed) {
         for (uint32_t u = 0; u < t->setup.n_units; u++)
             if (t->plan.deferred[u])
-                t->pending[u] = unit_trains(&t->setup, u);
+                t->pending[u] = pending_of(t, u);
             else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
         t->late = t->eager;
@@ -181,9 +199,10 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
     int code = apart ? trainer_settle(t) : 0; /* of another schedule */
     if (!code)
         code = zinf_executor_run(t->executor, apart ? &t->plan.gradients : &t->plan.wait);
+    if (!code)
+        code = grad_norm(t, norm);
     if (code)
         return code;
-    *norm = grad_norm(t);
     if (!isfinite(*norm))
         return 0;
     leave_pending(t, scalars_of(t, clip_of(t, *norm)));
@@ -261,7 +280,10 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     trainer_measure_end(t);
     t->planned = true;
     t->planned_step = t->step;
-    return plan_schedules(&t->plan, INFINITY);
+    code = agree_rates(t);
+    if (!code)
+        code = plan_schedules(&t->plan, INFINITY);
+    return code ? code : agree_programs(t);
 }
 
 static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
@@ -271,8 +293,8 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     zinf_executor_mark(t->executor, name, begin_ns);
 }
 
-int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
-                      struct zinf_step_result *result)
+static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
+                struct zinf_step_result *result)
 {
     uint64_t begin = zinf_now_ns(), count;
     struct zinf_lane_times times;
@@ -305,7 +327,7 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
-        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows,
+        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows * n_ranks(&t->setup),
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
         .schedule = schedule,
@@ -314,6 +336,15 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
     report_lanes(&times, result);
     mark_step(t, begin);
     return 0;
+}
+
+int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
+                      struct zinf_step_result *result)
+{
+    int code = step(t, batch, result);
+    if (code && t->setup.net)
+        zinf_net_tell(t->setup.net, zinf_error());
+    return code;
 }
 
 int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batch, double *loss,
@@ -326,9 +357,9 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
         code = begin_step(t, batch, &count);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
-    if (code)
-        return code;
-    *loss = mean_loss(t, count);
-    *norm = grad_norm(t);
-    return 0;
+    if (!code)
+        code = grad_norm(t, norm);
+    if (!code)
+        *loss = mean_loss(t, count);
+    return code;
 }

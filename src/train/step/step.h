@@ -11,6 +11,7 @@
 #define ZINF_TRAIN_STEP_H
 
 #include "train/plan/plan.h"
+#include "train/step/agree.h"
 #include "train/step/scales.h"
 
 struct zinf_trainer;
@@ -53,8 +54,12 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                       int64_t seq);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
-/* The sum of one of the losses over the first samples of the step. */
+/* The sum of one of the losses over the first samples of the step; or added to a sum. */
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
+void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                      struct exact_sum *sum);
+/* And of all but the graph's own: what balances experts. */
+double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);

@@ -187,6 +187,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
     const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
+    if (op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
+        memset(at(op, 4), 0, g->n * sizeof(float));
     copy_if_elsewhere(at(op, 1), at(op, 0), t->setup.state_bytes[op->arg]);
     if (t->setup.form != ZINF_STATE_WHOLE)
         copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->setup.dtype));

@@ -1,0 +1,25 @@
+libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net/net_load.c
+INSTALLED_H += net/net.h
+
+# The MPI is linked to by a module alone, so that libzinf starts on machines without one.
+mpi_module_sources = net/net_mpi.c
+EXTRA_DIST += $(mpi_module_sources)
+if HAVE_MPI
+pkglib_LTLIBRARIES += zinf-mpi.la
+zinf_mpi_la_SOURCES = $(mpi_module_sources)
+zinf_mpi_la_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CPPFLAGS)
+zinf_mpi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
+	-export-symbols-regex '^zinf_net_mpi_start$$'
+zinf_mpi_la_LIBADD = $(MPI_LIBS)
+endif
+
+check_PROGRAMS += tests/net_test tests/net_ranks
+TESTS += tests/net_test tests/net_mpi_test.sh
+EXTRA_DIST += tests/net_cases.h tests/mpirun.sh tests/net_mpi_test.sh
+tests_net_test_SOURCES = tests/net_test.c
+tests_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_net_test_LDADD = $(TEST_LDADD)
+# One rank of those that tests/net_mpi_test.sh starts.
+tests_net_ranks_SOURCES = tests/net_ranks.c
+tests_net_ranks_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_net_ranks_LDADD = $(TEST_LDADD)

@@ -1,0 +1,227 @@
+/*
+ * net: collectives, made of an engine's exchanges. All are direct: every rank sends to every other
+ * one what that one needs and no more, which is as many bytes as a ring moves and one step instead
+ * of world - 1; fit for a group of up to some 16 ranks.
+ */
+#include "net/net_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
+{
+    net->place.rank = rank;
+    net->place.world = world;
+    net->out = calloc(world, sizeof *net->out);
+    net->in = calloc(world, sizeof *net->in);
+    net->parts = calloc(world, sizeof *net->parts);
+    net->scratch = world > 1 ? malloc(zinf_net_memory_bytes(world)) : NULL;
+    zinf_net_set_timeout(net, ZINF_NET_TIMEOUT_SECONDS);
+    if (net->out && net->in && net->parts && (net->scratch || world == 1))
+        return 0;
+    return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+}
+
+void zinf_net_close(struct zinf_net *net)
+{
+    if (!net)
+        return;
+    if (net->ops && !net->failed && !net->told)
+        zinf_net_barrier(net); /* nobody's last message is cut off */
+    if (net->ops)
+        net->ops->close(net);
+    free(net->out);
+    free(net->in);
+    free(net->parts);
+    free(net->scratch);
+    free(net);
+}
+
+struct zinf_net_place zinf_net_place(const struct zinf_net *net)
+{
+    return net->place;
+}
+
+const char *zinf_net_name(const struct zinf_net *net)
+{
+    return net->name;
+}
+
+void zinf_net_set_timeout(struct zinf_net *net, double seconds)
+{
+    net->timeout_ns = (uint64_t)(seconds * 1e9);
+}
+
+uint64_t zinf_net_memory_bytes(uint32_t world)
+{
+    return world > 1 ? world * NET_PIECE_ELEMS * sizeof(float) : 0;
+}
+
+uint64_t zinf_net_sent_bytes(const struct zinf_net *net)
+{
+    return net->sent_bytes;
+}
+
+/* ---- one exchange ---- */
+
+/* The first failure is the net's; a later call returns it. */
+static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in)
+{
+    struct net_exchange x = {net->out, net->in, n_out, n_in, net_now_ns() + net->timeout_ns};
+    if (!net->failed)
+        net->failed = net->ops->exchange(net, &x);
+    if (net->failed)
+        return zinf_fail(net->failed, "%s", net->why);
+    for (uint32_t i = 0; i < n_out; i++)
+        net->sent_bytes += net->out[i].bytes;
+    return 0;
+}
+
+/* The i-th of the other ranks, from the next one on: not all begin with the same. */
+static uint32_t other(const struct zinf_net *net, uint32_t i)
+{
+    return (net->place.rank + 1 + i) % net->place.world;
+}
+
+/* ---- collectives ---- */
+
+int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes)
+{
+    uint32_t n = net->place.world - 1;
+    char *own = (char *)whole + net->place.rank * slice_bytes;
+    if (own != slice && slice_bytes)
+        memcpy(own, slice, slice_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t peer = other(net, i);
+        net->out[i] = (struct net_message){own, slice_bytes, peer};
+        net->in[i] = (struct net_message){(char *)whole + peer * slice_bytes, slice_bytes, peer};
+    }
+    return n ? exchange(net, n, n) : 0;
+}
+
+static void add(float *restrict sum, const float *restrict part, uint64_t elems)
+{
+    for (uint64_t i = 0; i < elems; i++)
+        sum[i] += part[i];
+}
+
+void zinf_tree_sum(float *const *parts, uint32_t n, uint64_t elems)
+{
+    for (uint32_t step = 1; step < n; step *= 2)
+        for (uint32_t i = 0; i + step < n; i += 2 * step)
+            add(parts[i], parts[i + step], elems);
+}
+
+/* Elements [at, at + elems) of every slice: the others' come into scratch, and are added there. */
+static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems,
+                         uint64_t at, uint64_t elems)
+{
+    uint32_t n = net->place.world - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t peer = other(net, i);
+        net->parts[peer] = net->scratch + peer * NET_PIECE_ELEMS;
+        net->out[i] =
+            (struct net_message){whole + peer * slice_elems + at, elems * sizeof(float), peer};
+        net->in[i] = (struct net_message){net->parts[peer], elems * sizeof(float), peer};
+    }
+    net->parts[net->place.rank] = whole + net->place.rank * slice_elems + at;
+    int code = exchange(net, n, n);
+    if (code)
+        return code;
+    zinf_tree_sum(net->parts, net->place.world, elems);
+    if (net->parts[0] != slice + at)
+        memmove(slice + at, net->parts[0], elems * sizeof(float));
+    return 0;
+}
+
+int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
+{
+    int code = 0;
+    if (net->place.world == 1 && slice != whole && slice_elems)
+        memmove(slice, whole, slice_elems * sizeof *slice);
+    for (uint64_t at = 0; !code && net->place.world > 1 && at < slice_elems;
+         at += NET_PIECE_ELEMS) {
+        uint64_t left = slice_elems - at;
+        code = scatter_piece(net, whole, slice, slice_elems, at,
+                             left < NET_PIECE_ELEMS ? left : NET_PIECE_ELEMS);
+    }
+    return code;
+}
+
+/* Into the scratch: of every rank its numbers. */
+static int gather_numbers(struct zinf_net *net, const int64_t *numbers, uint32_t n, int64_t **all)
+{
+    *all = (int64_t *)(void *)net->scratch;
+    if (n > ZINF_NET_MOST_NUMBERS)
+        return zinf_fail(-EINVAL, "%u numbers at once: at most %d are possible", n,
+                         ZINF_NET_MOST_NUMBERS);
+    return zinf_net_gather(net, numbers, *all, n * sizeof *numbers);
+}
+
+int zinf_net_add(struct zinf_net *net, int64_t *numbers, uint32_t n)
+{
+    int64_t *all;
+    int code = net->place.world > 1 ? gather_numbers(net, numbers, n, &all) : 0;
+    for (uint32_t r = 0; !code && net->place.world > 1 && r < net->place.world; r++)
+        for (uint32_t i = 0; r != net->place.rank && i < n; i++)
+            numbers[i] += all[r * n + i];
+    return code;
+}
+
+int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n)
+{
+    int64_t *all;
+    int code = net->place.world > 1 ? gather_numbers(net, numbers, n, &all) : 0;
+    for (uint32_t r = 0; !code && net->place.world > 1 && r < net->place.world; r++)
+        for (uint32_t i = 0; i < n; i++)
+            numbers[i] = all[r * n + i] > numbers[i] ? all[r * n + i] : numbers[i];
+    return code;
+}
+
+int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes)
+{
+    uint32_t n = net->place.world - 1;
+    if (!n)
+        return 0;
+    if (net->place.rank != root) {
+        net->in[0] = (struct net_message){data, bytes, root};
+        return exchange(net, 0, 1);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        net->out[i] = (struct net_message){data, bytes, other(net, i)};
+    return exchange(net, n, 0);
+}
+
+int zinf_net_barrier(struct zinf_net *net)
+{
+    int64_t nothing = 0;
+    return zinf_net_max(net, &nothing, 1);
+}
+
+int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, uint32_t n)
+{
+    int64_t sums[ZINF_NET_MOST_NUMBERS], *all;
+    for (uint32_t i = 0; i < n && i < ZINF_NET_MOST_NUMBERS; i++)
+        sums[i] = (int64_t)facts[i].sum;
+    int code = net->place.world > 1 ? gather_numbers(net, sums, n, &all) : 0;
+    for (uint32_t i = 0; !code && net->place.world > 1 && i < n; i++)
+        for (uint32_t r = 1; !code && r < net->place.world; r++)
+            if (all[r * n + i] != all[i])
+                code = zinf_fail(-EINVAL,
+                                 "rank %u has another %s than rank 0: every rank must be started "
+                                 "with the same program, options and files",
+                                 r, facts[i].what);
+    return code;
+}
+
+/* ---- failure ---- */
+
+void zinf_net_tell(struct zinf_net *net, const char *sentence)
+{
+    if (net->told || net->failed == -ECONNABORTED)
+        return;
+    net->told = true;
+    net->ops->tell(net, sentence);
+}

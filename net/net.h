@@ -1,0 +1,98 @@
+/*
+ * net: bytes between the ranks of a training. A *net* is one rank's end of it. Collectives are made
+ * here, once, of the one operation that an engine provides: an exchange of messages with the other
+ * ranks, all at once. So their results do not depend on the engine, to the last bit: sums are made
+ * by the receiver in a fixed tree over the ranks.
+ *
+ *   threads  ranks are threads of one process: for tests, and the specification
+ *   mpi      ranks are processes that mpirun or srun started; a module, loaded at run time
+ *
+ * All ranks make the same calls with the same sizes in the same order. A call blocks until this
+ * rank's part of it is done, or a rank has failed, or has sent nothing for the time limit: then it
+ * is -ECONNABORTED or -ETIMEDOUT, the sentence names the rank, and the net stays failed.
+ *
+ * A net is used by one thread at a time, not always the same. Memory is the caller's, borrowed for
+ * the call. Errors: -errno and a sentence.
+ */
+#ifndef ZINF_NET_H
+#define ZINF_NET_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZINF_NET_MOST_RANKS 1024
+#define ZINF_NET_TIMEOUT_SECONDS 120
+
+struct zinf_net;
+
+/* ---- life ---- */
+
+/* One end a rank, all in this process: out[world], each for a thread of its own. */
+int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
+/* How many ranks whoever started this process says there are; 1 where it was no launcher. */
+uint32_t zinf_net_launched(void);
+/* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
+ * are others and no MPI module. */
+int zinf_net_open(struct zinf_net **out);
+/* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
+const char *zinf_net_mpi_why_not(void);
+/* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
+void zinf_net_close(struct zinf_net *net);
+
+/* Of world ranks this is number rank; local: among those on this host. */
+struct zinf_net_place {
+    uint32_t rank, world, local_rank, local_world;
+};
+struct zinf_net_place zinf_net_place(const struct zinf_net *net);
+/* "threads", or the library's name and version. */
+const char *zinf_net_name(const struct zinf_net *net);
+/* From here on; > 0. */
+void zinf_net_set_timeout(struct zinf_net *net, double seconds);
+/* Memory that a net of so many ranks takes, and what this one has sent so far. */
+uint64_t zinf_net_memory_bytes(uint32_t world);
+uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
+
+/* ---- collectives ---- */
+
+/* All-gather: whole [world][slice_bytes] of every rank's slice. slice may be its place in whole. */
+int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes);
+/* Reduce-scatter: slice [slice_elems], the sum over all ranks of that part of whole
+ * [world][slice_elems] which has this rank's number. Each element is a sum by the tree of
+ * zinf_tree_sum, in fp32. This rank's part of whole is overwritten; slice may be it. */
+int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems);
+/* Of n numbers, in place, the same for all ranks: their sums, which must not overflow, or the
+ * largest. n at most ZINF_NET_MOST_NUMBERS. */
+#define ZINF_NET_MOST_NUMBERS 256
+int zinf_net_add(struct zinf_net *net, int64_t *numbers, uint32_t n);
+int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n);
+int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes);
+int zinf_net_barrier(struct zinf_net *net);
+
+/* What must be the same on all ranks: "model" and a number that stands for it. */
+struct zinf_net_fact {
+    const char *what;
+    uint64_t sum;
+};
+/* -EINVAL on every rank where one differs from rank 0: the message names it and what differs. */
+int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, uint32_t n);
+
+/* ---- failure ---- */
+
+/* This rank cannot go on: the others' calls fail with its number and this sentence. Once; not
+ * needed where the net itself has failed. */
+void zinf_net_tell(struct zinf_net *net, const char *sentence);
+
+/* ---- the order of sums ---- */
+
+/* parts[0] += all others of n arrays of elems numbers, pairs of neighbours first, then pairs of
+ * those; what has no neighbour waits. A part of 2^k neighbours, cut at a multiple of 2^k, is a
+ * subtree: its sum does not depend on who makes it. All parts are overwritten. */
+void zinf_tree_sum(float *const *parts, uint32_t n, uint64_t elems);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/*
+ * net_engine: what an engine of net.h provides and what it finds. An engine moves messages and
+ * knows nothing of collectives. It may be a module that links to nothing of this library, so it
+ * leaves the sentence of a failure in net->why and returns -errno. Inside this folder only.
+ */
+#ifndef ZINF_NET_ENGINE_H
+#define ZINF_NET_ENGINE_H
+
+#include "net/net.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#define NET_MODULE_VERSION 1 /* of everything here, which a module is compiled with */
+
+struct net_message {
+    void *data;
+    uint64_t bytes;
+    uint32_t peer;
+};
+/* At most one message to and one from each peer. */
+struct net_exchange {
+    const struct net_message *out, *in;
+    uint32_t n_out, n_in;
+    uint64_t deadline_ns;
+};
+
+struct net_engine_ops {
+    /* Sends out and fills in, all at once, and returns when both are done. Messages of a pair of
+     * ranks match in the order of calls. -ETIMEDOUT at the deadline, naming a peer that is late;
+     * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
+     * length than its receiver expects. */
+    int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
+    /* Lets the others know; does not wait for those that hang. */
+    void (*tell)(struct zinf_net *net, const char *sentence);
+    void (*close)(struct zinf_net *net);
+};
+
+struct zinf_net {
+    const struct net_engine_ops *ops;
+    void *state; /* the engine's */
+    char name[96];
+    struct zinf_net_place place;
+    uint64_t timeout_ns;
+    int failed;
+    bool told;
+    char why[1024];               /* of the failure */
+    struct net_message *out, *in; /* [world] */
+    float **parts;                /* [world] */
+    float *scratch;               /* [world][NET_PIECE_ELEMS] */
+    uint64_t sent_bytes;
+};
+
+/* Sums are made piece by piece: so much of each rank's slice is at hand at once. Large enough for
+ * the speed of the wire, 4 MiB. */
+#define NET_PIECE_ELEMS ((uint64_t)1 << 20)
+
+/* net.c: the parts of a net that no engine fills; ends them. */
+int net_init(struct zinf_net *net, uint32_t rank, uint32_t world);
+
+/* The entry of the module: fills ops, state, name and place of a net that is zero. version: of the
+ * caller. wanted: how many ranks the launcher named. */
+#define NET_MODULE_ENTRY "zinf_net_mpi_start"
+typedef int net_module_start(struct zinf_net *net, int version, uint32_t wanted);
+
+static inline uint64_t net_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Sentences that engines have in common. */
+static inline int net_late(struct zinf_net *net, uint32_t peer)
+{
+    snprintf(net->why, sizeof net->why,
+             "rank %u has sent nothing for %.0f s: it has died or hangs, or its host is not "
+             "reached; if it is only slow, raise zinf.timeout",
+             peer, (double)net->timeout_ns * 1e-9);
+    return -ETIMEDOUT;
+}
+
+static inline int net_other_length(struct zinf_net *net, uint32_t peer, uint64_t has,
+                                   uint64_t wants)
+{
+    snprintf(net->why, sizeof net->why,
+             "rank %u sent %llu bytes where %llu are expected: the ranks do not run the same step",
+             peer, (unsigned long long)has, (unsigned long long)wants);
+    return -EPROTO;
+}
+
+static inline int net_told(struct zinf_net *net, uint32_t peer, const char *sentence)
+{
+    snprintf(net->why, sizeof net->why, "rank %u has failed: %.900s", peer, sentence);
+    return -ECONNABORTED;
+}
+
+#endif

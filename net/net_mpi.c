@@ -1,0 +1,341 @@
+/*
+ * net_mpi: ranks are processes of an MPI. A module of its own, so that nothing else links to one.
+ * Point to point and never blocking: a wait can see that a rank is late, or has told of its
+ * failure, and say which, where a collective of the MPI could only hang. Counts of MPI are int:
+ * messages are cut. Waits leave the CPU to others after a moment, as the library's own may not.
+ *
+ * Needs MPI_THREAD_SERIALIZED: a net is used by one thread at a time, but not always the same.
+ */
+#include "net/net_engine.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES ((uint64_t)1 << 30) /* of one message of MPI */
+#define SPINS 200                      /* looks before a wait sleeps between them, */
+#define SLEEP_NS 20000                 /* so long */
+#define GRACE_NS 2000000000u           /* for the others to end after a failure */
+#define TAG 1
+#define SENTENCE_BYTES 1000
+
+struct part {
+    uint32_t peer;
+    uint64_t bytes;
+    bool receives;
+};
+
+struct state {
+    MPI_Comm data, control;
+    MPI_Request *requests; /* [capacity] each, as the other three */
+    MPI_Status *statuses;
+    int *indices;
+    struct part *parts;
+    uint32_t capacity, n;
+    char sentence[SENTENCE_BYTES]; /* this rank's own */
+    MPI_Request *notes;            /* [world] it on its way */
+    bool *gone;                    /* [world] who has told */
+};
+
+static int fail_call(struct zinf_net *net, int error, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    snprintf(net->why, sizeof net->why, "%s: %.800s", call, text);
+    return -EIO;
+}
+
+/* ---- what others tell ---- */
+
+/* Takes in one sentence, if there is one; -ECONNABORTED: there was. */
+static int hear(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    char sentence[SENTENCE_BYTES] = "";
+    MPI_Status status;
+    int there = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG, s->control, &there, &status);
+    if (!there)
+        return 0;
+    MPI_Recv(sentence, sizeof sentence, MPI_CHAR, status.MPI_SOURCE, TAG, s->control, &status);
+    sentence[sizeof sentence - 1] = 0;
+    s->gone[status.MPI_SOURCE] = true;
+    return net_told(net, (uint32_t)status.MPI_SOURCE, sentence);
+}
+
+static void mpi_tell(struct zinf_net *net, const char *sentence)
+{
+    struct state *s = net->state;
+    snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+    for (uint32_t r = 0; r < net->place.world; r++)
+        if (r != net->place.rank)
+            MPI_Isend(s->sentence, (int)strlen(s->sentence) + 1, MPI_CHAR, (int)r, TAG, s->control,
+                      &s->notes[r]);
+}
+
+/* ---- exchange ---- */
+
+static void pause_between(uint32_t looks)
+{
+    static const struct timespec time = {0, SLEEP_NS};
+    if (looks < SPINS)
+        sched_yield();
+    else
+        nanosleep(&time, NULL);
+}
+
+static uint32_t n_parts(const struct net_message *m)
+{
+    return m->bytes ? (uint32_t)((m->bytes + MOST_BYTES - 1) / MOST_BYTES) : 1;
+}
+
+static bool grow(void *array, uint32_t n, size_t width)
+{
+    void **at = array, *moved = realloc(*at, n * width);
+    *at = moved ? moved : *at;
+    return moved;
+}
+
+static int make_room(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct state *s = net->state;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_in; i++)
+        n += n_parts(&x->in[i]);
+    for (uint32_t i = 0; i < x->n_out; i++)
+        n += n_parts(&x->out[i]);
+    s->n = 0;
+    if (n <= s->capacity)
+        return 0;
+    if (!grow(&s->requests, n, sizeof *s->requests) ||
+        !grow(&s->statuses, n, sizeof *s->statuses) || !grow(&s->indices, n, sizeof *s->indices) ||
+        !grow(&s->parts, n, sizeof *s->parts)) {
+        snprintf(net->why, sizeof net->why, "no memory for %u messages at once", n);
+        return -ENOMEM;
+    }
+    s->capacity = n;
+    return 0;
+}
+
+static int begin(struct zinf_net *net, const struct net_message *m, bool receives)
+{
+    struct state *s = net->state;
+    int error = MPI_SUCCESS;
+    for (uint32_t i = 0; error == MPI_SUCCESS && i < n_parts(m); i++) {
+        uint64_t at = i * MOST_BYTES, left = m->bytes - at;
+        uint64_t bytes = left < MOST_BYTES ? left : MOST_BYTES;
+        char *data = (char *)m->data + at;
+        s->parts[s->n] = (struct part){m->peer, bytes, receives};
+        error = receives ? MPI_Irecv(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
+                                     &s->requests[s->n])
+                         : MPI_Isend(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
+                                     &s->requests[s->n]);
+        s->n += error == MPI_SUCCESS;
+    }
+    return error == MPI_SUCCESS ? 0 : fail_call(net, error, receives ? "MPI_Irecv" : "MPI_Isend");
+}
+
+/* What Testsome found to be done. */
+static int check_done(struct zinf_net *net, int n_done, bool failed)
+{
+    struct state *s = net->state;
+    int code = 0;
+    for (int i = 0; !code && i < n_done; i++) {
+        const struct part *part = &s->parts[s->indices[i]];
+        int error = failed ? s->statuses[i].MPI_ERROR : MPI_SUCCESS, class = MPI_SUCCESS, count = 0;
+        MPI_Error_class(error, &class);
+        if (class == MPI_ERR_TRUNCATE)
+            code = net_other_length(net, part->peer, part->bytes + 1, part->bytes);
+        else if (error != MPI_SUCCESS)
+            code = fail_call(net, error, "MPI_Testsome");
+        else if (part->receives)
+            MPI_Get_count(&s->statuses[i], MPI_BYTE, &count);
+        if (!code && part->receives && (uint64_t)count != part->bytes)
+            code = net_other_length(net, part->peer, (uint64_t)count, part->bytes);
+    }
+    return code;
+}
+
+/* A peer that sends nothing, rather than one that only does not take. */
+static int late(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    uint32_t peer = 0;
+    bool receives = false;
+    for (uint32_t i = 0; i < s->n && !receives; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL) {
+            peer = s->parts[i].peer;
+            receives = s->parts[i].receives;
+        }
+    return net_late(net, peer);
+}
+
+static int wait_all(struct zinf_net *net, uint64_t deadline_ns)
+{
+    struct state *s = net->state;
+    uint32_t left = s->n, looks = 0;
+    int code = 0;
+    while (!code && left) {
+        int n_done = 0;
+        int error = MPI_Testsome((int)s->n, s->requests, &n_done, s->indices, s->statuses);
+        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+            code = fail_call(net, error, "MPI_Testsome");
+        else if (n_done > 0)
+            code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
+        else if (!(code = hear(net)) && net_now_ns() > deadline_ns)
+            code = late(net);
+        left -= n_done > 0 ? (uint32_t)n_done : 0;
+        if (n_done > 0)
+            looks = 0;
+        else if (!code)
+            pause_between(looks++);
+    }
+    return code;
+}
+
+/* Nothing of it is waited for: the net has failed, and the process will end. */
+static void give_up(struct state *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (s->parts[i].receives)
+            MPI_Cancel(&s->requests[i]);
+        MPI_Request_free(&s->requests[i]);
+    }
+}
+
+static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
+{
+    int code = make_room(net, x);
+    for (uint32_t i = 0; !code && i < x->n_in; i++)
+        code = begin(net, &x->in[i], true);
+    for (uint32_t i = 0; !code && i < x->n_out; i++)
+        code = begin(net, &x->out[i], false);
+    if (!code)
+        code = wait_all(net, x->deadline_ns);
+    if (code)
+        give_up(net->state);
+    return code;
+}
+
+/* ---- life ---- */
+
+/* Until all others have told too, but not for long: whoever ends first makes the launcher end the
+ * others before they have said what happened. */
+static void part_after_failure(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    uint64_t end = net_now_ns() + GRACE_NS;
+    for (uint32_t r = 0; r < net->place.world; r++)
+        while (r != net->place.rank && !s->gone[r] && net_now_ns() < end)
+            if (!hear(net))
+                pause_between(SPINS);
+}
+
+/* After a failure MPI_Finalize could wait for messages that nobody will take. */
+static void mpi_close(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    if (net->failed || net->told)
+        part_after_failure(net);
+    else
+        MPI_Finalize();
+    free(s->requests);
+    free(s->statuses);
+    free(s->indices);
+    free(s->parts);
+    free(s->gone);
+    if (!net->told) /* else notes may still be on their way */
+        free(s);
+}
+
+static const struct net_engine_ops mpi_ops = {
+    .exchange = mpi_exchange,
+    .tell = mpi_tell,
+    .close = mpi_close,
+};
+
+static void name_library(struct zinf_net *net)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    text[strcspn(text, "\n,")] = 0;
+    for (char *c = text; *c; c++) /* MPICH has tabs in it */
+        *c = *c == '\t' ? ' ' : *c;
+    snprintf(net->name, sizeof net->name, "%.90s", text);
+}
+
+static int start_library(struct zinf_net *net, uint32_t wanted)
+{
+    int given = 0, world = 0, rank = 0;
+    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
+    if (error != MPI_SUCCESS)
+        return fail_call(net, error, "MPI_Init_thread");
+    name_library(net);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    net->place.rank = (uint32_t)rank;
+    net->place.world = (uint32_t)world;
+    if (given < MPI_THREAD_SERIALIZED)
+        snprintf(net->why, sizeof net->why,
+                 "%s does not let several threads use it one at a time (MPI_THREAD_SERIALIZED): "
+                 "take one that was built for threads",
+                 net->name);
+    else if ((uint32_t)world != wanted)
+        snprintf(net->why, sizeof net->why,
+                 "the launcher started %u processes, but %s knows of %d: start with the mpirun "
+                 "that belongs to it, or build the MPI module for the other MPI (--with-mpi=MPICC)",
+                 wanted, net->name, world);
+    return net->why[0] ? -ENOTSUP : 0;
+}
+
+static int open_state(struct zinf_net *net, struct state *s)
+{
+    int rank = 0, world = 0;
+    MPI_Comm host;
+    size_t n = net->place.world;
+    s->notes = calloc(n, sizeof *s->notes);
+    s->gone = calloc(n, sizeof *s->gone);
+    if (!s->notes || !s->gone) {
+        snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->notes[i] = MPI_REQUEST_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &s->data);
+    MPI_Comm_dup(MPI_COMM_WORLD, &s->control);
+    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->control, MPI_ERRORS_RETURN);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_size(host, &world);
+    MPI_Comm_free(&host);
+    net->place.local_rank = (uint32_t)rank;
+    net->place.local_world = (uint32_t)world;
+    return 0;
+}
+
+net_module_start zinf_net_mpi_start;
+int zinf_net_mpi_start(struct zinf_net *net, int version, uint32_t wanted)
+{
+    if (version != NET_MODULE_VERSION) {
+        snprintf(net->why, sizeof net->why,
+                 "the MPI module is of another version: install it again");
+        return -ENOTSUP;
+    }
+    struct state *s = calloc(1, sizeof *s);
+    int code = s ? start_library(net, wanted) : -ENOMEM;
+    if (!code)
+        code = open_state(net, s);
+    if (code) {
+        free(s);
+        return code;
+    }
+    net->state = s;
+    net->ops = &mpi_ops;
+    return 0;
+}

@@ -1,0 +1,222 @@
+/*
+ * data: what a training would be fed. Which format the rows have, what is cut or left out, how long
+ * samples are, and the first of them as tokens with those that count.
+ */
+#include "cli/cli.h"
+#include "cli/data.h"
+#include "cli/data_show.h"
+#include "cli/usage.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LABEL_COLS 12
+
+struct data_command {
+    struct cli_common common;
+    struct cli_strings data;
+    const char *color;
+    int64_t n_samples;
+    bool json;
+};
+
+static int parse_color(const char *word, bool *out)
+{
+    bool automatic = !word || !strcmp(word, "auto");
+    *out = automatic ? isatty(STDOUT_FILENO) && !getenv("NO_COLOR") : !strcmp(word, "always");
+    if (automatic || *out || !strcmp(word, "never"))
+        return 0;
+    return zinf_fail(-EINVAL, "--color %s: use auto, always or never", word);
+}
+
+/* ---- for the eye ---- */
+
+static void say(const char *label, const char *text)
+{
+    cli_print_field(stdout, label, LABEL_COLS, text);
+}
+
+static void say_windows(const struct cli_session *s)
+{
+    const struct zinf_samples *samples = zinf_dataset_samples(s->data);
+    char text[256], windows[32];
+    uint64_t n = zinf_dataset_n_windows(s->data), ids = zinf_dataset_n_tokens(s->data);
+    double room = (double)n * (double)s->seq_len;
+    if (samples)
+        snprintf(text, sizeof text, "%s of %lld tokens, %.1f %% of it padding",
+                 cli_count(windows, n), (long long)s->seq_len,
+                 100 * (1 - (double)ids / (room > 0 ? room : 1)));
+    else
+        snprintf(text, sizeof text, "%s of %lld tokens", cli_count(windows, n),
+                 (long long)s->seq_len);
+    say("windows", text);
+}
+
+static int show_sample(const struct cli_session *s, uint64_t i, const struct zinf_sample *sample,
+                       bool color)
+{
+    size_t n = sample->ids.count, counted = 0;
+    bool *counts = malloc(n + 1);
+    if (!counts)
+        return zinf_fail(-ENOMEM, "no memory for a sample");
+    for (size_t j = 0; j < n; j++) {
+        counts[j] = j && sample->marks[j] & ZINF_MARK_COUNTS; /* the first is no target */
+        counted += counts[j];
+    }
+    printf("\nsample %llu: %zu tokens, %zu count%s\n", (unsigned long long)i + 1, n, counted,
+           sample->cut ? ", cut" : "");
+    int code = data_show_tokens(s->tokenizer, sample->ids.ids, counts, n, color);
+    free(counts);
+    return code;
+}
+
+static int show_samples(const struct cli_session *s, const struct data_command *o, bool color)
+{
+    struct zinf_samples *samples = zinf_dataset_samples(s->data);
+    const struct zinf_samples_facts *f = zinf_samples_facts(samples);
+    struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
+    char text[512];
+    cli_samples_describe(text, samples);
+    say("samples", text);
+    if (f->n_bad)
+        say("broken", f->first_bad);
+    say_windows(s);
+    say("lengths", "tokens before the cut, and how many samples have so many");
+    int code = data_show_lengths(samples);
+    for (uint64_t i = 0; !code && i < f->n_samples && i < (uint64_t)o->n_samples; i++) {
+        code = zinf_samples_read(samples, i, &sample);
+        if (!code)
+            code = show_sample(s, i, &sample, color);
+    }
+    zinf_sample_free(&sample);
+    return code;
+}
+
+static int show_stream(const struct cli_session *s, const struct data_command *o, bool color)
+{
+    uint64_t n = zinf_dataset_n_windows(s->data), T = (uint64_t)s->seq_len;
+    char text[128], tokens[32];
+    int32_t *ids = malloc(2 * T * sizeof *ids);
+    int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for a window");
+    snprintf(text, sizeof text, "%s tokens, all of which count",
+             cli_count(tokens, zinf_dataset_n_tokens(s->data)));
+    say("stream", text);
+    say_windows(s);
+    for (uint64_t i = 0; !code && i < n && i < (uint64_t)o->n_samples; i++) {
+        code = zinf_dataset_window(s->data, i, ids, ids + T);
+        printf("\nwindow %llu\n", (unsigned long long)i + 1);
+        if (!code)
+            code = data_show_tokens(s->tokenizer, ids, NULL, T, color);
+    }
+    free(ids);
+    return code;
+}
+
+/* ---- for programs ---- */
+
+static cJSON *sample_json(const struct zinf_sample *sample)
+{
+    cJSON *object = cJSON_CreateObject(), *ids = cJSON_AddArrayToObject(object, "ids");
+    cJSON *counts = cJSON_AddArrayToObject(object, "counts");
+    for (size_t i = 0; i < sample->ids.count; i++) {
+        cJSON_AddItemToArray(ids, cJSON_CreateNumber(sample->ids.ids[i]));
+        cJSON_AddItemToArray(counts, cJSON_CreateNumber(sample->marks[i] & ZINF_MARK_COUNTS));
+    }
+    cJSON_AddBoolToObject(object, "cut", sample->cut);
+    return object;
+}
+
+static void add_facts(cJSON *root, const struct zinf_samples_facts *f)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {
+        {"rows", f->n_rows},          {"bad_rows", f->n_bad},
+        {"samples", f->n_samples},    {"tokens", f->n_ids},
+        {"counted", f->n_counted},    {"cut_samples", f->n_cut},
+        {"cut_tokens", f->n_ids_cut}, {"short", f->n_short},
+        {"long", f->n_long},          {"unlabelled", f->n_unlabelled},
+        {"longest", f->longest},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        cJSON_AddNumberToObject(root, rows[i].name, (double)rows[i].value);
+}
+
+static int print_json(const struct cli_session *s, const struct data_command *o)
+{
+    struct zinf_samples *samples = zinf_dataset_samples(s->data);
+    struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddNumberToObject(root, "windows", (double)zinf_dataset_n_windows(s->data));
+    int code = 0;
+    if (!samples)
+        cJSON_AddNumberToObject(root, "tokens", (double)zinf_dataset_n_tokens(s->data));
+    else
+        add_facts(root, zinf_samples_facts(samples));
+    cJSON *first = samples ? cJSON_AddArrayToObject(root, "first") : NULL;
+    uint64_t n = samples ? zinf_samples_facts(samples)->n_samples : 0;
+    for (uint64_t i = 0; !code && i < n && i < (uint64_t)o->n_samples; i++) {
+        code = zinf_samples_read(samples, i, &sample);
+        if (!code)
+            cJSON_AddItemToArray(first, sample_json(&sample));
+    }
+    char *text = code ? NULL : cJSON_PrintUnformatted(root);
+    if (text)
+        puts(text);
+    else if (!code)
+        code = zinf_fail(-ENOMEM, "no memory for the result");
+    cJSON_free(text);
+    cJSON_Delete(root);
+    zinf_sample_free(&sample);
+    return code;
+}
+
+static int show(const struct data_command *o)
+{
+    struct cli_session s = {0};
+    bool color;
+    int code = parse_color(o->color, &color);
+    if (!code)
+        code = cli_session_open(&s, &o->common);
+    if (!code)
+        code = cli_session_data(&s, &o->common, &o->data, NULL, false, &s.data);
+    if (!code)
+        code = o->json                        ? print_json(&s, o)
+               : zinf_dataset_samples(s.data) ? show_samples(&s, o, color)
+                                              : show_stream(&s, o, color);
+    cli_session_close(&s);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct data_command o = {.common = CLI_COMMON_DEFAULT, .n_samples = 3};
+    struct cli_common *c = &o.common;
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c->model, 0, 0},
+        {"--data", CLI_STRINGS, &o.data, 0, 0},
+        CLI_SAMPLE_OPTIONS(c),
+        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--samples", CLI_INT, &o.n_samples, 0, 1e9},
+        {"--color", CLI_STRING, &o.color, 0, 0},
+        {"--json", CLI_FLAG, &o.json, 0, 0},
+    };
+    int code = cli_parse(&cli_data, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = cli_check_common(c);
+    if (!code && !o.data.n)
+        code = zinf_fail(-EINVAL, "--data FILE is missing");
+    if (code)
+        return cli_error(&cli_data, CLI_USAGE);
+    return show(&o) ? cli_error(&cli_data, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_data = {
+    .name = "data",
+    .summary = "show what a training would be fed",
+    .usage = USAGE_DATA_COMMAND,
+    .run = run,
+};

@@ -1,0 +1,122 @@
+/*
+ * samples: data of samples as the commands open it: the format that the rows have, the chat
+ * template that the model's folder or --chat-template names, and what became of the rows.
+ */
+#include "cli/data.h"
+
+#include <stdio.h>
+
+int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
+                     enum zinf_format *out)
+{
+    *out = ZINF_FORMAT_STREAM;
+    if (c->format)
+        return zinf_format_parse(c->format, out);
+    for (int i = 0; i < n && !c->text_column; i++) {
+        enum zinf_format format;
+        int code = zinf_format_tell(files[i], &format);
+        if (code)
+            return code;
+        if (i && format != *out)
+            return zinf_fail(-EINVAL,
+                             "%s is of the format \"%s\", and %s of \"%s\": give files of one, or "
+                             "--format",
+                             files[0], zinf_format_name(*out), files[i], zinf_format_name(format));
+        *out = format;
+    }
+    return 0;
+}
+
+static int parse_cut(const char *word, enum zinf_cut *out)
+{
+    static const char *const names[] = {"end", "beginning", "drop"};
+    *out = ZINF_CUT_END;
+    for (int i = 0; word && i < 3; i++)
+        if (!strcmp(word, names[i])) {
+            *out = (enum zinf_cut)i;
+            return 0;
+        }
+    return word ? zinf_fail(-EINVAL, "--truncate %s: use end, beginning or drop", word) : 0;
+}
+
+/* A folder without a template will do where the format has no conversations, or one that models
+ * without a template know. */
+static int open_chat(const struct cli_common *c, enum zinf_format format,
+                     const struct zinf_tokenizer *tokenizer, struct zinf_chat **out)
+{
+    *out = NULL;
+    if (format == ZINF_FORMAT_TEXT || format == ZINF_FORMAT_GDGPT)
+        return 0;
+    int code = zinf_chat_open(out, c->model, c->chat_template, tokenizer);
+    bool optional = format == ZINF_FORMAT_ALPACA || format == ZINF_FORMAT_PROMPT;
+    return code == -ENOENT && optional && !c->chat_template ? 0 : code;
+}
+
+int cli_samples_open(struct cli_session *s, const struct cli_common *c,
+                     const struct zinf_samples_options *given, enum zinf_format format,
+                     struct zinf_dataset **out)
+{
+    struct zinf_samples_options options = *given;
+    struct zinf_samples *samples = NULL;
+    struct zinf_chat *chat = NULL;
+    struct zinf_format_recipe *recipe = NULL;
+    int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
+    int code = cli_session_need_tokenizer(s, c);
+    if (!code)
+        code = parse_cut(c->truncate, &options.cut);
+    if (!code)
+        code = open_chat(c, format, given->tokenizer, &chat);
+    const struct zinf_format_options form = {
+        .format = format,
+        .chat = chat,
+        .tokenizer = given->tokenizer,
+        .folder = c->model,
+        .text_column = c->text_column,
+        .train_on_prompt = c->train_on_prompt,
+    };
+    if (!code)
+        code = zinf_format_open(&recipe, &form);
+    if (!code) {
+        options.recipe = zinf_format_recipe(recipe);
+        options.vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
+        options.seq_len = (uint32_t)s->seq_len;
+        options.min_ids = (uint32_t)c->min_tokens;
+        options.skip_bad_rows = c->skip_bad_rows;
+        options.packed = c->pack;
+        options.seed = (uint64_t)c->seed;
+        options.pad = end < 0 ? 0 : end;
+        code = zinf_samples_open(&samples, &options);
+    }
+    if (!code)
+        code = zinf_dataset_of_samples(out, samples);
+    zinf_format_close(recipe);
+    zinf_chat_close(chat);
+    return code;
+}
+
+/* "; 3 rows are broken", where there are any. */
+static size_t add_count(char *text, size_t used, uint64_t n, const char *what)
+{
+    char count[32];
+    if (!n || used >= 512)
+        return used;
+    return used + (size_t)snprintf(text + used, 512 - used, "; %s %s", cli_count(count, n), what);
+}
+
+void cli_samples_describe(char text[512], const struct zinf_samples *samples)
+{
+    const struct zinf_samples_facts *f = zinf_samples_facts(samples);
+    char n[32], ids[32], counted[32], windows[32];
+    size_t used = (size_t)snprintf(text, 512,
+                                   "%s samples of %s tokens, of which %s count; "
+                                   "%s windows",
+                                   cli_count(n, f->n_samples), cli_count(ids, f->n_ids),
+                                   cli_count(counted, f->n_counted),
+                                   cli_count(windows, zinf_samples_n_windows(samples)));
+    used = add_count(text, used, f->n_cut, "samples are cut");
+    used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
+    used = add_count(text, used, f->n_long, "too long, left out");
+    used = add_count(text, used, f->n_short, "too short, left out");
+    used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");
+    add_count(text, used, f->n_bad, "broken rows left out");
+}

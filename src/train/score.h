@@ -1,0 +1,47 @@
+/*
+ * score: how good the texts are that a model makes of samples, by the metrics of metrics.h. Of each
+ * sample the model is given what comes before the first token that counts, with its source where it
+ * has one, and what it makes of that is compared with the tokens that count.
+ *
+ * Threads and errors as in train.h.
+ */
+#ifndef ZINF_SCORE_H
+#define ZINF_SCORE_H
+
+#include "metrics/metrics.h"
+#include "text/samples.h"
+#include "train/generate.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct zinf_score_options {
+    const struct zinf_tokenizer *tokenizer;
+    /* How texts are made. Its `made` is not called. */
+    struct zinf_generate_options generate;
+    const int32_t *left_out; /* tokens that are no part of a text, such as padding */
+    int n_left_out;
+    uint64_t most_samples; /* the first ones; 0: all */
+    /* Sees every pair, in order; < 0 ends it. NULL: nobody does. */
+    int (*saw)(void *arg, uint64_t sample, const char *predicted, const char *reference);
+    void *arg;
+};
+/* Adds the samples' texts to a board for texts. Several at once where the trainer continues
+ * sequences. -EINVAL: a sample begins with a token that counts: there is nothing to go on from. */
+int zinf_score_texts(struct zinf_trainer *trainer, const struct zinf_score_options *options,
+                     struct zinf_samples *samples, struct zinf_scoreboard *board);
+
+/* Of a training's evaluations, beside their loss; the first decides which is the best. */
+#define ZINF_MOST_SCORES 8
+struct zinf_run_scores {
+    enum zinf_metric metrics[ZINF_MOST_SCORES];
+    int n;
+    bool stem; /* of ROUGE */
+    struct zinf_score_options options;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,101 @@
+/*
+ * setup_ranks: what a setup knows of other ranks. All ranks make the same plan and the same
+ * programs, each for its own slices, or they would not meet in collectives: so what plans follow
+ * from is agreed here, before the first.
+ */
+#include "train/setup.h"
+
+void setup_take_net(struct setup *s)
+{
+    if (s->options.net) {
+        struct zinf_net_place place = zinf_net_place(s->options.net);
+        s->options.rank = place.rank;
+        s->options.world = place.world;
+        s->net = place.world > 1 ? s->options.net : NULL;
+    }
+    s->exact = s->net || !strcmp(s->config->gradient_sum, "tree");
+}
+
+uint32_t setup_local_ranks(const struct setup *s)
+{
+    return s->net ? zinf_net_place(s->net).local_world : 1;
+}
+
+int setup_own_threads(const struct setup *s)
+{
+    int64_t asked = s->config->threads;
+    int threads = zinf_optim_thread_count(0) / (int)setup_local_ranks(s);
+    return asked > 0 ? (int)asked : threads > 1 ? threads : 1;
+}
+
+void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)
+{
+    if (s->net && options->kind == ZINF_DEVICE_CUDA)
+        options->index = (int)zinf_net_place(s->net).local_rank;
+}
+
+/* ---- what there is no way for ---- */
+
+/* Sums in a tree take the parts of a gradient one after the other, layer by layer. */
+static int check_order(struct setup *s)
+{
+    if (!s->exact || s->n_micro < 2)
+        return 0;
+    if (s->order == ORDER_AUTO)
+        s->order = ORDER_LAYER_MAJOR;
+    if (s->order == ORDER_LAYER_MAJOR && s->n_micro > MAX_LAYER_MAJOR)
+        return zinf_fail(
+            -ENOTSUP,
+            "gradient_accumulation_steps %lld: with several ranks, or zinf.gradient_sum "
+            "\"tree\", at most %d are possible; raise train_micro_batch_size_per_gpu, or "
+            "set zinf.accumulation_order to micro-major and zinf.gradient_sum to auto",
+            (long long)s->n_micro, MAX_LAYER_MAJOR);
+    if (s->order == ORDER_MICRO_MAJOR && !s->net && s->n_micro > 2)
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.gradient_sum \"tree\" needs whole copies of the gradient where "
+            "zinf.accumulation_order is \"micro-major\": set that to layer-major or auto");
+    return 0;
+}
+
+int setup_check_ranks(struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    int code = check_order(s);
+    if (code || !s->net)
+        return code;
+    if (!trains(s))
+        return zinf_fail(-ENOTSUP, "several ranks can only train");
+    if (c->zero_stage != 3)
+        return zinf_fail(
+            -ENOTSUP,
+            "zero_optimization.stage is %lld: several ranks have parameters in slices; "
+            "set stage to 3",
+            (long long)c->zero_stage);
+    if (s->param_tier == ZINF_TIER_DEVICE && !s->direct)
+        return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
+                                   "zero_optimization.offload_param.device to cpu or nvme");
+    if (s->expert_fetch == EXPERT_FETCH_CHOSEN)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.expert_fetch \"chosen\": ranks choose different experts, and all "
+                         "give their slices of each: set it to auto or all");
+    return 0;
+}
+
+/* ---- facts of all machines ---- */
+
+int setup_agree(struct setup *s)
+{
+    uint64_t *least[] = {&s->ram_bytes, &s->budget[ZINF_MEMORY_HOST],
+                         &s->budget[ZINF_MEMORY_DEVICE]};
+    int64_t most[4] = {(int64_t)s->resident_bytes};
+    for (int i = 0; i < 3; i++)
+        most[i + 1] = -(int64_t)*least[i];
+    int code = s->net ? zinf_net_max(s->net, most, 4) : 0;
+    if (code || !s->net)
+        return code;
+    s->resident_bytes = (uint64_t)most[0];
+    for (int i = 0; i < 3; i++)
+        *least[i] = (uint64_t)-most[i + 1];
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* agree: numbers of all ranks, in a few small messages a step. */
+#include "train/trainer.h"
+
+#include <xxhash.h>
+
+int agree_count(const struct setup *s, uint64_t *count)
+{
+    int64_t sum = (int64_t)*count;
+    int code = s->net ? zinf_net_add(s->net, &sum, 1) : 0;
+    *count = (uint64_t)sum;
+    return code;
+}
+
+/* ---- a step ---- */
+
+/* What a step's numbers are made of, as one message. */
+struct numbers {
+    struct exact_sum squares, loss, other_losses;
+    int64_t given_up;
+};
+_Static_assert(sizeof(struct numbers) / sizeof(int64_t) <= ZINF_NET_MOST_NUMBERS,
+               "a step's numbers are one message");
+
+static void add_losses(const struct zinf_trainer *t, struct numbers *n)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    int64_t samples = t->setup.n_micro * t->setup.batch;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS)
+            trainer_add_loss(t, v, samples, v == g->loss ? &n->loss : &n->other_losses);
+}
+
+int agree_step(struct zinf_trainer *t)
+{
+    struct numbers n = {.given_up = atomic_load(&t->give_up)};
+    struct step_sums *sums = &t->sums;
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        exact_add_sum(&n.squares, &sums->squares[lane]);
+    add_losses(t, &n);
+    int code = t->setup.net
+                   ? zinf_net_add(t->setup.net, (int64_t *)(void *)&n, sizeof n / sizeof(int64_t))
+                   : 0;
+    sums->norm_squares = exact_value(&n.squares);
+    sums->loss = exact_value(&n.loss);
+    sums->other_losses = exact_value(&n.other_losses);
+    atomic_store(&t->give_up, n.given_up > 0);
+    return code;
+}
+
+/* ---- programs ---- */
+
+int agree_rates(struct zinf_trainer *t)
+{
+    return t->setup.net ? zinf_net_broadcast(t->setup.net, 0, &t->plan.rates, sizeof t->plan.rates)
+                        : 0;
+}
+
+/* The collectives of a program in the order of their lane. */
+static uint64_t program_sum(const struct zinf_program *program, uint64_t sum)
+{
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const struct zinf_op *op = &program->ops[i];
+        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
+        if (op->lane == ZINF_LANE_NET)
+            sum = XXH3_64bits(numbers, sizeof numbers);
+    }
+    return sum;
+}
+
+int agree_programs(struct zinf_trainer *t)
+{
+    const struct plan *p = &t->plan;
+    const struct zinf_program *programs[] = {&p->gradients, &p->drain, &p->wait, &p->speculate,
+                                             &p->forward};
+    struct zinf_net_fact fact = {"order of transfers between ranks (hosts that differ in threads "
+                                 "or memory: set zinf.threads, zinf.host_memory and "
+                                 "zinf.device_memory)",
+                                 (uint64_t)p->schedule};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        fact.sum = program_sum(programs[i], fact.sum + i);
+    return t->setup.net ? zinf_net_compare(t->setup.net, &fact, 1) : 0;
+}

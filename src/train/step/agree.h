@@ -1,0 +1,31 @@
+/*
+ * agree: what ranks must decide alike, and find out from numbers that each has a part of: how many
+ * targets a step has, its loss, its norm, whether speculation failed, and by which rates the lanes
+ * are ordered. With setup.exact such sums are made without rounding, on one rank too, so that they
+ * do not depend on how samples and elements are dealt to ranks. In the trainer's thread, between
+ * programs.
+ */
+#ifndef ZINF_TRAIN_AGREE_H
+#define ZINF_TRAIN_AGREE_H
+
+#include "train/step/exact_sum.h"
+#include "train/setup.h"
+
+struct zinf_trainer;
+
+/* What a step's program leaves. */
+struct step_sums {
+    /* [lane] of the gradient's blocks: lanes do not share */
+    struct exact_sum squares[ZINF_LANES];
+    double norm_squares, loss, other_losses; /* agreed; losses are sums */
+};
+
+/* Of all ranks. */
+int agree_count(const struct setup *s, uint64_t *count);
+/* After a program with gradients: fills t->sums, and t->give_up where any rank has given up. */
+int agree_step(struct zinf_trainer *t);
+/* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
+int agree_rates(struct zinf_trainer *t);
+/* -EINVAL where the ranks' programs would not meet in the same collectives. */
+int agree_programs(struct zinf_trainer *t);
+#endif

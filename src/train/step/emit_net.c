@@ -1,0 +1,81 @@
+/*
+ * emit_net: what goes between ranks. A fetch gathers a unit of all ranks' slices: each reads its
+ * own to its place in the whole, in memory that the CPU can reach, and the others' come beside it.
+ * A contribution to a gradient, which is of the whole unit, is summed over all ranks as soon as it
+ * is made, and each rank goes on with its slice of the sum.
+ *
+ * Collectives meet because all ranks have them in one order: the same programs, ordered by the same
+ * rates (agree.h). So none is ever left out by a flag.
+ */
+#include "train/step/emit.h"
+
+static void emit_net(struct emitter *e, int kind, uint32_t unit, uint64_t unit_bytes,
+                     const struct zinf_operand at[2], const struct uses *uses)
+{
+    uint64_t world = n_ranks(e->p->setup);
+    struct zinf_op op = {.lane = ZINF_LANE_NET,
+                         .kind = (uint16_t)kind,
+                         .unit = (int32_t)unit,
+                         .at = at,
+                         .n_at = 2,
+                         .bytes = unit_bytes / world * (world - 1)};
+    emit(e, &op, uses);
+}
+
+/* This rank's slice to `own`, its place in the whole; or it is used from where it lives. */
+static struct zinf_operand own_slice(struct emitter *e, uint32_t unit, struct zinf_operand own,
+                                     zinf_resource whole)
+{
+    struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
+    struct uses uses = {0};
+    if (where.tier != ZINF_TIER_DRIVE)
+        return zinf_of(&where);
+    uses_read(&uses, e->param[unit]);
+    uses_write(&uses, whole);
+    emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, own, &uses);
+    return own;
+}
+
+void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, zinf_resource target)
+{
+    const struct plan *p = e->p;
+    const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
+    uint64_t width = zinf_dtype_bytes(p->setup->dtype), bytes = u->padded_elems * width;
+    struct zinf_operand whole = memory;
+    zinf_resource resource = target;
+    struct uses gathered = {0}, copied = {0};
+    if (!p->setup->direct) {
+        e->staged[unit] = resource = emit_buffer(e, e->stages);
+        e->staged_as[unit] = ++e->n_staged;
+        whole = zinf_in(resource, 0);
+    }
+    struct zinf_operand own =
+        own_slice(e, unit, zinf_beyond(whole, u->slice_first * width), resource);
+    uses_read(&gathered, e->param[unit]);
+    uses_write(&gathered, resource);
+    emit_net(e, OP_GATHER, unit, bytes, (struct zinf_operand[]){whole, own}, &gathered);
+    if (p->setup->direct)
+        return;
+    uses_read(&copied, resource);
+    uses_write(&copied, target);
+    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, whole, bytes, &copied);
+}
+
+/* The first one's sum goes to where it is kept, if that is memory of the host. */
+struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
+                              const struct made_grad *place)
+{
+    uint64_t first = e->p->setup->layout.units[unit].slice_first * sizeof(float);
+    uint64_t bytes = e->p->setup->layout.units[unit].padded_elems * sizeof(float);
+    struct made_grad sum = whole;
+    struct uses uses = {0};
+    sum.at = zinf_beyond(whole.at, first);
+    if (place)
+        sum = *place;
+    uses_write(&uses, whole.resource);
+    if (place)
+        uses_write(&uses, place->resource);
+    emit_net(e, OP_SCATTER, unit, bytes, (struct zinf_operand[]){sum.at, whole.at}, &uses);
+    sum.on_host = true;
+    return sum;
+}

@@ -1,0 +1,218 @@
+#!/bin/sh
+# README's two tables of what survives what, row by row: each case is one row, and there is none
+# that has no case. A power cut is another name of this boot and pages that never reached the drive.
+. "$SRCDIR/tests/command.sh"
+mkdir "$work/drive" && cd "$work" || exit 99
+shim=$BUILDDIR/tests/faults/.libs/shim.so
+readme=$SRCDIR/README.md
+
+"$zinf" init --arch gpt2 --size small --layers 1 --hidden 16 --heads 2 --vocab 257 --context 32 \
+    --output model >/dev/null || exit 99
+make_text text.txt 60
+write_config() { # param, optimizer, keys of zinf
+    cat >config.json <<END
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"schedule": "serial"$3},
+ "zero_optimization": {"stage": 3, "sub_group_size": 5000,
+    "offload_param": {"device": "$1", "nvme_path": "$work/drive"},
+    "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
+END
+}
+train() { # output, options...: to 30 steps
+    out=$1
+    shift
+    "$zinf" train --model model --data text.txt --config config.json --seq-len 16 --threads 1 \
+        --progress none --output "$out" --steps 30 --resume "$@" >said.out 2>said.err
+}
+rebooted() { # the same after the machine was started anew
+    echo another >boot
+    ZINF_SHIM_BOOT=$work/boot LD_PRELOAD=$shim train "$@"
+}
+killed() { # output, options...: in its steps
+    tries=0
+    out=$1
+    shift
+    while [ $tries -lt 20 ]; do
+        rm -rf "$out" drive/*
+        "$zinf" train --model model --data text.txt --config config.json --seq-len 16 --threads 1 \
+            --progress none --output "$out" --steps 30 "$@" >said.out 2>said.err &
+        pid=$!
+        waited=0
+        until [ "$(cat "$out/log.jsonl" 2>/dev/null | wc -l)" -ge 8 ] ||
+            [ $waited -ge 3000 ] || ! kill -0 $pid 2>/dev/null; do
+            sleep 0.005
+            waited=$((waited + 1))
+        done
+        kill -KILL $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        [ ! -d "$out/model" ] && return
+        tries=$((tries + 1))
+    done
+}
+same() {
+    cmp -s "$1/model/model.safetensors" whole/model/model.safetensors
+}
+from_step() { # it went on after the last step that was logged, or the one before
+    step=$(sed -n 's/.*going on after step \([0-9]*\).*/\1/p' said.err | head -n 1)
+    [ -n "$step" ] && [ "$step" -ge $(($(wc -l <"$1/before.jsonl") - 1)) ]
+}
+from_checkpoint() {
+    grep -q "checkpoint-" said.err
+}
+refused() { # words
+    [ $? -eq 1 ] && grep -q "$1" said.err
+}
+folder() {
+    ls -d drive/*.steps-* | head -n 1
+}
+forget_writes() { # zeros, as where none of its writes came to be
+    bytes=$(stat -c %s "$(folder)/extents")
+    dd if=/dev/zero of="$(folder)/extents" bs=4096 count=$((bytes / 4096)) conv=notrunc 2>/dev/null
+}
+row() { # the first cell of a row of README
+    grep -qF "| $1 |" "$readme" || echo "# README has no row: $1"
+    grep -qF "| $1 |" "$readme"
+    row_status=$?
+    rows=$((rows + 1))
+    name=$1
+}
+rows=0
+held() {
+    status=$?
+    verdict $((status + row_status)) "$name: $1"
+}
+
+write_config nvme nvme ', "durability": "step"'
+train whole || exit 99
+
+# ---- what survives kill -9, and a power cut ----
+
+row 'parameters and state on `nvme`'
+killed run
+cp run/log.jsonl run/before.jsonl
+train run && same run && from_step run
+held "kill -9 loses no finished step"
+write_config nvme nvme ', "durability": "step", "durability_flush": true'
+killed run
+cp run/log.jsonl run/before.jsonl
+rebooted run && same run && from_step run
+held "nor does a power cut with durability_flush"
+write_config nvme nvme ', "durability": "step"'
+killed run --save-every 3
+forget_writes
+rebooted run --save-every 3 && same run && from_checkpoint && grep -q "did not survive" said.err
+held "without it checkpoints do, and it is said"
+
+row 'state on `nvme`, parameters elsewhere'
+write_config cpu nvme ', "durability": "step"'
+killed run
+cp run/log.jsonl run/before.jsonl
+train run && same run && from_step run
+held "every step with durability \"step\""
+write_config cpu nvme ', "durability": "step", "durability_flush": true'
+killed run
+cp run/log.jsonl run/before.jsonl
+rebooted run && same run && from_step run
+held "and with durability_flush in a power cut"
+
+row 'state in RAM or on the device'
+for place in cpu none; do
+    write_config $place $place ''
+    killed run --save-every 3
+    rebooted run --save-every 3 && same run && from_checkpoint
+    held "checkpoints ($place)"
+done
+
+# ---- what happens, and what zinf does ----
+
+row 'a bit, a page or a file of the state on the drive is damaged, older, cut off, swapped or missing'
+write_config nvme nvme ', "durability": "step"'
+killed run --save-every 3
+forget_writes
+train run
+refused "$(folder)"
+held "refuses by name"
+checkpoint=$(sed -n 's/.*--resume=\([^ ;]*\).*/\1/p' said.err | head -n 1)
+[ -n "$checkpoint" ] && train run "--resume=$checkpoint" && same run
+held "--resume=CHECKPOINT goes on"
+killed run
+mv "$(folder)/commit" commit
+train run
+refused "commit"
+held "a file that is missing"
+"$zinf" verify run >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "commit" said.out
+held "verify names it"
+
+row 'the same to a checkpoint, its description or a token cache'
+write_config cpu cpu ''
+killed run --save-every 3 --save-total-limit 2
+last=run/$(cat run/latest)
+for victim in trainer_state.json optimizer/moment1.safetensors model.safetensors; do
+    cp "$last/$victim" kept
+    printf x | dd of="$last/$victim" bs=1 seek=200 conv=notrunc 2>/dev/null
+    train run --save-every 3
+    refused "$victim\|$last"
+    held "$victim is refused by name"
+    cp kept "$last/$victim"
+done
+tokens=$(ls run/cache/*.tokens)
+printf xyz | dd of="$tokens" bs=1 seek=500 conv=notrunc 2>/dev/null
+train run --save-every 3
+status=$?
+if [ $status -eq 0 ]; then same run; else grep -q "tokens" said.err; fi
+held "a token cache is refused, or made again"
+
+row 'a write is lost, torn, misplaced, short or fails; a read or flush fails'
+if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
+    write_config nvme nvme ', "durability": "step"'
+    for kind in lost torn misplaced short eio enospc read-eio read-flip sync-eio; do
+        rm -rf run drive/*
+        ZINF_SHIM="$kind 30 $work/drive" LD_PRELOAD=$shim train run
+        status=$?
+        if [ $status -ne 0 ]; then
+            grep -q "zinf train: .*/" said.err && { train run || grep -q "zinf train: .*/" said.err; }
+        fi && { [ ! -d run/model ] || same run; }
+        held "$kind"
+    done
+else
+    skip "$name" "no shared library to preload"
+fi
+
+row 'the drive is not mounted, `run-id` is lost, the output is a copy'
+write_config nvme nvme ', "durability": "step"'
+killed run
+mv drive unmounted && mkdir drive
+train run
+refused "mount"
+held "the drive"
+rmdir drive && mv unmounted drive && mv run/run-id id
+train run
+refused "run-id"
+held "run-id"
+mv id run/run-id && cp -r run copied
+train copied
+refused "copy"
+held "the output"
+train run && same run
+held "all put back"
+
+row "another run's folder cannot be read"
+killed run
+mv run other
+theirs=$(folder)
+sum=$(cat "$theirs"/* | cksum)
+if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
+    ZINF_SHIM="read-eio 1+ $theirs" LD_PRELOAD=$shim train run && same run &&
+        [ "$sum" = "$(cat "$theirs"/* | cksum)" ]
+    held "left alone"
+else
+    skip "$name" "no shared library to preload"
+fi
+
+listed=$(sed -n '/^## Training that cannot/,/^Not promised/p' "$readme" | grep -c '^| ')
+[ "$listed" -eq $((rows + 2)) ]
+verdict $? "every row has a case ($rows of $((listed - 2)))"
+sed -n '/^Not promised/,/^$/p' "$readme" | grep -q "same size and time"
+verdict $? "README says what is not promised"
+finish

@@ -1,0 +1,28 @@
+# mpirun: for tests that start ranks as processes of an MPI; after tests/command.sh. ranks N
+# COMMAND... starts it; no_mpi says why none can be started, or is empty. Variables make it work as
+# root and with more ranks than CPUs, for Open MPI 4 and 5; MPICH asks for none.
+OMPI_ALLOW_RUN_AS_ROOT=1
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+OMPI_MCA_rmaps_base_oversubscribe=1
+PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+OMPI_MCA_btl_vader_single_copy_mechanism=none # containers refuse it, with a message each time
+OMP_NUM_THREADS=1
+ZINF_MPI_MODULE=$BUILDDIR/.libs/zinf-mpi.so
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe \
+    PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_btl_vader_single_copy_mechanism \
+    OMP_NUM_THREADS ZINF_MPI_MODULE
+
+no_mpi=
+if [ ! -f "$ZINF_MPI_MODULE" ]; then
+    no_mpi="no MPI was found when this was configured"
+elif ! command -v "${MPIRUN:-mpirun}" >/dev/null; then
+    no_mpi="${MPIRUN:-mpirun} is not there"
+elif ! timeout 60 "${MPIRUN:-mpirun}" -np 2 true >/dev/null 2>&1; then
+    no_mpi="${MPIRUN:-mpirun} starts nothing here"
+fi
+
+ranks() { # how many, command...
+    how_many=$1
+    shift
+    timeout 100 "${MPIRUN:-mpirun}" -np "$how_many" "$@"
+}
