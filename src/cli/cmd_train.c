@@ -106,6 +106,14 @@ out:
     return code;
 }
 
+static void hear_stops(void)
+{
+    signal(SIGINT, ask_stop);
+    signal(SIGTERM, ask_stop);
+    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
+        signal(SIGHUP, SIG_IGN);
+}
+
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
@@ -156,10 +164,7 @@ static int train(struct train_options *o)
         .save = &save_asked,
         .events = train_show_events(&show),
     };
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
+    hear_stops();
     code = zinf_run_train(&show.run);
     train_show_end(&show, code, stop_asked);
 out:

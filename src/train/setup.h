@@ -173,6 +173,10 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */
 int setup_agree(struct setup *s);
 
+/* ---- setup_shape.c: rows of a micro-batch, of an open model ---- */
+
+int setup_shape(struct setup *s);
+
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
 /* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */
