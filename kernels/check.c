@@ -107,7 +107,7 @@ int check_distance_bias(const struct zinf_distance_bias *a, const char *operatio
 
 int check_activation(enum zinf_activation kind)
 {
-    if ((unsigned)kind <= ZINF_ACTIVATION_RELU)
+    if ((unsigned)kind < ZINF_ACTIVATIONS)
         return 0;
     return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
 }

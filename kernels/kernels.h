@@ -87,6 +87,8 @@ enum zinf_activation {
     ZINF_ACTIVATION_GELU_ERF,  /* 0.5x(1 + erf(x/sqrt 2)) */
     ZINF_ACTIVATION_SILU,
     ZINF_ACTIVATION_RELU,
+    ZINF_ACTIVATION_TANH,
+    ZINF_ACTIVATIONS,
 };
 
 /* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with

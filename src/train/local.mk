@@ -1,5 +1,5 @@
 libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h src/train/setup.h src/train/setup.c \
-	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
+	src/train/setup_optimizer.c src/train/setup_shape.c src/train/op.h src/train/step/step.h src/train/save/save.h \
 	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
