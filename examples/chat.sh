@@ -16,14 +16,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 data=$here/chat/capitals.jsonl
 held_out=$here/chat/held-out.jsonl
 template=(--chat-template mistral)
+windows=(--pack --seq-len 256)
 
 mkdir -p "$folder"
 if [ ! -e "$folder/model/config.json" ]; then
     "$zinf" init --arch llama --size 3.2-1b --layers 4 --hidden 128 --heads 4 --context 256 \
         --tokenizer bytes --output "$folder/model"
 fi
-"$zinf" data --model "$folder/model" --data "$data" "${template[@]}" --pack --samples 2
-"$zinf" train --model "$folder/model" --data "$data" --eval-data "$held_out" "${template[@]}" --pack \
+"$zinf" data --model "$folder/model" --data "$data" "${template[@]}" "${windows[@]}" --samples 2
+"$zinf" train --model "$folder/model" --data "$data" --eval-data "$held_out" "${template[@]}" "${windows[@]}" \
     --micro-batch 8 --epochs "$epochs" --lr 3e-3 --lr-scheduler cosine --warmup-steps 20 \
     --no-final-checkpoint --overwrite --output "$folder/output"
 
