@@ -35,6 +35,6 @@ field user >"$folder/questions.txt"
 field assistant >"$folder/answers.txt"
 "$zinf" generate --model "$folder/output/model" --chat --temperature 0 \
     --max-new-tokens 60 --prompts "$folder/questions.txt" | sed '/^$/d' >"$folder/said.txt"
-paste -d '\n' "$folder/questions.txt" "$folder/said.txt" | head -8
+paste -d '\n' "$folder/questions.txt" "$folder/said.txt" | sed -n '1,8p'
 right=$(paste -d '|' "$folder/answers.txt" "$folder/said.txt" | awk -F '|' '$1 == $2' | wc -l)
 echo "$right of $(wc -l <"$folder/answers.txt") answers are right"
