@@ -16,14 +16,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 data=$here/chat/capitals.jsonl
 held_out=$here/chat/held-out.jsonl
 template=(--chat-template mistral)
+windows=(--pack --seq-len 256)
 
 mkdir -p "$folder"
 if [ ! -e "$folder/model/config.json" ]; then
     "$zinf" init --arch llama --size 3.2-1b --layers 4 --hidden 128 --heads 4 --context 256 \
         --tokenizer bytes --output "$folder/model"
 fi
-"$zinf" data --model "$folder/model" --data "$data" "${template[@]}" --pack --samples 2
-"$zinf" train --model "$folder/model" --data "$data" --eval-data "$held_out" "${template[@]}" --pack \
+"$zinf" data --model "$folder/model" --data "$data" "${template[@]}" "${windows[@]}" --samples 2
+"$zinf" train --model "$folder/model" --data "$data" --eval-data "$held_out" "${template[@]}" "${windows[@]}" \
     --micro-batch 8 --epochs "$epochs" --lr 3e-3 --lr-scheduler cosine --warmup-steps 20 \
     --no-final-checkpoint --overwrite --output "$folder/output"
 
@@ -34,6 +35,6 @@ field user >"$folder/questions.txt"
 field assistant >"$folder/answers.txt"
 "$zinf" generate --model "$folder/output/model" --chat --temperature 0 \
     --max-new-tokens 60 --prompts "$folder/questions.txt" | sed '/^$/d' >"$folder/said.txt"
-paste -d '\n' "$folder/questions.txt" "$folder/said.txt" | head -8
+paste -d '\n' "$folder/questions.txt" "$folder/said.txt" | sed -n '1,8p'
 right=$(paste -d '|' "$folder/answers.txt" "$folder/said.txt" | awk -F '|' '$1 == $2' | wc -l)
 echo "$right of $(wc -l <"$folder/answers.txt") answers are right"
