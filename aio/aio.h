@@ -80,6 +80,19 @@ int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent 
 /* The same with two generations, 0 and 1: each has bytes of its own, in space and in checksums.
  * What a generation means is the caller's; a request names the one it moves. */
 int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out);
+/* A stretch of a file that others own, in whole pages of ZINF_AIO_ALIGN; it may end behind the
+ * file's end. */
+struct zinf_store_span {
+    uint32_t file;
+    uint64_t offset, bytes;
+};
+/* Opens such a file, for as long as the store is there; *out is its number. */
+int zinf_store_open_file(struct zinf_store *store, const char *path, uint32_t *out);
+/* Plans an extent that is these stretches, one behind the other; copied. It is only read, takes no
+ * space, and has one generation. With checksums a page that reads otherwise than at its first
+ * reading fails: -ESTALE names the file. A store that is a plan only opens no files. */
+int zinf_store_add_files_extent(struct zinf_store *store, const struct zinf_store_span *spans,
+                                uint32_t n, zinf_extent *out);
 /* What the planned extents need on all paths; and in RAM the checksums of so many bytes, at most.
  */
 uint64_t zinf_store_planned_bytes(const struct zinf_store *store);

@@ -120,6 +120,9 @@ static const char *remedy(int code)
     case EBADMSG:
         return "the data read is not the data written, also when read again: test the drive and "
                "the memory, then restore from a checkpoint";
+    case ESTALE:
+        return "it reads otherwise than before: leave the model's folder as it is while it is read "
+               "from, and start again";
     case EINVAL:
         return "the file system refuses a direct transfer of this alignment";
     case EROFS:

@@ -99,6 +99,8 @@ struct zinf_store_extent {
     uint64_t start, bytes; /* in the linear space, once allocated: of generation 0, and of each */
     uint64_t first_sum;    /* index of generation 0's first checksum */
     uint8_t n_generations;
+    struct zinf_store_span *spans; /* store_files.c: of others' files; NULL: the store's own */
+    uint32_t n_spans;
 };
 
 struct zinf_store {
@@ -110,6 +112,9 @@ struct zinf_store {
     bool checksums;
     bool plan_only, allocated;
     uint64_t planned_bytes;
+    struct zinf_aio_file **files; /* of others */
+    uint32_t n_files;
+    uint64_t files_bytes; /* of the extents in them */
     struct zinf_store_extent *extents;
     uint32_t n_extents, extents_capacity;
     /* Where stripes go: see the head of this file. */
@@ -135,6 +140,12 @@ int zinf_store_check_range(const struct zinf_aio_request *request);
  * follow there without a break (at most bytes). */
 uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
                            struct zinf_aio_file **file, uint64_t *file_offset);
+/* store_files.c: the same of an extent in others' files; makes what a read has left behind their
+ * ends zero, of a stretch of the request's memory. */
+uint64_t zinf_store_locate_file(const struct zinf_aio_request *request, uint64_t offset,
+                                uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset);
+void zinf_store_clear_ends(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes);
+void zinf_store_close_files(struct zinf_store *store);
 /* Gives every extent its place: after the last was added. */
 void zinf_store_map_extents(struct zinf_store *store);
 /* Shares stripes out to the paths, then sets the length of each path's file. */

@@ -48,7 +48,8 @@ bool zinf_aio_request_judge(struct zinf_aio_queue *queue, struct zinf_aio_reques
     block.bytes = (uint32_t)zinf_store_locate(request, request->bad_offset, ZINF_AIO_ALIGN,
                                               &block.file, &block.offset);
     if (request->attempts++) {
-        zinf_aio_block_fail(queue, &block, -EBADMSG);
+        bool others = request->store->extents[request->extent].spans;
+        zinf_aio_block_fail(queue, &block, others ? -ESTALE : -EBADMSG);
         return true;
     }
     zinf_log(ZINF_LOG_WARN,

@@ -149,6 +149,7 @@ void zinf_store_destroy(struct zinf_store *store)
         for (int i = store->n_paths; i-- > 0;) /* the first path last: see aio_store.h */
             zinf_run_folder_drop(&store->paths[i].folder);
     }
+    zinf_store_close_files(store);
     free((void *)store->sums);
     free(store->extents);
     free(store->rates);

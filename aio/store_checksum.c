@@ -44,14 +44,20 @@ static _Atomic uint32_t *sums_of(const struct zinf_aio_request *request)
 static void place_sums(struct zinf_store *store)
 {
     store->bank_sums = zinf_align_up(store->bank_bytes / PAGE, SUMS_PER_PAGE);
+    store->n_sums = 2 * store->bank_sums + (store->planned_bytes - 2 * store->bank_bytes) / PAGE;
+    uint64_t next = store->n_sums;
     for (uint32_t i = 0; i < store->n_extents; i++) {
         struct zinf_store_extent *extent = &store->extents[i];
         bool paired = extent->n_generations == 2;
+        if (extent->spans) {
+            extent->first_sum = next;
+            next += extent->bytes / PAGE;
+            continue;
+        }
         extent->first_sum =
             paired ? extent->start / PAGE
                    : 2 * store->bank_sums + (extent->start - 2 * store->bank_bytes) / PAGE;
     }
-    store->n_sums = 2 * store->bank_sums + (store->planned_bytes - 2 * store->bank_bytes) / PAGE;
 }
 
 /* The sums of each bank, and those of the rest, end with a page of their own. */
@@ -64,7 +70,8 @@ uint64_t zinf_store_sums_bytes(uint64_t bytes)
 int zinf_store_sums_init(struct zinf_store *store)
 {
     place_sums(store);
-    uint64_t bytes = zinf_align_up((store->n_sums + 1) * sizeof *store->sums, PAGE);
+    uint64_t bytes =
+        zinf_align_up((store->n_sums + store->files_bytes / PAGE + 1) * sizeof *store->sums, PAGE);
     if (posix_memalign((void **)&store->sums, PAGE, bytes)) {
         store->sums = NULL;
         return zinf_fail(-ENOMEM, "no memory for the checksums of a store");
@@ -103,9 +110,15 @@ bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t fro
 {
     const _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
+    bool others = request->store->extents[request->extent].spans;
+    if (others)
+        zinf_store_clear_ends(request, from, bytes);
     for (uint64_t i = from / PAGE; i < (from + bytes) / PAGE; i++) {
-        if (atomic_load_explicit(&sums[i], memory_order_relaxed) ==
-            zinf_page_sum(memory + i * PAGE))
+        uint32_t sum = zinf_page_sum(memory + i * PAGE);
+        uint32_t known = atomic_load_explicit(&sums[i], memory_order_relaxed);
+        if (others && !known)
+            atomic_store_explicit(&sums[i], known = sum, memory_order_relaxed);
+        if (sum == known)
             continue;
         *bad = request->offset + i * PAGE;
         return false;

@@ -72,6 +72,8 @@ void zinf_store_map_extents(struct zinf_store *store)
     next[1] = 2 * store->bank_bytes;
     for (uint32_t i = 0; i < store->n_extents; i++) {
         struct zinf_store_extent *extent = &store->extents[i];
+        if (extent->spans)
+            continue;
         extent->start = next[extent->n_generations];
         next[extent->n_generations] += extent->bytes;
     }
@@ -105,6 +107,8 @@ int zinf_store_check_range(const struct zinf_aio_request *request)
     if (code)
         return code;
     const struct zinf_store_extent *extent = &store->extents[request->extent];
+    if (extent->spans && request->op == ZINF_AIO_OP_WRITE)
+        return zinf_fail(-EROFS, "extent %u is of files that are only read", request->extent);
     if (request->generation >= extent->n_generations)
         return zinf_fail(-EINVAL, "generation %u of extent %u: it has %u", request->generation,
                          request->extent, extent->n_generations);
@@ -120,6 +124,8 @@ uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offs
 {
     const struct zinf_store *store = request->store;
     const struct zinf_store_extent *extent = &store->extents[request->extent];
+    if (extent->spans)
+        return zinf_store_locate_file(request, offset, bytes, file, file_offset);
     uint64_t place = extent->start + request->generation * store->bank_bytes + offset;
     if (store->n_paths == 1) {
         *file = store->paths[0].file;

@@ -20,7 +20,7 @@ columns=(--source-column dialogue --target-column summary --prefix 'summarize: '
 
 if [ "${1:-}" = --rehearse ]; then
     folder=${2:?$usage}
-    steps=${3:-600}
+    steps=${3:-500}
     mkdir -p "$folder"
     model=$folder/new
     train=$here/seq2seq/dialogues-train.jsonl

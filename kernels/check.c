@@ -107,7 +107,7 @@ int check_distance_bias(const struct zinf_distance_bias *a, const char *operatio
 
 int check_activation(enum zinf_activation kind)
 {
-    if ((unsigned)kind <= ZINF_ACTIVATION_RELU)
+    if ((unsigned)kind < ZINF_ACTIVATIONS)
         return 0;
     return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
 }
@@ -217,6 +217,21 @@ int check_dropout(const struct zinf_dropout *dropout, const char *operation)
         return 0;
     return zinf_fail(-EINVAL, "%s: dropout of %g: it must be at least 0 and below 1", operation,
                      (double)dropout->p);
+}
+
+int check_dequantize(const struct zinf_dequantize *a)
+{
+    const struct zinf_quantized *p = &a->quantized;
+    bool inside = a->rows >= 0 && a->count >= 0 && a->from_first >= 0 && a->from_stride >= 0 &&
+                  a->to_first >= 0 && a->to_stride >= 0;
+    if (inside && a->rows && a->count)
+        inside = a->from_first + (a->count - 1) * a->from_stride + a->rows <= (ll)p->rows;
+    if (!inside || p->form == ZINF_FORM_PLAIN)
+        return zinf_fail(-EINVAL,
+                         "dequantize: %lld runs of %lld rows from row %lld on of %llu in %s",
+                         (ll)a->count, (ll)a->rows, (ll)a->from_first, (unsigned long long)p->rows,
+                         p->form == ZINF_FORM_PLAIN ? "no quantised form" : "a quantised form");
+    return 0;
 }
 
 int check_workspace(uint64_t have, uint64_t bytes, const char *operation)

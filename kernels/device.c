@@ -78,6 +78,7 @@ static const struct zinf_device_ops host_ops = {
     .gated_forward = host_gated_forward,
     .gated_backward = host_gated_backward,
     .rope = host_rope,
+    .dequantize = host_dequantize,
     .residual_add = host_residual_add,
     .dropout = host_dropout,
     .column_sum = host_column_sum,

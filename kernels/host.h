@@ -130,6 +130,8 @@ int host_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
 
 int host_rope(struct zinf_queue *q, const struct zinf_rope *args);
 
+int host_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
+
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 

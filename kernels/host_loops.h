@@ -112,6 +112,14 @@ static inline float relu_f32(float x, float *slope)
     return x < 0.0f ? 0.0f : x; /* NaN stays */
 }
 
+/* tanh, with its slope. */
+static inline float bounded_f32(float x, float *slope)
+{
+    const float t = tanh_f32(x);
+    *slope = 1.0f - t * t;
+    return t;
+}
+
 #define ACTIVATION_LOOPS(name)                                                                     \
     static void name##_loop(float *y, const float *x, size_t n)                                    \
     {                                                                                              \
@@ -163,14 +171,14 @@ ACTIVATION_LOOPS(gelu_tanh)
 ACTIVATION_LOOPS(gelu_erf)
 ACTIVATION_LOOPS(silu)
 ACTIVATION_LOOPS(relu)
+ACTIVATION_LOOPS(bounded)
 
 static void loop_activation(enum zinf_activation kind, float *y, const float *x, size_t n)
 {
     static void (*const loops[])(float *, const float *, size_t) = {
-        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_loop,
-        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_loop,
-        [ZINF_ACTIVATION_SILU] = silu_loop,
-        [ZINF_ACTIVATION_RELU] = relu_loop,
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_loop, [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_loop,
+        [ZINF_ACTIVATION_SILU] = silu_loop,           [ZINF_ACTIVATION_RELU] = relu_loop,
+        [ZINF_ACTIVATION_TANH] = bounded_loop,
     };
     loops[kind](y, x, n);
 }
@@ -183,12 +191,14 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gradient_loop,
         [ZINF_ACTIVATION_SILU] = silu_gradient_loop,
         [ZINF_ACTIVATION_RELU] = relu_gradient_loop,
+        [ZINF_ACTIVATION_TANH] = bounded_gradient_loop,
     };
     static void (*const both[])(float *, float *, const float *, const float *, size_t) = {
         [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_both_loop,
         [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_both_loop,
         [ZINF_ACTIVATION_SILU] = silu_both_loop,
         [ZINF_ACTIVATION_RELU] = relu_both_loop,
+        [ZINF_ACTIVATION_TANH] = bounded_both_loop,
     };
     if (y)
         both[kind](dx, y, dy, x, n);
@@ -204,6 +214,7 @@ static void loop_gated(enum zinf_activation kind, float *y, const float *gate, c
         [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gated_loop,
         [ZINF_ACTIVATION_SILU] = silu_gated_loop,
         [ZINF_ACTIVATION_RELU] = relu_gated_loop,
+        [ZINF_ACTIVATION_TANH] = bounded_gated_loop,
     };
     loops[kind](y, gate, up, n);
 }
@@ -215,6 +226,7 @@ static void loop_gated_gradient(enum zinf_activation kind, const struct host_gat
         [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_gated_gradient_loop,
         [ZINF_ACTIVATION_SILU] = silu_gated_gradient_loop,
         [ZINF_ACTIVATION_RELU] = relu_gated_gradient_loop,
+        [ZINF_ACTIVATION_TANH] = bounded_gated_gradient_loop,
     };
     loops[kind](g, n);
 }

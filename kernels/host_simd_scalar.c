@@ -28,6 +28,16 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
     }
 }
 
+/* Of n values, how many were made: whole vectors of them. */
+static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
+{
+    for (size_t i = 0; i + 2 <= n; i += 2) {
+        y[i] = map[codes[i / 2] >> 4] * scale;
+        y[i + 1] = map[codes[i / 2] & 15] * scale;
+    }
+    return n / 2 * 2;
+}
+
 #include "kernels/host_loops.h"
 #include "kernels/host_tiles.h"
 
@@ -36,4 +46,5 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
 #include "kernels/host_rows.h"
 
 #include "kernels/host_cached.h"
+#include "kernels/host_quantized.h"
 #include "kernels/host_table.h"

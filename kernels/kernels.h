@@ -23,6 +23,7 @@
 
 #include "base/base.h"
 #include "kernels/attention.h"
+#include "kernels/quantized.h"
 #include "kernels/route.h"
 
 #ifdef __cplusplus
@@ -86,6 +87,8 @@ enum zinf_activation {
     ZINF_ACTIVATION_GELU_ERF,  /* 0.5x(1 + erf(x/sqrt 2)) */
     ZINF_ACTIVATION_SILU,
     ZINF_ACTIVATION_RELU,
+    ZINF_ACTIVATION_TANH,
+    ZINF_ACTIVATIONS,
 };
 
 /* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
@@ -239,6 +242,7 @@ struct zinf_device_ops {
     int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
+    int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
     /* y = dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);

@@ -6,8 +6,22 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_rope.c kernels/host_route.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
+INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h kernels/quantized.h
 libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_tiles_product.h
-INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h
+
+# Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
+# every device, so nothing is fused.
+libcore_la_SOURCES += kernels/quantized.h kernels/host_quantized.h
+noinst_LTLIBRARIES += libkernels_quantized.la
+libkernels_quantized_la_SOURCES = kernels/quantized.c kernels/host_quantized.c
+libkernels_quantized_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+libcore_la_LIBADD += libkernels_quantized.la
+check_PROGRAMS += tests/kernels_quantized_test
+TESTS += tests/kernels_quantized_test
+tests_kernels_quantized_test_SOURCES = tests/kernels_quantized_test.c
+tests_kernels_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_quantized_test_LDADD = $(TEST_LDADD)
+EXTRA_DIST += tests/compare/against_bitsandbytes.py
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
 # square roots become vectors; NaN and infinity keep their meaning.

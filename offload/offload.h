@@ -34,6 +34,9 @@ struct zinf_layout_unit {
     uint64_t padded_elems; /* of the whole unit, a multiple of ZINF_LAYOUT_ALIGN * world */
     uint64_t slice_elems;  /* of one rank */
     uint64_t slice_first;  /* this rank's first element */
+    uint64_t front_bytes;  /* stored in front of its parameters, and moved with them: a multiple of
+                            * ZINF_MEMORY_ALIGN; of a unit without sub-groups' state. Set by the
+                            * caller; 0 */
     uint32_t n_groups, first_group;
 };
 struct zinf_layout_group {
@@ -53,6 +56,13 @@ struct zinf_layout {
 int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
                      uint64_t group_elems, uint32_t rank, uint32_t world);
 void zinf_layout_fini(struct zinf_layout *layout);
+/* All of a unit that is fetched for a computation. */
+static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, uint32_t unit,
+                                              enum zinf_dtype dtype)
+{
+    const struct zinf_layout_unit *u = &layout->units[unit];
+    return u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype);
+}
 
 /* ---- tiers ---- */
 
@@ -75,6 +85,10 @@ struct zinf_home {
     enum zinf_tier param, state;
     enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
     bool keeps_grad;     /* there is such a place */
+    /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
+     * unit's but what it is made of. */
+    bool in_files;
+    zinf_extent files;
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
     uint8_t generations;
 };
@@ -121,8 +135,9 @@ const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 /* Bytes of n elements' state in a form. */
 uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
-/* The unit's parameters, whole or the slice; the range of a group's parameters; a group's state.
- * relative as in zinf_location; with one generation it changes nothing. */
+/* The unit's parameters, whole or the slice, or the files that it is made of; the range of a
+ * group's parameters; a group's state. relative as in zinf_location; with one generation it changes
+ * nothing. */
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
 struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,

@@ -92,6 +92,14 @@ static uint64_t param_elems(const struct zinf_tiers *t, uint32_t unit)
     return t->options.sliced ? u->slice_elems : u->padded_elems;
 }
 
+static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
+{
+    if (t->places[unit].in_files)
+        return zinf_store_extent_bytes(t->options.store, t->places[unit].files);
+    return t->options.layout->units[unit].front_bytes +
+           param_elems(t, unit) * zinf_dtype_bytes(t->options.dtype);
+}
+
 static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
 {
     return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
@@ -104,9 +112,12 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++) {
         const struct zinf_home *place = &t->places[u];
-        code =
-            run_add(t, &run, place->param, param_elems(t, u) * zinf_dtype_bytes(t->options.dtype),
-                    generations_of(place, place->param), &t->params[u]);
+        if (place->in_files) {
+            t->params[u].offset = place->files;
+            continue;
+        }
+        code = run_add(t, &run, place->param, param_bytes(t, u),
+                       generations_of(place, place->param), &t->params[u]);
     }
     if (!code)
         code = run_end(&run, ledger);
@@ -278,8 +289,8 @@ static struct zinf_location part(struct zinf_location where, uint64_t offset, ui
 
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
 {
-    struct zinf_location where = locate(t, t->places[unit].param, &t->params[unit],
-                                        param_elems(t, unit) * zinf_dtype_bytes(t->options.dtype));
+    struct zinf_location where =
+        locate(t, t->places[unit].param, &t->params[unit], param_bytes(t, unit));
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -291,7 +302,8 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
     uint64_t slice = t->options.sliced ? 0 : t->options.layout->units[g->unit].slice_first;
     uint64_t first = slice + g->first;
-    return part(zinf_tiers_param(t, g->unit, relative), first * width, g->n * width);
+    return part(zinf_tiers_param(t, g->unit, relative),
+                t->options.layout->units[g->unit].front_bytes + first * width, g->n * width);
 }
 
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,

@@ -52,7 +52,7 @@ static inline int stage_add(struct zinf_frame *f, void *y, const void *x, const 
 
 static inline struct frame_linear linear_of(const struct mix_term *t)
 {
-    return (struct frame_linear){t->unit, t->weight, t->bias};
+    return (struct frame_linear){.unit = t->unit, .weight = t->weight, .bias = t->bias};
 }
 
 /* ---- mix ---- */
@@ -193,7 +193,8 @@ static const struct zinf_stage_ops mix_ops[MIX_KINDS] = {
 /* Unit `unit` of the frame, as a term of in[0]. */
 static inline struct frame_linear expert_linear(const struct zinf_frame *f, uint32_t unit)
 {
-    return (struct frame_linear){unit, 0, frame_unit(f, unit)->n_tensors > 1 ? 1 : -1};
+    return (struct frame_linear){
+        .unit = unit, .weight = 0, .bias = frame_unit(f, unit)->n_tensors > 1 ? 1 : -1};
 }
 
 static inline int experts_forward(struct zinf_frame *f)

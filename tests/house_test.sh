@@ -62,13 +62,14 @@ family='src/model/family_'
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
     words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
+    words '\broberta|type_vocab' "${family}(bert|roberta)\.[ch]"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"
     words 'query_key_value|dense_(h_to_4h|4h_to_h)|post_(attention|feedforward)_layernorm' \
         "${family}[a-z0-9_]*\.c"
     words 'gpt_?(neo\b|j|bigcode)|\bphi-?[0-9]|mixtral|\bbert\b|\bt5\b' \
-        "${family}[a-z0-9_]*\.c"
+        "${family}[a-z0-9_]*\.[ch]"
 } >"$work/words"
 judge "words of one family stand in its file" "$work/words"
 

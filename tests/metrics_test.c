@@ -145,6 +145,8 @@ static void test_sentences(void)
     CHECK(!zinf_rouge(predicted, reference, true, &r));
     CHECK(near(r.rouge1, 2.0 / 3) && near(r.rouge2, 0.24));
     CHECK(near(r.l, 4.0 / 9) && near(r.lsum, 2.0 / 3));
+    /* Which of two longest subsequences is traced back decides what the second sentence adds. */
+    CHECK(!zinf_rouge("y x\nx", "x y", false, &r) && near(r.lsum, 0.4));
     CHECK(!zinf_rouge("", "a", false, &r) && r.rouge1 == 0 && r.l == 0 && r.lsum == 0);
     CHECK(!zinf_rouge("...", "", false, &r) && r.rouge1 == 0 && r.rouge2 == 0);
 }

@@ -1,25 +1,28 @@
 /*
- * Encoder-decoders against PyTorch, on padded samples of several lengths: loss, every gradient,
- * logits, and the weights after ten steps with accumulation and clipping, as
- * tests/fixtures/make_pairs.py computed them. And with dropout on the same bits wherever things
- * live, and wherever a sample's padding ends.
+ * Encoder-decoders and classifiers against PyTorch, on padded samples of several lengths: loss,
+ * every gradient, logits, and the weights after ten steps with accumulation and clipping, as
+ * tests/fixtures/make_pairs.py and make_classifiers.py computed them. And with dropout on the same
+ * bits wherever things live, and wherever a sample's padding ends.
  */
 #include "saved.h"
 
-static const char *const pairs[] = {"t5_a", "t5_b", "bart_a", "bart_b", "blenderbot_a"};
+static const char *const pairs[] = {"t5_a",         "t5_b",   "bart_a", "bart_b",
+                                    "blenderbot_a", "bert_a", "bert_b", "roberta_a"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
-/* The samples of all steps, [sample][length]. */
+/* The samples of all steps, [sample][length]; a model takes some of these. */
 static const struct {
     enum zinf_input input;
     const char *key;
-    bool source;
+    enum zinf_axis axis;
 } kinds[] = {
-    {ZINF_INPUT_SOURCE_IDS, "source_ids", true},
-    {ZINF_INPUT_SOURCE_SEGMENTS, "source_segments", true},
-    {ZINF_INPUT_IDS, "ids", false},
-    {ZINF_INPUT_SEGMENTS, "segments", false},
-    {ZINF_INPUT_TARGETS, "targets", false},
+    {ZINF_INPUT_SOURCE_IDS, "source_ids", ZINF_AXIS_SOURCE},
+    {ZINF_INPUT_SOURCE_SEGMENTS, "source_segments", ZINF_AXIS_SOURCE},
+    {ZINF_INPUT_IDS, "ids", ZINF_AXIS_TARGET},
+    {ZINF_INPUT_SEGMENTS, "segments", ZINF_AXIS_TARGET},
+    {ZINF_INPUT_TARGETS, "targets", ZINF_AXIS_TARGET},
+    {ZINF_INPUT_TOKEN_TYPES, "types", ZINF_AXIS_TARGET},
+    {ZINF_INPUT_LABELS, "labels", ZINF_AXIS_SAMPLE},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -48,6 +51,8 @@ static bool near(double value, double wanted, double relative)
 
 static int32_t *read_numbers(const cJSON *list)
 {
+    if (!list)
+        return NULL;
     int32_t *numbers = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *numbers), n = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, list) numbers[n++] = (int32_t)item->valuedouble;
@@ -86,9 +91,11 @@ static void close_fixture(struct fixture *f)
 static struct zinf_batch batch_at(const struct fixture *f, int64_t sample)
 {
     struct zinf_batch batch = {{NULL}};
+    const int64_t lengths[] = {
+        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = f->seq, [ZINF_AXIS_SOURCE] = f->source};
     for (int k = 0; k < N_KINDS; k++)
-        batch.inputs[kinds[k].input] =
-            f->inputs[k] + sample * (kinds[k].source ? f->source : f->seq);
+        if (f->inputs[k])
+            batch.inputs[kinds[k].input] = f->inputs[k] + sample * lengths[kinds[k].axis];
     return batch;
 }
 
@@ -257,7 +264,7 @@ static void test_padding_changes_no_bit(void)
         struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_GRADIENTS);
         struct zinf_batch batch = batch_at(&f, 0);
         for (int with = 0; t && with < 2; with++) {
-            for (int64_t at = 0; at < f.batch * f.source; at++)
+            for (int64_t at = 0; f.inputs[0] && at < f.batch * f.source; at++)
                 f.inputs[0][at] = f.inputs[1][at] ? f.inputs[0][at] : 3 + with;
             for (int64_t at = 0; at < f.batch * f.seq; at++)
                 f.inputs[2][at] = f.inputs[3][at] ? f.inputs[2][at] : 5 - with;

@@ -2,7 +2,7 @@
 #ifndef ZINF_CUDA_ACTIVATION_CUH
 #define ZINF_CUDA_ACTIVATION_CUH
 
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/softcap.cuh"
 
 /* f(x), and the slope f'(x). The exponent is capped so that e s stays finite. */
 DEVICE float sigmoid(float x, float &e)
@@ -30,6 +30,8 @@ template <int KIND> DEVICE float activate(float x, float &slope)
         slope = s + x * (s * s * e);
         return x * s;
     }
+    if (KIND == ZINF_ACTIVATION_TANH)
+        return softcap_of(x, 1.0f, 1.0f, slope);
     slope = x > 0.0f ? 1.0f : 0.0f;
     return x < 0.0f ? 0.0f : x; /* NaN stays */
 }

@@ -148,9 +148,8 @@ template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cac
         sums[2 * warp] = s.max;
         sums[2 * warp + 1] = s.sum;
     }
-    UNROLL for (int k = 0; k < PARTS; k++)
-        if (lane + 32 * k < d)
-            parts[warp * d + lane + 32 * k] = s.out[k];
+    UNROLL for (int k = 0; k < PARTS; k++) if (lane + 32 * k < d) parts[warp * d + lane + 32 * k] =
+        s.out[k];
     sync_block();
     store_joined(a.out + blockIdx.x * (int64_t)d, sums, parts, d);
 }

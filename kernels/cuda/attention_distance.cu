@@ -125,6 +125,6 @@ cudaError_t launch_distance_table(cudaStream_t stream, const struct zinf_distanc
 {
     const uint64_t rows = (uint64_t)z->n_buckets * (z->both_ways ? 2 : 1);
     return launch(distance_table_kernel,
-                  dim3(blocks_for(rows * (uint64_t)z->n_heads, TABLE_THREADS)),
-                  dim3(TABLE_THREADS), 0, stream, table_args_of(z));
+                  dim3(blocks_for(rows * (uint64_t)z->n_heads, TABLE_THREADS)), dim3(TABLE_THREADS),
+                  0, stream, table_args_of(z));
 }

@@ -25,8 +25,7 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, fl
     UNROLL for (int r = 0; r < 2; r++)
     {
         float top = s[0][2 * r], total = 0.0f;
-        UNROLL for (int n = 0; n < N; n++)
-            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
         top = fmaxf(rows.max[r], top * scale);
@@ -57,8 +56,7 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 1);
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + 8 * r)] =
-                log_sum_of(rows.max[r] * LN_2, rows.sum[r]);
+            z.lse[row_index(z, b, head, i + 8 * r)] = log_sum_of(rows.max[r] * LN_2, rows.sum[r]);
     }
 }
 
@@ -87,10 +85,8 @@ template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
-    UNROLL for (int n = 0; n < KEYS / 8; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            p[n][e] *= mask_factor<KEYS>(a, mask, row + e / 2 * 8,
-                                         n * 8 + 2 * (lane_id() % 4) + e % 2);
+    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
+        mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
 template <class T, int D, class ARGS>
@@ -160,8 +156,8 @@ static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
     const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
     const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
     return launch(attention_mma_forward_kernel<T, D, ARGS>,
-                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
+                  bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
@@ -173,8 +169,9 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->key_seq || z->bias || z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
-        !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
+    if (z->key_seq || z->bias || z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 ||
+        !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) ||
+        !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

@@ -18,11 +18,11 @@ DEVICE float softmax_row(const attention_args &a, float *scores, int64_t b, int6
                          int64_t j, float *max, float *sum)
 {
     float top = *max;
-    NO_UNROLL for (int k = 0; k < TILE; k++)
-        if (sees(a.z, b, i, j + k) && scores[k] > top)
-            top = scores[k];
+    NO_UNROLL for (int k = 0; k < TILE; k++) if (sees(a.z, b, i, j + k) && scores[k] > top) top =
+        scores[k];
     float shrink = top == *max ? 1.0f : exp_of(*max - top), total = 0.0f, factor[1] = {1.0f};
-    NO_UNROLL for (int k = 0; k < TILE; k++) {
+    NO_UNROLL for (int k = 0; k < TILE; k++)
+    {
         float p = sees(a.z, b, i, j + k) ? exp_of(scores[k] - top) : 0.0f;
         total += p;
         if (a.drops)
@@ -64,20 +64,18 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
                 distance_bias_of(z, head, i + e / TILE, j + e % TILE);
         sync_block();
         if (t < TILE && i + t < z.seq)
-            shrink[t] = softmax_row<TILE>(a, scores + t * (TILE + 1), b, head, i + t, j, &max[t],
-                                          &sum[t]);
+            shrink[t] =
+                softmax_row<TILE>(a, scores + t * (TILE + 1), b, head, i + t, j, &max[t], &sum[t]);
         else if (t < TILE)
             for (int k = 0; k < TILE; k++)
                 shrink[t] = scores[t * (TILE + 1) + k] = 0.0f;
         sync_block();
-        UNROLL for (int k = 0; k < SUMS; k++)
-            if (t + k * PLAIN_THREADS < TILE * d)
-                sums[k] *= shrink[(t + k * PLAIN_THREADS) / d];
+        UNROLL for (int k = 0; k < SUMS; k++) if (t + k * PLAIN_THREADS < TILE * d) sums[k] *=
+            shrink[(t + k * PLAIN_THREADS) / d];
         add_product<TILE>(z, sums, scores, false, value);
     }
-    UNROLL for (int k = 0; k < SUMS; k++)
-        if (t + k * PLAIN_THREADS < TILE * d)
-            sums[k] = quotient_of(sums[k], sum[(t + k * PLAIN_THREADS) / d]);
+    UNROLL for (int k = 0; k < SUMS; k++) if (t + k * PLAIN_THREADS < TILE * d) sums[k] =
+        quotient_of(sums[k], sum[(t + k * PLAIN_THREADS) / d]);
     store_sums<TILE>(z, sums, 1.0f, z.out, out_place(z, b, head), i);
     if (t < TILE && i + t < z.seq)
         z.lse[row_index(z, b, head, i + t)] = log_sum_of(max[t], sum[t]);

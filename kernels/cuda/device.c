@@ -199,6 +199,7 @@ static const struct zinf_device_ops cuda_ops = {
     .gather_rows = cuda_gather_rows,
     .scatter_rows = cuda_scatter_rows,
     .weigh_rows = cuda_weigh_rows,
+    .dequantize = cuda_dequantize,
     .residual_add = cuda_residual_add,
     .dropout = cuda_dropout,
     .column_sum = cuda_column_sum,

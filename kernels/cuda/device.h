@@ -113,6 +113,7 @@ int cuda_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
 int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args);
+int cuda_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args);
 int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,

@@ -50,6 +50,7 @@ static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, 
         gated_kernel<T, ZINF_ACTIVATION_GELU_ERF>,
         gated_kernel<T, ZINF_ACTIVATION_SILU>,
         gated_kernel<T, ZINF_ACTIVATION_RELU>,
+        gated_kernel<T, ZINF_ACTIVATION_TANH>,
     };
     gated_args<T> a = {};
     a.x = (const T *)z->x;

@@ -29,6 +29,8 @@ cudaError_t launch_activation_backward(cudaStream_t stream, enum zinf_activation
 cudaError_t launch_gated(cudaStream_t stream, const struct zinf_gated *args, bool backward);
 /* ---- rope.cu ---- */
 cudaError_t launch_rope(cudaStream_t stream, const struct zinf_rope *args);
+/* ---- quantized.cu ---- */
+cudaError_t launch_dequantize(cudaStream_t stream, const struct zinf_dequantize *args);
 /* ---- rectangle.cu: a matrix whose rows lie apart ---- */
 struct rectangle {
     void *base;

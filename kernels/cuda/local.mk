@@ -6,7 +6,7 @@ cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
 	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
-	kernels/cuda/rope.cu kernels/cuda/update.cu kernels/cuda/route.cu \
+	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
@@ -39,7 +39,7 @@ SUFFIXES = .cu
 endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
-cuda_tests = tests/cuda_route_test tests/cuda_rope_test tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
+cuda_tests = tests/cuda_quantized_test tests/cuda_route_test tests/cuda_rope_test tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
 	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
 EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh
 if CUDA_STANDIN
@@ -73,7 +73,7 @@ tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
 tests_zinf_cuda_standin_la_LIBADD = libcuda_standin.la -lstdc++
 tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
 
-standin_tests = tests/cuda_standin_route_test tests/cuda_standin_rope_test tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
+standin_tests = tests/cuda_standin_quantized_test tests/cuda_standin_route_test tests/cuda_standin_rope_test tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
 	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
 	tests/cuda_standin_queues_test tests/cuda_standin_races_test tests/cuda_standin_model_test \
 	tests/cuda_standin_train_test
@@ -91,6 +91,9 @@ tests_cuda_standin_machines_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_rows_test_SOURCES = tests/cuda_rows_test.c
 tests_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_rows_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_quantized_test_SOURCES = tests/cuda_quantized_test.c
+tests_cuda_standin_quantized_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_quantized_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_route_test_SOURCES = tests/cuda_route_test.c
 tests_cuda_standin_route_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_route_test_LDADD = $(standin_LDADD)
@@ -140,6 +143,9 @@ tests_cuda_elementwise_test_LDADD = $(TEST_LDADD)
 tests_cuda_rows_test_SOURCES = tests/cuda_rows_test.c
 tests_cuda_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_rows_test_LDADD = $(TEST_LDADD)
+tests_cuda_quantized_test_SOURCES = tests/cuda_quantized_test.c
+tests_cuda_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_quantized_test_LDADD = $(TEST_LDADD)
 tests_cuda_route_test_SOURCES = tests/cuda_route_test.c
 tests_cuda_route_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_route_test_LDADD = $(TEST_LDADD)

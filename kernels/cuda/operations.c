@@ -97,6 +97,15 @@ int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args)
     return queue_leave(q, launch_rope(q->stream, args));
 }
 
+int cuda_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args)
+{
+    int code = check_dequantize(args);
+    if (code || !args->rows || !args->count)
+        return code;
+    queue_enter(q, "unpack");
+    return queue_leave(q, launch_dequantize(q->stream, args));
+}
+
 uint64_t cuda_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
 {
     (void)device;

@@ -150,18 +150,10 @@ static int open_in_turn(struct cli_session *s, struct train_options *o)
     return code || is_first(o) ? code : open_all(s, o);
 }
 
-/* So that answers need no --chat-template. The model is there without it. */
-static void keep_template(const struct cli_session *s, const struct train_options *o)
-{
-    char *folder = zinf_path_join(o->output, "model");
-    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
-        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
-    free(folder);
-}
-
-static struct zinf_run_options run_options_of(const struct cli_session *s,
-                                              const struct train_options *o,
-                                              const struct zinf_speeds *speeds)
+/* Without events. */
+static struct zinf_run_options options_of(const struct train_options *o,
+                                          const struct cli_session *session,
+                                          const struct zinf_speeds *speeds)
 {
     return (struct zinf_run_options){
         .trainer =
@@ -171,18 +163,18 @@ static struct zinf_run_options run_options_of(const struct cli_session *s,
                 .init = o->init,
                 .adapter = o->common.adapter,
                 .seed = (uint64_t)o->common.seed,
-                .config = s->config,
-                .seq_len = s->seq_len,
-                .source_len = s->source_len,
+                .config = session->config,
+                .seq_len = session->seq_len,
                 .packed = o->common.pack,
-                .device = s->device,
+                .source_len = session->source_len,
+                .device = session->device,
                 .speeds = speeds,
                 .net = o->net,
             },
         .output = o->output,
         .log_path = o->log,
-        .data = s->data,
-        .eval_data = s->eval_data,
+        .data = session->data,
+        .eval_data = session->eval_data,
         .scores = o->scores.run.n ? &o->scores.run : NULL,
         .steps = (uint64_t)o->common.steps,
         .eval_every = (uint64_t)o->eval_every,
@@ -195,6 +187,15 @@ static struct zinf_run_options run_options_of(const struct cli_session *s,
         .stop = &stop_asked,
         .save = &save_asked,
     };
+}
+
+/* So that answers need no --chat-template. The model is there without it. */
+static void keep_template(const struct cli_session *s, const struct train_options *o)
+{
+    char *folder = zinf_path_join(o->output, "model");
+    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
+        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    free(folder);
 }
 
 static int train(struct train_options *o)
@@ -217,7 +218,7 @@ static int train(struct train_options *o)
     estimate_cached_speeds(&speeds, &sources, session.config, session.device);
     show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
-    show.run = run_options_of(&session, o, &speeds);
+    show.run = options_of(o, &session, &speeds);
     if (is_first(o))
         show.run.events = train_show_events(&show);
     listen_to_signals();

@@ -237,6 +237,7 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.lora_alpha = c->lora_alpha;
     context.lora_dropout = c->lora_dropout;
     context.lora_targets = c->lora_targets;
+    context.quantize = c->quantize;
     context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
     context.early_stopping = c->early_stopping;

@@ -24,7 +24,7 @@ struct cli_task {
 struct cli_common {
     struct cli_task task;
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column, *format, *chat_template, *truncate;
+        *text_column, *format, *chat_template, *truncate, *quantize;
     uint64_t device_memory, host_memory;
     int64_t world; /* ranks of this run; 0: 1 */
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
@@ -48,6 +48,7 @@ struct cli_common {
         {"--device-memory", CLI_SIZE, &(c)->device_memory, 0, 0},                                  \
         {"--host-memory", CLI_SIZE, &(c)->host_memory, 0, 0},                                      \
         {"--threads", CLI_INT, &(c)->threads, 1, 4096},                                            \
+        {"--quantize", CLI_STRING, &(c)->quantize, 0, 0},                                          \
     {                                                                                              \
         "--lenient", CLI_FLAG, &(c)->lenient, 0, 0                                                 \
     }

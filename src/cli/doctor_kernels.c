@@ -122,7 +122,7 @@ static int run_softcap(struct side *s)
 static int run_activations(struct side *s)
 {
     int code = 0;
-    for (int kind = ZINF_ACTIVATION_GELU_TANH; !code && kind <= ZINF_ACTIVATION_RELU; kind++)
+    for (int kind = ZINF_ACTIVATION_GELU_TANH; !code && kind < ZINF_ACTIVATIONS; kind++)
         code = s->ops->activation_backward(s->q, (enum zinf_activation)kind, s->dtype,
                                            result(s, 515, s->dtype), s->in[0], s->in[1],
                                            result(s, 515, s->dtype), 515);

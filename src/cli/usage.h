@@ -11,7 +11,8 @@
     "  --device NAME         auto, host or cuda (default: auto)\n"                                 \
     "  --device-memory SIZE  most memory to take on the device, such as 20GiB\n"                   \
     "  --host-memory SIZE    most memory to take in the host's RAM\n"                              \
-    "  --threads N           CPU threads (default: all that this process may use)\n"
+    "  --threads N           CPU threads (default: all that this process may use)\n"               \
+    "  --quantize FORM       linear layers in 4 bits (nf4) or 8 (int8), frozen\n"
 
 #define USAGE_DATA                                                                                 \
     "  --data FILE...        text, .jsonl, .json, .csv, .tsv, also as .gz or .zst,\n"              \

@@ -142,6 +142,8 @@ struct zinf_config {
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;              /* drive and CPU use device memory where they can */
+    bool weights_in_place;    /* a frozen model on the drive is read from its own folder */
+    char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
     int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
     bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
     char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
@@ -162,6 +164,7 @@ struct zinf_config_context {
     const char *lr_scheduler; /* a name, as scheduler.type has it, or "constant" */
     int64_t lora_rank;        /* members of zinf.adapter */
     double lora_alpha, lora_dropout;
+    const char *quantize;     /* as zinf.quantize has it */
     const char *lora_targets; /* names with commas, or "all-linear" */
     int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
     int64_t threads;

@@ -183,6 +183,8 @@ int zinf_config_apply_context(struct config_loader *loader)
                              "--load-best-at-end");
     if (!code && context->optimizer)
         code = override_name(loader, "optimizer.type", context->optimizer, "--optimizer");
+    if (!code && context->quantize)
+        code = override_name(loader, "zinf.quantize", context->quantize, "--quantize");
     if (!code && context->lr_scheduler)
         code = override_schedule(loader, context->lr_scheduler);
     if (!code && context->lr >= 0)

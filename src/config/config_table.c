@@ -30,6 +30,7 @@ static const char *const schedules[] = {
     "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
+static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
 static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
@@ -379,6 +380,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
         .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
+    BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
+    TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
     INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},

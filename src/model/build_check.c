@@ -9,16 +9,49 @@
 #define TENSOR_ALIGN 64 /* elements: every tensor starts on a cache line in any dtype */
 #define DECAY_ALIGN 256 /* elements: the blocks of 8-bit moments do not straddle the two parts */
 
+/* The place of an image that an earlier piece of the unit has already: several tensors, or runs of
+ * rows, may be of one tensor of the file. */
+static bool find_image(const struct zinf_unit *unit, const struct zinf_piece *wanted, uint64_t *at)
+{
+    for (uint32_t i = 0; i < unit->n_tensors; i++)
+        for (uint32_t p = 0; p < unit->tensors[i].n_pieces; p++) {
+            const struct zinf_piece *piece = &unit->tensors[i].pieces[p];
+            if (piece == wanted)
+                return false;
+            if (unit->tensors[i].form == ZINF_FORM_PLAIN || strcmp(piece->name, wanted->name))
+                continue;
+            *at = piece->image_at;
+            return true;
+        }
+    return false;
+}
+
+static void place_images(struct zinf_unit *unit)
+{
+    unit->image_bytes = 0;
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
+        const struct zinf_tensor *t = &unit->tensors[i];
+        for (uint32_t p = 0; t->form != ZINF_FORM_PLAIN && p < t->n_pieces; p++) {
+            struct zinf_piece *piece = &t->pieces[p];
+            if (find_image(unit, piece, &piece->image_at))
+                continue;
+            piece->image_at = unit->image_bytes;
+            unit->image_bytes += zinf_piece_quantized(t, piece).bytes;
+        }
+    }
+}
+
 void build_place_tensors(struct zinf_unit *unit)
 {
     uint64_t at = 0;
+    place_images(unit);
     for (int decay = 1; decay >= 0; decay--) {
         for (uint32_t i = 0; i < unit->n_tensors; i++) {
             struct zinf_tensor *t = &unit->tensors[i];
-            if (t->decay != (bool)decay)
+            t->elems = t->rows * t->cols;
+            if (t->decay != (bool)decay || t->form != ZINF_FORM_PLAIN)
                 continue;
             t->offset = at;
-            t->elems = t->rows * t->cols;
             at = zinf_align_up(at + t->elems, TENSOR_ALIGN);
         }
         if (decay)

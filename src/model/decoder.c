@@ -78,6 +78,21 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
 
 /* ---- stages ---- */
 
+/* A table beside that of the tokens. */
+struct side_table {
+    const char *unit, *name;
+    int64_t rows;
+};
+static void add_table(struct zinf_graph *graph, const struct decoder *d, uint32_t stage,
+                      uint32_t input, const struct side_table *table)
+{
+    uint32_t unit = zinf_graph_add_unit(graph, true, "%s", table->unit);
+    decoder_add_rows(graph, unit, d, table->name,
+                     (struct zinf_row_map){.rows = (uint64_t)table->rows, .count = 1}, table->rows);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, input);
+    zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
+}
+
 void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
                         const struct decoder_values *v, uint32_t tiles, uint32_t n)
 {
@@ -96,15 +111,13 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->x);
     for (uint32_t t = 0; t < n; t++)
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, tiles + t);
-    if (d->positions) {
-        uint32_t unit =
-            zinf_graph_add_unit(graph, true, d->source ? "source_position.0" : "position.0");
-        int64_t rows = d->first_position + d->context;
-        decoder_add_rows(graph, unit, d, d->positions,
-                         (struct zinf_row_map){.rows = (uint64_t)rows, .count = 1}, rows);
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
-        zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
-    }
+    const int64_t positions = d->first_position + d->context;
+    if (d->positions)
+        add_table(graph, d, stage, v->positions,
+                  &(struct side_table){d->source ? "source_position.0" : "position.0", d->positions,
+                                       positions});
+    if (d->types)
+        add_table(graph, d, stage, v->types, &(struct side_table){"type.0", d->types, d->n_types});
 }
 
 /* The number of its output. */

@@ -87,8 +87,10 @@ struct decoder {
     bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
     const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */
     const char *table, *positions; /* names in the file; positions NULL: no table of them */
-    int64_t first_position;        /* row of the table of positions that position 0 has */
-    bool has_padding;              /* as in lookup_spec, and the next one */
+    const char *types;             /* of tokens, with n_types rows; NULL: none */
+    int64_t n_types;
+    int64_t first_position; /* row of the table of positions that position 0 has */
+    bool has_padding;       /* as in lookup_spec, and the next one */
     int64_t padding;
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */

@@ -6,7 +6,7 @@
 
 /* Numbers of the values that stages share. */
 struct decoder_values {
-    uint32_t ids, positions, segments, targets, x;
+    uint32_t ids, positions, types, segments, targets, x;
     uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 

@@ -10,7 +10,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_baichuan,    &zinf_family_gemma,   &zinf_family_gemma2,
     &zinf_family_gemma3_text, &zinf_family_mixtral, &zinf_family_qwen2_moe,
     &zinf_family_qwen3_moe,   &zinf_family_t5,      &zinf_family_bart,
-    &zinf_family_blenderbot,
+    &zinf_family_blenderbot,  &zinf_family_bert,    &zinf_family_roberta,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -99,8 +99,9 @@ const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor)
         return NULL;
     if (!f->queue)
         return &placeholder;
-    uint64_t offset = frame_unit(f, unit)->tensors[tensor].offset;
-    return (const char *)f->weights[unit] + offset * frame_width(f);
+    const struct zinf_unit *u = frame_unit(f, unit);
+    uint64_t offset = u->image_bytes + u->tensors[tensor].offset * frame_width(f);
+    return (const char *)f->weights[unit] + offset;
 }
 
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor)

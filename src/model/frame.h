@@ -123,6 +123,9 @@ void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape);
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor);
+/* The weights of a linear layer in the parameters' number type, whatever they are stored in: what
+ * is packed is unpacked into scratch. */
+int frame_matrix(struct zinf_frame *f, uint32_t unit, int tensor, const void **out);
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
 int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
 int64_t frame_length(const struct zinf_frame *f); /* rows that a sample of it has */
@@ -162,6 +165,7 @@ int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, c
                               const void *x, void *dx, void *y_out, uint64_t n);
 int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
+int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);
 int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);

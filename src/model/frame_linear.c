@@ -286,6 +286,17 @@ static int adapt_backward_weight(struct zinf_frame *f, const struct frame_linear
 
 /* ---- the layer ---- */
 
+/* With the layer's weight as b. */
+static int multiply(struct zinf_frame *f, const struct frame_linear *l, struct zinf_matmul *args)
+{
+    uint64_t mark = frame_mark(f);
+    int code = frame_matrix(f, l->unit, l->weight, &args->b);
+    if (!code)
+        code = frame_matmul(f, args);
+    frame_release(f, mark);
+    return code;
+}
+
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
 {
     const struct zinf_tensor *w = weight_of(f, l);
@@ -296,14 +307,13 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
     args.n = (int64_t)w->rows;
     args.k = (int64_t)w->cols;
     args.a = x;
-    args.b = frame_weight(f, l->unit, l->weight);
     args.c = y;
     args.bias = frame_weight(f, l->unit, l->bias);
     args.trans_b = true;
     args.lda = args.ldb = (int64_t)w->cols;
     args.ldc = (int64_t)w->rows;
     args.few_rows = f->compute->decoding != NULL;
-    int code = frame_matmul(f, &args);
+    int code = multiply(f, l, &args);
     return code ? code : adapt_forward(f, l, x, y);
 }
 
@@ -316,11 +326,10 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     args.n = (int64_t)w->cols;
     args.k = (int64_t)w->rows;
     args.a = dy;
-    args.b = frame_weight(f, l->unit, l->weight);
     args.c = dx;
     args.lda = (int64_t)w->rows;
     args.ldb = args.ldc = (int64_t)w->cols;
-    int code = frame_matmul(f, &args);
+    int code = multiply(f, l, &args);
     return code ? code : adapt_backward_input(f, l, dy, dx);
 }
 

@@ -173,6 +173,16 @@ int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args)
     return ops_of(f)->gated_backward(f->queue, args);
 }
 
+int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
+{
+    const struct zinf_quantized *p = &args->quantized;
+    double elems = (double)(args->rows * args->count) * (double)p->cols;
+    double stored = elems / (double)p->n_elems * (double)p->bytes;
+    return counts(f, stored + elems * (double)frame_width(f))
+               ? 0
+               : ops_of(f)->dequantize(f->queue, args);
+}
+
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
 {
     double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);

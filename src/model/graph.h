@@ -86,7 +86,8 @@ struct zinf_piece {
     uint64_t shape[2]; /* of the whole tensor in the file */
     bool transposed;   /* the file has [in][out] */
     struct zinf_row_map rows;
-    float init_std; /* 0: the tensor's */
+    uint64_t image_at; /* of a quantised tensor: where the file's tensor is in the unit's images */
+    float init_std;    /* 0: the tensor's */
 };
 enum zinf_init {
     ZINF_INIT_NORMAL,
@@ -102,17 +103,23 @@ struct zinf_tensor {
     bool decay;          /* weight decay applies */
     enum zinf_init init;
     float init_std;
+    /* Not PLAIN: it is not in the flat buffer. Each tensor of the file that it has rows of is an
+     * image (kernels/quantized.h) of that, whole, as [out][in] with rows in the file's order;
+     * frozen, and read by frame_linear alone. */
+    enum zinf_form form;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
  * without. Each tensor starts at a multiple of 64 elements, and decay_elems is one of 256; the gaps
- * are zero and stay zero. */
+ * are zero and stay zero. Images are in front of it, where the unit is stored, moved and used; the
+ * flat buffer is then that of the other tensors. */
 struct zinf_unit {
     char name[32]; /* "table.0", "block.3", ... */
     bool trained;  /* else no gradient, no state, one generation */
     struct zinf_tensor *tensors;
     uint32_t n_tensors;
     uint64_t elems, decay_elems;
+    uint64_t image_bytes;              /* of all images, a multiple of ZINF_MEMORY_ALIGN */
     uint32_t first_adapted, n_adapted; /* of its tensors, among the graph's */
 };
 /* A low-rank adapter of rows of a tensor that a stage multiplies with: to y = x W^T it adds
@@ -188,6 +195,13 @@ struct zinf_graph {
 static inline uint64_t zinf_choice_length(const struct zinf_stage *stage, uint64_t rows)
 {
     return stage->choice.n ? stage->sweep.n + 1 + rows * stage->choice.n : 0;
+}
+
+/* How the file's tensor that a piece of a quantised tensor is of lies in its image. */
+static inline struct zinf_quantized zinf_piece_quantized(const struct zinf_tensor *tensor,
+                                                         const struct zinf_piece *piece)
+{
+    return zinf_quantized_of(tensor->form, piece->shape[piece->transposed ? 1 : 0], tensor->cols);
 }
 
 static inline uint32_t zinf_stage_visits(const struct zinf_stage *stage)

@@ -7,6 +7,7 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/family_rotary_config.c src/model/family_llama.c src/model/family_mistral.c \
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
 	src/model/family_gpt2.c
+libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_matrix.c
 libcore_la_SOURCES += src/model/adapter.h src/model/adapter.c src/model/adapter_config.c \
 	src/model/adapter_describe.c src/model/adapter_compare.c
 libcore_la_SOURCES += src/model/family_decoder.h src/model/family_decoder.c \
@@ -30,7 +31,9 @@ libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/mo
 	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c
 # Encoders, and decoders that read one.
 libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stage_layer.c src/model/family_t5.c \
-	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c
+	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c \
+	src/model/stack_parts.h src/model/stack_classify.c src/model/stage_classify.c \
+	src/model/family_bert.h src/model/family_bert.c src/model/family_roberta.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \

@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "model/adapter.h"
+#include "model/quantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct zinf_model {
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles, packed;
+    struct quantize_choice quantize;
     struct adapter_choice *adapter; /* NULL: none */
 };
 
@@ -61,6 +63,10 @@ static int build_graph(struct zinf_model *m, const char *what)
         code = m->family->build(graph, &m->facts, &source);
     if (!code)
         code = zinf_graph_finish(graph);
+    if (!code && m->quantize.form != ZINF_FORM_PLAIN)
+        code = quantize_graph(graph, &m->quantize, m->family->prefix);
+    if (!code && m->quantize.form != ZINF_FORM_PLAIN)
+        code = zinf_graph_finish(graph);
     if (!code && m->adapter)
         code = adapter_attach(graph, m->adapter, m->family->prefix);
     if (!code && m->adapter)
@@ -71,6 +77,8 @@ static int build_graph(struct zinf_model *m, const char *what)
     }
     zinf_graph_destroy(m->graph);
     m->graph = graph;
+    m->facts.form = m->quantize.form;
+    m->facts.quantized_file = m->quantize.in_file;
     return 0;
 }
 
@@ -90,6 +98,8 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
         code = read_family(m, what);
     if (!code)
         code = read_file_dtype(m, what);
+    if (!code)
+        code = quantize_choice_read(&m->quantize, m->config, what);
     if (!code)
         code = build_graph(m, what);
     if (code)
@@ -157,6 +167,15 @@ int zinf_model_set_dropout(struct zinf_model *m, float p)
     return build_graph(m, "config.json");
 }
 
+int zinf_model_quantize(struct zinf_model *m, enum zinf_form form)
+{
+    if (m->quantize.in_file && form != m->quantize.form)
+        return zinf_fail(-EINVAL, "the weights are quantised as %s already, and not as %s",
+                         zinf_form_name(m->quantize.form), zinf_form_name(form));
+    m->quantize.form = form;
+    return build_graph(m, "config.json");
+}
+
 int zinf_model_set_packed(struct zinf_model *m)
 {
     m->packed = true;
@@ -195,6 +214,7 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
         return code;
     other->dropout = (*model)->dropout;
     other->join_tiles = (*model)->join_tiles;
+    other->quantize.form = (*model)->quantize.form;
     other->packed = (*model)->packed;
     other->adapter = (*model)->adapter;
     (*model)->adapter = NULL;

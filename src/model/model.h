@@ -25,6 +25,8 @@ struct zinf_model_facts {
     int64_t layers, hidden, heads, vocab, context;
     int64_t end_of_text;        /* eos_token_id, -1: none */
     enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
+    enum zinf_form form;        /* of linear layers' weights */
+    bool quantized_file;        /* the folder has them so: its quantization_config says it */
 };
 /* What a family builds from. */
 struct zinf_family;
@@ -84,6 +86,8 @@ void zinf_model_close(struct zinf_model *model);
 int zinf_model_join_tiles(struct zinf_model *model);
 int zinf_model_set_dropout(struct zinf_model *model, float p);
 int zinf_model_set_packed(struct zinf_model *model);
+/* Freezes the model; weights of linear layers are stored in this form. */
+int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
 /* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
  * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
  * this group keep them. */

@@ -1,25 +1,12 @@
 /* stack: numbers and names of encoders and of decoders that read them to values, units and stages.
  */
-#include "model/stack.h"
-
-#include "model/decoder_parts.h"
+#include "model/stack_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Places of dropout: behind the lookup, behind the final norm, and of every layer two of each
- * attention, then in and behind the feed-forward part. */
-enum { STACK_SITES = 2, LAYER_SITES = 6 };
-
 /* What a layer takes, in this order. */
 enum { IN_X, IN_SEGMENTS, IN_SOURCE, IN_SOURCE_SEGMENTS };
-
-/* Numbers of what the layers of a stack share. */
-struct shared {
-    uint32_t x, segments, source, source_segments;
-    uint32_t distances; /* the unit of the table of distances, once it is there */
-    bool crosses;
-};
 
 /* ---- a layer's spec ---- */
 
@@ -59,7 +46,7 @@ static struct layer_spec make_layer(const struct stack *k, int64_t layer, bool c
     *a = block.attention;
     a->both_ways = k->both_ways;
     a->segments = IN_SEGMENTS;
-    a->site = k->d.first_site + STACK_SITES + LAYER_SITES * (uint32_t)layer;
+    a->site = k->d.first_site + STACK_SITES + STACK_LAYER_SITES * (uint32_t)layer;
     a->distance = (struct distance_spec){.n_buckets = k->distance.n_buckets,
                                          .both_ways = k->distance.both_ways,
                                          .starts = k->distance.starts,
@@ -99,8 +86,8 @@ static uint32_t add_distances(struct zinf_graph *graph, const struct stack *k)
     return unit;
 }
 
-static void add_layer(struct zinf_graph *graph, const struct stack *k, struct shared *v,
-                      int64_t layer)
+void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct stack_shared *v,
+                     int64_t layer)
 {
     const struct decoder *d = &k->d;
     const char *kind = d->source ? "source_block" : "block";
@@ -128,8 +115,8 @@ static void add_layer(struct zinf_graph *graph, const struct stack *k, struct sh
 }
 
 /* Tokens to what the first layer takes; tiles: n of the table, from this unit on. */
-static void add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
-                      uint32_t tiles, uint32_t n)
+void stack_add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
+                     uint32_t tiles, uint32_t n)
 {
     const struct decoder *d = &k->d;
     const char *first = d->source ? "source.0" : "x.0";
@@ -197,24 +184,24 @@ int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stac
     struct decoder *s = &source->d, *t = &target->d;
     int code;
     s->source = true;
-    t->first_site = s->first_site + STACK_SITES + LAYER_SITES * (uint32_t)s->n_layers;
+    t->first_site = s->first_site + STACK_SITES + STACK_LAYER_SITES * (uint32_t)s->n_layers;
     if ((code = decoder_check_numbers(s)) || (code = decoder_check_numbers(t)))
         return code;
     struct pair_inputs v = add_inputs(graph, s, t);
     uint32_t tiles = decoder_add_tiles(graph, t, "table", t->table);
     uint32_t n_tiles = graph->n_units - tiles;
-    add_entry(graph, source, &v.source, tiles, n_tiles);
-    struct shared from = {.x = v.source.x, .segments = v.source.segments};
+    stack_add_entry(graph, source, &v.source, tiles, n_tiles);
+    struct stack_shared from = {.x = v.source.x, .segments = v.source.segments};
     for (int64_t layer = 0; layer < s->n_layers; layer++)
-        add_layer(graph, source, &from, layer);
-    struct shared to = {.segments = v.target.segments,
-                        .source = add_source_end(graph, s, from.x),
-                        .source_segments = v.source.segments,
-                        .crosses = true};
-    add_entry(graph, target, &v.target, tiles, n_tiles);
+        stack_add_layer(graph, source, &from, layer);
+    struct stack_shared to = {.segments = v.target.segments,
+                              .source = add_source_end(graph, s, from.x),
+                              .source_segments = v.source.segments,
+                              .crosses = true};
+    stack_add_entry(graph, target, &v.target, tiles, n_tiles);
     to.x = v.target.x;
     for (int64_t layer = 0; layer < t->n_layers; layer++)
-        add_layer(graph, target, &to, layer);
+        stack_add_layer(graph, target, &to, layer);
     decoder_add_head(graph, t, &v.target, decoder_add_final_norm(graph, t, to.x), tiles);
     return 0;
 }

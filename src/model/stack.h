@@ -30,6 +30,19 @@ struct stack {
  * range. */
 int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stack *target);
 
+/* A head that classifies samples by their first token: names in the file. */
+struct stack_classes {
+    const char *dense_w, *dense_b, *out_w, *out_b;
+    bool plain_dense; /* dense's names have no prefix of the family; out's never have */
+    bool drops_first; /* as in classify_spec */
+    int64_t n;
+    enum zinf_activation activation;
+    float dropout;
+};
+/* An encoder of ZINF_AXIS_TARGET with such a head; the loss is by ZINF_INPUT_LABELS. */
+int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
+                           const struct stack_classes *classes);
+
 /* Where the buckets of a table begin, on a logarithmic scale from half of them on; in memory of the
  * graph. NULL: there is none. */
 const int32_t *stack_bucket_starts(struct zinf_graph *graph, int n_buckets, int64_t max_distance);

@@ -1,14 +1,16 @@
 /*
- * stage_lookup: rows of the token table, and of the position table where there is one, tile by
- * tile: rows whose id lies in another tile are left as they are, so the order of tiles does not
- * matter to the result. The last visit applies the dropout; in backward the first one does.
+ * stage_lookup: rows of the token table, and of the tables of positions and of tokens' types where
+ * there are such, tile by tile: rows whose id lies in another tile are left as they are, so the
+ * order of tiles does not matter to the result. The last visit applies the dropout; in backward the
+ * first one does.
  */
 #include "model/stages.h"
 
-static bool is_position(const struct zinf_frame *f)
+/* Which table of tokens' numbers it is: 0 is the token table, 1 the first one behind it. */
+static uint32_t table_number(const struct zinf_frame *f)
 {
     const struct lookup_spec *s = f->stage->spec;
-    return f->visit >= s->n_tiles;
+    return f->visit < s->n_tiles ? 0 : f->visit - s->n_tiles + 1;
 }
 
 /* As the number type of the parameters has it: 55.4256 is 55.5 in bf16, and so was trained. */
@@ -22,16 +24,17 @@ static float rounded(const struct zinf_frame *f, float scale)
 static struct zinf_embedding lookup_args(const struct zinf_frame *f)
 {
     const struct lookup_spec *s = f->stage->spec;
-    const struct zinf_tensor *table = &frame_unit(f, 0)->tensors[0];
+    const struct zinf_tensor *rows = &frame_unit(f, 0)->tensors[0];
+    const uint32_t table = table_number(f);
     return (struct zinf_embedding){
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .cols = (int64_t)table->cols,
-        .ids = f->in[is_position(f)],
-        .first = (int64_t)table->pieces[0].rows.file_first,
-        .count = (int64_t)table->rows - (is_position(f) ? s->first_position : 0),
-        .accumulate = is_position(f),
-        .scale = is_position(f) ? 1 : rounded(f, s->scale),
+        .cols = (int64_t)rows->cols,
+        .ids = f->in[table],
+        .first = (int64_t)rows->pieces[0].rows.file_first,
+        .count = (int64_t)rows->rows - (table == 1 ? s->first_position : 0),
+        .accumulate = table > 0,
+        .scale = table ? 1 : rounded(f, s->scale),
     };
 }
 
@@ -39,7 +42,7 @@ static struct zinf_embedding lookup_args(const struct zinf_frame *f)
 static uint64_t skipped(const struct zinf_frame *f, const struct zinf_embedding *args)
 {
     const struct lookup_spec *s = f->stage->spec;
-    return is_position(f) && f->queue ? (uint64_t)(s->first_position * args->cols) : 0;
+    return table_number(f) == 1 && f->queue ? (uint64_t)(s->first_position * args->cols) : 0;
 }
 
 /* In place: x or its gradient times the dropout's mask. */
@@ -82,7 +85,7 @@ static int add_gradients(struct zinf_frame *f, const struct zinf_embedding *args
 {
     const struct lookup_spec *s = f->stage->spec;
     const int64_t end = args->first + args->count, skip = s->padding;
-    if (is_position(f) || !s->has_padding || skip < args->first || skip >= end)
+    if (table_number(f) || !s->has_padding || skip < args->first || skip >= end)
         return frame_embedding_backward(f, args);
     int code = add_rows(f, args, args->first, skip - args->first);
     return code ? code : add_rows(f, args, skip + 1, end - skip - 1);

@@ -1,9 +1,9 @@
 /*
  * stage_shared: out = x + s * down(act(gate(n)) * up(n)) with s = sigmoid(g n) of each row: the
- * expert that every row has beside those that it chooses (Qwen2-MoE). The sigmoid of a number is
- * its part of a softmax with 0, so that a choice of two from two gives it, and its gradient. As
- * with the other experts nothing is kept, and a row's weight is applied to the activation in
- * backward.
+ * expert that every row has beside those that it chooses (Qwen Team, arXiv 2407.10671). The sigmoid
+ * of a number is its part of a softmax with 0, so that a choice of two from two gives it, and its
+ * gradient. As with the other experts nothing is kept, and a row's weight is applied to the
+ * activation in backward.
  */
 #include "model/stages.h"
 

@@ -2,8 +2,8 @@
  * stages: the kinds of stages that decoders are made of, and the specs that tell them what to do.
  * Weights are named by the numbers of tensors in the stage's unit; -1: there is none.
  *
- *   lookup  x = dropout(scale table[ids] + position[positions]); sweeps over tiles of the table,
- *           then the positions. in: ids, positions where it has them; out: x
+ *   lookup  x = dropout(scale table[ids] + position[positions] + type[types]); sweeps over tiles of
+ *           the table, then the others. in: ids, and of the others what there is; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
  *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
@@ -28,6 +28,7 @@
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
  *           a norm in front of each, or behind each sum. in: x, then what its attentions name;
  *           out: x. At hand: its unit, and the table of its bias by distance where it has one
+ *   classify  logits of a sample by its first token's row, and their loss. in: x, labels; out: loss
  *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
@@ -37,10 +38,10 @@
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
-    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows;
+    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify;
 
 struct lookup_spec {
-    uint32_t n_tiles;       /* visits; one more is that of the positions */
+    uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
     int64_t first_position; /* row of the table of positions that position 0 has */
     bool has_padding;
     int64_t padding; /* the token whose row gets no gradient from here */
@@ -174,6 +175,17 @@ struct shared_spec {
     enum zinf_activation activation;
     int gate_w;       /* [1][hidden]: of the weight, its sigmoid */
     int up_w, down_w; /* as in experts_spec */
+};
+
+/* out(dropout(activation(dense(first row)))) */
+struct classify_spec {
+    int64_t n_classes;
+    enum zinf_activation activation;
+    int dense_w, dense_b; /* [hidden][hidden] */
+    int out_w, out_b;     /* [n_classes][hidden] */
+    bool drops_first;     /* dropout in front of dense, too */
+    float dropout;
+    uint32_t site; /* and the next one */
 };
 
 struct head_spec {

@@ -133,19 +133,22 @@ static int check_scratch(const struct zinf_piece *piece, const struct zinf_scrat
                      (unsigned long long)scratch->elems);
 }
 
+int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                      const struct zinf_gather *g, float *rows)
+{
+    int code = check_scratch(piece, &g->scratch);
+    return code ? code
+                : (piece->transposed ? gather_transposed : gather_rows)(tensor, piece, g, rows);
+}
+
 int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, float *flat)
 {
     int code = 0;
     memset(flat, 0, unit->elems * sizeof *flat);
     for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct zinf_tensor *tensor = &unit->tensors[i];
-        for (uint32_t p = 0; !code && p < tensor->n_pieces; p++) {
-            const struct zinf_piece *piece = &tensor->pieces[p];
-            code = check_scratch(piece, &g->scratch);
-            if (!code)
-                code = (piece->transposed ? gather_transposed : gather_rows)(tensor, piece, g,
-                                                                             flat + tensor->offset);
-        }
+        for (uint32_t p = 0; !code && p < tensor->n_pieces && tensor->form == ZINF_FORM_PLAIN; p++)
+            code = zinf_piece_gather(tensor, &tensor->pieces[p], g, flat + tensor->offset);
     }
     return code;
 }
@@ -214,6 +217,8 @@ int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_
 {
     uint64_t row = 0;
     int code = check_scratch(t->parts[0].piece, &s->scratch);
+    if (t->parts[0].tensor->form != ZINF_FORM_PLAIN)
+        code = zinf_fail(-ENOTSUP, "tensor %s is packed, and not written as numbers", t->name);
     for (uint32_t p = 0, n; !code && p < t->n_parts; p += n) {
         const float *flat = NULL;
         n = same_unit(t, p);

@@ -54,8 +54,8 @@ struct zinf_scratch {
     uint64_t elems; /* at least the map's scratch_elems */
 };
 
-/* Fills a unit's flat buffer, gaps zero. read gives elements [first, first + n) of the file's
- * tensor that the piece is of, in the file's order, as fp32. */
+/* Fills a unit's flat buffer, gaps zero; images are others' matter. read gives elements [first,
+ * first + n) of the file's tensor that the piece is of, in the file's order, as fp32. */
 struct zinf_gather {
     int (*read)(void *context, const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                 uint64_t first, uint64_t n, float *out);
@@ -63,6 +63,9 @@ struct zinf_gather {
     struct zinf_scratch scratch;
 };
 int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *gather, float *flat);
+/* One piece's rows of its tensor, which begins at rows. */
+int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                      const struct zinf_gather *gather, float *rows);
 
 /* Streams a tensor of the file, whole, in its order. flat gives a unit's flat buffer, asked for
  * once a unit and used until the next one; write takes n elements that follow those before. */

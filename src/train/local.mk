@@ -1,5 +1,5 @@
 libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h src/train/setup.h src/train/setup.c \
-	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
+	src/train/setup_optimizer.c src/train/setup_shape.c src/train/op.h src/train/step/step.h src/train/save/save.h \
 	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
@@ -32,7 +32,10 @@ tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/tr
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)
 
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/checkpoints.h
+# A frozen base.
+libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/score.h \
+	src/train/checkpoints.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
@@ -121,9 +124,15 @@ tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
 tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_soak_test_LDADD = $(TEST_LDADD)
 
-ADAPTER_TESTS = tests/train_adapter_test
+ADAPTER_TESTS = tests/train_adapter_test tests/train_quantized_test tests/train_in_place_test
 check_PROGRAMS += $(ADAPTER_TESTS)
 TESTS += $(ADAPTER_TESTS)
+tests_train_in_place_test_SOURCES = tests/train_in_place_test.c tests/trainings.h tests/train_support.h
+tests_train_in_place_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_in_place_test_LDADD = $(TEST_LDADD)
+tests_train_quantized_test_SOURCES = tests/train_quantized_test.c tests/trainings.h tests/train_support.h
+tests_train_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_quantized_test_LDADD = $(TEST_LDADD)
 tests_train_adapter_test_SOURCES = tests/train_adapter_test.c tests/trainings.h \
 	tests/train_support.h
 tests_train_adapter_test_CPPFLAGS = $(TEST_CPPFLAGS)

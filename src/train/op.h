@@ -28,6 +28,7 @@ enum op_cost {
 /* Kind, name, function of step/ops.c, cost; operands at[] by number. READ and WRITE are the
  * executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
+ *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
@@ -44,6 +45,7 @@ enum op_cost {
  *   COMMIT                HOST: the step before this one outlives the process */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
+    ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
     ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \

@@ -9,10 +9,6 @@
 
 #include <stdlib.h>
 
-/* Sub-groups on a drive are tiles of tens of MiB, whatever sub_group_size says: 4 Mi elements are
- * 48 MiB of AdamW state. */
-#define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
-
 /* ---- words of the configuration; it has checked them ---- */
 
 static int number_of(const char *word, const char *const words[])
@@ -109,61 +105,6 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 }
 
 /* ---- model and device ---- */
-
-static int check_length(const char *option, int64_t n, int64_t context)
-{
-    if (n >= 1 && n <= context)
-        return 0;
-    return zinf_fail(-EINVAL, "%s %lld: the model's context is %lld (see its config.json)", option,
-                     (long long)n, (long long)context);
-}
-
-static int set_shape(struct setup *s)
-{
-    int64_t context = zinf_model_facts(s->model)->context;
-    s->batch = s->config->micro_batch;
-    s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
-    int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
-    s->source_seq = source ? source : s->seq;
-    int code = check_length("--seq-len", s->seq, context);
-    s->rows = (uint64_t)(s->batch * s->seq);
-    return code ? code : check_length("--source-len", s->source_seq, context);
-}
-
-/* From a folder, else from the configuration; where both say something it must be the same. */
-static int adapt_model(struct setup *s)
-{
-    static const char key[] = "zinf.adapter";
-    const char *folder = s->options.adapter, *text = s->config->adapter;
-    cJSON *given = NULL, *found = NULL;
-    int code = 0;
-    if (text)
-        code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &given);
-    if (!code && folder)
-        code = zinf_adapter_read_config(folder, &found);
-    if (!code && (given || found))
-        code = zinf_model_adapt(s->model, given ? given : found, given ? key : folder);
-    if (!code && given && found)
-        code = zinf_model_compare_adapter(s->model, found, folder);
-    cJSON_Delete(given);
-    cJSON_Delete(found);
-    return code;
-}
-
-/* A call's rows are those of one sample, whatever sequences they belong to. */
-static int set_decoding(struct setup *s)
-{
-    const struct zinf_decode_shape *d = &s->options.decode;
-    int64_t context = zinf_model_facts(s->model)->context;
-    if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
-        return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
-                         (long long)d->sequences, (long long)d->rows);
-    s->decoding = (struct zinf_decoding){
-        .n_sequences = d->sequences, .capacity = d->capacity, .most_rows = d->rows};
-    s->batch = 1;
-    s->seq = s->source_seq = d->rows;
-    s->rows = (uint64_t)d->rows;
-    return check_length("sequences of", d->capacity, context);
 }
 
 static int open_model(struct setup *s)
@@ -178,16 +119,20 @@ static int open_model(struct setup *s)
     if (!code && s->options.packed)
         code = zinf_model_set_packed(s->model);
     if (!code)
-        code = adapt_model(s);
+        code = setup_quantize(s);
+    if (!code)
+        code = setup_adapt(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
-    code = zinf_file_map_create(&s->files, s->graph);
+    code = setup_check_quantized(s);
     if (!code)
-        code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+        code = zinf_file_map_create(&s->files, s->graph);
+    if (!code)
+        code = setup_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
@@ -253,25 +198,6 @@ static int open_device(struct setup *s, bool plan_only)
         code = describe_gpu(s, options.n_threads);
     s->compute.device = s->device;
     return code;
-}
-
-static int lay_out(struct setup *s)
-{
-    uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
-    if (!elems)
-        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
-    for (uint32_t u = 0; u < s->n_units; u++) {
-        elems[u] = s->graph->units[u].elems;
-        most = elems[u] > most ? elems[u] : most;
-    }
-    uint64_t group = (uint64_t)s->config->sub_group_size;
-    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
-        group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
-                                s->options.world ? s->options.world : 1);
-    free(elems);
-    return code ? code : setup_state_bytes(s);
 }
 
 /* ---- steps ---- */
@@ -388,13 +314,16 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = check_in_place(s);
     if (!code)
-        code = lay_out(s);
-    return code ? code : set_budgets(s);
+        code = setup_lay_out(s);
+    if (!code)
+        code = set_budgets(s);
+    return code ? code : setup_find_files(s);
 }
 
 void setup_fini(struct setup *s)
 {
     zinf_device_destroy(s->device);
+    setup_free_files(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
     zinf_file_map_destroy(s->files);

@@ -58,6 +58,26 @@ enum moment_form {
                        * whole unit */
 };
 
+/* A frozen unit's weights as a model folder has them: whole pages of its files that hold its
+ * tensors, and where in these the rows begin that each piece has rows of. */
+struct file_part {
+    const struct zinf_tensor *tensor;
+    const struct zinf_piece *piece;
+    uint64_t at, first_row; /* bytes; of the file's tensor */
+};
+struct file_unit {
+    struct zinf_store_span *spans; /* file: of weight_files */
+    struct file_part *parts;
+    uint32_t n_spans, n_parts;
+    uint64_t bytes;
+};
+struct weight_files {
+    char **paths; /* [n_paths] */
+    uint32_t n_paths, n_units;
+    struct file_unit *units; /* [n_units]; n_parts 0: trained */
+    uint64_t most_bytes;
+};
+
 struct setup {
     struct zinf_trainer_options options;
     const struct zinf_config *config; /* for numbers; its words are the fields below */
@@ -102,6 +122,8 @@ struct setup {
     bool in_place;                 /* updates are made as soon as they can be, for good */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+
+    struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
 
     uint64_t budget[ZINF_MEMORY_TIERS];
     uint64_t ram_bytes;      /* that this process may have in all */
@@ -165,6 +187,8 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 
 /* Rank and world of the options' net; first of all. */
 void setup_take_net(struct setup *s);
+/* Cuts units into the rank's slice, and that into sub-groups. */
+int setup_lay_out(struct setup *s);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
@@ -173,6 +197,24 @@ int setup_own_threads(const struct setup *s);
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */
 int setup_agree(struct setup *s);
+/* ---- setup_frozen.c: in this order, before the model is looked at ---- */
+
+int setup_quantize(struct setup *s);
+int setup_adapt(struct setup *s);
+int setup_check_quantized(const struct setup *s);
+
+/* ---- setup_files.c ---- */
+
+/* Sets weights where a frozen model on the drive can be read from its folder: safetensors, in the
+ * parameters' number type. */
+int setup_find_files(struct setup *s);
+void setup_free_files(struct setup *s);
+/* A unit's flat buffer from what its spans have read. */
+void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
+
+/* ---- setup_shape.c: rows of a micro-batch, of an open model ---- */
+
+int setup_shape(struct setup *s);
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 

@@ -5,6 +5,12 @@
  */
 #include "train/setup.h"
 
+#include <stdlib.h>
+
+/* Sub-groups on a drive are tiles of tens of MiB, whatever sub_group_size says: 4 Mi elements are
+ * 48 MiB of AdamW state. */
+#define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
+
 void setup_take_net(struct setup *s)
 {
     if (s->options.net) {
@@ -33,6 +39,29 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
 {
     if (s->net && options->kind == ZINF_DEVICE_CUDA)
         options->index = (int)zinf_net_place(s->net).local_rank;
+}
+
+/* ---- slices ---- */
+
+int setup_lay_out(struct setup *s)
+{
+    uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
+    if (!elems)
+        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        elems[u] = s->graph->units[u].elems;
+        most = elems[u] > most ? elems[u] : most;
+    }
+    uint64_t group = (uint64_t)s->config->sub_group_size;
+    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
+    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
+        group = most;
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
+                                s->options.world ? s->options.world : 1);
+    free(elems);
+    for (uint32_t u = 0; !code && u < s->n_units; u++)
+        s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
+    return code ? code : setup_state_bytes(s);
 }
 
 /* ---- what there is no way for ---- */
@@ -74,6 +103,9 @@ int setup_check_ranks(struct setup *s)
     if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme");
+    if (zinf_model_facts(s->model)->form != ZINF_FORM_PLAIN)
+        return zinf_fail(-ENOTSUP, "several ranks have parameters in slices, and quantised weights "
+                                   "are not cut: leave out zinf.quantize");
     if (s->expert_fetch == EXPERT_FETCH_CHOSEN)
         return zinf_fail(-ENOTSUP,
                          "zinf.expert_fetch \"chosen\": ranks choose different experts, and all "

@@ -5,6 +5,7 @@
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/loss.cu"
 #include "kernels/cuda/norm.cu"
+#include "kernels/cuda/quantized.cu"
 #include "kernels/cuda/rectangle.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/route.cu"

@@ -27,8 +27,12 @@ void plan_measure(struct plan *p);
 void plan_set_places(struct plan *p, const struct choice *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 /* RAM for the checksums of so many bytes on a drive. */
+/* Of the model's own files, where they are read in place. */
+uint64_t plan_files_bytes(const struct plan *p);
 uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes);
 bool plan_has_param(const struct plan *p, enum zinf_tier tier);
+/* Whether any unit is read from the model's folder. */
+bool plan_has_files(const struct plan *p);
 bool plan_has_grad(const struct plan *p, enum gradient_way way);
 /* Whether a device that the CPU cannot read makes parts of norms. */
 bool plan_norms_there(const struct plan *p);

@@ -115,7 +115,7 @@ static int add_process(struct plan *p)
 static int add_sums(struct plan *p)
 {
     uint64_t planned = p->store ? zinf_store_planned_bytes(p->store) : 0;
-    uint64_t bytes = plan_sums_bytes(p, planned);
+    uint64_t bytes = plan_sums_bytes(p, planned + plan_files_bytes(p));
     return bytes ? zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "checksums of the drive",
                                            "zinf.checksums", bytes)
                  : 0;
@@ -164,6 +164,26 @@ static int add_x_extents(struct plan *p)
     return code;
 }
 
+/* Of what is read where it lies. A store that counts alone opens no files. */
+static int add_file_extents(struct plan *p)
+{
+    const struct weight_files *w = p->setup->weights;
+    uint32_t unused;
+    int code = 0;
+    if (!w || !p->store)
+        return 0;
+    p->files = calloc(w->n_units, sizeof *p->files);
+    if (!p->files)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint32_t i = 0; !code && p->setup->store && i < w->n_paths; i++)
+        code = zinf_store_open_file(p->store, w->paths[i], &unused);
+    for (uint32_t u = 0; !code && u < w->n_units; u++)
+        if (w->units[u].n_parts)
+            code = zinf_store_add_files_extent(p->store, w->units[u].spans, w->units[u].n_spans,
+                                               &p->files[u]);
+    return code;
+}
+
 static int plan_tiers(struct plan *p)
 {
     struct zinf_tiers_options tiers = {
@@ -187,6 +207,9 @@ static int plan_memory(struct plan *p)
     int code = zinf_ledger_create(&p->ledger);
     if (!code)
         code = add_process(p);
+    if (code)
+        return code;
+    code = add_file_extents(p);
     if (code)
         return code;
     plan_measure(p);
@@ -245,6 +268,7 @@ void plan_fini(struct plan *p)
     zinf_store_destroy(p->counted);
     zinf_ledger_destroy(p->ledger);
     free(p->homes);
+    free(p->files);
     free(p->routes);
     free(p->x_extents);
     free(p->deferred);
@@ -274,18 +298,22 @@ static uint32_t n_device_updates(const struct plan *p)
 /* What of a frozen model lies on a drive is copied there once, and not a byte of it again. */
 static void print_adapters(const struct plan *p, FILE *out)
 {
-    uint64_t elems = 0;
+    uint64_t bytes = 0;
     char size[16];
     if (!is_adapted(p->setup))
         return;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
-            elems += p->setup->layout.units[u].padded_elems;
+            bytes += p->homes[u].in_files
+                         ? 0
+                         : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
     fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
             p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
-    if (elems)
+    if (bytes)
         fprintf(out, ": %s of them are written to the drive at the start, and never again",
-                zinf_size_format(size, sizeof size, elems * zinf_dtype_bytes(p->setup->dtype)));
+                zinf_size_format(size, sizeof size, bytes));
+    if (plan_has_files(p))
+        fputs(": read from the model's own folder, nothing of them is written", out);
     fputc('\n', out);
 }
 

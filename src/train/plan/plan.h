@@ -22,6 +22,7 @@
 #define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
 #define X_SLOTS 4     /* values on the device that live elsewhere, at least */
 #define X_STAGES 3    /* and on their way between it and the drive */
+#define FILE_STAGES 2 /* units as files have them, on their way from these */
 #define CACHE_SLOTS 2 /* caches of stages on the device that live elsewhere */
 
 struct choice {
@@ -59,7 +60,7 @@ struct places {
         d_squares, d_lists, d_rows, d_cache;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
-        h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
+        h_files, h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -80,6 +81,7 @@ struct plan {
     bool chosen_forward, chosen_backward;
     int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
     zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
+    zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct route *routes;    /* [n_units]: what follows from them */
     struct zinf_tiers *tiers;

@@ -166,6 +166,11 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
          &at->h_x_stages},
         {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
          &at->h_param_stages},
+        {"weights as the folder has them", "zinf.weights_in_place",
+         plan_has_files(p)
+             ? FILE_STAGES * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
+             : 0,
+         &at->h_files},
         {"gradient staging", NULL, plan_stages_grads(p) ? GRAD_STAGES * s->grad_slot : 0,
          &at->h_grad_stages},
         {"sub-groups under way", "zero_optimization.sub_group_size",
@@ -237,6 +242,15 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
     return code ? code : drive_lines(p, l);
 }
 
+uint64_t plan_files_bytes(const struct plan *p)
+{
+    const struct weight_files *w = p->setup->weights;
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; w && u < w->n_units; u++)
+        bytes += w->units[u].bytes;
+    return bytes;
+}
+
 /* The checksums of all pages that lie on a drive; bytes: of the pages. */
 uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes)
 {
@@ -259,7 +273,7 @@ bool plan_fits(struct plan *p, const struct choice *c)
     uint64_t placed[ZINF_MEMORY_TIERS] = {0};
     bool fits = !plan_collect(p, c, &l);
     plan_place_bytes(p, placed);
-    uint64_t on_drive = placed[ZINF_MEMORY_DRIVE];
+    uint64_t on_drive = placed[ZINF_MEMORY_DRIVE] + plan_files_bytes(p);
     for (int i = 0; i < l.n; i++)
         on_drive += l.line[i].tier == ZINF_MEMORY_DRIVE ? l.line[i].bytes : 0;
     placed[ZINF_MEMORY_HOST] += plan_sums_bytes(p, on_drive);

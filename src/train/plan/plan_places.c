@@ -8,13 +8,13 @@
 /* Bytes of the first n of the units in the order in which they get slots of their own. */
 uint64_t plan_own_bytes(const struct plan *p, int n)
 {
-    uint64_t elems = 0;
+    uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
         uint32_t unit = p->setup->walk.by_own_order[i];
         if (p->routes[unit].fetch != FETCH_STAYS)
-            elems += p->setup->layout.units[unit].padded_elems;
+            bytes += zinf_layout_unit_bytes(&p->setup->layout, unit, p->setup->dtype);
     }
-    return elems * zinf_dtype_bytes(p->setup->dtype);
+    return bytes;
 }
 
 bool unit_has_own(const struct plan *p, uint32_t unit)
@@ -60,9 +60,13 @@ void plan_measure(struct plan *p)
     struct trainer_sizes *s = &p->sizes;
     const struct zinf_layout *layout = &p->setup->layout;
     uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
-    for (uint32_t u = 0; u < layout->n_units; u++)
+    s->slot = 0;
+    for (uint32_t u = 0; u < layout->n_units; u++) {
+        uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
+        s->slot = bytes > s->slot ? bytes : s->slot;
         if (unit_trains(p->setup, u) && layout->units[u].padded_elems > trained)
             trained = layout->units[u].padded_elems;
+    }
     for (uint32_t g = 0; g < layout->n_groups; g++) {
         if (!unit_trains(p->setup, layout->groups[g].unit))
             continue;
@@ -71,7 +75,6 @@ void plan_measure(struct plan *p)
             p->setup->state_bytes[g] + durable_copy_bytes(p->setup, layout->groups[g].n);
         state = bytes > state ? bytes : state;
     }
-    s->slot = layout->max_unit_elems * width;
     s->grad_slot = trained * sizeof(float);
     s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
@@ -186,6 +189,9 @@ void plan_set_places(struct plan *p, const struct choice *c)
         struct zinf_home *home = &p->homes[u];
         if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
+        home->in_files = home->param == ZINF_TIER_DRIVE && p->setup->weights &&
+                         p->setup->weights->units[u].n_parts;
+        home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
         home->keeps_grad = keeps_grad(p, u);
         p->routes[u] = route_of(p->setup, u, home);
@@ -198,9 +204,11 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         const struct zinf_home *home = &p->homes[u];
         uint64_t n = p->setup->layout.units[u].slice_elems;
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
-        uint64_t params = p->routes[u].gathered ? n : p->setup->layout.units[u].padded_elems;
-        bytes[home->param] += params * zinf_dtype_bytes(p->setup->dtype) *
-                              (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+        if (p->routes[u].gathered)
+            params = n * zinf_dtype_bytes(p->setup->dtype);
+        bytes[home->param] +=
+            home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)
@@ -212,6 +220,14 @@ bool plan_has_param(const struct plan *p, enum zinf_tier tier)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (p->homes[u].param == tier)
+            return true;
+    return false;
+}
+
+bool plan_has_files(const struct plan *p)
+{
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (p->homes[u].in_files)
             return true;
     return false;
 }

@@ -44,8 +44,10 @@ static bool is_eager(const struct setup *s, const struct zinf_home *home)
 
 struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_home *home)
 {
-    struct route r = {
-        .fetch = fetch_of(s, home), .gathered = s->sliced, .gradient = gradient_of(home)};
+    struct route r = {.fetch = fetch_of(s, home),
+                      .in_files = home->in_files,
+                      .gathered = s->sliced,
+                      .gradient = gradient_of(home)};
     bool on_device = r.gradient == GRADIENT_SUM_ON_DEVICE;
     r.norm = on_device && device_is_far(s) ? NORM_BY_DEVICE : NORM_BY_CPU;
     /* the whole unit's gradient is computed, and a rank keeps its slice of it */

@@ -36,6 +36,7 @@ enum norm_way {
 
 struct route {
     enum fetch fetch;
+    bool in_files; /* FROM_DRIVE: as the model's folder has it, and put together in host memory */
     bool gathered; /* slices of all ranks make the unit */
     bool spread;   /* ranks have it whole, and each its slice of the update: that goes to all */
     enum gradient_way gradient;

@@ -36,7 +36,8 @@ static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
 {
     for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct zinf_tensor *t = &unit->tensors[i];
-        const uint64_t numbers[] = {sum, t->rows, t->cols, t->offset, t->decay};
+        const uint64_t numbers[] = {sum, t->rows, t->cols, t->offset,
+                                    t->decay | (uint64_t)t->form << 8};
         sum = XXH3_64bits(numbers, sizeof numbers);
         for (uint32_t k = 0; k < t->n_pieces; k++)
             sum = XXH3_64bits_withSeed(t->pieces[k].name, strlen(t->pieces[k].name), sum);

@@ -38,28 +38,63 @@ static uint64_t state_elems(const struct setup *s)
     return (bytes + 2) / 3;
 }
 
+/* Of weights that are quantised: an image; scales and a band of rows; a matrix that is transposed.
+ */
+struct quantized_sizes {
+    uint64_t image, scratch, unit;
+};
+static struct quantized_sizes quantized_sizes(const struct setup *s)
+{
+    struct quantized_sizes sizes = {0};
+    for (uint32_t u = 0; u < s->n_units; u++)
+        for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+            for (uint32_t k = 0; t->form != ZINF_FORM_PLAIN && k < t->n_pieces; k++) {
+                struct zinf_quantized p = zinf_piece_quantized(t, &t->pieces[k]);
+                sizes.image = most(sizes.image, p.bytes);
+                sizes.scratch = most(sizes.scratch, p.n_blocks + TRANSFER_BAND_ROWS * p.cols);
+                if (t->pieces[k].transposed)
+                    sizes.unit = most(sizes.unit, p.n_elems);
+            }
+        }
+    sizes.unit = zinf_align_up(sizes.unit, ZINF_LAYOUT_ALIGN);
+    return sizes;
+}
+
 static uint64_t scratch_elems(const struct setup *s)
 {
     uint64_t elems = most(file_elems(s->files), state_elems(s));
+    elems = most(elems, quantized_sizes(s).scratch);
     return zinf_align_up(elems, ZINF_LAYOUT_ALIGN);
+}
+
+static uint64_t unit_elems(const struct setup *s)
+{
+    return most(s->layout.max_unit_elems, quantized_sizes(s).unit);
+}
+
+static uint64_t packed_bytes(const struct setup *s)
+{
+    uint64_t bytes = s->dtype == ZINF_DTYPE_F32 ? 0 : zinf_dtype_bytes(s->dtype);
+    return s->layout.max_unit_elems * bytes;
 }
 
 uint64_t source_memory_bytes(const struct setup *s)
 {
-    uint64_t unit = s->layout.max_unit_elems;
-    uint64_t packed = s->dtype == ZINF_DTYPE_F32 ? 0 : unit * zinf_dtype_bytes(s->dtype);
-    return (unit + scratch_elems(s)) * sizeof(float) + packed;
+    return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
+           quantized_sizes(s).image;
 }
 
 struct region source_region(const struct source *s)
 {
     struct region r = {
         .unit = (float *)(void *)s->memory,
-        .unit_elems = s->setup->layout.max_unit_elems,
+        .unit_elems = unit_elems(s->setup),
         .scratch_elems = s->scratch_elems,
     };
     r.scratch = r.unit + r.unit_elems;
     r.packed = (char *)(r.scratch + r.scratch_elems);
+    r.image = r.packed + packed_bytes(s->setup);
     return r;
 }
 

@@ -14,7 +14,7 @@
  * another. */
 struct region {
     float *unit, *scratch;
-    char *packed;
+    char *packed, *image;               /* the second where weights are quantised: of one matrix */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
@@ -41,6 +41,15 @@ enum {
  * the first few of each kind and how many there are. What is not used is a warning. */
 int weights_check(const struct setup *s, const struct zinf_tensors *file);
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
+
+/* transfer_quantized.c: the images of a unit to their places; sum becomes that of itself and them.
+ */
+int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_gather *gather,
+                      const struct zinf_tensors *file, uint64_t *sum);
+/* It packs as many rows at once, or a multiple: blocks begin anew with every 64 rows. */
+#define TRANSFER_BAND_ROWS 64
+/* Of a quantised weight of a file the name of one more of its tensors. */
+const char *transfer_quantized_name(char buffer[200], const char *weight, const char *part);
 
 /* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
  * in the file. What is not PART_PARAM leaves out tensors that are not trained; of those that are

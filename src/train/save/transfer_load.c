@@ -89,17 +89,25 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
     return code ? code : check_finite(g, piece, first, n, out);
 }
 
+static struct gathering gathering_of(const struct source *s, const struct zinf_tensors *file,
+                                     uint32_t unit)
+{
+    const struct zinf_trainer_options *o = &s->setup->options;
+    bool adapter = is_adapted(s->setup) && unit_trains(s->setup, unit);
+    return (struct gathering){s, file, adapter && o->adapter ? o->adapter : o->model_path};
+}
+
+static struct zinf_gather gather_of(struct gathering *context)
+{
+    struct region r = source_region(context->source);
+    return (struct zinf_gather){read_values, context, {r.scratch, r.scratch_elems}};
+}
+
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit)
 {
     struct region r = source_region(s);
-    const struct zinf_trainer_options *o = &s->setup->options;
-    bool adapter = is_adapted(s->setup) && unit_trains(s->setup, unit);
-    struct gathering context = {s, file, adapter && o->adapter ? o->adapter : o->model_path};
-    struct zinf_gather gather = {
-        .read = read_values,
-        .context = &context,
-        .scratch = {r.scratch, r.scratch_elems},
-    };
+    struct gathering context = gathering_of(s, file, unit);
+    struct zinf_gather gather = gather_of(&context);
     const struct zinf_unit *u = &s->setup->graph->units[unit];
     memset(r.unit + u->elems, 0, (r.unit_elems - u->elems) * sizeof *r.unit);
     return zinf_unit_gather(u, &gather, r.unit);
@@ -133,7 +141,9 @@ static int place_unit(const struct source *s, uint32_t unit)
     if (s->setup->sliced)
         packed = (const char *)packed +
                  s->setup->layout.units[unit].slice_first * zinf_dtype_bytes(s->setup->dtype);
-    int code = source_write(s, &where, 0, packed, where.bytes);
+    uint64_t front = s->setup->layout.units[unit].front_bytes;
+    bool flat = where.bytes > front; /* else all of the unit is quantised */
+    int code = flat ? source_write(s, &where, front, packed, where.bytes - front) : 0;
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
         code = state_begin(s, unit, r.unit + s->setup->layout.units[unit].slice_first);
     return code;
@@ -173,6 +183,16 @@ static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t u
             XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
 }
 
+static int quantize_images(struct zinf_trainer *t, const struct source *s,
+                           const struct zinf_tensors *file, uint32_t unit)
+{
+    struct gathering context = gathering_of(s, file, unit);
+    struct zinf_gather gather = gather_of(&context);
+    return t->setup.graph->units[unit].image_bytes
+               ? transfer_quantize(s, unit, &gather, file, &t->base_sum)
+               : 0;
+}
+
 /* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. Of a recovered
  * step only what is frozen, which no record has. */
 static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
@@ -184,10 +204,12 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
         bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
         if (t->durable.recovered && unit_trains(&t->setup, u))
             continue;
-        code = transfer_gather(&source, adapts ? adapter : file, u);
+        code = quantize_images(t, &source, file, u);
+        if (!code)
+            code = transfer_gather(&source, adapts ? adapter : file, u);
         if (!code)
             note_base(t, &source, u);
-        if (!code)
+        if (!code && !t->plan.homes[u].in_files)
             code = place_unit(&source, u);
     }
     /* what was only filled, too, is there before another queue looks */

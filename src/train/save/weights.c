@@ -68,6 +68,13 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
               zinf_file_dtype_name(info->dtype));
 }
 
+/* Whether the folder has the tensor quantised: its parts are looked at when they are read. */
+static bool is_quantized(const struct comparison *c, const struct zinf_file_tensor *wanted)
+{
+    return zinf_model_facts(c->model)->quantized_file &&
+           wanted->parts[0].tensor->form != ZINF_FORM_PLAIN;
+}
+
 /* Adapters are in a file of their own. */
 static bool is_adapter(const struct comparison *c, const struct zinf_file_tensor *wanted)
 {
@@ -84,12 +91,36 @@ static void compare_wanted(const struct comparison *c)
         if (is_adapter(c, wanted))
             continue;
         const struct zinf_tensor_info *info = find(c, wanted);
-        if (info)
+        if (info && !is_quantized(c, wanted))
             compare_tensor(c, wanted, info);
-        else
+        else if (!info)
             found(c, ZINF_WEIGHTS_MISSING, zinf_file_tensor_name(wanted, prefix, name, sizeof name),
                   "is missing");
     }
+}
+
+/* Whether a name is that of a part of a quantised tensor. */
+static bool is_part(const struct comparison *c, const char *bare)
+{
+    static const char *const parts[] = {".absmax",
+                                        ".quant_map",
+                                        ".nested_absmax",
+                                        ".nested_quant_map",
+                                        ".quant_state.bitsandbytes__nf4",
+                                        "SCB",
+                                        "weight_format"};
+    char name[200], weight[200];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t n = strlen(bare), tail = strlen(parts[i]);
+        if (n <= tail || n >= sizeof weight || strcmp(bare + n - tail, parts[i]))
+            continue;
+        snprintf(weight, sizeof weight, "%.*s%s", (int)(n - tail), bare,
+                 parts[i][0] == '.' ? "" : "weight");
+        const struct zinf_file_tensor *of = zinf_file_map_find(c->map, weight);
+        if (of && is_quantized(c, of))
+            return !strcmp(transfer_quantized_name(name, weight, parts[i]), bare);
+    }
+    return false;
 }
 
 static void compare_others(const struct comparison *c)
@@ -98,7 +129,7 @@ static void compare_others(const struct comparison *c)
     for (uint64_t i = 0; i < zinf_tensors_count(c->file); i++) {
         const char *name = zinf_tensors_at(c->file, i)->name;
         const char *bare = zinf_family_bare_name(family, name);
-        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare))
+        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare) && !is_part(c, bare))
             found(c, ZINF_WEIGHTS_UNEXPECTED, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }

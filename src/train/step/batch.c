@@ -22,11 +22,17 @@ static bool counts(enum zinf_input input)
     return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
 }
 
-/* What an input is where the batch does not have it: positions count from 0 in every sample, and a
- * sample is one document. False: it must be there. */
+/* What an input is where the batch does not have it: positions count from 0 in every sample, a
+ * sample is one document, and all tokens are of the first type. False: it must be there. */
 static bool stands_for_itself(enum zinf_input input)
 {
-    return counts(input) || input == ZINF_INPUT_SEGMENTS || input == ZINF_INPUT_SOURCE_SEGMENTS;
+    return counts(input) || input == ZINF_INPUT_SEGMENTS || input == ZINF_INPUT_SOURCE_SEGMENTS ||
+           input == ZINF_INPUT_TOKEN_TYPES;
+}
+
+static bool may_be_ignored(enum zinf_input input)
+{
+    return input == ZINF_INPUT_TARGETS || input == ZINF_INPUT_LABELS;
 }
 
 /* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
@@ -35,21 +41,31 @@ static void set_input(int32_t *to, const struct zinf_value *value, const int32_t
                       uint64_t given, uint64_t all, int64_t seq)
 {
     for (uint64_t i = 0; !from && i < given; i++)
-        to[i] = counts(value->input) ? (int32_t)(i % (uint64_t)seq) : 1;
+        to[i] = counts(value->input) ? (int32_t)(i % (uint64_t)seq)
+                                     : value->input != ZINF_INPUT_TOKEN_TYPES;
     if (from)
         memcpy(to, from, given * sizeof *to);
     for (uint64_t i = given; i < all; i++)
-        to[i] = value->input == ZINF_INPUT_TARGETS || value->input == ZINF_INPUT_LABELS ? -1 : 0;
+        to[i] = may_be_ignored(value->input) ? -1 : 0;
+}
+
+static int refuse_id(const struct zinf_value *value, int32_t id)
+{
+    if (value->input == ZINF_INPUT_LABELS)
+        return zinf_fail(-EINVAL,
+                         "label %d is none of the model's %lld classes (id2label in config.json)",
+                         id, (long long)value->limit);
+    return zinf_fail(-EINVAL,
+                     "token id %d is outside of the model's vocabulary of %lld "
+                     "(vocab_size in config.json)",
+                     id, (long long)value->limit);
 }
 
 static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_t n)
 {
     for (uint64_t i = 0; value->limit && i < n; i++)
-        if (ids[i] >= value->limit || (ids[i] < 0 && value->input != ZINF_INPUT_TARGETS))
-            return zinf_fail(-EINVAL,
-                             "token id %d is outside of the model's vocabulary of %lld "
-                             "(vocab_size in config.json)",
-                             ids[i], (long long)value->limit);
+        if (ids[i] >= value->limit || (ids[i] < 0 && !may_be_ignored(value->input)))
+            return refuse_id(value, ids[i]);
     return 0;
 }
 

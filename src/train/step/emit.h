@@ -68,7 +68,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool stages, grads, host_grads, tiles, x_stages, caches;
+    zinf_pool files, stages, grads, host_grads, tiles, x_stages, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */

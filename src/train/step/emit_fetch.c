@@ -12,34 +12,69 @@ static void read_choice(struct emitter *e, uint32_t unit, struct uses *uses)
         uses_read(uses, e->decided[e->walk->stages[e->walk->units[unit].chooser].choice]);
 }
 
+/* From the model's folder: what its files have, then the unit put together of it at memory. */
+static void read_files(struct emitter *e, uint32_t unit, const struct zinf_location *where,
+                       struct zinf_operand memory, zinf_resource target)
+{
+    zinf_buffer files = emit_buffer(e, e->files);
+    struct uses read = {0}, made = {0};
+    read_choice(e, unit, &read);
+    read_choice(e, unit, &made);
+    uses_read(&read, e->param[unit]);
+    uses_write(&read, files);
+    emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, where, zinf_in(files, 0), &read);
+    uses_read(&made, files);
+    uses_write(&made, target);
+    struct zinf_op op = {.lane = ZINF_LANE_HOST,
+                         .kind = OP_ASSEMBLE,
+                         .unit = (int32_t)unit,
+                         .at = (struct zinf_operand[]){memory, zinf_in(files, 0)},
+                         .n_at = 2,
+                         .bytes = where->bytes};
+    emit(e, &op, &made);
+}
+
+/* Into memory that the drive, or the CPU, writes itself. */
+static void read_in(struct emitter *e, uint32_t unit, const struct zinf_location *where,
+                    struct zinf_operand memory, zinf_resource target)
+{
+    struct uses read = {0};
+    if (e->p->routes[unit].in_files) {
+        read_files(e, unit, where, memory, target);
+        return;
+    }
+    read_choice(e, unit, &read);
+    uses_read(&read, e->param[unit]);
+    uses_write(&read, target);
+    emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, where, memory, &read);
+}
+
 /* Drive to staging to device, or host to device, or drive to device. */
 static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory,
                     zinf_resource target)
 {
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct zinf_operand from = zinf_of(&where);
-    struct uses read = {0}, copied = {0};
-    read_choice(e, unit, &read);
+    const struct setup *setup = e->p->setup;
+    struct uses copied = {0};
+    if (where.tier == ZINF_TIER_DRIVE && setup->direct) {
+        read_in(e, unit, &where, memory, target);
+        return;
+    }
     read_choice(e, unit, &copied);
     if (where.tier == ZINF_TIER_DRIVE) {
-        uses_read(&read, e->param[unit]);
-        if (e->p->setup->direct) {
-            uses_write(&read, target);
-            emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, memory, &read);
-            return;
-        }
         zinf_buffer stage = emit_buffer(e, e->stages);
         from = zinf_in(stage, 0);
         e->staged[unit] = stage;
         e->staged_as[unit] = ++e->n_staged;
-        uses_write(&read, stage);
-        emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, from, &read);
+        read_in(e, unit, &where, from, stage);
         uses_read(&copied, stage);
     } else {
         uses_read(&copied, e->param[unit]);
     }
     uses_write(&copied, target);
-    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, from, where.bytes, &copied);
+    emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, memory, from,
+              zinf_layout_unit_bytes(&setup->layout, unit, setup->dtype), &copied);
 }
 
 static void fetch(struct emitter *e, uint32_t unit, struct zinf_operand memory,

@@ -75,6 +75,9 @@ static void make_pools(struct emitter *e)
          &e->slots.pool);
     pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.slot, slots, true,
          &e->stages);
+    pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
+         p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
+         FILE_STAGES, true, &e->files);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
          (int)grad_slots(p, &p->choice), true, &e->grads);
     pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_slot, GRAD_STAGES,

@@ -56,7 +56,9 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
 {
     const struct zinf_graph *g = t->setup.walk.graph;
     struct zinf_batch batch = *sample;
+    static const int32_t no_label = -1;
     batch.inputs[ZINF_INPUT_TARGETS] = batch.inputs[ZINF_INPUT_IDS]; /* their loss is not used */
+    batch.inputs[ZINF_INPUT_LABELS] = &no_label;
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);

@@ -16,6 +16,12 @@ static int run_copy_in(struct zinf_trainer *t, const struct zinf_op *op)
                                                 op->bytes);
 }
 
+static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    file_unit_assemble(&t->setup, (uint32_t)op->unit, at(op, 0), at(op, 1));
+    return 0;
+}
+
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1),

@@ -1,0 +1,51 @@
+/*
+ * family_roberta: RoBERTa (Liu et al., arXiv 1907.11692): BERT's layers; positions begin at row 2
+ * of their table, all tokens are of one type, and the classifier has its product before its own.
+ */
+#include "model/family_bert.h"
+
+static const struct family_size sizes[] = {
+    {"base", {12, 768, 12, 0, 0, 3072, 50265, 514}, NULL},
+    {"large", {24, 1024, 16, 0, 0, 4096, 50265, 514}, NULL},
+};
+static const struct family_traits traits = {
+    .keys = BERT_KEYS,
+    .absent = {12, 768, 12, 0, 0, 3072, 50265, 512},
+    .only = BERT_ONLY,
+    .always = "{" BERT_ALWAYS ", \"layer_norm_eps\": 1e-5, \"type_vocab_size\": 1, "
+              "\"bos_token_id\": 0, \"pad_token_id\": 1, \"eos_token_id\": 2}",
+    .sizes = sizes,
+    .n_sizes = sizeof sizes / sizeof *sizes,
+};
+
+static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
+                 const struct zinf_model_source *source)
+{
+    static const struct bert_style style = {.eps = 1e-5,
+                                            .n_types = 1,
+                                            .first_position = 2,
+                                            .names = {.dense_w = "classifier.dense.weight",
+                                                      .dense_b = "classifier.dense.bias",
+                                                      .out_w = "classifier.out_proj.weight",
+                                                      .out_b = "classifier.out_proj.bias",
+                                                      .plain_dense = true,
+                                                      .drops_first = true}};
+    return bert_build(graph, facts, source, &style);
+}
+
+/* A first token's product of another task is in some files. */
+static int ignores(const char *name)
+{
+    return bert_ignores(name) || strstr(name, "pooler.") != NULL;
+}
+
+const struct zinf_family zinf_family_roberta = {
+    .model_type = "roberta",
+    .architecture = "RobertaForSequenceClassification",
+    .prefix = "roberta.",
+    .layers_key = "num_hidden_layers",
+    .traits = &traits,
+    .build = build,
+    .make_config = family_make_config,
+    .ignores = ignores,
+};

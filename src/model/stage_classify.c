@@ -1,0 +1,191 @@
+/*
+ * stage_classify: classes of samples by their first token: logits =
+ * out(dropout(act(dense(first)))), and their loss. A sample has one row here, so everything is kept
+ * and small; logits are fp32.
+ */
+#include "model/stages.h"
+
+/* What forward leaves for backward. */
+struct kept {
+    void *first;                     /* [batch][hidden], with its dropout */
+    void *dense, *act;               /* [batch][hidden]; with its dropout */
+    float *logits;                   /* [batch][classes] */
+    float *max, *sum, *target_logit; /* [batch] */
+};
+
+static int64_t hidden_of(const struct zinf_frame *f)
+{
+    return f->graph->values[f->stage->in.at[0]].cols;
+}
+
+static uint64_t row_bytes(const struct zinf_frame *f)
+{
+    return (uint64_t)hidden_of(f) * frame_width(f);
+}
+
+/* Where logits alone are wanted nothing is left for later. */
+static struct kept keep(struct zinf_frame *f)
+{
+    void *(*take)(struct zinf_frame *, uint64_t) =
+        f->pass == ZINF_PASS_ROW ? frame_scratch : frame_keep;
+    const struct classify_spec *s = f->stage->spec;
+    const uint64_t batch = (uint64_t)f->compute->batch, bytes = batch * sizeof(float);
+    struct kept k;
+    k.first = take(f, batch * row_bytes(f));
+    k.dense = take(f, batch * row_bytes(f));
+    k.act = take(f, batch * row_bytes(f));
+    k.logits = take(f, bytes * (uint64_t)s->n_classes);
+    k.max = take(f, bytes);
+    k.sum = take(f, bytes);
+    k.target_logit = take(f, bytes);
+    return k;
+}
+
+/* The first token's row of a sample, in an array of all tokens' rows. */
+static void *token_of(const struct zinf_frame *f, const void *rows, int64_t sample)
+{
+    const uint64_t before = (uint64_t)(sample * f->compute->seq) * row_bytes(f);
+    return (char *)(uintptr_t)rows + (f->queue ? before : 0);
+}
+
+static void *sample_of(const struct zinf_frame *f, void *rows, int64_t sample)
+{
+    return (char *)rows + (f->queue ? (uint64_t)sample * row_bytes(f) : 0);
+}
+
+/* In place: what dense takes (second false) or out does, or its gradient, times the mask. */
+static int mask(struct zinf_frame *f, void *x, bool second)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const uint64_t hidden = (uint64_t)hidden_of(f);
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = f->compute->batch * (int64_t)hidden,
+        .r = x,
+        .y = x,
+        .dropout = frame_dropout_at(f, second || s->drops_first ? s->dropout : 0, s->site + second,
+                                    hidden),
+    };
+    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+}
+
+static struct frame_linear dense_of(const struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    return (struct frame_linear){0, s->dense_w, s->dense_b, f->compute->batch};
+}
+
+static struct frame_linear out_of(const struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    return (struct frame_linear){0, s->out_w, s->out_b, f->compute->batch};
+}
+
+static uint64_t count(const struct zinf_frame *f)
+{
+    return (uint64_t)(f->compute->batch * hidden_of(f));
+}
+
+static int make_logits(struct zinf_frame *f, const struct kept *k)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct frame_linear dense = dense_of(f), out = out_of(f);
+    const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes), mark = frame_mark(f);
+    void *narrow = frame_scratch(f, n * frame_width(f));
+    int code = 0;
+    for (int64_t b = 0; !code && b < f->compute->batch; b++)
+        code = frame_copy(f, sample_of(f, k->first, b), token_of(f, f->in[0], b), row_bytes(f));
+    if (code || (code = mask(f, k->first, false)) ||
+        (code = frame_linear(f, &dense, k->first, k->dense)) ||
+        (code = frame_activation(f, s->activation, k->dense, k->act, count(f))) ||
+        (code = mask(f, k->act, true)) || (code = frame_linear(f, &out, k->act, narrow)))
+        return code;
+    code = frame_convert(f, k->logits, ZINF_DTYPE_F32, narrow, f->compute->dtype, n);
+    frame_release(f, mark);
+    return code;
+}
+
+static struct zinf_cross_entropy loss_of(const struct zinf_frame *f, const struct kept *k)
+{
+    const struct classify_spec *s = f->stage->spec;
+    return (struct zinf_cross_entropy){
+        .rows = f->compute->batch,
+        .cols = s->n_classes,
+        .ld = s->n_classes,
+        .targets = f->in[1],
+        .logits = k->logits,
+        .max = k->max,
+        .sum = k->sum,
+        .target_logit = k->target_logit,
+        .loss = f->out ? f->out[0] : NULL,
+        .scale = f->loss_scale,
+    };
+}
+
+static int forward(struct zinf_frame *f)
+{
+    const struct kept k = keep(f);
+    const struct zinf_cross_entropy loss = loss_of(f, &k);
+    int code;
+    if ((code = make_logits(f, &k)) || (code = frame_loss(f, FRAME_LOSS_START, &loss)) ||
+        (code = frame_loss(f, FRAME_LOSS_UPDATE, &loss)))
+        return code;
+    return frame_loss(f, FRAME_LOSS_FINISH, &loss);
+}
+
+/* The gradient of the first tokens' rows to that of all rows: the others have none. */
+static int spread(struct zinf_frame *f, void *d_first)
+{
+    const bool adds = f->d_in_adds[0];
+    int code =
+        adds ? 0 : frame_zero(f, f->d_in[0], (uint64_t)f->compute->seq * count(f) * frame_width(f));
+    for (int64_t b = 0; !code && b < f->compute->batch; b++) {
+        void *to = token_of(f, f->d_in[0], b), *from = sample_of(f, d_first, b);
+        struct zinf_residual sum = {
+            .dtype = f->compute->dtype, .n = hidden_of(f), .x = to, .r = from, .y = to};
+        code = adds ? frame_residual(f, &sum) : frame_copy(f, to, from, row_bytes(f));
+    }
+    return code;
+}
+
+static int backward(struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct kept k = keep(f);
+    const struct zinf_cross_entropy loss = loss_of(f, &k);
+    const struct frame_linear dense = dense_of(f), out = out_of(f);
+    const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes);
+    void *d_logits = frame_scratch(f, n * frame_width(f));
+    void *d = frame_scratch(f, count(f) * frame_width(f));
+    void *d_first = frame_scratch(f, count(f) * frame_width(f));
+    int code;
+    if ((code = frame_zero_gaps(f, 0)) || (code = frame_loss(f, FRAME_LOSS_BACKWARD, &loss)) ||
+        (code = frame_convert(f, d_logits, f->compute->dtype, k.logits, ZINF_DTYPE_F32, n)) ||
+        (code = frame_linear_backward_weight(f, &out, d_logits, k.act)) ||
+        (code = frame_linear_backward_input(f, &out, d_logits, d)) || (code = mask(f, d, true)) ||
+        (code = frame_activation_backward(f, s->activation, d, k.dense, d, NULL, count(f))) ||
+        (code = frame_linear_backward_weight(f, &dense, d, k.first)) || !f->d_in[0])
+        return code;
+    if ((code = frame_linear_backward_input(f, &dense, d, d_first)) ||
+        (code = mask(f, d_first, false)))
+        return code;
+    return spread(f, d_first);
+}
+
+/* Logits of the sample that a row is of. */
+static int row(struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct kept k = keep(f);
+    const int64_t sample = f->row / f->compute->seq;
+    int code = make_logits(f, &k);
+    const float *from = f->queue ? k.logits + sample * s->n_classes : k.logits;
+    return code ? code : frame_copy(f, f->out[0], from, (uint64_t)s->n_classes * sizeof(float));
+}
+
+const struct zinf_stage_ops zinf_stage_classify = {
+    .name = "classify",
+    .forward = forward,
+    .backward = backward,
+    .row = row,
+};

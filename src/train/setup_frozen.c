@@ -1,0 +1,60 @@
+/*
+ * setup_frozen: what becomes of a model that is not trained itself: its weights quantised, adapters
+ * beside them.
+ */
+#include "train/setup.h"
+
+static enum zinf_form form_named(const char *word)
+{
+    static const enum zinf_form forms[] = {ZINF_FORM_NF4_DOUBLE, ZINF_FORM_INT8};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (!strcmp(word, zinf_form_name(forms[i])))
+            return forms[i];
+    return ZINF_FORM_PLAIN;
+}
+
+/* As the folder has it, or as is asked for. */
+int setup_quantize(struct setup *s)
+{
+    enum zinf_form wanted = form_named(s->config->quantize);
+    const struct zinf_model_facts *facts = zinf_model_facts(s->model);
+    if (wanted == ZINF_FORM_PLAIN)
+        return 0;
+    if (facts->quantized_file && strcmp(zinf_form_name(wanted), zinf_form_name(facts->form)))
+        return zinf_fail(
+            -EINVAL, "zinf.quantize (--quantize) is %s, but the weights of %s are %s already",
+            zinf_form_name(wanted), s->options.model_path, zinf_form_name(facts->form));
+    return facts->quantized_file ? 0 : zinf_model_quantize(s->model, wanted);
+}
+
+/* What is quantised stays as it is. */
+int setup_check_quantized(const struct setup *s)
+{
+    enum zinf_form form = zinf_model_facts(s->model)->form;
+    if (form == ZINF_FORM_PLAIN || !has_backward(s) || is_adapted(s))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "weights in %s are not trained themselves: train adapters above them "
+                     "(--lora-rank, zinf.adapter), or leave out zinf.quantize (--quantize)",
+                     zinf_form_name(form));
+}
+
+/* From a folder, else from the configuration; where both say something it must be the same. */
+int setup_adapt(struct setup *s)
+{
+    static const char key[] = "zinf.adapter";
+    const char *folder = s->options.adapter, *text = s->config->adapter;
+    cJSON *given = NULL, *found = NULL;
+    int code = 0;
+    if (text)
+        code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &given);
+    if (!code && folder)
+        code = zinf_adapter_read_config(folder, &found);
+    if (!code && (given || found))
+        code = zinf_model_adapt(s->model, given ? given : found, given ? key : folder);
+    if (!code && given && found)
+        code = zinf_model_compare_adapter(s->model, found, folder);
+    cJSON_Delete(given);
+    cJSON_Delete(found);
+    return code;
+}
