@@ -105,7 +105,6 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 }
 
 /* ---- model and device ---- */
-}
 
 static int open_model(struct setup *s)
 {
