@@ -94,7 +94,7 @@ where_things_are() {
     sed 's/"bf16"/"zinf": {"placement": "fill"}, "bf16"/' nvme.json >fill.json
     run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=128G &&
         says "parameters on host, optimizer state on host, gradients on host" "drive 0 B" &&
-        run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=24G &&
+        run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=12G &&
         says " and drive"
 }
 room() {
