@@ -159,6 +159,45 @@ static void keep_template(const struct cli_session *s, const struct train_option
     free(folder);
 }
 
+static void describe_run(struct zinf_run_options *run, const struct train_options *o,
+                         const struct cli_session *session, const struct zinf_speeds *speeds,
+                         struct train_show *show)
+{
+    *run = (struct zinf_run_options){
+        .trainer =
+            {
+                .mode = ZINF_TRAINER_TRAIN,
+                .model_path = o->common.model,
+                .init = o->init,
+                .adapter = o->common.adapter,
+                .seed = (uint64_t)o->common.seed,
+                .config = session->config,
+                .seq_len = session->seq_len,
+                .source_len = session->source_len,
+                .packed = o->common.pack,
+                .device = session->device,
+                .speeds = speeds,
+                .net = o->net,
+            },
+        .output = o->output,
+        .log_path = o->log,
+        .data = session->data,
+        .eval_data = session->eval_data,
+        .scores = o->scores.run.n ? &o->scores.run : NULL,
+        .steps = (uint64_t)o->common.steps,
+        .eval_every = (uint64_t)o->eval_every,
+        .save_every = (uint64_t)o->save_every,
+        .save_total_limit = (uint64_t)o->save_total_limit,
+        .save_last = !o->no_final_checkpoint,
+        .overwrite = o->overwrite,
+        .resume = o->checkpoint,
+        .resume_steps = o->resume && !*o->resume,
+        .stop = &stop_asked,
+        .save = &save_asked,
+        .events = is_first(o) ? train_show_events(show) : (struct zinf_run_events){0},
+    };
+}
+
 static int train(struct train_options *o)
 {
     struct cli_session session = {0};
@@ -179,39 +218,7 @@ static int train(struct train_options *o)
     estimate_cached_speeds(&speeds, &sources, session.config, session.device);
     show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
-    show.run = (struct zinf_run_options){
-        .trainer =
-            {
-                .mode = ZINF_TRAINER_TRAIN,
-                .model_path = o->common.model,
-                .init = o->init,
-                .adapter = o->common.adapter,
-                .seed = (uint64_t)o->common.seed,
-                .config = session.config,
-                .seq_len = session.seq_len,
-                .source_len = session.source_len,
-                .packed = o->common.pack,
-                .device = session.device,
-                .speeds = &speeds,
-                .net = o->net,
-            },
-        .output = o->output,
-        .log_path = o->log,
-        .data = session.data,
-        .eval_data = session.eval_data,
-        .scores = o->scores.run.n ? &o->scores.run : NULL,
-        .steps = (uint64_t)o->common.steps,
-        .eval_every = (uint64_t)o->eval_every,
-        .save_every = (uint64_t)o->save_every,
-        .save_total_limit = (uint64_t)o->save_total_limit,
-        .save_last = !o->no_final_checkpoint,
-        .overwrite = o->overwrite,
-        .resume = o->checkpoint,
-        .resume_steps = o->resume && !*o->resume,
-        .stop = &stop_asked,
-        .save = &save_asked,
-        .events = is_first(o) ? train_show_events(&show) : (struct zinf_run_events){0},
-    };
+    describe_run(&show.run, o, &session, &speeds, &show);
     listen_to_signals();
     code = zinf_run_train(&show.run);
     if (!code && is_first(o))
