@@ -77,7 +77,11 @@ static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier
     struct machine m = {.capacity = 1 << 20, .generations = generations};
     struct zinf_home homes[3];
     for (int u = 0; u < 3; u++)
-        homes[u] = (struct zinf_home){param, state, grad, true, generations};
+        homes[u] = (struct zinf_home){.param = param,
+                                      .state = state,
+                                      .grad = grad,
+                                      .keeps_grad = true,
+                                      .generations = generations};
     const char *path = work;
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
