@@ -3,8 +3,8 @@
  * what becomes of a score, and dropout of a probability. Formulas and names as in host_tiles.h.
  *
  * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
- * attention_args, whose scores are scale q.k, sloped_args with a bias by distance, and capped_args
- * with a soft cap and perhaps a bias.
+ * attention_args, whose scores are scale q.k and whose samples are one document each, sloped_args
+ * with a bias by distance, or several documents, and capped_args with a soft cap and perhaps those.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
@@ -57,7 +57,7 @@ static inline capped_args capped_args_of(const struct zinf_attention *z, const f
         if ((z)->softcap != 0.0f) {                                                                \
             const capped_args args = capped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
-        } else if ((z)->slopes) {                                                                  \
+        } else if ((z)->slopes || (z)->segments) {                                                 \
             const sloped_args args = sloped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \

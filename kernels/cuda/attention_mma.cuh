@@ -112,9 +112,13 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
 /* So do those of two tokens that are not of one document: one is a lane's first row, other the first
  * of its columns; queries and keys are the same tokens, so either may be the rows. */
 template <int N>
-DEVICE void mask_documents(const struct zinf_attention &z, float (&s)[N][4], int64_t b, int64_t one,
-                           int64_t other)
+DEVICE void mask_documents(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
 {
+}
+template <int N, class ARGS>
+DEVICE void mask_documents(const ARGS &a, float (&s)[N][4], int64_t b, int64_t one, int64_t other)
+{
+    const struct zinf_attention &z = a.z;
     const int first = 2 * (lane_id() % 4);
     if (!z.segments)
         return;

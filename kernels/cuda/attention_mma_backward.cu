@@ -126,23 +126,13 @@ DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t 
         const int64_t end = end_of_rows(z, k) - i;
         const int from = k < z.seq && since < 8 * N ? (int)since : 8 * N;
         const int to = end < 8 * N ? (int)end : 8 * N;
-        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
-        {
-            const int row = n * 8 + first + e;
-            s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
-        }
+        UNROLL for (int n = 0; n < N; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                const int row = n * 8 + first + e;
+                s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
+            }
     }
-}
-
-/* All that the tile's rows do not see, of a warp's keys, whose first in the tile is mine. */
-template <int N>
-DEVICE void mask_queries(const struct zinf_attention &z, float (&s)[N][4], int64_t b, int64_t i,
-                         int64_t j, int mine)
-{
-    const int64_t key = j + mine + lane_id() / 4;
-    if (has_unseen(z, i, 8 * N, j, DKV_KEYS))
-        mask_rows(z, s, i, key);
-    mask_documents(z, s, b, key, i);
 }
 
 /* What a warp's scores and dp become. */
@@ -151,13 +141,14 @@ DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const wa
                              float (&s)[N][4], float (&dp)[N][4])
 {
     const int g = lane_id() / 4, t = lane_id() % 4;
-    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
-    {
-        int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
-        float factor = DROPS ? mask_factor<DKV_KEYS>(a, part.mask, row, k) : 1.0f;
-        score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
-        gradient(a, part.bias, k - row, at, s[n][e], dp[n][e]);
-    }
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
+            float factor = DROPS ? mask_factor<DKV_KEYS>(a, part.mask, row, k) : 1.0f;
+            score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
+            gradient(a, part.bias, k - row, at, s[n][e], dp[n][e]);
+        }
 }
 template <bool DROPS, class T, int D, int N, class ARGS>
 DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
@@ -218,7 +209,9 @@ attention_mma_dkv_kernel(ARGS a)
         }
         multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
-        mask_queries(z, s, b, i, j, mine);
+        if (has_unseen(z, i, ROWS_, j, DKV_KEYS))
+            mask_rows(z, s, i, j + mine + lane_id() / 4);
+        mask_documents(a, s, b, j + mine + lane_id() / 4, i);
         dkv_gradients<DROPS>(a, step, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
@@ -255,13 +248,14 @@ DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_pa
                             float (&s)[N][4], float (&dp)[N][4])
 {
     const int t = lane_id() % 4, row = part.first + lane_id() / 4;
-    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
-    {
-        int r = e / 2, k = n * 8 + 2 * t + e % 2;
-        float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
-        score_row at = {stats.lse[r], stats.delta[r], factor};
-        gradient(a, part.bias, k - row - 8 * r, at, s[n][e], dp[n][e]);
-    }
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            int r = e / 2, k = n * 8 + 2 * t + e % 2;
+            float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
+            score_row at = {stats.lse[r], stats.delta[r], factor};
+            gradient(a, part.bias, k - row - 8 * r, at, s[n][e], dp[n][e]);
+        }
 }
 template <bool DROPS, int N, class ARGS>
 DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
@@ -326,7 +320,7 @@ attention_mma_dq_kernel(ARGS a)
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
         if (has_unseen(z, i, DQ_ROWS, j, KEYS))
             mask_scores(z, s, i + mine + lane_id() / 4, j);
-        mask_documents(z, s, b, i + mine + lane_id() / 4, j);
+        mask_documents(a, s, b, i + mine + lane_id() / 4, j);
         dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
@@ -360,7 +354,8 @@ static cudaError_t backward_by_dropout(cudaStream_t stream, const attention_args
         BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
     BY_HEAD(&args.z, return (backward_of<T, D, false>(stream, args)));
 }
-template <class ARGS> static cudaError_t backward_by_dropout(cudaStream_t stream, const ARGS &args)
+template <class ARGS>
+static cudaError_t backward_by_dropout(cudaStream_t stream, const ARGS &args)
 {
     BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
 }

@@ -25,7 +25,8 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, fl
     UNROLL for (int r = 0; r < 2; r++)
     {
         float top = s[0][2 * r], total = 0.0f;
-        UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        UNROLL for (int n = 0; n < N; n++)
+            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
         top = fmaxf(rows.max[r], top * scale);
@@ -77,7 +78,7 @@ DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const block_place &at
     if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
         i + FORWARD_ROWS - 1 - j >= z.window)
         mask_scores(z, s, i + row, j);
-    mask_documents(z, s, at.b, i + row, j);
+    mask_documents(a, s, at.b, i + row, j);
 }
 
 /* row is the warp's row of this lane in the tile. */
@@ -85,8 +86,10 @@ template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
-    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
-        mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
+    UNROLL for (int n = 0; n < KEYS / 8; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            p[n][e] *= mask_factor<KEYS>(a, mask, row + e / 2 * 8,
+                                         n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
 template <class T, int D, class ARGS>
@@ -156,8 +159,8 @@ static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
     const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
     const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
     return launch(attention_mma_forward_kernel<T, D, ARGS>,
-                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
-                  bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
+                  dim3(forward_tile<D>::threads), bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)

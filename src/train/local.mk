@@ -34,8 +34,7 @@ tests_train_net_test_LDADD = $(TEST_LDADD)
 
 # A frozen base.
 libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/score.h \
-	src/train/checkpoints.h
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/checkpoints.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
