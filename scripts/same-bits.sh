@@ -11,6 +11,7 @@
 #   --with-cuda     more of them, on the CUDA stand-in (no GPU and no CUDA is needed)
 #   --build FOLDER  a build folder of this tree, brought up to date by make; else one in the cache
 #   --only REGEX    combinations whose name matches
+#   --cpu NAME      both run with ZINF_CPU=NAME: revisions before instructions that change bits
 #   --list          prints the combinations and ends
 #
 # What is compared is not the full product. Covered are: every pair of the nine placements, the
@@ -41,7 +42,7 @@ fatal() {
     exit 2
 }
 
-quick=0 cuda=0 list=0 build='' only=''
+quick=0 cuda=0 list=0 build='' only='' cpu=''
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=1 ;;
@@ -49,6 +50,7 @@ while [ $# -gt 0 ]; do
     --list) list=1 ;;
     --build) build=${2-} && shift ;;
     --only) only=${2-} && shift ;;
+    --cpu) cpu=${2-} && shift ;;
     -*) usage ;;
     *) break ;;
     esac
@@ -306,6 +308,7 @@ measure() { # bin, results
     XDG_CACHE_HOME=$temporary/no-cache # what benches found on this machine steers plans
     export ZINF_CUDA_MODULE XDG_CACHE_HOME
     unset ZINF_LOG ZINF_CPU
+    [ -z "$cpu" ] || export ZINF_CPU=$cpu
     touch "$results"
     missing_in "$results" >"$wanted"
     n=$(wc -l <"$wanted")
@@ -329,7 +332,7 @@ measure() { # bin, results
 # Results depend on the instructions that the processor has (BLAS chooses its kernels by them) and
 # on what the runs are.
 key=$(sed -n 's/^\(model name\|flags\)[^:]*: //p' /proc/cpuinfo | sort -u | short_hash)
-key=$key-$(declare -f write_config zinf hash_of run_kind measure_one make_inputs | short_hash)
+key=$key-$(declare -f write_config zinf hash_of run_kind measure_one make_inputs | short_hash)$cpu
 # Sets `results` to the file with this revision's results.
 take_commit() { # revision
     local hash kept
