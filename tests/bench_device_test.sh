@@ -49,6 +49,7 @@ needs_a_gpu() {
     bench 1 pcie --size 64KiB && complains "no CUDA device: "
 }
 on_a_gpu() {
+    rm -f "$kept"
     bench 0 gemm --device cuda --m 24 --n 16 --k 32 && bench 0 attention --device cuda --batch 1 \
         --seq 16 --heads 1 --head-dim 32 && bench 0 pcie --size 256KiB --json &&
         says '"pinned"' '"pageable"' '"to_device"' '"both"' && complains "not kept" &&

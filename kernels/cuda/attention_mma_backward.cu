@@ -135,6 +135,16 @@ DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t 
     }
 }
 
+/* All that the tile's rows do not see, of a warp's keys, whose first in the block is mine. */
+template <int N, class ARGS>
+DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], int64_t b, int64_t i, int64_t j, int mine)
+{
+    const int64_t key = j + mine + lane_id() / 4;
+    if (has_unseen(a.z, i, 8 * N, j, DKV_KEYS))
+        mask_rows(a.z, s, i, key);
+    mask_documents(a, s, b, key, i);
+}
+
 /* What a warp's scores and dp become. */
 template <bool DROPS, class T, int D, int N, class ARGS>
 DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
@@ -209,9 +219,7 @@ attention_mma_dkv_kernel(ARGS a)
         }
         multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
-        if (has_unseen(z, i, ROWS_, j, DKV_KEYS))
-            mask_rows(z, s, i, j + mine + lane_id() / 4);
-        mask_documents(a, s, b, j + mine + lane_id() / 4, i);
+        mask_queries(a, s, b, i, j, mine);
         dkv_gradients<DROPS>(a, step, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
