@@ -109,6 +109,17 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     }
 }
 
+/* Whether samples may be several documents: asked beside the edges of tiles, as a branch of its own
+ * would cost every tile. */
+DEVICE bool has_documents(const attention_args &)
+{
+    return false;
+}
+template <class ARGS> DEVICE bool has_documents(const ARGS &a)
+{
+    return a.z.segments;
+}
+
 /* So do those of two tokens that are not of one document: one is a lane's first row, other the first
  * of its columns; queries and keys are the same tokens, so either may be the rows. */
 template <int N>

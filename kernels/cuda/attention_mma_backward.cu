@@ -140,9 +140,10 @@ template <int N, class ARGS>
 DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], int64_t b, int64_t i, int64_t j, int mine)
 {
     const int64_t key = j + mine + lane_id() / 4;
-    if (has_unseen(a.z, i, 8 * N, j, DKV_KEYS))
+    if (has_unseen(a.z, i, 8 * N, j, DKV_KEYS) || has_documents(a)) {
         mask_rows(a.z, s, i, key);
-    mask_documents(a, s, b, key, i);
+        mask_documents(a, s, b, key, i);
+    }
 }
 
 /* What a warp's scores and dp become. */
@@ -326,9 +327,10 @@ attention_mma_dq_kernel(ARGS a)
         }
         multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        if (has_unseen(z, i, DQ_ROWS, j, KEYS))
+        if (has_unseen(z, i, DQ_ROWS, j, KEYS) || has_documents(a)) {
             mask_scores(z, s, i + mine + lane_id() / 4, j);
-        mask_documents(a, s, b, i + mine + lane_id() / 4, j);
+            mask_documents(a, s, b, i + mine + lane_id() / 4, j);
+        }
         dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }

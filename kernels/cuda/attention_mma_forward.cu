@@ -76,9 +76,10 @@ DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const block_place &at
     const int64_t i = at.i;
     shape_scores(a, s, at.head, i + row, j);
     if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
-        i + FORWARD_ROWS - 1 - j >= z.window)
+        i + FORWARD_ROWS - 1 - j >= z.window || has_documents(a)) {
         mask_scores(z, s, i + row, j);
-    mask_documents(a, s, at.b, i + row, j);
+        mask_documents(a, s, at.b, i + row, j);
+    }
 }
 
 /* row is the warp's row of this lane in the tile. */
