@@ -110,14 +110,19 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
 }
 
 /* Whether samples may be several documents: asked beside the edges of tiles, as a branch of its own
- * would cost every tile. */
+ * would cost every tile. Capped scores have no branch to spare: attention_mma_serves leaves their
+ * documents to the plain kernels. */
 DEVICE bool has_documents(const attention_args &)
 {
     return false;
 }
-template <class ARGS> DEVICE bool has_documents(const ARGS &a)
+DEVICE bool has_documents(const sloped_args &a)
 {
     return a.z.segments;
+}
+DEVICE bool has_documents(const capped_args &)
+{
+    return false;
 }
 
 /* So do those of two tokens that are not of one document: one is a lane's first row, other the first
@@ -126,8 +131,13 @@ template <int N>
 DEVICE void mask_documents(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
 {
 }
-template <int N, class ARGS>
-DEVICE void mask_documents(const ARGS &a, float (&s)[N][4], int64_t b, int64_t one, int64_t other)
+template <int N>
+DEVICE void mask_documents(const capped_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+{
+}
+template <int N>
+DEVICE void mask_documents(const sloped_args &a, float (&s)[N][4], int64_t b, int64_t one,
+                           int64_t other)
 {
     const struct zinf_attention &z = a.z;
     const int first = 2 * (lane_id() % 4);

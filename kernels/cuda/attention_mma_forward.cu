@@ -173,9 +173,9 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->key_seq || z->bias || z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 ||
-        !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) ||
-        !aligned16(z->d_qkv))
+    if (z->key_seq || z->bias || (z->segments && z->softcap != 0.0f) ||
+        z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
+        !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);
