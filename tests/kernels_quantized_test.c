@@ -70,8 +70,8 @@ static void check_offset(const char *name, const char *image)
     const struct zinf_tensor_info *info =
         find("double", name, ".weight.quant_state.bitsandbytes__nf4");
     char *state = read_all(info);
-    const char *offset = strstr(state, "nested_offset");
     state[info->bytes] = 0;
+    const char *offset = strstr(state, "nested_offset");
     float want = strtof(offset + strlen("nested_offset\": "), NULL), is;
     memcpy(&is, image + ZINF_QUANT_OFFSET_AT, sizeof is);
     CHECKF(is == want, "%s: mean %.9g, not %.9g", name, (double)is, (double)want);

@@ -115,9 +115,14 @@ int zinf_chat_render(const struct zinf_chat *chat, const struct zinf_chat_messag
         return zinf_fail(-ENOTSUP, "the chat template \"%s\" is one of ids, not of text",
                          chat->template->name);
     int code = chat_write(&script, chat, messages, n, answers);
-    *text = code ? NULL : strndup(script.text.bytes, script.text.count);
+    *text = code ? NULL : malloc(script.text.count + 1);
     if (!code && !*text)
         code = zinf_fail(-ENOMEM, "no memory for a conversation");
+    if (!code) {
+        if (script.text.count)
+            memcpy(*text, script.text.bytes, script.text.count);
+        (*text)[script.text.count] = 0;
+    }
     chat_script_free(&script);
     return code;
 }

@@ -44,10 +44,11 @@ int text_input_keep(struct text_input *input)
         if (capacity > MAX_DOCUMENT_BYTES)
             return zinf_fail(-EFBIG, "%s: line %ld: a document of more than %zu bytes", input->path,
                              input->line, MAX_DOCUMENT_BYTES);
-        char *grown = realloc(input->document, capacity);
+        char *grown = realloc(input->document, capacity + 1);
         if (!grown)
             return zinf_fail(-ENOMEM, "no memory for a document of %zu bytes in %s", capacity,
                              input->path);
+        grown[capacity] = 0; /* no search for a string's end leaves it */
         input->document = grown;
         input->document_capacity = capacity;
     }
