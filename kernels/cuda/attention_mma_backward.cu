@@ -276,6 +276,17 @@ DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part 
         dq_gradients_of<false>(a, stats, part, s, dp);
 }
 
+/* All of the tile's keys that a warp's rows, whose first in the block is mine, do not see. */
+template <int N, class ARGS>
+DEVICE void mask_keys(const ARGS &a, float (&s)[N][4], int64_t b, int64_t i, int64_t j, int mine)
+{
+    const int64_t row = i + mine + lane_id() / 4;
+    if (has_unseen(a.z, i, DQ_ROWS, j, 8 * N) || has_documents(a)) {
+        mask_scores(a.z, s, row, j);
+        mask_documents(a, s, b, row, j);
+    }
+}
+
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks))
 attention_mma_dq_kernel(ARGS a)
@@ -327,10 +338,7 @@ attention_mma_dq_kernel(ARGS a)
         }
         multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        if (has_unseen(z, i, DQ_ROWS, j, KEYS) || has_documents(a)) {
-            mask_scores(z, s, i + mine + lane_id() / 4, j);
-            mask_documents(a, s, b, i + mine + lane_id() / 4, j);
-        }
+        mask_keys(a, s, b, i, j, mine);
         dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
