@@ -205,6 +205,18 @@ int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args)
     return ops_of(f)->dropout(f->queue, args);
 }
 
+int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample)
+{
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = f->compute->batch * per_sample,
+        .r = x,
+        .y = x,
+        .dropout = frame_dropout_at(f, p, site, (uint64_t)per_sample),
+    };
+    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+}
+
 /* ---- tables, loss ---- */
 
 /* Rows of a whole vocabulary: a tile of it is asked for its share of them. */

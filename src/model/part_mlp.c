@@ -71,15 +71,7 @@ static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *
 /* In place: what down takes, or its gradient, times the dropout's mask. */
 static int mask(struct zinf_frame *f, const struct mlp_spec *s, void *act)
 {
-    struct zinf_residual args = {
-        .dtype = f->compute->dtype,
-        .n = frame_rows(f) * s->ffn,
-        .r = act,
-        .y = act,
-        .dropout =
-            frame_dropout_at(f, s->dropout, s->inner_site, (uint64_t)(frame_length(f) * s->ffn)),
-    };
-    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+    return frame_mask(f, act, s->dropout, s->inner_site, frame_length(f) * s->ffn);
 }
 
 int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,

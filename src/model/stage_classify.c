@@ -57,16 +57,8 @@ static void *sample_of(const struct zinf_frame *f, void *rows, int64_t sample)
 static int mask(struct zinf_frame *f, void *x, bool second)
 {
     const struct classify_spec *s = f->stage->spec;
-    const uint64_t hidden = (uint64_t)hidden_of(f);
-    struct zinf_residual args = {
-        .dtype = f->compute->dtype,
-        .n = f->compute->batch * (int64_t)hidden,
-        .r = x,
-        .y = x,
-        .dropout = frame_dropout_at(f, second || s->drops_first ? s->dropout : 0, s->site + second,
-                                    hidden),
-    };
-    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+    const float p = second || s->drops_first ? s->dropout : 0;
+    return frame_mask(f, x, p, s->site + second, hidden_of(f));
 }
 
 static struct frame_linear dense_of(const struct zinf_frame *f)

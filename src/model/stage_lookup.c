@@ -49,15 +49,8 @@ static uint64_t skipped(const struct zinf_frame *f, const struct zinf_embedding 
 static int mask(struct zinf_frame *f, void *x)
 {
     const struct lookup_spec *s = f->stage->spec;
-    int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
-    struct zinf_residual args = {
-        .dtype = f->compute->dtype,
-        .n = frame_rows(f) * cols,
-        .r = x,
-        .y = x,
-        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(frame_length(f) * cols)),
-    };
-    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+    const int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
+    return frame_mask(f, x, s->dropout, s->site, frame_length(f) * cols);
 }
 
 static int forward(struct zinf_frame *f)

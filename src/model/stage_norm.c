@@ -17,14 +17,7 @@ static int mask(struct zinf_frame *f, void *x)
 {
     const struct norm_stage_spec *s = f->stage->spec;
     const int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
-    struct zinf_residual args = {
-        .dtype = f->compute->dtype,
-        .n = frame_rows(f) * cols,
-        .r = x,
-        .y = x,
-        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(frame_length(f) * cols)),
-    };
-    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+    return frame_mask(f, x, s->dropout, s->site, frame_length(f) * cols);
 }
 
 static int forward(struct zinf_frame *f)
