@@ -36,10 +36,5 @@ static const struct rotary_traits traits = {
 const struct zinf_family zinf_family_llama = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
-    .traits = &traits,
-    .build = rotary_build,
-    .make_config = rotary_make_config,
-    .ignores = rotary_ignores,
+    ROTARY_FAMILY,
 };

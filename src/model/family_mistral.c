@@ -20,10 +20,5 @@ static const struct rotary_traits traits = {
 const struct zinf_family zinf_family_mistral = {
     .model_type = "mistral",
     .architecture = "MistralForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
-    .traits = &traits,
-    .build = rotary_build,
-    .make_config = rotary_make_config,
-    .ignores = rotary_ignores,
+    ROTARY_FAMILY,
 };

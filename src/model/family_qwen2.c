@@ -25,10 +25,5 @@ static const struct rotary_traits traits = {
 const struct zinf_family zinf_family_qwen2 = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
-    .traits = &traits,
-    .build = rotary_build,
-    .make_config = rotary_make_config,
-    .ignores = rotary_ignores,
+    ROTARY_FAMILY,
 };

@@ -40,10 +40,5 @@ static const struct rotary_traits traits = {
 const struct zinf_family zinf_family_qwen2_moe = {
     .model_type = "qwen2_moe",
     .architecture = "Qwen2MoeForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
-    .traits = &traits,
-    .build = rotary_build,
-    .make_config = rotary_make_config,
-    .ignores = rotary_ignores,
+    ROTARY_FAMILY,
 };

@@ -85,6 +85,10 @@ int rotary_ignores(const char *name);
 
 #define ROTARY_PREFIX "model."
 #define ROTARY_LAYERS_KEY "num_hidden_layers"
+/* What follows its names in a family that says the rest in its rotary_traits. */
+#define ROTARY_FAMILY                                                                              \
+    .prefix = ROTARY_PREFIX, .layers_key = ROTARY_LAYERS_KEY, .traits = &traits,                   \
+    .build = rotary_build, .make_config = rotary_make_config, .ignores = rotary_ignores
 /* Of family_traits. */
 #define ROTARY_KEYS                                                                                \
     {                                                                                              \

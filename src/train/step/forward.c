@@ -11,12 +11,17 @@ int trainer_fill(struct zinf_trainer *t)
     return code;
 }
 
-/* Rows of whole sequences, or new rows of some: a trainer was made for one of them. */
-static int check_whole(const struct zinf_trainer *t)
+/* What is to be seen of samples is in its place then. A trainer was made for whole sequences, or
+ * for new rows of some. */
+static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                 int64_t seq)
 {
-    return t->setup.compute.decoding
-               ? zinf_fail(-EINVAL, "this trainer continues sequences and takes no whole ones")
-               : 0;
+    if (t->setup.compute.decoding)
+        return zinf_fail(-EINVAL, "this trainer continues sequences and takes no whole ones");
+    int code = trainer_settle(t);
+    if (!code)
+        code = trainer_fill(t);
+    return code ? code : trainer_set_batch(t, batch, samples, seq);
 }
 
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
@@ -25,13 +30,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     if (n_windows < 1 || n_windows > t->setup.batch)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
                          (long long)n_windows, (long long)t->setup.batch);
-    int code = check_whole(t);
-    if (!code)
-        code = trainer_settle(t);
-    if (!code)
-        code = trainer_fill(t);
-    if (!code)
-        code = trainer_set_batch(t, batch, n_windows, t->setup.seq);
+    int code = begin(t, batch, n_windows, t->setup.seq);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
@@ -62,13 +61,7 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    int code = check_whole(t);
-    if (!code)
-        code = trainer_settle(t);
-    if (!code)
-        code = trainer_fill(t);
-    if (!code)
-        code = trainer_set_batch(t, &batch, 1, n);
+    int code = begin(t, &batch, 1, n);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
