@@ -14,6 +14,7 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
 {
     net->place.rank = rank;
     net->place.world = world;
+    net->place.seats = net->place.seats ? net->place.seats : 1;
     net->out = calloc(world, sizeof *net->out);
     net->in = calloc(world, sizeof *net->in);
     net->parts = calloc(world, sizeof *net->parts);
@@ -67,9 +68,9 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net)
 /* ---- one exchange ---- */
 
 /* The first failure is the net's; a later call returns it. */
-static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in)
+static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 {
-    struct net_exchange x = {net->out, net->in, n_out, n_in, net_now_ns() + net->timeout_ns};
+    struct net_exchange x = {net->out, net->in, n_out, n_in, same, net_now_ns() + net->timeout_ns};
     if (!net->failed)
         net->failed = net->ops->exchange(net, &x);
     if (net->failed)
@@ -98,7 +99,7 @@ int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64
         net->out[i] = (struct net_message){own, slice_bytes, peer};
         net->in[i] = (struct net_message){(char *)whole + peer * slice_bytes, slice_bytes, peer};
     }
-    return n ? exchange(net, n, n) : 0;
+    return n ? exchange(net, n, n, true) : 0;
 }
 
 static void add(float *restrict sum, const float *restrict part, uint64_t elems)
@@ -127,7 +128,7 @@ static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint6
         net->in[i] = (struct net_message){net->parts[peer], elems * sizeof(float), peer};
     }
     net->parts[net->place.rank] = whole + net->place.rank * slice_elems + at;
-    int code = exchange(net, n, n);
+    int code = exchange(net, n, n, false);
     if (code)
         return code;
     zinf_tree_sum(net->parts, net->place.world, elems);
@@ -187,11 +188,11 @@ int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t
         return 0;
     if (net->place.rank != root) {
         net->in[0] = (struct net_message){data, bytes, root};
-        return exchange(net, 0, 1);
+        return exchange(net, 0, 1, true);
     }
     for (uint32_t i = 0; i < n; i++)
         net->out[i] = (struct net_message){data, bytes, other(net, i)};
-    return exchange(net, n, 0);
+    return exchange(net, n, 0, true);
 }
 
 int zinf_net_barrier(struct zinf_net *net)
@@ -210,9 +211,9 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
         for (uint32_t r = 1; !code && r < net->place.world; r++)
             if (all[r * n + i] != all[i])
                 code = zinf_fail(-EINVAL,
-                                 "rank %u has another %s than rank 0: every rank must be started "
+                                 "%s %u has another %s than %s 0: every %s must be started "
                                  "with the same program, options and files",
-                                 r, facts[i].what);
+                                 net_noun(net), r, facts[i].what, net_noun(net), net_noun(net));
     return code;
 }
 
