@@ -67,17 +67,29 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net)
 
 /* ---- one exchange ---- */
 
-/* The first failure is the net's; a later call returns it. */
-static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
+static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_out, uint32_t n_in,
+                                       bool same)
 {
-    struct net_exchange x = {net->out, net->in, n_out, n_in, same, net_now_ns() + net->timeout_ns};
-    if (!net->failed)
-        net->failed = net->ops->exchange(net, &x);
+    return (struct net_exchange){net->out, net->in, n_out,
+                                 n_in,     same,    net_now_ns() + net->timeout_ns};
+}
+
+/* The first failure is the net's; a later call returns it. */
+static int end_exchange(struct zinf_net *net, uint32_t n_out)
+{
     if (net->failed)
         return zinf_fail(net->failed, "%s", net->why);
     for (uint32_t i = 0; i < n_out; i++)
         net->sent_bytes += net->out[i].bytes;
     return 0;
+}
+
+static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
+{
+    struct net_exchange x = exchange_of(net, n_out, n_in, same);
+    if (!net->failed)
+        net->failed = net->ops->exchange(net, &x);
+    return end_exchange(net, n_out);
 }
 
 /* The i-th of the other ranks, from the next one on: not all begin with the same. */
@@ -137,11 +149,39 @@ static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint6
     return 0;
 }
 
+/* Of ranks in one memory: nothing is copied. Each adds its part of the others' where they have it,
+ * at which nobody else looks, and goes on once all have. */
+static int scatter_lent(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
+{
+    uint32_t n = net->place.world - 1, own = net->place.rank;
+    struct net_exchange x = exchange_of(net, n, n, false);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t peer = other(net, i);
+        net->out[i] =
+            (struct net_message){whole + peer * slice_elems, slice_elems * sizeof(float), peer};
+        net->in[i] = (struct net_message){NULL, slice_elems * sizeof(float), peer};
+    }
+    if (!net->failed)
+        net->failed = net->ops->borrow(net, &x, net->in);
+    if (net->failed)
+        return end_exchange(net, n);
+    for (uint32_t i = 0; i < n; i++)
+        net->parts[net->in[i].peer] = net->in[i].data;
+    net->parts[own] = whole + own * slice_elems;
+    zinf_tree_sum(net->parts, n + 1, slice_elems);
+    if (net->parts[0] != slice)
+        memmove(slice, net->parts[0], slice_elems * sizeof(float));
+    net->failed = net->ops->give_back(net, &x);
+    return end_exchange(net, n);
+}
+
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
 {
     int code = 0;
     if (net->place.world == 1 && slice != whole && slice_elems)
         memmove(slice, whole, slice_elems * sizeof *slice);
+    if (net->place.world > 1 && net->ops->borrow && slice_elems)
+        return scatter_lent(net, whole, slice, slice_elems);
     for (uint64_t at = 0; !code && net->place.world > 1 && at < slice_elems;
          at += NET_PIECE_ELEMS) {
         uint64_t left = slice_elems - at;

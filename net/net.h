@@ -68,7 +68,7 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
 int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes);
 /* Reduce-scatter: slice [slice_elems], the sum over all ranks of that part of whole
  * [world][slice_elems] which has this rank's number. Each element is a sum by the tree of
- * zinf_tree_sum, in fp32. This rank's part of whole is overwritten; slice may be it. */
+ * zinf_tree_sum, in fp32. whole is overwritten; slice may be this rank's part of it. */
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems);
 /* Of n numbers, in place, the same for all ranks: their sums, which must not overflow, or the
  * largest. n at most ZINF_NET_MOST_NUMBERS. */

@@ -32,6 +32,11 @@ struct net_engine_ops {
      * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
      * length than its receiver expects. */
     int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
+    /* Where ranks are in one memory, else NULL: in's messages are not copied; their data is set to
+     * where the peer has them. Until give_back, which waits for the others' too: nobody's memory
+     * goes before all are done with it, even if a rank has failed. */
+    int (*borrow)(struct zinf_net *net, const struct net_exchange *x, struct net_message *in);
+    int (*give_back)(struct zinf_net *net, const struct net_exchange *x);
     /* Lets the others know; does not wait for those that hang. */
     void (*tell)(struct zinf_net *net, const char *sentence);
     void (*close)(struct zinf_net *net);

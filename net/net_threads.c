@@ -60,17 +60,39 @@ static void withdraw(struct room *room, struct room_note *note)
     note->state = EMPTY;
 }
 
+/* Under the lock. */
+static void post(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct room *room = net->state;
+    for (uint32_t i = 0; i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            *note_at(room, net->place.rank, x->out[i].peer) =
+                (struct room_note){x->out[i].data, x->out[i].bytes, FULL};
+    pthread_cond_broadcast(&room->changed);
+}
+
+/* Under the lock: what was lent to others is this rank's alone again. */
+static int await_own(struct zinf_net *net, const struct net_exchange *x, int code)
+{
+    struct room *room = net->state;
+    uint32_t own = net->place.rank;
+    for (uint32_t i = 0; !code && i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer,
+                            x->deadline_ns);
+    for (uint32_t i = 0; code && i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            withdraw(room, note_at(room, own, x->out[i].peer));
+    return code;
+}
+
 int room_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
     uint32_t own = net->place.rank;
     int code = 0;
     pthread_mutex_lock(&room->lock);
-    for (uint32_t i = 0; i < x->n_out; i++)
-        if (room_has(room, x->out[i].peer))
-            *note_at(room, own, x->out[i].peer) =
-                (struct room_note){x->out[i].data, x->out[i].bytes, FULL};
-    pthread_cond_broadcast(&room->changed);
+    post(net, x);
     for (uint32_t i = 0; !code && i < x->n_in; i++) {
         if (!room_has(room, x->in[i].peer))
             continue;
@@ -79,23 +101,65 @@ int room_exchange(struct zinf_net *net, const struct net_exchange *x)
         if (!code)
             code = take(net, note, &x->in[i]);
     }
-    for (uint32_t i = 0; !code && i < x->n_out; i++)
-        if (room_has(room, x->out[i].peer))
-            code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer,
-                            x->deadline_ns);
-    for (uint32_t i = 0; code && i < x->n_out; i++)
-        if (room_has(room, x->out[i].peer))
-            withdraw(room, note_at(room, own, x->out[i].peer));
+    code = await_own(net, x, code);
     pthread_mutex_unlock(&room->lock);
     return code;
 }
 
-static int threads_exchange(struct zinf_net *net, const struct net_exchange *x)
+static int seats_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
-    const struct room *room = net->state;
     int code = room_exchange(net, x);
-    return code || !room->meeting.between ? code : room_exchange_between(net, x);
+    return code ? code : room_exchange_between(net, x);
 }
+
+/* ---- lending ---- */
+
+/* Under the lock: the first n of in are done with. */
+static void release(struct zinf_net *net, const struct net_exchange *x, uint32_t n)
+{
+    struct room *room = net->state;
+    for (uint32_t i = 0; i < n; i++)
+        note_at(room, x->in[i].peer, net->place.rank)->state = EMPTY;
+    pthread_cond_broadcast(&room->changed);
+}
+
+static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
+                          struct net_message *in)
+{
+    struct room *room = net->state;
+    uint32_t n = 0;
+    int code = 0;
+    pthread_mutex_lock(&room->lock);
+    post(net, x);
+    for (; !code && n < x->n_in; n += !code) {
+        struct room_note *note = note_at(room, in[n].peer, net->place.rank);
+        code = wait_for(net, note, FULL, in[n].peer, x->deadline_ns);
+        if (!code && note->bytes != in[n].bytes)
+            code = net_other_length(net, in[n].peer, note->bytes, in[n].bytes);
+        if (!code) {
+            in[n].data = (void *)(uintptr_t)note->data;
+            note->state = BEING_TAKEN;
+        }
+    }
+    if (code) {
+        release(net, x, n);
+        await_own(net, x, code);
+    }
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
+static int threads_give_back(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct room *room = net->state;
+    pthread_mutex_lock(&room->lock);
+    release(net, x, x->n_in);
+    int code = await_own(net, x, 0);
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
+/* ---- failure, life ---- */
 
 static void threads_tell(struct zinf_net *net, const char *sentence)
 {
@@ -132,7 +196,16 @@ static void threads_close(struct zinf_net *net)
 }
 
 static const struct net_engine_ops threads_ops = {
-    .exchange = threads_exchange,
+    .exchange = room_exchange,
+    .borrow = threads_borrow,
+    .give_back = threads_give_back,
+    .tell = threads_tell,
+    .close = threads_close,
+};
+
+/* Not all of whose ranks are in one memory. */
+static const struct net_engine_ops seats_ops = {
+    .exchange = seats_exchange,
     .tell = threads_tell,
     .close = threads_close,
 };
@@ -166,7 +239,7 @@ static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
     uint32_t n = room->n_seats;
     if (!net)
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n);
-    net->ops = &threads_ops;
+    net->ops = between ? &seats_ops : &threads_ops;
     net->state = room;
     net->told = true; /* until all are there, an end is closed without a barrier */
     room->open++;
