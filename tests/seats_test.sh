@@ -77,6 +77,33 @@ check "seats that cannot begin end together" run 1 train --config "$work/bad.jso
     --output "$work/out6"
 check "and say why" complains "nowhere"
 
+# ---- several GPUs ----
+
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+# shellcheck disable=SC2086
+gpus() { # how many are there, options...
+    how_many=$1
+    shift
+    ZINF_CUDA_MODULE=$module ZINF_STANDIN_GPUS=$how_many ZINF_STANDIN_STRICT=1 \
+        ZINF_STANDIN_SEED=$how_many "$zinf" train --model "$work/model" --data "$work/text.txt" \
+        --seq-len 16 --seed 3 --steps 1 --no-final-checkpoint --device-memory 64MiB "$@"
+}
+if [ -f "$module" ]; then
+    check "one GPU" run 0 gpus 4 --config "$work/one.json" --seats 1 --output "$work/gpu1"
+    check "four GPUs, as many as are visible" run 0 gpus 4 --config "$work/four.json" \
+        --output "$work/gpu4"
+    check "have its bits" same_result "$work/gpu1" "$work/gpu4"
+    check "two of four by their numbers" run 0 gpus 4 --config "$work/two.json" --devices 3,1 \
+        --output "$work/gpu2"
+    check "begin with the first" complains "(GPU 3, "
+    check "and have them too" same_result "$work/gpu1" "$work/gpu2"
+    check "a GPU that is not there ends" run 1 gpus 2 --config "$work/two.json" --devices 0,2 \
+        --output "$work/gpu3"
+    check "and is named" complains "--devices 0,2: 2 GPUs are visible"
+else
+    skip "several GPUs" "no stand-in for CUDA was built"
+fi
+
 # ---- seats of several processes ----
 
 if [ -n "$no_mpi" ]; then
