@@ -263,6 +263,17 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return stack_build_classifier(graph, &k, &classes);
 }
 
+/* A shorter context has as many buckets in proportion as the published ones: half of it. */
+static int make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
+{
+    int code = family_make_config(config, family, shape);
+    cJSON *buckets = cJSON_GetObjectItemCaseSensitive(config, "position_buckets");
+    if (!code && shape->context > 3 && shape->context / 2 < buckets->valuedouble)
+        cJSON_SetNumberValue(buckets, (double)(shape->context / 2));
+    return code;
+}
+
 /* Heads of other tasks, and a table of positions that version 3 does not read. */
 static int ignores(const char *name)
 {
@@ -281,6 +292,6 @@ const struct zinf_family zinf_family_deberta_v2 = {
     .layers_key = "num_hidden_layers",
     .traits = &traits,
     .build = build,
-    .make_config = family_make_config,
+    .make_config = make_config,
     .ignores = ignores,
 };
