@@ -223,6 +223,22 @@ static const char USAGE_EVAL[] =
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 
+static const char USAGE_LAUNCH[] =
+    "usage: zinf launch [options] -- COMMAND...\n"
+    "\n"
+    "Starts a command of zinf's, such as train, as several ranks: one for each slot,\n"
+    "by the mpirun that is there. Within Slurm srun does the same by itself.\n"
+    "\n"
+    "  --num-gpus N          ranks on this machine, or on each host\n"
+    "  --hostfile FILE       hosts, as DeepSpeed has them: NAME slots=N in each line\n"
+    "  --num-nodes N         only the first so many hosts\n"
+    "  --include LIST        only these: HOST, or HOST:0,2 for some of its GPUs, with\n"
+    "                        an @ between them\n"
+    "  --exclude LIST        all but these\n"
+    "  --mpirun PATH         of Open MPI, MPICH or Intel MPI (default: mpirun)\n"
+    "  --mpirun-args WORD... go to mpirun as they are\n"
+    "  --dry-run             print the command and start nothing\n";
+
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"
     "\n"

@@ -209,7 +209,7 @@ static int open_trainer(struct run *run)
         trainer.model_path = run->options->resume;
         trainer.init = false;
     }
-    trainer.run = run->named ? run->name.id : NULL;
+    trainer.run = run->named ? run->own_id : NULL;
     trainer.anew = !run->recovers;
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
 }
@@ -217,11 +217,15 @@ static int open_trainer(struct run *run)
 /* Of a rank that has no output. */
 static int prepare_along(struct run *run)
 {
-    int code = open_trainer(run);
+    int code = run_find_steps(run);
+    if (!code)
+        code = open_trainer(run);
     if (!code)
         code = run_batch_init(&run->batch, run->trainer, run->options->data,
                               run->config->micro_batch * run->config->accumulation);
-    return code ? code : run_resume(run);
+    if (!code)
+        code = run_resume(run);
+    return code || run->recovers ? code : run_commit_step(run);
 }
 
 static int prepare(struct run *run)
@@ -231,7 +235,7 @@ static int prepare(struct run *run)
         return prepare_along(run);
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
     int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
-    if (!code && !run->net) /* of one rank alone steps outlive the process */
+    if (!code)
         code = run_find_steps(run);
     if (!code)
         code = open_trainer(run);
@@ -287,7 +291,8 @@ int run_rank(const struct zinf_run_options *options)
     run_tell_ranks(&run, code);
     run_end_saving(&run, true);
     int closed = run_log_close(run.log);
-    run_leave_steps(&run, code ? code : closed);
+    run_tell_ranks(&run, closed);
+    run_leave_steps(&run, run_all_are_done(&run, code ? code : closed));
     zinf_trainer_destroy(run.trainer);
     run_close_checkpoint(&run);
     run_close_steps(&run);
