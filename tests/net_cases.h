@@ -76,6 +76,29 @@ static inline void net_case_gather(struct zinf_net *net, uint64_t bytes, bool in
     free(slice);
 }
 
+/* Of ranks in one memory. */
+static inline void net_case_lend(struct zinf_net *net, uint64_t bytes, struct net_report *r)
+{
+    struct zinf_net_place at = zinf_net_place(net);
+    const void *slices[64];
+    unsigned char *slice = malloc(bytes + 1);
+    uint64_t before = zinf_net_lent_bytes(net), wrong = 0;
+    for (uint64_t i = 0; i < bytes; i++)
+        slice[i] = net_byte(at.rank, i);
+    int code = zinf_net_lend(net, slice, bytes, slices);
+    for (uint32_t k = 0; !code && k < at.world; k++)
+        for (uint64_t i = 0; i < bytes; i++)
+            wrong += ((const unsigned char *)slices[k])[i] != net_byte(k, i);
+    code = code ? code : zinf_net_return(net);
+    for (uint64_t i = 0; i < bytes; i++)
+        slice[i] = 0; /* nobody reads it any more */
+    net_expect(r, !code && !wrong, "%llu bytes lent: %llu wrong, code %d",
+               (unsigned long long)bytes, (unsigned long long)wrong, code);
+    net_expect(r, zinf_net_lent_bytes(net) - before == (at.world - 1) * bytes,
+               "%llu bytes lent count as others", (unsigned long long)bytes);
+    free(slice);
+}
+
 static inline void net_case_scatter(struct zinf_net *net, uint64_t elems, bool in_place,
                                     struct net_report *r)
 {
@@ -175,6 +198,8 @@ static inline void net_cases(struct zinf_net *net, bool large, struct net_report
         net_case_scatter(net, sizes[i] / 3, false, r);
         net_case_scatter(net, sizes[i] / 3, true, r);
         net_case_broadcast(net, sizes[i], r);
+        if (zinf_net_lends(net))
+            net_case_lend(net, sizes[i], r);
     }
     if (large)
         net_case_scatter(net, ((uint64_t)2 << 20) + 5, true, r);

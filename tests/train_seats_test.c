@@ -104,6 +104,29 @@ static void test_drives_are_read_once(void)
     }
 }
 
+/* Where copies go to the device, the net between seats makes none but of a few numbers: slices and
+ * gradients are used where they are. Host memory has no place for whole units then. */
+static void test_seats_lend(void)
+{
+    static const char *const places[] = {"cpu", "nvme"};
+    struct outcome out;
+    trainings.shape.arch = "llama";
+    make_model(model, "lending", &trainings.shape, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {.param = places[i],
+                            .state = "cpu",
+                            .precision = bf16,
+                            .copies = true,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .extra = tree};
+        run_seats(&s, 1, 4, "lending", &out);
+        CHECKF(out.lent > 100000 && out.sent - out.lent < 40000,
+               "%s: of %llu bytes for other seats %llu are lent", places[i],
+               (unsigned long long)out.sent, (unsigned long long)out.lent);
+    }
+}
+
 int main(void)
 {
     begin_trainings("seats", &(struct trainings){.shape = {.arch = "gpt2",
@@ -119,6 +142,7 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_drives_are_read_once);
+    TAP_RUN(test_seats_lend);
     remove_work();
     return tap_done();
 }

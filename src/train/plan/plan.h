@@ -65,6 +65,7 @@ struct places {
 
 struct trainer_sizes {
     uint64_t slot, grad_slot;       /* of the largest unit; of the largest that is trained */
+    uint64_t stage;                 /* of the largest unit, or of the slice that is lent of it */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */

@@ -156,7 +156,8 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || p->setup->net) && !direct;
+    bool whole = p->setup->net && !p->setup->lends; /* what ranks have is brought together here */
+    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || whole) && !direct;
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
@@ -164,7 +165,7 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
              ? X_STAGES * p->setup->walk.leaving_bytes
              : 0,
          &at->h_x_stages},
-        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
+        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->stage : 0,
          &at->h_param_stages},
         {"weights as the folder has them", "zinf.weights_in_place",
          plan_has_files(p)

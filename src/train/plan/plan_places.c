@@ -60,10 +60,12 @@ void plan_measure(struct plan *p)
     struct trainer_sizes *s = &p->sizes;
     const struct zinf_layout *layout = &p->setup->layout;
     uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
-    s->slot = 0;
+    s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
+        uint64_t staged = p->setup->lends ? layout->units[u].slice_elems * width : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
+        s->stage = staged > s->stage ? staged : s->stage;
         if (unit_trains(p->setup, u) && layout->units[u].padded_elems > trained)
             trained = layout->units[u].padded_elems;
     }

@@ -73,7 +73,7 @@ static void make_pools(struct emitter *e)
     int slots = (int)param_slots(p, &p->choice);
     pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
          &e->slots.pool);
-    pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.slot, slots, true,
+    pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.stage, slots, true,
          &e->stages);
     pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
