@@ -63,6 +63,32 @@ check "one seat goes on" run 0 train --config "$work/one.json" \
 check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
     "$work/on1/model/model.safetensors"
 
+# ---- a process that is killed ----
+
+sed -e 's/"device": "cpu"}/"device": "nvme", "nvme_path": "@"}/' -e "s|@|$work|" \
+    -e 's/"durability": "none"/"durability": "step"/' "$work/two.json" >"$work/durable.json"
+killed=$work/killed
+"$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 --device host --seed 3 \
+    --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint --output "$killed" \
+    >"$work/said.out" 2>"$work/said.err" </dev/null &
+child=$!
+tries=0
+while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $child
+wait $child 2>/dev/null
+done=$(grep -c '"step"' "$killed/log.jsonl")
+steps=$((done + 3))
+# shellcheck disable=SC2086
+check "both seats go on from their drives" run 0 train --config "$work/durable.json" --seats 2 \
+    --steps $steps --resume --output "$killed"
+check "from the last step, not anew" holds "$killed/log.jsonl" '"step": 1,' "\"step\": $steps,"
+check "one seat goes as far" run 0 train --config "$work/one.json" --steps $steps \
+    --output "$work/unkilled"
+check "and they end alike" same_result "$work/unkilled" "$killed"
+
 # ---- what is refused, and what ends all ----
 
 check "a batch that is for other seats ends" run 1 train --config "$work/one.json" --seats 2 \
