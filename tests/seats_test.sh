@@ -123,6 +123,14 @@ if [ -f "$module" ]; then
         --output "$work/gpu2"
     check "begin with the first" complains "(GPU 3, "
     check "and have them too" same_result "$work/gpu1" "$work/gpu2"
+    check "a batch for one GPU wants to be told" run 1 gpus 4 --config "$work/one.json" \
+        --output "$work/gpu5"
+    check "how to take one" complains "--seats 1 takes one"
+    sed -e 's/"offload_param": {"device": "cpu"},//' -e 's/"gradient_accumulation_steps": 8,//' \
+        "$work/one.json" >"$work/alone.json"
+    check "what cannot be shared takes one of them" run 0 gpus 4 --config "$work/alone.json" \
+        --output "$work/gpu5"
+    check "and says why" complains "one of 4 visible GPUs is used: at stage 3"
     check "a GPU that is not there ends" run 1 gpus 2 --config "$work/two.json" --devices 0,2 \
         --output "$work/gpu3"
     check "and is named" complains "--devices 0,2: 2 GPUs are visible"

@@ -39,11 +39,15 @@ static void listen_to_signals(void)
 
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
-static int read_config(struct cli_session *s, const struct cli_common *c)
+static int read_config(struct cli_session *s, struct cli_common *c)
 {
     struct cli_common known = *c;
     known.steps = c->steps < 0 ? 1 : c->steps;
     known.quiet = c->steps < 0;
+    int code = cli_session_config(s, &known);
+    if (code || !cli_seats_leave_one(c, s->config))
+        return code;
+    known.seats_there = c->seats_there;
     return cli_session_config(s, &known);
 }
 
