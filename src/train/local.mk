@@ -172,3 +172,7 @@ EXTRA_DIST += tests/ranks_kill_test.sh
 tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/trainings.h tests/train_support.h
 tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_ranks_test_LDADD = $(TEST_LDADD)
+
+# Two ranks against PyTorch's.
+TESTS += tests/ddp_test.sh
+EXTRA_DIST += tests/ddp_test.sh tests/fixtures/make_ddp.py tests/fixtures/ddp.json
