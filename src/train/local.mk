@@ -181,3 +181,7 @@ EXTRA_DIST += tests/seats_test.sh
 tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
 tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_seats_test_LDADD = $(TEST_LDADD)
+
+# Two ranks against PyTorch's.
+TESTS += tests/ddp_test.sh
+EXTRA_DIST += tests/ddp_test.sh tests/fixtures/make_ddp.py tests/fixtures/ddp.json
