@@ -164,3 +164,9 @@ TESTS += tests/train_pairs_test
 tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h tests/train_support.h
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/paraphrases_test
+TESTS += tests/paraphrases_test
+tests_paraphrases_test_SOURCES = tests/paraphrases_test.c tests/train_support.h
+tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_paraphrases_test_LDADD = $(TEST_LDADD)
