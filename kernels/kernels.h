@@ -341,6 +341,8 @@ uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
                                    const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
+/* GPUs that are visible to this process; 0 where the CUDA device is not available. */
+int zinf_device_cuda_count(void);
 
 #ifdef __cplusplus
 }
