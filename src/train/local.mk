@@ -166,6 +166,11 @@ tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h test
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/paraphrases_test
+TESTS += tests/paraphrases_test
+tests_paraphrases_test_SOURCES = tests/paraphrases_test.c tests/train_support.h
+tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_paraphrases_test_LDADD = $(TEST_LDADD)
 # Steps of several ranks on their drives.
 check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
