@@ -268,6 +268,20 @@ int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n)
     return code;
 }
 
+int zinf_net_trade(struct zinf_net *net, const struct zinf_net_trade *trade)
+{
+    uint32_t n_out = 0, n_in = 0;
+    for (uint32_t i = 0; i + 1 < net->place.world; i++) {
+        uint32_t peer = other(net, i);
+        if (trade->out_bytes[peer])
+            net->out[n_out++] =
+                (struct net_message){trade->out[peer], trade->out_bytes[peer], peer};
+        if (trade->in_bytes[peer])
+            net->in[n_in++] = (struct net_message){trade->in[peer], trade->in_bytes[peer], peer};
+    }
+    return exchange(net, n_out, n_in, false); /* without messages too: seats meet in it */
+}
+
 int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes)
 {
     uint32_t n = net->place.world - 1;

@@ -84,6 +84,13 @@ int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint6
 #define ZINF_NET_MOST_NUMBERS 256
 int zinf_net_add(struct zinf_net *net, int64_t *numbers, uint32_t n);
 int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n);
+/* All-to-all: out[r] of out_bytes[r] goes to rank r, in[r] of in_bytes[r] comes from it, as that
+ * rank says too; 0 bytes: nothing. What is this rank's own stays where it is. [world] each. */
+struct zinf_net_trade {
+    void *const *out, *const *in;
+    const uint64_t *out_bytes, *in_bytes;
+};
+int zinf_net_trade(struct zinf_net *net, const struct zinf_net_trade *trade);
 int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes);
 int zinf_net_barrier(struct zinf_net *net);
 

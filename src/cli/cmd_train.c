@@ -12,14 +12,25 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked, save_asked;
 
+/* A second signal ends the process at once; the next run reclaims its files. One that comes within
+ * a second is the first, told twice: timeout(1) sends it to the process and to its group, a
+ * launcher forwards what the terminal has sent already. */
 static void ask_stop(int signal_number)
 {
-    /* A second signal ends the process at once; the next run reclaims its files. */
-    signal(signal_number, SIG_DFL);
+    static volatile sig_atomic_t asked_at;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!stop_asked)
+        asked_at = (sig_atomic_t)now.tv_sec;
+    else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
     stop_asked = 1;
 }
 

@@ -90,11 +90,11 @@ static void pin_host_memory(struct zinf_trainer *t)
         !t->setup.device->ops->host_register(t->setup.device, t->plan.host_base,
                                              t->plan.host_bytes))
         return;
-    zinf_log(
-        ZINF_LOG_WARN,
-        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
-        "on locked memory (ulimit -l): %s",
-        zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
+    zinf_log(ZINF_LOG_WARN,
+             "%s of host memory cannot be page-locked, and copies will not overlap; where a "
+             "container limits memory it counts too: lower zinf.host_memory, or raise that limit: "
+             "%s",
+             zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
 }
 
 /* The first step is measured: it shall not be the one that waits for pages. */
