@@ -7,6 +7,7 @@
 #ifndef ZINF_STACK_H
 #define ZINF_STACK_H
 
+#include "model/classes.h"
 #include "model/decoder.h"
 
 /* A bias by distance of all layers' scores, from one table. */
@@ -35,7 +36,7 @@ struct stack_classes {
     const char *dense_w, *dense_b, *out_w, *out_b;
     bool plain_dense; /* dense's names have no prefix of the family; out's never have */
     bool drops_first; /* as in classify_spec */
-    int64_t n;
+    struct class_count count;
     enum zinf_activation activation;
     float dropout;
 };
