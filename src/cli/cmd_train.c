@@ -167,6 +167,9 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
                 .source_len = session->source_len,
+                .classes = session->asks_classes ? &session->classes : NULL,
+                .new_head = o->common.task.new_head,
+                .class_weights = session->class_weights,
                 .device = session->device,
                 .speeds = speeds,
                 .net = o->net,
@@ -271,6 +274,7 @@ static int run(int argc, char **argv)
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
         CLI_TASK_OPTIONS(c),
+        CLI_HEAD_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
@@ -289,6 +293,7 @@ static int run(int argc, char **argv)
         return CLI_OK;
     if (!o.output)
         o.output = "zinf-output";
+    c->task.fresh = o.init;
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.epochs > 0 && c->steps >= 0)
