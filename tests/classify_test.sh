@@ -160,6 +160,10 @@ check "rows from a pipe" train 1 none --model base --data - $columns --steps 1
 complains "labels cannot be looked for in standard input"
 verdict $? "cannot be read twice"
 
+check "texts of it" run 1 "$zinf" generate --model kinds/model --prompt "a car" --device host
+complains "tells samples apart and makes no texts: zinf eval --predictions"
+verdict $? "are refused"
+
 # ---- the example ----
 
 ZINF=$zinf check "classify-mrpc.sh rehearses" run 0 "$SRCDIR/examples/classify-mrpc.sh" --rehearse \

@@ -3,6 +3,7 @@
 #include "cli/data.h"
 #include "cli/estimate.h"
 #include "cli/scores.h"
+#include "cli/seats.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
@@ -66,8 +67,9 @@ struct train_options {
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
-    bool init, no_shuffle, overwrite, no_final_checkpoint;
-    struct zinf_net *net; /* NULL: there are no other ranks */
+    bool no_shuffle, overwrite, no_final_checkpoint;
+    struct zinf_net *net; /* between processes; NULL: there are no others */
+    struct cli_seats seats;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -160,7 +162,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
             {
                 .mode = ZINF_TRAINER_TRAIN,
                 .model_path = o->common.model,
-                .init = o->init,
+                .init = o->common.task.fresh,
                 .adapter = o->common.adapter,
                 .seed = (uint64_t)o->common.seed,
                 .config = session->config,
@@ -174,6 +176,8 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .speeds = speeds,
                 .net = o->net,
             },
+        .seats = (uint32_t)session->config->seats,
+        .gpus = cli_seats_gpus(&o->seats),
         .output = o->output,
         .log_path = o->log,
         .data = session->data,
@@ -214,6 +218,8 @@ static int train(struct train_options *o)
     struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = find_ranks(o);
+    if (!code)
+        code = cli_seats_find(&o->seats, &o->common, o->net);
     if (!code)
         code = open_in_turn(&session, o);
     if (code)
@@ -261,10 +267,11 @@ static int run(int argc, char **argv)
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--init", CLI_FLAG, &o.init, 0, 0},
+        {"--init", CLI_FLAG, &c->task.fresh, 0, 0},
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
+        CLI_SEAT_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
@@ -293,7 +300,6 @@ static int run(int argc, char **argv)
         return CLI_OK;
     if (!o.output)
         o.output = "zinf-output";
-    c->task.fresh = o.init;
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.epochs > 0 && c->steps >= 0)

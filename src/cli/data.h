@@ -29,7 +29,9 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate, *quantize;
     uint64_t device_memory, host_memory;
-    int64_t world; /* ranks of this run; 0: 1 */
+    int64_t world;       /* ranks of this run, or processes with seats; 0: 1 */
+    const char *devices; /* seats.h */
+    int64_t seats, seats_there;
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
         lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
@@ -163,6 +165,8 @@ static inline bool cli_is_labelled(enum zinf_task task)
 {
     return task == ZINF_TASK_CLASSIFICATION || task == ZINF_TASK_REGRESSION;
 }
+/* -EINVAL: the model's task is one without texts. */
+int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c);
 /* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
  * what is too long for the model. */
 int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,

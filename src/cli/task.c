@@ -71,6 +71,16 @@ int cli_task_token(const struct cli_session *s, const struct cli_common *c, cons
     return 0;
 }
 
+int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c)
+{
+    return cli_is_labelled(s->task)
+               ? zinf_fail(-EINVAL,
+                           "--model %s tells samples apart and makes no texts: zinf eval "
+                           "--predictions says what it takes them for",
+                           c->model)
+               : 0;
+}
+
 static uint32_t least(int64_t a, int64_t b)
 {
     return (uint32_t)(a < b ? a : b);

@@ -19,18 +19,17 @@ static const struct family_traits traits = {
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
 
-static void list_tensors(struct family_list *list, const struct decoder *d)
+void bert_list_tensors(struct family_list *list, const struct decoder *d,
+                       const struct bert_projections *p)
 {
     const int64_t h = d->hidden, f = d->ffn;
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.query.weight", h, h);
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.key.weight", h, h);
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.value.weight", h, h);
+    for (int i = 0; i < 3; i++)
+        family_add_matrix(list, DECODER_QKV_W, p->weights[i], h, h);
     family_add_matrix(list, DECODER_PROJ_W, "attention.output.dense.weight", h, h);
     family_add_matrix(list, DECODER_UP_W, "intermediate.dense.weight", f, h);
     family_add_matrix(list, DECODER_DOWN_W, "output.dense.weight", h, f);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.query.bias", h, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.key.bias", h, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.value.bias", h, ZINF_INIT_ZERO);
+    for (int i = 0; i < 3; i++)
+        family_add_vector(list, DECODER_QKV_B, p->biases[i], h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_PROJ_B, "attention.output.dense.bias", h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_UP_B, "intermediate.dense.bias", f, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_DOWN_B, "output.dense.bias", h, ZINF_INIT_ZERO);
@@ -88,13 +87,17 @@ int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                             .embedding_w = "embeddings.LayerNorm.weight",
                             .embedding_b = "embeddings.LayerNorm.bias",
                             .blocks = "encoder.layer"}};
+    static const struct bert_projections projections = {
+        {"attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight"},
+        {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}};
     struct family_list list = {0};
     struct stack_classes classes = style->names;
     int code;
     if ((code = read_stack(source, style, &k)) || (code = read_head(source, &k, &classes)))
         return code;
+    classes.first_dropout = style->drops_first ? classes.dropout : 0;
     list.std = k.d.init_std;
-    list_tensors(&list, &k.d);
+    bert_list_tensors(&list, &k.d, &projections);
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);

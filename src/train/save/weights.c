@@ -2,6 +2,7 @@
  * weights: the tensors of a folder against those that its config.json asks for, before any is read:
  * whoever mixed two models up sees at once which tensors say so, not only the first.
  */
+#include "train/checkpoints.h"
 #include "train/save/transfer.h"
 
 #include <stdarg.h>
@@ -58,14 +59,16 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
 {
     char has[200], asked[200];
     const struct zinf_tensor *tensor = wanted->parts[0].tensor;
-    bool same = info->rank == wanted->rank;
-    for (int i = 0; same && i < wanted->rank; i++)
-        same = info->shape[i] == wanted->shape[i];
+    uint64_t shape[3];
+    const int rank = zinf_piece_shape(wanted->parts[0].piece, shape);
+    bool same = info->rank == rank;
+    for (int i = 0; same && i < rank; i++)
+        same = info->shape[i] == shape[i];
     if (!same)
         found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_SHAPE, .tensor = tensor},
               info->name, "has shape %s; config.json asks for %s",
               shape_text(has, sizeof has, info->rank, info->shape),
-              shape_text(asked, sizeof asked, wanted->rank, wanted->shape));
+              shape_text(asked, sizeof asked, rank, shape));
     if (info->dtype != ZINF_FILE_F32 && info->dtype != ZINF_FILE_BF16 &&
         info->dtype != ZINF_FILE_F16 && info->dtype != ZINF_FILE_F64)
         found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_DTYPE, .tensor = tensor},
