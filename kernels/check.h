@@ -44,6 +44,7 @@ int check_rows(const struct zinf_rows *args, const char *operation);
 int check_weigh(const struct zinf_weigh *args);
 /* tile: logits are looked at, not only rows */
 int check_softcap(float cap, const char *operation);
+int check_squared_error(const struct zinf_squared_error *args);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);
 int check_column_sum(int64_t rows, int64_t cols);

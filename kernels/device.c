@@ -95,6 +95,7 @@ static const struct zinf_device_ops host_ops = {
     .scatter_rows = host_scatter_rows,
     .weigh_rows = host_weigh_rows,
     .softcap = host_softcap,
+    .squared_error = host_squared_error,
     .cross_entropy_start = host_cross_entropy_start,
     .cross_entropy_update = host_cross_entropy_update,
     .cross_entropy_finish = host_cross_entropy_finish,

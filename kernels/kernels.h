@@ -179,6 +179,16 @@ struct zinf_cross_entropy {
     enum zinf_dtype d_dtype;
 };
 
+/* (x - label)^2 of a row, and its gradient by x times a scale: PyTorch's MSELoss but for the mean.
+ * A row whose label is NaN is ignored: loss 0, gradient 0. */
+struct zinf_squared_error {
+    int64_t rows;
+    const float *x, *labels; /* [rows] */
+    float *loss;             /* [rows]; NULL: not wanted */
+    float *dx;               /* [rows], scale * 2 (x - label); may be x; NULL: not wanted */
+    float scale;
+};
+
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
 struct zinf_residual {
     enum zinf_dtype dtype;
@@ -289,6 +299,8 @@ struct zinf_device_ops {
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+
+    int (*squared_error)(struct zinf_queue *q, const struct zinf_squared_error *args);
 
     /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
      * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b

@@ -221,6 +221,7 @@ static const struct zinf_device_ops cuda_ops = {
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .softcap = cuda_softcap,
+    .squared_error = cuda_squared_error,
     .cross_entropy_start = cuda_cross_entropy_start,
     .cross_entropy_update = cuda_cross_entropy_update,
     .cross_entropy_finish = cuda_cross_entropy_finish,

@@ -82,7 +82,7 @@ struct train_options {
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
-    bool init, no_shuffle, overwrite, no_final_checkpoint;
+    bool no_shuffle, overwrite, no_final_checkpoint;
     struct zinf_net *net; /* between processes; NULL: there are no others */
     struct cli_seats seats;
 };
@@ -177,13 +177,16 @@ static struct zinf_run_options options_of(const struct train_options *o,
             {
                 .mode = ZINF_TRAINER_TRAIN,
                 .model_path = o->common.model,
-                .init = o->init,
+                .init = o->common.task.fresh,
                 .adapter = o->common.adapter,
                 .seed = (uint64_t)o->common.seed,
                 .config = session->config,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
                 .source_len = session->source_len,
+                .classes = session->asks_classes ? &session->classes : NULL,
+                .new_head = o->common.task.new_head,
+                .class_weights = session->class_weights,
                 .device = session->device,
                 .speeds = speeds,
                 .net = o->net,
@@ -279,7 +282,7 @@ static int run(int argc, char **argv)
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--init", CLI_FLAG, &o.init, 0, 0},
+        {"--init", CLI_FLAG, &c->task.fresh, 0, 0},
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
@@ -293,6 +296,7 @@ static int run(int argc, char **argv)
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
         CLI_TASK_OPTIONS(c),
+        CLI_HEAD_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},

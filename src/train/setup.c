@@ -111,6 +111,8 @@ static int open_model(struct setup *s)
     int code = zinf_model_open(&s->model, s->options.model_path);
     if (!code && s->options.n_layers)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
+    if (!code && s->options.classes)
+        code = zinf_model_set_classes(s->model, s->options.classes);
     if (!code && s->moments == MOMENTS_FACTORED)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)

@@ -178,11 +178,13 @@ double plan_unchosen(const struct plan *p, uint32_t stage);
  * step has chosen the unit. */
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
-/* Rows of logits that a program makes at most. */
+/* Rows of logits that a program makes at most: one of each sample that is classified. */
 static inline uint64_t logits_rows(const struct plan *p)
 {
+    const struct zinf_graph *g = p->setup->graph;
     const struct zinf_decoding *d = p->setup->compute.decoding;
-    return d ? (uint64_t)d->n_sequences : 1;
+    const bool of_samples = g->values[g->loss].axis == ZINF_AXIS_SAMPLE;
+    return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */

@@ -41,6 +41,8 @@ enum {
 /* weights.c: -ENOENT, -EINVAL where tensors are missing or others than config.json asks for, with
  * the first few of each kind and how many there are. What is not used is a warning. */
 int weights_check(const struct setup *s, const struct zinf_tensors *file);
+/* Whether a tensor of a head is to begin with its initialisation, whatever the file has. */
+bool transfer_is_fresh(const struct setup *s, const struct zinf_tensor *tensor, bool in_file);
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
 
 /* transfer_quantized.c: the images of a unit to their places; sum becomes that of itself and them.

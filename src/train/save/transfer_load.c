@@ -75,12 +75,12 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
     const struct gathering *g = context;
     const struct setup *s = g->source->setup;
     char name[160];
-    if (!g->file) {
+    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : g->source->prefix, piece->name);
+    const struct zinf_tensor_info *info = g->file ? zinf_tensors_find(g->file, name) : NULL;
+    if (!g->file || transfer_is_fresh(s, tensor, info != NULL)) {
         zinf_tensor_init_fill(tensor, piece, s->options.seed, first, n, out);
         return 0;
     }
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : g->source->prefix, piece->name);
-    const struct zinf_tensor_info *info = zinf_tensors_find(g->file, name);
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files", g->path,
                          piece->plain_name ? "" : zinf_model_family(s->model)->prefix, piece->name);
