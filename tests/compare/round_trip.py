@@ -96,6 +96,9 @@ def own_tokenizer(family, folder):
 def new_model(build, family, folder, tokenizer):
     zinf(build, "init", "--arch", family.split("-flan")[0], "--size", SIZES.get(family, "base"), "--layers", 2,
          "--hidden", 64, "--heads", 4, "--context", 64, "--tokenizer", tokenizer, "--output", folder)
+    if family == "roberta":  # its positions begin behind the padding's number, which must be one
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": 1}))
 
 
 def pair(build, family, work):
