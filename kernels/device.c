@@ -137,6 +137,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .name = host->name,
         .free_bytes = zinf_memory_available(),
         .host_addressable = true,
+        .logit_rows = 256,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };
     host_device_choose(host, zinf_isa());

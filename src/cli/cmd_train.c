@@ -12,14 +12,25 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked, save_asked;
 
+/* A second signal ends the process at once; the next run reclaims its files. One that comes within
+ * a second is the first, told twice: timeout(1) sends it to the process and to its group, a
+ * launcher forwards what the terminal has sent already. */
 static void ask_stop(int signal_number)
 {
-    /* A second signal ends the process at once; the next run reclaims its files. */
-    signal(signal_number, SIG_DFL);
+    static volatile sig_atomic_t asked_at;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!stop_asked)
+        asked_at = (sig_atomic_t)now.tv_sec;
+    else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
     stop_asked = 1;
 }
 
@@ -39,11 +50,15 @@ static void listen_to_signals(void)
 
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
-static int read_config(struct cli_session *s, const struct cli_common *c)
+static int read_config(struct cli_session *s, struct cli_common *c)
 {
     struct cli_common known = *c;
     known.steps = c->steps < 0 ? 1 : c->steps;
     known.quiet = c->steps < 0;
+    int code = cli_session_config(s, &known);
+    if (code || !cli_seats_leave_one(c, s->config))
+        return code;
+    known.seats_there = c->seats_there;
     return cli_session_config(s, &known);
 }
 

@@ -16,7 +16,8 @@ libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c s
 	src/cli/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor.h src/cli/cmd_doctor.c \
-	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_step.c \
+	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_operations.h \
+	src/cli/doctor_operations.c src/cli/doctor_step.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \

@@ -166,6 +166,11 @@ tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h test
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/paraphrases_test
+TESTS += tests/paraphrases_test
+tests_paraphrases_test_SOURCES = tests/paraphrases_test.c tests/train_support.h
+tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_paraphrases_test_LDADD = $(TEST_LDADD)
 # Steps of several ranks on their drives.
 check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
@@ -181,3 +186,7 @@ EXTRA_DIST += tests/seats_test.sh
 tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
 tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_seats_test_LDADD = $(TEST_LDADD)
+
+# Two ranks against PyTorch's.
+TESTS += tests/ddp_test.sh
+EXTRA_DIST += tests/ddp_test.sh tests/fixtures/make_ddp.py tests/fixtures/ddp.json

@@ -29,6 +29,7 @@ struct source {
     uint64_t scratch_elems;
     uint64_t step, n_applied, base_sum;
     struct zinf_loss_scale loss_scale;
+    struct collect *collect; /* what is being written together, see transfer.h; or NULL */
 };
 
 /* ---- transfer.c ---- */
