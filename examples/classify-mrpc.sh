@@ -11,7 +11,7 @@
 #   EVAL     the same, held out
 #   FOLDER   on a local drive; everything is written there
 #   OPTION   of zinf train, instead of those below
-# --rehearse takes the same way with a small new BERT and the sentences beside this script.
+# --rehearse takes the same way with a small new DeBERTa and the sentences beside this script.
 set -euo pipefail
 zinf=${ZINF:-zinf}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,15 +20,15 @@ columns=(--source-column sentence1,sentence2 --label-column label)
 
 if [ "${1:-}" = --rehearse ]; then
     folder=${2:?$usage}
-    steps=${3:-1000}
+    steps=${3:-600}
     mkdir -p "$folder"
     model=$folder/new
     train=$here/classify/pairs-train.tsv
     held_out=$here/classify/pairs-eval.tsv
-    [ -e "$model/config.json" ] || "$zinf" init --arch bert --size base --layers 2 --hidden 64 \
-        --heads 4 --tokenizer "$here/classify" --context 64 --output "$model"
+    [ -e "$model/config.json" ] || "$zinf" init --arch deberta-v2 --size v3-small --layers 2 \
+        --hidden 64 --heads 4 --tokenizer "$here/classify" --context 64 --output "$model"
     number_type='"fp16": {"enabled": false}'
-    options=(--threads 1 --micro-batch 32 --steps "$steps" --lr 2e-3 --warmup-steps 20)
+    options=(--threads 1 --micro-batch 32 --steps "$steps" --lr 1e-3 --warmup-steps 20)
     eval_options=(--threads 1)
     every=$((steps > 4 ? steps / 4 : 1))
 else

@@ -13,7 +13,8 @@ new() { # folder, arch, size, options...
         --output "$n_folder" "$@" >/dev/null 2>&1
 }
 new t5 t5 small --tokenizer bytes && new blenderbot blenderbot 400m-distill --tokenizer bytes \
-    --context 64 && new bert bert base --tokenizer "$SRCDIR/examples/classify" --context 64
+    --context 64 && new bert bert base --tokenizer "$SRCDIR/examples/classify" --context 64 &&
+    new deberta deberta-v2 v2-xlarge --tokenizer "$SRCDIR/examples/classify" --context 64
 verdict $? "small new models"
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"source\": \"say " i "\", \"target\": \"" i "\"}" }' \
     >pairs.jsonl
@@ -55,9 +56,9 @@ write z2-offload "$half, $optimizer, $decay, \"zero_optimization\":
     {\"offload_optimizer\": $cpu, $two}, $batch"
 write z2-plain "\"bf16\": {\"enabled\": \"auto\"}, \"zero_optimization\": {$two}, $batch"
 
-for model in t5 blenderbot bert; do
+for model in t5 blenderbot bert deberta; do
     data=pairs.jsonl columns=
-    [ $model != bert ] || { data=classes.tsv columns="--source-column sentence1,sentence2"; }
+    [ $model = t5 ] || [ $model = blenderbot ] || { data=classes.tsv columns="--source-column sentence1,sentence2"; }
     for config in z3 z3-bf16-offload z3-nvme z2-fp16 z2-offload z2-plain; do
         # shellcheck disable=SC2086  # columns are words
         check "$model by $config" run 0 "$zinf" train --model $model --data $data $columns \
