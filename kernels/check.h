@@ -36,6 +36,7 @@ int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
+int check_unfold(const struct zinf_unfold *args, const char *operation);
 int check_route(const struct zinf_route *args, const char *operation);
 int check_shares(const struct zinf_shares *args);
 int check_balance(const struct zinf_balance *args);
@@ -43,6 +44,7 @@ int check_rows(const struct zinf_rows *args, const char *operation);
 int check_weigh(const struct zinf_weigh *args);
 /* tile: logits are looked at, not only rows */
 int check_softcap(float cap, const char *operation);
+int check_squared_error(const struct zinf_squared_error *args);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);
 int check_column_sum(int64_t rows, int64_t cols);

@@ -135,6 +135,9 @@ int host_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 
+int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args);
+int host_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args);
+
 int host_route_forward(struct zinf_queue *q, const struct zinf_route *args);
 int host_route_backward(struct zinf_queue *q, const struct zinf_route *args);
 int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args);
@@ -144,6 +147,7 @@ int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
 
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
+int host_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);

@@ -126,6 +126,23 @@ struct zinf_rope {
 };
 #define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
 
+/* Rows beside their neighbours, for a convolution along the sequence as one product:
+ * y[i][c width + s] = x[i + s - width / 2][c], and 0 where that is not a row of the same sample and
+ * document. Backward: dx[j] = beta_dx dx[j] + the sum of dy where y shows x[j]. */
+struct zinf_unfold {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, cols;
+    int64_t width;           /* odd, at most ZINF_UNFOLD_MAX_WIDTH */
+    const int32_t *segments; /* as in zinf_attention: [batch][seq], or NULL */
+    const void *x;           /* [batch seq][cols] */
+    void *y;                 /* [batch seq][cols width], none of x's memory */
+    /* backward only */
+    const void *dy; /* as y */
+    void *dx;       /* as x */
+    float beta_dx;  /* 0 or 1 */
+};
+#define ZINF_UNFOLD_MAX_WIDTH 63
+
 /* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
  * first + count), rounded once; other rows are left as they are. Backward:
  * d_table[ids[i] - first] += scale dx[i]. */
@@ -160,6 +177,16 @@ struct zinf_cross_entropy {
     /* What these gradients are rounded to. In 16 bits they take the front of their row of logits: a
      * row is 2 ld elements of theirs from the next. */
     enum zinf_dtype d_dtype;
+};
+
+/* (x - label)^2 of a row, and its gradient by x times a scale: PyTorch's MSELoss but for the mean.
+ * A row whose label is NaN is ignored: loss 0, gradient 0. */
+struct zinf_squared_error {
+    int64_t rows;
+    const float *x, *labels; /* [rows] */
+    float *loss;             /* [rows]; NULL: not wanted */
+    float *dx;               /* [rows], scale * 2 (x - label); may be x; NULL: not wanted */
+    float scale;
 };
 
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
@@ -197,6 +224,8 @@ enum zinf_queue_kind {
 };
 
 struct zinf_device_ops {
+    /* Attention takes relative positions, and rows are unfolded. */
+    bool relative;
     void (*destroy)(struct zinf_device *device);
     int (*take_memory)(struct zinf_device *device, uint64_t bytes);
 
@@ -254,6 +283,8 @@ struct zinf_device_ops {
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    int (*unfold)(struct zinf_queue *q, const struct zinf_unfold *args);
+    int (*unfold_backward)(struct zinf_queue *q, const struct zinf_unfold *args);
     int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_shares)(struct zinf_queue *q, const struct zinf_shares *args);
@@ -268,6 +299,8 @@ struct zinf_device_ops {
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
+
+    int (*squared_error)(struct zinf_queue *q, const struct zinf_squared_error *args);
 
     /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
      * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b
@@ -328,6 +361,8 @@ uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
                                    const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
+/* GPUs that are visible to this process; 0 where the CUDA device is not available. */
+int zinf_device_cuda_count(void);
 
 #ifdef __cplusplus
 }

@@ -270,6 +270,27 @@ static void losses(struct twin *t)
     }
 }
 
+static void squared_errors(struct twin *t)
+{
+    for (size_t n = 1; n < 2000; n = n * 9 + 1) {
+        struct pair x = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, n, 2.0f));
+        struct pair labels = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, n + 1, 2.0f));
+        struct pair loss = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+        struct zinf_squared_error a = {.rows = (int64_t)n, .scale = 0.25f};
+        for (size_t i = 2; i < n; i += 5)
+            ((float *)labels.host.data)[i] = NAN;
+        twin_transfer(t, labels.device, labels.host.data, n * 4, true);
+        ON_BOTH(t, (a.x = a.dx = at(&x, side), a.labels = at(&labels, side),
+                    a.loss = at(&loss, side), ops->squared_error(q, &a)));
+        PAIR_CHECK(t, &loss, 0.0, 1e-7);
+        PAIR_CHECK(t, &x, 0.0, 1e-7);
+        pair_free(&x);
+        pair_free(&labels);
+        pair_free(&loss);
+        twin_reset(t);
+    }
+}
+
 static void softcaps(struct twin *t)
 {
     for (size_t n = 1; n < 5000; n = n * 7 + 2)
@@ -315,6 +336,7 @@ CASE(norms)
 CASE(large_mean)
 CASE(embeddings)
 CASE(losses)
+CASE(squared_errors)
 CASE(softcaps)
 CASE(refusals)
 
@@ -324,6 +346,7 @@ int main(void)
     TAP_RUN(test_large_mean);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_losses);
+    TAP_RUN(test_squared_errors);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);
     return tap_done();

@@ -202,6 +202,28 @@ static void softcap(struct fixture *f)
     tensor_free(&x);
 }
 
+/* Rows without a label are ignored; the gradient may be in the place of x. */
+static void squared_error(struct fixture *f)
+{
+    const float x[] = {1.5f, -2, 3, 0}, labels[] = {1, 1, NAN, 0}, losses[] = {0.25f, 9, 0, 0},
+                slopes[] = {0.5f, -3, 0, 0};
+    float loss[4], dx[4];
+    memcpy(dx, x, sizeof dx);
+    struct zinf_squared_error a = {
+        .rows = 4, .x = x, .labels = labels, .loss = loss, .scale = 0.5f};
+    CHECK(!f->ops->squared_error(f->q, &a) && !memcmp(loss, losses, sizeof loss));
+    a.loss = NULL;
+    a.x = a.dx = dx;
+    CHECK(!f->ops->squared_error(f->q, &a) && !memcmp(dx, slopes, sizeof dx));
+    a.rows = -1;
+    CHECK(f->ops->squared_error(f->q, &a) == -EINVAL);
+}
+
+static void test_squared_error(void)
+{
+    for_each_device(squared_error);
+}
+
 static void test_softcap(void)
 {
     for_each_device(softcap);
@@ -302,6 +324,7 @@ int main(void)
     TAP_RUN(test_cross_entropy_over_tiles);
     TAP_RUN(test_cross_entropy_of_narrow_gradients);
     TAP_RUN(test_softcap);
+    TAP_RUN(test_squared_error);
     TAP_RUN(test_cross_entropy_gradient_sums_to_zero_and_ignores);
     TAP_RUN(test_cross_entropy_refuses_bad_tiles_and_shows_bad_targets);
     return tap_done();

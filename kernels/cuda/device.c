@@ -221,6 +221,7 @@ static const struct zinf_device_ops cuda_ops = {
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .softcap = cuda_softcap,
+    .squared_error = cuda_squared_error,
     .cross_entropy_start = cuda_cross_entropy_start,
     .cross_entropy_update = cuda_cross_entropy_update,
     .cross_entropy_finish = cuda_cross_entropy_finish,
@@ -241,6 +242,14 @@ static int driver_too_old(void)
         "there is no NVIDIA driver, or it is too old for CUDA %d, which this was built "
         "with: install driver %d or newer, or build with an older toolkit",
         major, driver);
+}
+
+int cuda_count_gpus(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        cudaGetLastError(); /* whoever opens one is told why there is none */
+    return count;
 }
 
 static int open_gpu(struct cuda_device *cuda, int index)

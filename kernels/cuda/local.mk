@@ -5,7 +5,7 @@ cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
-	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
@@ -20,7 +20,7 @@ zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernel
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
 zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
-	-export-symbols-regex '^zinf_device_cuda_create$$' -Wl,-rpath,\$$ORIGIN/lib
+	-export-symbols-regex '^zinf_device_cuda_(create|gpus)$$' -Wl,-rpath,\$$ORIGIN/lib
 zinf_cuda_la_LIBADD = $(CUDA_LIBS)
 
 # ptxas reports what each kernel takes; check_ptxas.sh fails the build on spills.

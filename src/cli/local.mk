@@ -5,11 +5,11 @@ bin_PROGRAMS += zinf
 noinst_LTLIBRARIES += libcli.la
 zinf_SOURCES = src/cli/main.c
 libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c src/cli/samples.c src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
-	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
+	src/cli/cmd_init.c src/cli/seats.h src/cli/seats.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
 	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
-	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c src/cli/task.c \
+	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c src/cli/task.c src/cli/classes.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/estimate_speeds.c \
 	src/cli/estimate_compare.c src/cli/machine.h src/cli/machine.c src/cli/machine_cards.c \
@@ -59,4 +59,10 @@ TESTS += tests/scores_test.sh
 EXTRA_DIST += tests/scores_test.sh
 
 TESTS += tests/seq2seq_test.sh
+TESTS += tests/classify_test.sh tests/guides_test.sh
+EXTRA_DIST += tests/classify_test.sh tests/guides_test.sh
 EXTRA_DIST += tests/seq2seq_test.sh
+
+libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.c
+TESTS += tests/launch_test.sh
+EXTRA_DIST += tests/launch_test.sh

@@ -57,11 +57,17 @@ static void print_plan(const struct zinf_trainer *trainer)
     free(text);
 }
 
+/* All have the same plan, each for its slices. */
+static uint64_t n_seats(const struct train_show *s)
+{
+    return s->run.seats > 1 ? s->run.seats : 1;
+}
+
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
-        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier);
+        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
     print_plan(trainer);
     train_summary_begin(s);
     open_events(s);
@@ -139,8 +145,12 @@ static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
     if (s->events &&
         tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, "eval/loss", loss))
         lose_events(s);
-    zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
-             (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
+    if (cli_is_labelled(s->session->task))
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f over %llu samples",
+                 (unsigned long long)step, loss, (unsigned long long)tokens);
+    else
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
+                 (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
 }
 
 static void on_scored(void *arg, uint64_t step, const char *metric, double value)

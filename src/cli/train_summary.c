@@ -76,11 +76,16 @@ static void say_data(const struct train_show *s)
 
 static void say_length(const struct train_show *s)
 {
-    char steps[32], tokens[32], each[32], ranks[32] = "";
+    char steps[32], tokens[32], each[32], ranks[64] = "";
     const struct zinf_config *c = s->session->config;
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
-    if (c->world_size > 1)
-        snprintf(ranks, sizeof ranks, " x %lld ranks", (long long)c->world_size);
+    int64_t processes = c->world_size / (c->seats > 1 ? c->seats : 1);
+    if (processes > 1)
+        snprintf(ranks, sizeof ranks, " x %lld %s", (long long)processes,
+                 c->seats > 1 ? "processes" : "ranks");
+    if (c->seats > 1)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
+                 (long long)c->seats);
     line("batch", "%lld windows a step (%lld at once x %lld%s): %s tokens",
          (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
          ranks, cli_count(each, batch));
@@ -162,7 +167,8 @@ static void say_prediction(const struct train_show *s)
     if (s->run.trainer.speeds)
         options.speeds = *s->run.trainer.speeds;
     options.trainer.init = true;
-    if (!s->run.steps || options.trainer.net || zinf_estimate(&estimate, &options))
+    if (!s->run.steps || options.trainer.net || s->run.seats > 1 ||
+        zinf_estimate(&estimate, &options))
         return;
     double seconds = estimate.step_seconds * (double)s->run.steps;
     time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);
@@ -212,8 +218,9 @@ static void say_next(const struct train_show *s)
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
              s->common->model, s->output, s->output, s->output);
     else
-        line("next", "zinf generate --model %s/model --prompt TEXT; zinf plot %s", s->output,
-             s->output);
+        line("next", "zinf %s --model %s/model %s; zinf plot %s",
+             cli_is_labelled(s->session->task) ? "eval" : "generate", s->output,
+             cli_is_labelled(s->session->task) ? "--data FILE" : "--prompt TEXT", s->output);
 }
 
 void train_summary_end(const struct train_show *s)
@@ -228,7 +235,10 @@ void train_summary_end(const struct train_show *s)
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
          train_summary_epochs(s, s->last_step),
          s->n_skipped ? "; some steps were skipped for overflow" : "");
-    if (s->eval_tokens)
+    const bool labelled = cli_is_labelled(s->session->task);
+    if (s->eval_tokens && labelled)
+        snprintf(eval, sizeof eval, "; evaluation %.4f", s->eval_loss);
+    else if (s->eval_tokens)
         snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
                  exp(s->eval_loss));
     if (s->n_steps)
@@ -283,8 +293,11 @@ void train_summary_json(const struct train_show *s)
     cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
     if (s->eval_tokens) {
         cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
-        cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
-        cJSON_AddNumberToObject(root, "eval_tokens", (double)s->eval_tokens);
+        const bool labelled = cli_is_labelled(s->session->task);
+        if (!labelled)
+            cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
+        cJSON_AddNumberToObject(root, labelled ? "eval_samples" : "eval_tokens",
+                                (double)s->eval_tokens);
     }
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);

@@ -49,16 +49,24 @@
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default:\n"              \
-    "                        what the model is); of seq2seq:\n"                                    \
-    "  --source-column NAME  field or column of sources (default: source)\n"                       \
+    "  --task NAME           causal-lm, seq2seq, classification or regression\n"                   \
+    "                        (default: what the model is); of all but the first:\n"                \
+    "  --source-column NAME  field or column of sources, or of texts; a,b: a pair of\n"            \
+    "                        texts (default: source; text)\n"                                      \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
+    "  --label-column NAME   and of classes or numbers (default: label)\n"                         \
     "  --prefix TEXT         put before every source, such as 'summarize: '\n"
+
+#define USAGE_HEAD                                                                                 \
+    "  --class-weights LIST  what a sample of each class counts: numbers with commas,\n"           \
+    "                        or balanced\n"                                                        \
+    "  --new-head            for the data's classes, instead of the folder's\n"
 
 #define USAGE_SCORES                                                                               \
     "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
     "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
-    "                        bleu\n"                                                               \
+    "                        bleu; classes with labels: accuracy, f1, f1_macro,\n"                 \
+    "                        f1_micro, matthews; numbers: mse, pearson, spearman\n"                \
     "  --max-new-tokens N    of such a text (default: the folder's setting, or 128)\n"             \
     "  --num-beams N         search it by beams\n"                                                 \
     "  --metric-samples N    of the first N samples alone\n"                                       \
@@ -88,13 +96,14 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
-    "mpirun -np 4 zinf train ... trains with four ranks.\n"
+    "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
+    "processes that do.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
     "  --init                start from fresh weights, not from the folder's\n"
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
-        USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
+        USAGE_TASK USAGE_HEAD "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
     "  --no-shuffle          take the data in the order of the files\n"
@@ -114,6 +123,8 @@ static const char USAGE_TRAIN[] =
     "The step\n"
     "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST
     "Where and how\n" USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n"
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_ESTIMATE[] =
@@ -219,6 +230,22 @@ static const char USAGE_EVAL[] =
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
+
+static const char USAGE_LAUNCH[] =
+    "usage: zinf launch [options] -- COMMAND...\n"
+    "\n"
+    "Starts a command of zinf's, such as train, as several ranks: one for each slot,\n"
+    "by the mpirun that is there. Within Slurm srun does the same by itself.\n"
+    "\n"
+    "  --num-gpus N          ranks on this machine, or on each host\n"
+    "  --hostfile FILE       hosts, as DeepSpeed has them: NAME slots=N in each line\n"
+    "  --num-nodes N         only the first so many hosts\n"
+    "  --include LIST        only these: HOST, or HOST:0,2 for some of its GPUs, with\n"
+    "                        an @ between them\n"
+    "  --exclude LIST        all but these\n"
+    "  --mpirun PATH         of Open MPI, MPICH or Intel MPI (default: mpirun)\n"
+    "  --mpirun-args WORD... go to mpirun as they are\n"
+    "  --dry-run             print the command and start nothing\n";
 
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"

@@ -173,6 +173,8 @@ int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
+int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args);
+int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args);
 int frame_route(struct zinf_frame *f, const struct zinf_route *args);
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
 int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);
@@ -186,6 +188,7 @@ enum frame_loss {
     FRAME_LOSS_FINISH,
     FRAME_LOSS_BACKWARD,
 };
+int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args);
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n);
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);

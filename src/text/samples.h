@@ -9,8 +9,8 @@
  * What takes a store needs to know no format: conversations (chat.h), pairs of source and target
  * and labelled texts differ in their recipe alone.
  *
- * Threads: a store belongs to one thread at a time. Errors: -errno and a sentence that names file,
- * row and line.
+ * Threads: samples and windows of an open store may be read by several at once. Errors: -errno and
+ * a sentence that names file, row and line.
  */
 #ifndef ZINF_SAMPLES_H
 #define ZINF_SAMPLES_H
@@ -119,6 +119,8 @@ int zinf_samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_
 /* Ids that sample index has before the cut, and after it. */
 void zinf_samples_length(const struct zinf_samples *samples, uint64_t index, uint32_t *whole,
                          uint32_t *kept);
+
+int32_t zinf_samples_label(const struct zinf_samples *samples, uint64_t index);
 
 /* Windows in an epoch: n_samples, or fewer that are packed. Which samples share a window depends on
  * their lengths and order in the files alone: best fit, the longest first. */

@@ -33,6 +33,10 @@ int zinf_checkpoint_look(const char *folder,
                          void *arg);
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
+/* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where
+ * the run had one alone. */
+bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *rank,
+                      uint32_t *world);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
@@ -54,6 +58,29 @@ struct zinf_merge_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
+
+/* ---- a folder beside its config.json ---- */
+
+struct zinf_model;
+struct zinf_tensor;
+struct zinf_tensors;
+/* What of a folder's tensors is not as the model's config.json asks, one by one. */
+enum zinf_weights_kind {
+    ZINF_WEIGHTS_MISSING,
+    ZINF_WEIGHTS_SHAPE,
+    ZINF_WEIGHTS_DTYPE,
+    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
+    ZINF_WEIGHTS_KINDS,
+};
+struct zinf_weights_finding {
+    enum zinf_weights_kind kind;
+    const struct zinf_tensor *tensor; /* the model's; NULL: it has none of that name */
+    const char *name;                 /* of the tensor */
+    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
+};
+int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
+                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
+                         void *arg);
 
 #ifdef __cplusplus
 }

@@ -37,6 +37,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
 struct zinf_speeds;
+struct zinf_trace_file;
 /* Sequences that are continued at once, the tokens that each may have, the new ones in a call. */
 struct zinf_decode_shape {
     int64_t sequences, capacity, rows;
@@ -55,6 +56,12 @@ struct zinf_trainer_options {
     /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
+    /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
+     * that the folder has not, and with new_head those of the classes in any case. */
+    const struct zinf_model_classes *classes;
+    bool new_head;
+    /* [classes]: what a sample of each counts in a step's weighted mean loss; NULL: 1. Borrowed. */
+    const float *class_weights;
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
@@ -63,6 +70,10 @@ struct zinf_trainer_options {
      * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
      * samples. All make the same calls in the same order, each from a thread of its own. */
     struct zinf_net *net;
+    /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
+    struct zinf_trace_file *trace;
+    /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
+    const int *gpu;
     /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
      * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
      * slice of the parameters. */
@@ -131,6 +142,9 @@ int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *bat
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
+/* Logits [n_windows][classes] of up to micro_batch windows; -EINVAL: the model has no classes. */
+int zinf_trainer_classify(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                          int64_t n_windows, float *logits);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
  * takes, whose target side has n tokens. */
 int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
@@ -156,23 +170,6 @@ int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
 /* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 
-/* What of a folder's tensors is not as the model's config.json asks, one by one. */
-enum zinf_weights_kind {
-    ZINF_WEIGHTS_MISSING,
-    ZINF_WEIGHTS_SHAPE,
-    ZINF_WEIGHTS_DTYPE,
-    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
-    ZINF_WEIGHTS_KINDS,
-};
-struct zinf_weights_finding {
-    enum zinf_weights_kind kind;
-    const char *name;   /* of the tensor */
-    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
-};
-int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
-                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
-                         void *arg);
-
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
@@ -188,7 +185,7 @@ struct zinf_run_best {
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
 };
-/* What a run tells its caller; any may be NULL. Called in the run's thread. */
+/* What a run tells its caller; any may be NULL. Called in the caller's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
@@ -201,6 +198,11 @@ struct zinf_run_events {
 struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
+    /* Devices of this process, each of which is a rank with a thread of its own: the trainer
+     * options' net, if there is one, is then between processes with as many each. 0: 1. Of GPUs the
+     * numbers [seats], borrowed; NULL: those that are this process's share of its host's. */
+    uint32_t seats;
+    const int *gpus;
     const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */

@@ -40,6 +40,11 @@ static int open_queues(struct zinf_trainer *t)
     int code = 0;
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
+    if (!code && t->setup.lends)
+        code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
+    t->lent = calloc(t->setup.layout.world, sizeof *t->lent);
+    if (!code && !t->lent)
+        code = zinf_fail(-ENOMEM, "no memory for %u ranks", t->setup.layout.world);
     t->compute = t->setup.compute;
     return code;
 }
@@ -150,6 +155,8 @@ static int start_executor(struct zinf_trainer *t)
         .net = t->setup.net,
         .store = t->setup.store,
         .trace_path = t->setup.config->trace,
+        .trace_file = t->setup.options.trace,
+        .seat = t->setup.net ? zinf_net_place(t->setup.net).seat : 0,
     };
     if (t->setup.device->kind != ZINF_DEVICE_HOST) {
         options.device = t->setup.device;
@@ -226,8 +233,11 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])
             t->setup.device->ops->queue_destroy(t->queues[lane]);
+    if (t->pull)
+        t->setup.device->ops->queue_destroy(t->pull);
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
+    free(t->lent);
     free(t->pending);
     free(t->chosen);
     trainer_end_decoding(t);

@@ -64,6 +64,17 @@ static int narrow_losses(struct setup *s)
     return losses_of(s, 3.0f, s->dtype);
 }
 
+static int squared_errors(struct setup *s)
+{
+    const struct zinf_squared_error a = {.rows = 300,
+                                         .x = (float *)(void *)s->in[7],
+                                         .labels = (float *)(void *)s->in[8],
+                                         .loss = take(s, 300, ZINF_DTYPE_F32),
+                                         .dx = take(s, 300, ZINF_DTYPE_F32),
+                                         .scale = 0.5f};
+    return s->ops->squared_error(s->q, &a);
+}
+
 static int softcaps(struct setup *s)
 {
     float *x = take(s, 2051, ZINF_DTYPE_F32);

@@ -119,6 +119,7 @@ static void test_mutants(void)
         {"loss_update", capped_losses, ZINF_DTYPE_F32, true},
         {"loss_backward", capped_losses, ZINF_DTYPE_F32, false},
         {"loss_backward", narrow_losses, ZINF_DTYPE_BF16, false},
+        {"squared_error", squared_errors, ZINF_DTYPE_F32, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
         {"activation", flat, ZINF_DTYPE_BF16, false},

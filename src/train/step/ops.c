@@ -110,6 +110,22 @@ static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
                            unit->slice_elems * zinf_dtype_bytes(t->setup.dtype));
 }
 
+/* Nobody's slice goes before all copies of it are made. */
+static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct setup *s = &t->setup;
+    uint64_t bytes = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+    char *to = at(op, 0);
+    int code = zinf_net_lend(s->net, at(op, 1), bytes, t->lent);
+    if (code)
+        return code;
+    for (uint32_t r = 0; !code && r < s->layout.world; r++)
+        code = s->device->ops->copy_to_device(t->pull, to + r * bytes, t->lent[r], bytes);
+    int copied = s->device->ops->queue_synchronize(t->pull);
+    int returned = zinf_net_return(s->net);
+    return code ? code : copied ? copied : returned;
+}
+
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
@@ -148,11 +164,19 @@ static int run_commit(struct zinf_trainer *t, const struct zinf_op *op)
     return durable_record(t);
 }
 
+static int run_meet(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    (void)op;
+    return durable_meet(t);
+}
+
 bool trainer_skip_not_due(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
     if (op->kind == OP_COMMIT)
         return !t->durable.due;
+    if (op->kind == OP_MEET)
+        return !t->durable.unmet;
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
     return op->flags & OP_EAGER && atomic_load(&t->give_up);
@@ -201,11 +225,11 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
-    const char *what = op->unit >= 0           ? graph->units[op->unit].name
-                       : of_stage              ? graph->stages[op->stage].name
-                       : moves                 ? graph->values[op->arg].name
-                       : op->kind == OP_COMMIT ? "step"
-                                               : "activations";
+    const char *what = op->unit >= 0 ? graph->units[op->unit].name
+                       : of_stage    ? graph->stages[op->stage].name
+                       : moves       ? graph->values[op->arg].name
+                       : op->kind == OP_COMMIT || op->kind == OP_MEET ? "step"
+                                                                      : "activations";
     if (op->kind >= OP_STAGES)
         snprintf(buffer, 64, "%s %s %s", setup->walk.kinds[kind_sort(op->kind)]->name,
                  passes[kind_pass(op->kind)], what);

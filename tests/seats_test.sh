@@ -1,0 +1,154 @@
+#!/bin/sh
+# Seats: the command drives several host devices in one process, trains to the bits of one seat,
+# writes one folder and one log, goes on with another number of seats, and with an MPI drives seats
+# in each of several processes.
+. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/mpirun.sh"
+
+config() { # file, accumulation, further keys of "zinf"
+    cat >"$1" <<EOF
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": $2,
+ "gradient_clipping": 0.5, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1, "durability": "none",
+  "timeout": 20$3}}
+EOF
+}
+config "$work/one.json" 8
+config "$work/two.json" 4
+config "$work/four.json" 2 ', "seats": 4'
+make_text "$work/text.txt" 60
+check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
+    --tokenizer bytes --context 32 --output "$work/model"
+
+options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3 --steps 4"
+# shellcheck disable=SC2086 # options are words
+train() { "$zinf" train $options "$@"; }
+losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
+same_result() { # two outputs
+    losses "$1" >"$work/losses"
+    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+evaluations() { sed -n 's/.*"eval_loss": \([^,}]*\).*/\1/p' "$1/log.jsonl"; }
+
+check "one seat" run 0 train --config "$work/one.json" --eval-data "$work/text.txt" \
+    --eval-every 2 --output "$work/out1"
+check "two seats" run 0 train --config "$work/two.json" --seats 2 --save-every 2 \
+    --eval-data "$work/text.txt" --eval-every 2 --output "$work/out2"
+check "say that there are two" complains "x 2 seats"
+check "and have the same losses, norms and weights" same_result "$work/out1" "$work/out2"
+[ -n "$(evaluations "$work/out1")" ] &&
+    [ "$(evaluations "$work/out1")" = "$(evaluations "$work/out2")" ]
+verdict $? "and the same evaluations"
+check "the log has what each seat's lanes did" holds "$work/out2/log.jsonl" \
+    '"seats": [{"lane_seconds": {"read"' '"net"'
+check "four seats, as the configuration has it" run 0 train --config "$work/four.json" \
+    --output "$work/out4"
+check "have the same too" same_result "$work/out1" "$work/out4"
+[ "$(find "$work" -maxdepth 1 -name 'zinf-*' | wc -l)" -eq 0 ]
+verdict $? "no seat leaves files on the drive"
+
+# ---- going on with another number ----
+
+mkdir "$work/on4" "$work/on1" && cp -r "$work/out2/checkpoint-2" "$work/on4/" &&
+    cp -r "$work/out2/checkpoint-2" "$work/on1/"
+check "four seats go on from two's checkpoint" run 0 train --config "$work/four.json" \
+    --resume="$work/on4/checkpoint-2" --output "$work/on4"
+check "to the same weights" cmp "$work/out1/model/model.safetensors" \
+    "$work/on4/model/model.safetensors"
+check "one seat goes on" run 0 train --config "$work/one.json" \
+    --resume="$work/on1/checkpoint-2" --output "$work/on1"
+check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
+    "$work/on1/model/model.safetensors"
+
+# ---- a process that is killed ----
+
+sed -e 's/"device": "cpu"}/"device": "nvme", "nvme_path": "@"}/' -e "s|@|$work|" \
+    -e 's/"durability": "none"/"durability": "step"/' "$work/two.json" >"$work/durable.json"
+killed=$work/killed
+"$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 --device host --seed 3 \
+    --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint --output "$killed" \
+    >"$work/said.out" 2>"$work/said.err" </dev/null &
+child=$!
+tries=0
+while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $child
+wait $child 2>/dev/null
+done=$(grep -c '"step"' "$killed/log.jsonl")
+steps=$((done + 3))
+# shellcheck disable=SC2086
+check "both seats go on from their drives" run 0 train --config "$work/durable.json" --seats 2 \
+    --steps $steps --resume --output "$killed"
+check "from the last step, not anew" holds "$killed/log.jsonl" '"step": 1,' "\"step\": $steps,"
+check "one seat goes as far" run 0 train --config "$work/one.json" --steps $steps \
+    --output "$work/unkilled"
+check "and they end alike" same_result "$work/unkilled" "$killed"
+
+# ---- what is refused, and what ends all ----
+
+check "a batch that is for other seats ends" run 1 train --config "$work/one.json" --seats 2 \
+    --output "$work/out5"
+check "and says so" complains "train_batch_size is 8" "world size 2"
+check "host devices have no numbers" run 1 train --config "$work/two.json" --devices 0,1 \
+    --output "$work/out5"
+check "and are counted" complains "--seats N"
+sed "s|\"nvme_path\": \"$work\"|\"nvme_path\": \"$work/nowhere/at/all\"|" "$work/two.json" \
+    >"$work/bad.json"
+check "seats that cannot begin end together" run 1 train --config "$work/bad.json" --seats 2 \
+    --output "$work/out6"
+check "and say why" complains "nowhere"
+
+# ---- several GPUs ----
+
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+# shellcheck disable=SC2086
+gpus() { # how many are there, options...
+    how_many=$1
+    shift
+    ZINF_CUDA_MODULE=$module ZINF_STANDIN_GPUS=$how_many ZINF_STANDIN_STRICT=1 \
+        ZINF_STANDIN_SEED=$how_many "$zinf" train --model "$work/model" --data "$work/text.txt" \
+        --seq-len 16 --seed 3 --steps 1 --no-final-checkpoint --device-memory 64MiB "$@"
+}
+if [ -f "$module" ]; then
+    check "one GPU" run 0 gpus 4 --config "$work/one.json" --seats 1 --output "$work/gpu1"
+    check "four GPUs, as many as are visible" run 0 gpus 4 --config "$work/four.json" \
+        --output "$work/gpu4"
+    check "have its bits" same_result "$work/gpu1" "$work/gpu4"
+    check "two of four by their numbers" run 0 gpus 4 --config "$work/two.json" --devices 3,1 \
+        --output "$work/gpu2"
+    check "begin with the first" complains "(GPU 3, "
+    check "and have them too" same_result "$work/gpu1" "$work/gpu2"
+    check "a batch for one GPU wants to be told" run 1 gpus 4 --config "$work/one.json" \
+        --output "$work/gpu5"
+    check "how to take one" complains "--seats 1 takes one"
+    sed -e 's/"offload_param": {"device": "cpu"},//' -e 's/"gradient_accumulation_steps": 8,//' \
+        "$work/one.json" >"$work/alone.json"
+    check "what cannot be shared takes one of them" run 0 gpus 4 --config "$work/alone.json" \
+        --output "$work/gpu5"
+    check "and says why" complains "one of 4 visible GPUs is used: at stage 3"
+    check "a GPU that is not there ends" run 1 gpus 2 --config "$work/two.json" --devices 0,2 \
+        --output "$work/gpu3"
+    check "and is named" complains "--devices 0,2: 2 GPUs are visible"
+else
+    skip "several GPUs" "no stand-in for CUDA was built"
+fi
+
+# ---- seats of several processes ----
+
+if [ -n "$no_mpi" ]; then
+    skip "seats of several processes" "$no_mpi"
+    finish
+fi
+# shellcheck disable=SC2086
+train_ranks() { ranks 2 "$zinf" train $options "$@"; }
+config "$work/both.json" 2
+check "two processes of two seats" run 0 train_ranks --config "$work/both.json" --seats 2 \
+    --eval-data "$work/text.txt" --eval-every 2 --output "$work/out7"
+check "say so" complains "x 2 processes x 2 seats"
+check "and have the bits of one seat" same_result "$work/out1" "$work/out7"
+finish

@@ -1,0 +1,150 @@
+/*
+ * Seats: the samples of a step dealt to seats of one process, to seats of several, and to ranks of
+ * one each, give the bits of one rank; over ZeRO's stages, places, number types and two families,
+ * with clipping and dropout. What leaves the drive does so once, however many seats there are.
+ */
+#include "trained_ranks.h"
+
+enum { MICROS = 8, STEPS = 2 };
+
+/* processes, seats, and what that leaves of accumulation is MICROS / both. */
+static const struct split {
+    uint32_t processes, seats;
+} splits[] = {{1, 2}, {1, 4}, {1, 8}, {2, 1}, {2, 2}, {4, 2}};
+
+enum { N_SPLITS = sizeof splits / sizeof *splits };
+
+static const char tree[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1";
+
+static void check_splits(struct setting s, const char *what)
+{
+    struct outcome one, some;
+    char name[80];
+    s.clip = 0.7;
+    s.order = "layer-major";
+    s.extra = tree;
+    s.accumulation = MICROS;
+    snprintf(name, sizeof name, "%s-1x1x%d", what, MICROS);
+    run(&s, name, &one);
+    for (int i = 0; i < N_SPLITS; i++) {
+        const struct split *split = &splits[i];
+        if (getenv("ZINF_SANITIZER") && split->processes * split->seats != 4)
+            continue; /* it takes minutes then */
+        s.accumulation = MICROS / (int)(split->processes * split->seats);
+        snprintf(name, sizeof name, "%s-%ux%ux%d", what, split->processes, split->seats,
+                 s.accumulation);
+        run_seats(&s, split->processes, split->seats, name, &some);
+        check_same(&one, &some, name);
+    }
+}
+
+/* The drive is stage 3's alone. */
+static void check_family(const char *arch)
+{
+    static const struct {
+        int stage;
+        const char *param, *state;
+    } kinds[] = {{1, "none", "cpu"}, {2, "none", "cpu"}, {3, "cpu", "cpu"}, {3, "nvme", "nvme"}};
+    char what[60];
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    for (int i = 0; i < 8; i++) {
+        struct setting s = {.param = kinds[i / 2].param,
+                            .state = kinds[i / 2].state,
+                            .copies = (i + i / 2) % 2,
+                            .stage = kinds[i / 2].stage,
+                            .precision = i % 2 ? NULL : bf16};
+        snprintf(what, sizeof what, "%s-stage%d-%s-%s", arch, s.stage, s.state,
+                 i % 2 ? "fp32" : "bf16");
+        check_splits(s, what);
+    }
+}
+
+static void test_gpt2(void)
+{
+    check_family("gpt2");
+}
+
+static void test_llama(void)
+{
+    check_family("llama");
+}
+
+/* ---- traffic ---- */
+
+/* Of all parameters in bf16, as so many ranks cut them. */
+static uint64_t cut_bytes(uint32_t world)
+{
+    struct zinf_model *opened = NULL;
+    uint64_t bytes = 0;
+    CHECKF(!zinf_model_open(&opened, model), "%s", zinf_error());
+    const struct zinf_graph *g = zinf_model_graph(opened);
+    for (uint32_t u = 0; u < g->n_units; u++)
+        bytes += 2 * zinf_align_up(g->units[u].elems, (uint64_t)ZINF_LAYOUT_ALIGN * world);
+    zinf_model_close(opened);
+    return bytes;
+}
+
+/* All seats together read as often as one does, for fetches and for updates: each its slices. */
+static void test_drives_are_read_once(void)
+{
+    struct setting s = {.param = "nvme", .state = "cpu", .precision = bf16, .schedule = "prefetch"};
+    struct outcome one, some;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "traffic", &trainings.shape, 11);
+    s.order = "layer-major";
+    s.extra = tree;
+    for (uint32_t seats = 1; seats <= 4; seats *= 2) {
+        char name[40];
+        s.accumulation = 4 / (int)seats;
+        snprintf(name, sizeof name, "traffic-%u", seats);
+        run_seats(&s, 1, seats, name, &some);
+        one = seats == 1 ? some : one;
+        CHECKF(some.read[1] * cut_bytes(1) == one.read[1] * cut_bytes(seats) && one.read[1] > 0,
+               "%llu bytes leave the drive for %u seats, %llu for one",
+               (unsigned long long)some.read[1], seats, (unsigned long long)one.read[1]);
+    }
+}
+
+/* Where copies go to the device, the net between seats makes none but of a few numbers: slices and
+ * gradients are used where they are. Host memory has no place for whole units then. */
+static void test_seats_lend(void)
+{
+    static const char *const places[] = {"cpu", "nvme"};
+    struct outcome out;
+    trainings.shape.arch = "llama";
+    make_model(model, "lending", &trainings.shape, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {.param = places[i],
+                            .state = "cpu",
+                            .precision = bf16,
+                            .copies = true,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .extra = tree};
+        run_seats(&s, 1, 4, "lending", &out);
+        CHECKF(out.lent > 100000 && out.sent - out.lent < 40000,
+               "%s: of %llu bytes for other seats %llu are lent", places[i],
+               (unsigned long long)out.sent, (unsigned long long)out.lent);
+    }
+}
+
+int main(void)
+{
+    begin_trainings("seats", &(struct trainings){.shape = {.arch = "gpt2",
+                                                           .layers = 2,
+                                                           .hidden = 64,
+                                                           .heads = 4,
+                                                           .vocab = 500,
+                                                           .context = 16},
+                                                 .steps = STEPS,
+                                                 .seq = 8,
+                                                 .batch = 2,
+                                                 .sub_group = 8192});
+    TAP_RUN(test_gpt2);
+    TAP_RUN(test_llama);
+    TAP_RUN(test_drives_are_read_once);
+    TAP_RUN(test_seats_lend);
+    remove_work();
+    return tap_done();
+}
