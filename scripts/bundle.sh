@@ -28,7 +28,11 @@ for test in "$build"/tests/cuda_*_test; do
 done
 cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
 mkdir "$folder/tests/fixtures"
-cp -R "$source/tests/fixtures/gpt2_a" "$folder/tests/fixtures/"
+grep -oh '"[a-z0-9_]\{1,\}"' "$source"/tests/cuda_*_test.c | tr -d '"' | sort -u |
+    while read -r fixture; do # what the tests name
+        [ ! -d "$source/tests/fixtures/$fixture" ] ||
+            cp -R "$source/tests/fixtures/$fixture" "$folder/tests/fixtures/"
+    done
 
 # What runs the same checks on a machine without a GPU: a stand-in for CUDA, and the interpreter of
 # the module's PTX.
@@ -59,6 +63,11 @@ ldd "$folder/bin/zinf" "$folder"/tests/cuda_*_test "$module" ${interpreter:+"$in
 find "$folder" -type f \( -name '*.so*' -o -name 'cuda_*_test' -o -name zinf \) \
     -exec strip --strip-unneeded {} + 2>/dev/null || true
 
+# The newest of glibc's interfaces that something here was linked to.
+find "$folder" -type f \( -name '*.so*' -o -name 'cuda_*_test' -o -name zinf \) \
+    -exec objdump -T {} + 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -u -V | tail -n 1 |
+    sed 's/GLIBC_//' >"$folder/lib/glibc"
+
 cat >"$folder/zinf" <<'END'
 #!/bin/sh
 # The command with the libraries and the CUDA module of this folder.
@@ -66,6 +75,10 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 ZINF_CUDA_MODULE=${ZINF_CUDA_MODULE:-$here/zinf-cuda.so}
 export LD_LIBRARY_PATH ZINF_CUDA_MODULE
+if ! "$here/bin/zinf" --version >/dev/null 2>&1; then
+    echo "zinf does not start here: it needs an x86-64 machine with glibc $(cat "$here/lib/glibc")" \
+        "or newer; this is $(uname -m) with $(ldd --version 2>&1 | head -n 1)" >&2
+fi
 exec "$here/bin/zinf" "$@"
 END
 chmod +x "$folder/zinf"
@@ -78,7 +91,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 if [ "$1" = --without-gpu ]; then
     shift
     [ -d "$here/tests/ptx/lib" ] || { echo "this bundle has no interpreter" >&2; exit 2; }
-    export INTERPRETER="$here/tests/ptx/lib" ZINF_STANDIN_STRICT=1 SUITE_LIMIT=300
+    export INTERPRETER="$here/tests/ptx/lib" ZINF_STANDIN_STRICT=1 SUITE_LIMIT=300 SUITE_SECONDS=540
     set -- "$1" suite
 fi
 exec bash "$here/tests/bench/gpu.sh" "$here" "$@"

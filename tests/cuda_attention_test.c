@@ -204,6 +204,25 @@ static void shaped_scores(struct twin *t)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         attention_case(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], shapes[i]);
+    attention_case(t, ZINF_DTYPE_F32, (struct shape){1, 20, 1, 1, 100, true, 0.1f, 0, 1.5f, true});
+}
+
+/* What else the kernels are compiled for: kind of scores by size of heads, for either type. */
+static void every_instance(struct twin *t)
+{
+    static const struct shape shapes[] = {
+        {1, 33, 2, 2, 32, true, 0.1f, 0, 0.0f, true},
+        {1, 33, 2, 1, 32, true, 0.0f, 0, 2.0f, true},
+        {1, 33, 1, 1, 64, true, 0.0f, 0, 0.0f, true},
+        {1, 33, 1, 1, 64, true, 0.1f, 0, 2.0f, false},
+        {1, 33, 1, 1, 128, true, 0.1f, 0, 0.0f, true},
+        {1, 17, 1, 1, 128, true, 0.1f, 0, 2.0f, true},
+        {1, 33, 1, 1, 256, true, 0.1f, 0, 0.0f, false},
+        {1, 17, 1, 1, 256, true, 0.0f, 0, 2.0f, true},
+    };
+    for (int d = 1; d < 3; d++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            attention_case(t, all_dtypes[d], shapes[i]);
 }
 
 /* Samples of several documents; every tile and kernel. */
@@ -443,6 +462,7 @@ static void refusals(struct twin *t)
 CASE(fp32)
 CASE(sixteen_bit)
 CASE(shaped_scores)
+CASE(every_instance)
 CASE(packed_samples)
 CASE(cached)
 CASE(cached_alone)
@@ -456,6 +476,7 @@ int main(void)
     TAP_RUN(test_fp32);
     TAP_RUN(test_sixteen_bit);
     TAP_RUN(test_shaped_scores);
+    TAP_RUN(test_every_instance);
     TAP_RUN(test_packed_samples);
     TAP_RUN(test_cached);
     TAP_RUN(test_cached_alone);

@@ -20,19 +20,17 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_distance_kernel(
     backward_tiles tiles = place_tiles<TILE>(memory, (int)z.head_dim + 1);
     float sum = 0.0f;
     for (int64_t i = 0; i < z.seq; i += TILE) {
-        sync_block();
         load_tile<TILE>(z, tiles.query, z.qkv, query_place(z, b, head), i);
         load_tile<TILE>(z, tiles.d_out, z.d_out, out_place(z, b, head), i);
         for (int half = 0; half < 2; half++) {
             const int64_t j = i + distance + half * TILE;
             if (j >= keys_of(z) || j + TILE <= 0)
                 continue;
-            sync_block();
             load_tile<TILE>(z, tiles.key, keys_and_values(z), key_place(z, b, kv), j);
             load_tile<TILE>(z, tiles.value, keys_and_values(z), value_place(z, b, kv), j);
             sync_block();
             gradient_tile<TILE, ARGS>(a, tiles, b, head, i, j);
-            sync_block();
+            sync_block(); /* the gradients are there, and the tiles are done with */
             for (int r = 0; t < TILE && r < TILE; r++) {
                 const int c = r + t - half * TILE;
                 if (c >= 0 && c < TILE)

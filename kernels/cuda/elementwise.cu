@@ -6,6 +6,8 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/philox.cuh"
 
+#include <type_traits>
+
 enum { THREADS = 256 };
 
 /* The first of this thread's elements. */
@@ -28,8 +30,7 @@ template <class To, class From> struct convert_args {
     bool vector;
 };
 
-template <class To, class From>
-KERNEL(THREADS) convert_kernel(convert_args<To, From> a)
+template <class To, class From> KERNEL(THREADS) convert_kernel(convert_args<To, From> a)
 {
     uint64_t i = first_element();
     float x[EACH];
@@ -42,9 +43,13 @@ KERNEL(THREADS) convert_kernel(convert_args<To, From> a)
 template <class To, class From>
 static cudaError_t convert_typed(cudaStream_t stream, void *dst, const void *src, uint64_t n)
 {
-    convert_args<To, From> args = {(To *)dst, (const From *)src, n,
-                                   aligned16(dst) && aligned16(src)};
-    return launch(convert_kernel<To, From>, flat_grid(n), dim3(THREADS), 0, stream, args);
+    if constexpr (std::is_same<To, From>::value) { /* the caller copies */
+        return cudaErrorInvalidValue;
+    } else {
+        convert_args<To, From> args = {(To *)dst, (const From *)src, n,
+                                       aligned16(dst) && aligned16(src)};
+        return launch(convert_kernel<To, From>, flat_grid(n), dim3(THREADS), 0, stream, args);
+    }
 }
 
 template <class From>
@@ -75,8 +80,7 @@ KERNEL(THREADS) add_kernel(add_args a)
         return;
     load_each(x, a.dst + i, (int64_t)(a.n - i), a.vector);
     load_each(y, a.src + i, (int64_t)(a.n - i), a.vector);
-    UNROLL for (int k = 0; k < EACH; k++)
-        x[k] += y[k];
+    UNROLL for (int k = 0; k < EACH; k++) x[k] += y[k];
     store_each(a.dst + i, x, (int64_t)(a.n - i), a.vector);
 }
 
@@ -108,11 +112,9 @@ template <class T> KERNEL(THREADS) residual_kernel(residual_args<T> a)
         load_each(x, a.x + i, left, a.vector);
     if (a.drops) {
         dropout_factors(factors, a.rule, i);
-        UNROLL for (int k = 0; k < EACH; k++)
-            r[k] *= factors[k];
+        UNROLL for (int k = 0; k < EACH; k++) r[k] *= factors[k];
     }
-    UNROLL for (int k = 0; k < EACH; k++)
-        r[k] += x[k];
+    UNROLL for (int k = 0; k < EACH; k++) r[k] += x[k];
     store_each(a.y + i, r, left, a.vector);
 }
 
@@ -182,8 +184,8 @@ static cudaError_t activation_typed(cudaStream_t stream, enum zinf_activation ki
     return launch(kernels[kind], flat_grid(n), dim3(THREADS), 0, stream, args);
 }
 
-cudaError_t launch_activation(cudaStream_t stream, enum zinf_activation kind,
-                              enum zinf_dtype dtype, void *y, const void *x, uint64_t n)
+cudaError_t launch_activation(cudaStream_t stream, enum zinf_activation kind, enum zinf_dtype dtype,
+                              void *y, const void *x, uint64_t n)
 {
     BY_DTYPE(dtype, return activation_typed<T>(stream, kind, y, NULL, NULL, x, n));
 }

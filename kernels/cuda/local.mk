@@ -138,9 +138,9 @@ tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-TESTS += tests/cuda_messages_test.sh
+TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-EXTRA_DIST += tests/cuda_messages_test.sh
+EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)

@@ -89,6 +89,9 @@ struct ptx_kernel {
     unsigned *param_offsets, *param_sizes;
     char **param_names;
     struct ptx_counts counts;
+    uint64_t geometries[PTX_MOST_GEOMETRIES]; /* their hashes */
+    int n_geometries;
+    uint64_t mutants; /* runs into a planted fault */
     ptx_exec *mutant; /* what a planted fault runs */
 };
 

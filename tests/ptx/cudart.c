@@ -4,8 +4,8 @@
  * stand-in's, compiled with CUDA's own headers. Together they are a library that takes the place of
  * libcudart and libcublasLt for a compiled module, which runs unchanged.
  */
+#include "code.h"
 #include "fatbin.h"
-#include "ptx.h"
 #include "shadow.h"
 
 #include "cuda_standin/standin.h"
@@ -116,6 +116,36 @@ void ptx_counts(const char *word, struct ptx_counts *counts)
                 ptx_add_counts(p->module, word, counts);
 }
 
+bool ptx_use(int n, struct ptx_use *use)
+{
+    const struct function *f = functions;
+    while (f && n--)
+        f = f->next;
+    if (!f)
+        return false;
+    *use = (struct ptx_use){.name = f->name};
+    for (const struct program *p = f->binary->programs; p; p = p->next) {
+        const struct ptx_kernel *k = p->module ? ptx_find(p->module, f->name) : NULL;
+        if (!k)
+            continue;
+        use->launches += k->counts.launches;
+        use->geometries += k->n_geometries;
+        use->mutants += k->mutants;
+    }
+    return true;
+}
+
+__attribute__((destructor)) static void record(void)
+{
+    const char *path = getenv("ZINF_PTX_RECORD");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    struct ptx_use use;
+    for (int n = 0; file && ptx_use(n, &use); n++)
+        fprintf(file, "%s %llu %d\n", use.name, (unsigned long long)use.launches, use.geometries);
+    if (file)
+        fclose(file);
+}
+
 /* ---- launches ---- */
 
 static _Thread_local struct {
@@ -169,10 +199,25 @@ struct launch {
     char params[4096];
 };
 
+static void note_geometry(struct ptx_kernel *kernel, const struct ptx_grid *grid)
+{
+    const unsigned words[] = {grid->grid[0],  grid->grid[1],  grid->grid[2],      grid->block[0],
+                              grid->block[1], grid->block[2], grid->dynamic_bytes};
+    uint64_t hash = 1469598103934665603u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        hash = (hash ^ words[i]) * 1099511628211u;
+    for (int k = 0; k < kernel->n_geometries; k++)
+        if (kernel->geometries[k] == hash)
+            return;
+    if (kernel->n_geometries < PTX_MOST_GEOMETRIES)
+        kernel->geometries[kernel->n_geometries++] = hash;
+}
+
 static void run_launch(void *payload)
 {
     struct launch *l = payload;
     l->grid.params = l->params;
+    note_geometry(l->kernel, &l->grid);
     if (!standin_is_broken())
         ptx_run(l->kernel, &l->grid);
     standin_blocks_ran(1);

@@ -71,6 +71,7 @@ static void do_nothing(struct ptx_warp *w, const struct ptx_instr *i, uint32_t m
 static void run_mutant(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     reached++;
+    w->block->kernel->mutants++;
     w->block->kernel->mutant(w, i, mask);
 }
 

@@ -56,6 +56,17 @@ struct ptx_counts {
     uint64_t instructions, branches, products, barriers, launches;
 };
 void ptx_counts(const char *word, struct ptx_counts *counts);
+/* Kernel number n, from 0, of the module, and what was done with it; false: there are not so many.
+ * With ZINF_PTX_RECORD=FILE in the environment a process adds a line of it for each to FILE when it
+ * ends: name, launches, geometries. */
+struct ptx_use {
+    const char *name;
+    uint64_t launches;
+    int geometries;   /* grids and shared memories unlike each other: PTX_MOST_GEOMETRIES at most */
+    uint64_t mutants; /* how often a warp has run into a fault planted into it */
+};
+enum { PTX_MOST_GEOMETRIES = 64 };
+bool ptx_use(int n, struct ptx_use *use);
 
 /* A fault planted into kernels whose names contain a word, from their next translation on: the
  * nth place (from 0) where it fits. Ends with PTX_AS_IT_IS. */

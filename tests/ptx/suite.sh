@@ -7,7 +7,10 @@ export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_STRICT
 count=0
 failed=0
 said=$(mktemp "$BUILDDIR/tests/ptx/said.XXXXXX") || exit 99
-trap 'rm -f "$said"' EXIT
+ZINF_PTX_RECORD=$said.record # what was launched: see tests/ptx/ptx.h
+export ZINF_PTX_RECORD
+: >"$ZINF_PTX_RECORD"
+trap 'rm -f "$said" "$ZINF_PTX_RECORD"' EXIT
 
 case_line() { # ok or not ok, name
     count=$((count + 1))
@@ -41,6 +44,35 @@ suite() { # capability, program...
         done <"$said"
         [ $status -eq 0 ] || { tail -n 5 "$said" | sed 's/^/# /'; case_line "not ok" "$program: status $status"; }
     done
+}
+
+# A line for each kernel: how many of its instances (types, head sizes, forms) were launched, in which
+# types, how often, with how many geometries of grid and shared memory. One that was never launched
+# is a failure.
+every_kernel_ran() {
+    awk '{ launches[$1] += $2; if ($3 > shapes[$1]) shapes[$1] = $3 }
+        END { for (k in launches) {
+            match(k, /[a-z_]+_kernel/)
+            name = substr(k, RSTART, RLENGTH)
+            all[name]++
+            if (!launches[k]) { print "never launched: " k; continue }
+            ran[name]++; times[name] += launches[k]; grids[name] += shapes[k]
+            if (k ~ /4bf16/) types[name] = types[name] " bf16"
+            if (k ~ /3f16/) types[name] = types[name] " f16"
+            if (k ~ /If/ || k ~ /fE/) types[name] = types[name] " fp32"
+        }
+        for (name in all) {
+            n = split(types[name], list, " "); seen = ""
+            for (i = 1; i <= n; i++) if (!index(seen " ", " " list[i] " ")) seen = seen " " list[i]
+            printf "%s:%s %d of %d instances, %d launches, %d geometries\n", name, seen, ran[name],
+                all[name], times[name], grids[name] } }' "$ZINF_PTX_RECORD" |
+        sort >"$said"
+    sed 's/^/# /' "$said"
+    if [ -s "$said" ] && ! grep -q "^never" "$said"; then
+        case_line ok "every kernel ran"
+    else
+        case_line "not ok" "every kernel ran"
+    fi
 }
 
 finish() {

@@ -1,0 +1,137 @@
+/* mutants_attention: attention's operations for mutations_test.c. */
+#ifndef PTX_MUTANTS_ATTENTION_H
+#define PTX_MUTANTS_ATTENTION_H
+
+#include "ptx/mutants.h"
+
+/* Heads of 64 over a sequence that ends within a tile; fp32 takes the kernels without mma. */
+static int attention_of(struct setup *s, float p, float softcap, const float *slopes)
+{
+    const int64_t seq = s->dtype == ZINF_DTYPE_F32 ? 40 : 150, heads = 1, size = 64;
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 1,
+                               .seq = seq,
+                               .n_heads = heads,
+                               .n_kv_heads = heads,
+                               .head_dim = size,
+                               .causal = true,
+                               .scale = 0.125f,
+                               .softcap = softcap,
+                               .slopes = slopes,
+                               .dropout = {.p = p, .seed = 5}};
+    size_t n = (size_t)(seq * heads * size);
+    a.qkv = s->in[0], a.d_out = s->in[1];
+    a.out = take(s, n, s->dtype), a.d_qkv = take(s, 3 * n, s->dtype);
+    a.lse = take(s, (size_t)(seq * heads), ZINF_DTYPE_F32);
+    int code = s->ops->attention_forward(s->q, &a);
+    return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
+static int attention(struct setup *s)
+{
+    return attention_of(s, 0.0f, 0.0f, NULL);
+}
+
+static int attention_with_dropout(struct setup *s)
+{
+    return attention_of(s, 0.2f, 0.0f, NULL);
+}
+
+static const float slope[1] = {0.1f};
+
+static int sloped_attention(struct setup *s)
+{
+    return attention_of(s, 0.0f, 0.0f, slope);
+}
+
+static int capped_attention_with_dropout(struct setup *s)
+{
+    return attention_of(s, 0.2f, 1.5f, slope);
+}
+
+/* Five rows of one sequence over a cache of numbers. */
+static int cached_attention(struct setup *s)
+{
+    const int64_t heads = 2, size = 64, rows = 5, slots = 50;
+    int32_t numbers[2][5] = {{0, 0, 0, 0, 0}, {40, 41, 42, 43, 44}};
+    struct zinf_attention_cached a = {.dtype = s->dtype,
+                                      .rows = rows,
+                                      .n_heads = heads,
+                                      .n_kv_heads = heads,
+                                      .head_dim = size,
+                                      .n_sequences = 1,
+                                      .capacity = slots,
+                                      .scale = 0.125f};
+    const size_t n = (size_t)(2 * heads * slots * size);
+    char *at = take(s, 10, ZINF_DTYPE_F32);
+    int code = s->ops->copy_to_device(s->q, at, numbers, sizeof numbers);
+    a.sequences = (const int32_t *)(void *)at, a.positions = a.sequences + rows;
+    a.qkv = s->in[0], a.cache = take(s, n, s->dtype);
+    a.out = take(s, (size_t)(rows * heads * size), s->dtype);
+    code = code ? code : s->ops->copy(s->q, a.cache, s->in[1], n * zinf_dtype_bytes(s->dtype));
+    return code ? code : s->ops->attention_cached(s->q, &a);
+}
+
+/* Documents of 20 tokens, some of padding between them. */
+static int packed_attention(struct setup *s)
+{
+    enum { SEQ = 90 };
+    int32_t documents[SEQ];
+    const int64_t size = 64;
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 1,
+                               .seq = SEQ,
+                               .n_heads = 2,
+                               .n_kv_heads = 1,
+                               .head_dim = size,
+                               .causal = true,
+                               .window = 40,
+                               .scale = 0.125f};
+    for (int i = 0; i < SEQ; i++)
+        documents[i] = i % 40 == 7 ? 0 : 1 + i / 20;
+    a.segments = take_numbers(s, documents, SEQ);
+    a.qkv = s->in[0], a.d_out = s->in[1];
+    a.out = take(s, SEQ * 2 * (size_t)size, s->dtype);
+    a.d_qkv = take(s, SEQ * 4 * (size_t)size, s->dtype);
+    a.lse = take(s, (size_t)SEQ * 2, ZINF_DTYPE_F32);
+    int code = s->ops->attention_forward(s->q, &a);
+    return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
+/* Over the keys of another sequence, with a bias of a table by distance and its gradient. */
+static int crossing_attention(struct setup *s)
+{
+    static const int32_t starts[] = {0, 1, 2, 4};
+    enum { SEQ = 41, KEYS = 37, HEADS = 2, SIZE = 20, DISTANCES = SEQ + KEYS - 1 };
+    struct zinf_distance_bias d = {.dtype = s->dtype,
+                                   .n_heads = HEADS,
+                                   .n_queries = SEQ,
+                                   .n_keys = KEYS,
+                                   .both_ways = true,
+                                   .n_buckets = 4,
+                                   .starts = starts,
+                                   .batch = 1};
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 1,
+                               .seq = SEQ,
+                               .n_heads = HEADS,
+                               .n_kv_heads = HEADS,
+                               .head_dim = SIZE,
+                               .key_seq = KEYS,
+                               .scale = 0.2f};
+    d.table = s->in[2];
+    d.bias = take(s, HEADS * DISTANCES, ZINF_DTYPE_F32);
+    d.d_bias = a.d_bias = take(s, HEADS * DISTANCES, ZINF_DTYPE_F32);
+    d.d_table = take(s, 8 * HEADS, ZINF_DTYPE_F32);
+    a.bias = d.bias, a.qkv = s->in[0], a.kv = s->in[1], a.d_out = s->in[3];
+    a.out = take(s, SEQ * HEADS * SIZE, s->dtype);
+    a.d_qkv = take(s, SEQ * HEADS * SIZE, s->dtype);
+    a.d_kv = take(s, KEYS * 2 * HEADS * SIZE, s->dtype);
+    a.lse = take(s, SEQ * HEADS, ZINF_DTYPE_F32);
+    int code = s->ops->distance_bias(s->q, &d);
+    code = code ? code : s->ops->attention_forward(s->q, &a);
+    code = code ? code : s->ops->attention_backward(s->q, &a);
+    return code ? code : s->ops->distance_bias_backward(s->q, &d);
+}
+
+#endif

@@ -1,0 +1,228 @@
+/* mutants_rows: all operations but attention's for mutations_test.c. */
+#ifndef PTX_MUTANTS_ROWS_H
+#define PTX_MUTANTS_ROWS_H
+
+#include "ptx/mutants.h"
+
+static int norms(struct setup *s)
+{
+    const size_t rows = 9, cols = 72, n = rows * cols;
+    struct zinf_norm a = {.dtype = s->dtype, .rows = rows, .cols = cols, .eps = 1e-5f};
+    a.x = s->in[0], a.w = s->in[1], a.b = s->in[2], a.dy = s->in[3];
+    a.y = take(s, n, s->dtype), a.dx = take(s, n, s->dtype);
+    a.mean = take(s, rows, ZINF_DTYPE_F32), a.rstd = take(s, rows, ZINF_DTYPE_F32);
+    a.dw = take(s, cols, ZINF_DTYPE_F32), a.db = take(s, cols, ZINF_DTYPE_F32);
+    int code = s->ops->norm_forward(s->q, &a);
+    return code ? code : s->ops->norm_backward(s->q, &a);
+}
+
+static int embeddings(struct setup *s)
+{
+    const int64_t rows = 40, cols = 24, count = 17;
+    struct zinf_embedding a = {.dtype = s->dtype, .rows = rows, .cols = cols, .count = count};
+    a.ids = (int32_t *)(void *)s->in[10], a.table = s->in[0], a.dx = s->in[1];
+    a.x = take(s, (size_t)(rows * cols), s->dtype);
+    a.d_table = take(s, (size_t)(count * cols), ZINF_DTYPE_F32);
+    int code = s->ops->embedding_forward(s->q, &a);
+    return code ? code : s->ops->embedding_backward(s->q, &a);
+}
+
+static int losses_of(struct setup *s, float softcap, enum zinf_dtype d_dtype)
+{
+    const int64_t rows = 5, cols = 300, ld = 304;
+    struct zinf_cross_entropy a = {.rows = rows,
+                                   .cols = cols,
+                                   .ld = ld,
+                                   .softcap = softcap,
+                                   .scale = 0.5f,
+                                   .d_dtype = d_dtype};
+    a.targets = (int32_t *)(void *)s->in[10];
+    a.logits = take(s, (size_t)(rows * ld), ZINF_DTYPE_F32);
+    a.max = take(s, (size_t)rows, ZINF_DTYPE_F32), a.sum = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    a.target_logit = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    a.loss = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    int code = s->ops->copy(s->q, a.logits, s->in[6], (uint64_t)(rows * ld) * sizeof(float));
+    code = code ? code : s->ops->copy(s->q, a.sum, s->in[7], rows * sizeof(float));
+    code = code ? code : s->ops->cross_entropy_start(s->q, &a);
+    code = code ? code : s->ops->cross_entropy_update(s->q, &a);
+    code = code ? code : s->ops->cross_entropy_finish(s->q, &a);
+    return code ? code : s->ops->cross_entropy_backward(s->q, &a);
+}
+
+static int losses(struct setup *s)
+{
+    return losses_of(s, 0.0f, ZINF_DTYPE_F32);
+}
+
+static int capped_losses(struct setup *s)
+{
+    return losses_of(s, 3.0f, ZINF_DTYPE_F32);
+}
+
+static int narrow_losses(struct setup *s)
+{
+    return losses_of(s, 3.0f, s->dtype);
+}
+
+static int squared_errors(struct setup *s)
+{
+    const struct zinf_squared_error a = {.rows = 300,
+                                         .x = (float *)(void *)s->in[7],
+                                         .labels = (float *)(void *)s->in[8],
+                                         .loss = take(s, 300, ZINF_DTYPE_F32),
+                                         .dx = take(s, 300, ZINF_DTYPE_F32),
+                                         .scale = 0.5f};
+    return s->ops->squared_error(s->q, &a);
+}
+
+static int softcaps(struct setup *s)
+{
+    float *x = take(s, 2051, ZINF_DTYPE_F32);
+    int code = s->ops->copy(s->q, x, s->in[7], 2051 * sizeof(float));
+    return code ? code : s->ops->softcap(s->q, x, 3.0f, 2051);
+}
+
+static int flat(struct setup *s)
+{
+    const uint64_t n = 2051;
+    struct zinf_residual r = {.dtype = s->dtype, .n = (int64_t)n, .dropout = {.p = 0.3f}};
+    float *sum = take(s, n, ZINF_DTYPE_F32);
+    r.x = s->in[0], r.r = s->in[1], r.y = take(s, n, s->dtype);
+    int code = s->ops->residual_add(s->q, &r);
+    code = code ? code : s->ops->convert(s->q, sum, ZINF_DTYPE_F32, s->in[2], s->dtype, n);
+    code = code ? code : s->ops->add(s->q, sum, (float *)(void *)s->in[7], n);
+    for (int kind = 0; !code && kind < 4; kind++)
+        code = s->ops->activation_backward(s->q, (enum zinf_activation)kind, s->dtype,
+                                           take(s, n, s->dtype), s->in[3], s->in[4],
+                                           take(s, n, s->dtype), n);
+    return code ? code
+                : s->ops->sum_squares(s->q, take(s, 2, ZINF_DTYPE_F32), (float *)(void *)s->in[8],
+                                      n * 2);
+}
+
+static int gated(struct setup *s)
+{
+    struct zinf_gated a = {.dtype = s->dtype, .rows = 5, .cols = 45};
+    a.x = s->in[0], a.dy = s->in[1];
+    a.y = take(s, 5 * 45, s->dtype), a.dx = take(s, 5 * 90, s->dtype);
+    a.y_out = take(s, 5 * 45, s->dtype);
+    int code = s->ops->gated_forward(s->q, &a);
+    return code ? code : s->ops->gated_backward(s->q, &a);
+}
+
+static int rotations(struct setup *s)
+{
+    static const float inv_freq[8] = {1.0f, 0.5f, 0.25f, 0.1f, 0.05f, 0.02f, 0.01f, 0.001f};
+    struct zinf_rope a = {.dtype = s->dtype, .rows = 9, .n_heads = 2, .head_dim = 20, .ld = 40};
+    a.rotary_dims = 16, a.inv_freq = inv_freq, a.scale = 1.0f;
+    a.positions = (const int32_t *)(void *)s->in[10], a.x = take(s, 9 * 40, s->dtype);
+    int code = s->ops->copy(s->q, a.x, s->in[0], 9 * 40 * zinf_dtype_bytes(s->dtype));
+    return code ? code : s->ops->rope(s->q, &a);
+}
+
+static int optimizer(struct setup *s)
+{
+    const uint64_t n = 2051;
+    struct zinf_adam a = {.n = n, .dtype = s->dtype, .grad_scale = 0.5f, .beta1 = 0.9f};
+    a.one_minus_beta1 = 0.1f, a.beta2 = 0.99f, a.one_minus_beta2 = 0.01f;
+    a.root_correction = 2.0f, a.eps = 1e-8f, a.step_size = 0.1f;
+    a.master = take(s, n, ZINF_DTYPE_F32), a.param = take(s, n, s->dtype);
+    a.moment1 = take(s, n, ZINF_DTYPE_F32), a.moment2 = take(s, n, ZINF_DTYPE_F32);
+    a.grad = (float *)(void *)s->in[9];
+    int code = s->ops->copy(s->q, a.master, s->in[8], n * sizeof(float));
+    code = code ? code : s->ops->copy(s->q, a.moment2, s->in[11], n * sizeof(float));
+    return code ? code : s->ops->adam(s->q, &a);
+}
+
+/* An operand of another type and a bias that is not aligned: rectangles before and behind. */
+static int products(struct setup *s)
+{
+    struct zinf_matmul a = {.m = 5, .n = 19, .k = 9, .lda = 9, .ldb = 19, .ldc = 19};
+    a.a = s->in[6], a.b = s->in[0], a.a_dtype = ZINF_DTYPE_F32;
+    a.b_dtype = a.c_dtype = s->dtype;
+    a.c = take(s, 5 * 19, s->dtype);
+    a.bias = s->in[1] + zinf_dtype_bytes(s->dtype);
+    return s->ops->matmul(s->q, &a);
+}
+
+/* ---- quantised weights ---- */
+
+static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
+{
+    struct zinf_quantized p = zinf_quantized_of(form, 5, cols);
+    struct zinf_dequantize a = {.quantized = p, .rows = 5, .count = 1, .dtype = s->dtype};
+    struct tensor values = tensor_random(ZINF_DTYPE_F32, p.n_elems, 3, 0.7f);
+    struct tensor image = tensor_new(ZINF_DTYPE_F32, p.bytes / sizeof(float));
+    float *scales = malloc(p.n_blocks * sizeof *scales);
+    zinf_quantize(&p, values.data, 0, p.n_elems, image.data, scales);
+    zinf_quantize_finish(&p, image.data, scales);
+    void *to = take(s, image.n, ZINF_DTYPE_F32);
+    a.image = to, a.w = take(s, p.n_elems, s->dtype);
+    int code = s->ops->copy_to_device(s->q, to, image.data, p.bytes);
+    code = code ? code : s->ops->dequantize(s->q, &a);
+    free(scales);
+    tensor_free(&image);
+    tensor_free(&values);
+    return code;
+}
+
+static int four_bits(struct setup *s)
+{
+    return dequantized(s, ZINF_FORM_NF4, 200);
+}
+
+static int four_bits_of_odd_rows(struct setup *s)
+{
+    return dequantized(s, ZINF_FORM_NF4_DOUBLE, 203);
+}
+
+static int eight_bits(struct setup *s)
+{
+    return dequantized(s, ZINF_FORM_INT8, 203);
+}
+
+/* ---- experts ---- */
+
+static int routes(struct setup *s)
+{
+    enum { SAMPLES = 3, SEQ = 3, ROWS = SAMPLES * SEQ, COLS = 40 };
+    const size_t n = (size_t)ROWS * COLS, n_shares = (size_t)SAMPLES * 2 * COLS;
+    struct zinf_route r = {.rows = ROWS, .cols = COLS, .n_chosen = 3, .normalised = true};
+    struct zinf_shares h = {.samples = SAMPLES, .seq = SEQ, .cols = COLS};
+    struct zinf_balance b = {.samples = SAMPLES, .cols = COLS, .factor = 0.01f};
+    r.logits = h.logits = (float *)(void *)s->in[6];
+    h.weights = r.weights = take(s, n, ZINF_DTYPE_F32);
+    r.d_weights = (float *)(void *)s->in[7], r.d_probs = (float *)(void *)s->in[8];
+    r.d_logits = take(s, n, ZINF_DTYPE_F32);
+    h.before = (float *)(void *)s->in[9];
+    b.shares = h.shares = take(s, n_shares, ZINF_DTYPE_F32);
+    b.d_shares = take(s, n_shares, ZINF_DTYPE_F32);
+    b.loss = take(s, SAMPLES, ZINF_DTYPE_F32);
+    int code = s->ops->route_forward(s->q, &r);
+    code = code ? code : s->ops->route_backward(s->q, &r);
+    code = code ? code : s->ops->route_shares(s->q, &h);
+    return code ? code : s->ops->route_balance(s->q, &b);
+}
+
+/* Rows picked from 12 others: taken out, weighed, added back. */
+static int picked_rows(struct setup *s)
+{
+    static const int32_t picks[] = {3, 0, 11, 7, 4};
+    enum { N = 5, ALL = 12, COLS = 72, LD = 4 };
+    const int32_t *rows = take_numbers(s, picks, N);
+    float *weights = (float *)(void *)s->in[6], *d_weights = take(s, ALL * LD, ZINF_DTYPE_F32);
+    void *a = take(s, N * COLS, s->dtype), *b = take(s, N * COLS, s->dtype);
+    void *sums = take(s, ALL * COLS, ZINF_DTYPE_F32);
+    struct zinf_rows r = {.n = N, .cols = COLS, .rows = rows, .x_dtype = s->dtype};
+    struct zinf_weigh w = {.n = N, .cols = COLS, .ld = LD, .rows = rows, .dtype = s->dtype};
+    r.y_dtype = s->dtype, r.x = s->in[0], r.y = a;
+    int code = s->ops->gather_rows(s->q, &r);
+    r.x = s->in[1], r.y = b;
+    code = code ? code : s->ops->gather_rows(s->q, &r);
+    w.a = a, w.b = b, w.weights = weights, w.d_weights = d_weights;
+    code = code ? code : s->ops->weigh_rows(s->q, &w);
+    r.y_dtype = ZINF_DTYPE_F32, r.x = b, r.y = sums, r.scale = weights, r.scale_ld = LD;
+    return code ? code : s->ops->scatter_rows(s->q, &r);
+}
+
+#endif
