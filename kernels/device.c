@@ -43,6 +43,7 @@ static void host_unregister(struct zinf_device *device, void *base)
 }
 
 static const struct zinf_device_ops host_ops = {
+    .relative = true,
     .destroy = host_destroy,
     .take_memory = host_take_memory,
     .queue_create = host_queue_create,
@@ -84,6 +85,8 @@ static const struct zinf_device_ops host_ops = {
     .column_sum = host_column_sum,
     .embedding_forward = host_embedding_forward,
     .embedding_backward = host_embedding_backward,
+    .unfold = host_unfold,
+    .unfold_backward = host_unfold_backward,
     .route_forward = host_route_forward,
     .route_backward = host_route_backward,
     .route_shares = host_route_shares,
@@ -133,6 +136,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .name = host->name,
         .free_bytes = zinf_memory_available(),
         .host_addressable = true,
+        .logit_rows = 256,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };
     host_device_choose(host, zinf_isa());

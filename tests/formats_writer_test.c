@@ -76,7 +76,8 @@ static void test_writer_refuses(void)
 
 static void test_many_tensors(void)
 {
-    enum { N = 100000 };
+    /* Under sanitizers the JSON reader's numbers are looked at to the end of the text, each. */
+    const int N = getenv("ZINF_SANITIZER") ? 5000 : 100000;
     const char *folder = in_scratch("many");
     struct zinf_tensors_writer *writer;
     struct zinf_tensors *tensors;

@@ -20,7 +20,7 @@ zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernel
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
 zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
-	-export-symbols-regex '^zinf_device_cuda_create$$' -Wl,-rpath,\$$ORIGIN/lib
+	-export-symbols-regex '^zinf_device_cuda_(create|gpus)$$' -Wl,-rpath,\$$ORIGIN/lib
 zinf_cuda_la_LIBADD = $(CUDA_LIBS)
 
 # ptxas reports what each kernel takes; check_ptxas.sh fails the build on spills.
@@ -124,6 +124,12 @@ tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.
 tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/cuda_standin_blas_test
+TESTS += tests/cuda_standin_blas_test
+tests_cuda_standin_blas_test_SOURCES = tests/cuda_blas_test.c
+tests_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_blas_test_LDADD = $(standin_LDADD)
+
 check_PROGRAMS += tests/device_described_test
 TESTS += tests/device_described_test
 tests_device_described_test_SOURCES = tests/device_described_test.c
@@ -132,7 +138,9 @@ tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+TESTS += tests/cuda_messages_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+EXTRA_DIST += tests/cuda_messages_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)

@@ -5,7 +5,7 @@ bin_PROGRAMS += zinf
 noinst_LTLIBRARIES += libcli.la
 zinf_SOURCES = src/cli/main.c
 libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c src/cli/samples.c src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
-	src/cli/cmd_init.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
+	src/cli/cmd_init.c src/cli/seats.h src/cli/seats.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
 	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
@@ -16,7 +16,8 @@ libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c s
 	src/cli/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor.h src/cli/cmd_doctor.c \
-	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_step.c \
+	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_operations.h \
+	src/cli/doctor_operations.c src/cli/doctor_step.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \

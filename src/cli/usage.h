@@ -88,7 +88,8 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
-    "mpirun -np 4 zinf train ... trains with four ranks.\n"
+    "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
+    "processes that do.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
@@ -114,6 +115,8 @@ static const char USAGE_TRAIN[] =
     "The step\n"
     "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST
     "Where and how\n" USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n"
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_ESTIMATE[] =

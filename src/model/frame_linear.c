@@ -301,7 +301,7 @@ int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void 
 {
     const struct zinf_tensor *w = weight_of(f, l);
     struct zinf_matmul args = product_of(f);
-    if (f->see_linear)
+    if (f->see_linear && !w->pieces[0].inner) /* a convolution is no linear layer */
         f->see_linear(f->seer, l->unit, l->weight);
     args.m = linear_rows(f, l);
     args.n = (int64_t)w->rows;

@@ -276,11 +276,11 @@ static void choose_durability(struct setup *s, bool plan_only)
 static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
-    s->ram_bytes = s->options.described ? s->options.described->ram_bytes
-                                        : zinf_memory_available() + s->resident_bytes;
-    s->ram_bytes /= setup_local_ranks(s);
-    s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
+    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
+    s->ram_bytes = s->options.described
+                       ? s->options.described->ram_bytes
+                       : zinf_memory_available() / setup_local_ranks(s) + s->resident_bytes;
+    s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
         s->budget[ZINF_MEMORY_DEVICE] = s->device->kind == ZINF_DEVICE_HOST

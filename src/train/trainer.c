@@ -85,11 +85,11 @@ static void pin_host_memory(struct zinf_trainer *t)
         !t->setup.device->ops->host_register(t->setup.device, t->plan.host_base,
                                              t->plan.host_bytes))
         return;
-    zinf_log(
-        ZINF_LOG_WARN,
-        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
-        "on locked memory (ulimit -l): %s",
-        zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
+    zinf_log(ZINF_LOG_WARN,
+             "%s of host memory cannot be page-locked, and copies will not overlap; where a "
+             "container limits memory it counts too: lower zinf.host_memory, or raise that limit: "
+             "%s",
+             zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
 }
 
 /* The first step is measured: it shall not be the one that waits for pages. */
@@ -150,6 +150,8 @@ static int start_executor(struct zinf_trainer *t)
         .net = t->setup.net,
         .store = t->setup.store,
         .trace_path = t->setup.config->trace,
+        .trace_file = t->setup.options.trace,
+        .seat = t->setup.net ? zinf_net_place(t->setup.net).seat : 0,
     };
     if (t->setup.device->kind != ZINF_DEVICE_HOST) {
         options.device = t->setup.device;

@@ -55,8 +55,8 @@ struct variant {
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
-    uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
-        d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
+    uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
+        d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
@@ -65,6 +65,8 @@ struct places {
 
 struct trainer_sizes {
     uint64_t slot, grad_slot;       /* of the largest unit; of the largest that is trained */
+    uint64_t beside_slot;           /* of the largest that is trained and stands beside others */
+    uint64_t grad_stage;            /* of the largest gradient that goes by the host */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */
@@ -139,6 +141,7 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 /* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
 uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
+uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
 uint32_t x_slots(const struct plan *p);
 
 static inline char *device_at(const struct plan *p, uint64_t offset)

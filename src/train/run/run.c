@@ -152,6 +152,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);
     if (!code)
+        code = run_share_times(run, &result);
+    if (!code)
         code = run_look_at_signals(run);
     if (code)
         return code;
@@ -164,13 +166,14 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         o->events.stepped(o->events.arg, &result, o->steps);
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
+    const struct run_seats seats = run_seats_of(run);
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
     if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
         run_best_see(run, step, &evaluation);
     *last = *last || run_best_is_over(run);
     if (!code && run->log)
-        code = run_log_step(run->log, &result, &evaluation);
+        code = run_log_step(run->log, &result, &evaluation, &seats);
     if (!code && !result.skipped)
         code = run_commit_step(run);
     int saved = code ? 0 : save_if_due(run, step, *last);
@@ -259,7 +262,7 @@ static int prepare(struct run *run)
     return code;
 }
 
-int zinf_run_train(const struct zinf_run_options *options)
+int run_rank(const struct zinf_run_options *options)
 {
     struct run run = {.options = options,
                       .config = options->trainer.config,
@@ -294,6 +297,7 @@ int zinf_run_train(const struct zinf_run_options *options)
     run_close_checkpoint(&run);
     run_close_steps(&run);
     run_batch_fini(&run.batch);
+    free(run.times);
     if (run.lock_fd >= 0)
         close(run.lock_fd);
     return code ? code : closed;

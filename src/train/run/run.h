@@ -34,11 +34,12 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
-    struct zinf_net *net;   /* the trainer options', where there are other ranks; or NULL */
-    bool stops, saves;      /* by a signal that a rank has got */
-    int lock_fd;            /* of the output folder */
-    struct run_batch batch; /* accumulation * micro_batch windows */
-    uint64_t position;      /* windows given out so far */
+    struct zinf_net *net;         /* the trainer options', where there are other ranks; or NULL */
+    struct run_seat_times *times; /* [ranks] of the last step; NULL: there are no others */
+    bool stops, saves;            /* by a signal that a rank has got */
+    int lock_fd;                  /* of the output folder */
+    struct run_batch batch;       /* accumulation * micro_batch windows */
+    uint64_t position;            /* windows given out so far */
     struct checkpoint_best best;
     struct run_name name;
     bool named;         /* its steps may outlive it */
@@ -53,6 +54,9 @@ struct run {
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
 };
+
+/* run.c: of one rank; the options' net is that of the ranks, and their seats are none. */
+int run_rank(const struct zinf_run_options *options);
 
 /* run_ranks.c: other ranks. Without any, this one is the first of one. */
 bool run_is_first(const struct run *run);
@@ -85,6 +89,10 @@ bool run_has_other_ranks(const struct run *run);
 int run_leave_other_ranks(struct run *run);
 /* Frees the space of such steps. */
 void run_drop_other_ranks(const struct run *run);
+
+/* run_times.c: after a step; adds what the process's other seats have moved to and from drives. */
+int run_share_times(struct run *run, struct zinf_step_result *result);
+struct run_seats run_seats_of(const struct run *run);
 
 /* run_checkpoint.c */
 /* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder

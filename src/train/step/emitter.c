@@ -80,7 +80,9 @@ static void make_pools(struct emitter *e)
          FILE_STAGES, true, &e->files);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
          (int)grad_slots(p, &p->choice), true, &e->grads);
-    pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_slot, GRAD_STAGES,
+    pool(e, "gradient slots of shared tables", device_at(p, p->at.d_beside_slots),
+         p->sizes.beside_slot, (int)beside_slots(p), true, &e->beside_grads);
+    pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_stage, GRAD_STAGES,
          true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->choice.state_slots,
          true, &e->tiles);
