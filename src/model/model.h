@@ -111,6 +111,9 @@ static inline bool zinf_model_is_adapted(const struct zinf_model *model)
 }
 /* A folder's document: caller frees. -ENOENT: it is no adapter's. */
 int zinf_adapter_read_config(const char *folder, cJSON **out);
+/* Of a piece that is of_base (graph.h), by its name: that of the base's tensor, with the family's
+ * prefix, into buffer (returned). */
+const char *zinf_adapter_base_name(char buffer[160], const char *name);
 /* What PEFT would write for an adapted model; base: the folder of its weights. Caller frees. */
 int zinf_model_adapter_config(const struct zinf_model *model, const char *base, cJSON **out);
 /* The model's adapters against another document: -EINVAL names the first key that differs and is

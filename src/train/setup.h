@@ -202,6 +202,8 @@ int setup_agree(struct setup *s);
 int setup_quantize(struct setup *s);
 int setup_adapt(struct setup *s);
 int setup_check_quantized(const struct setup *s);
+/* Whether the device has all that the adapters need. */
+int setup_check_adapter(const struct setup *s);
 
 /* ---- setup_files.c ---- */
 
