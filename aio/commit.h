@@ -70,6 +70,10 @@ int zinf_commit_survey(struct zinf_commit **out, const struct zinf_commit_option
 /* The same, but of two committed epochs the newest that is whole, whatever damaged the other; and
  * a record of one that is not is emptied, so that the next recovery finds what this one did. */
 int zinf_commit_give_up(struct zinf_commit **out, const struct zinf_commit_options *options);
+/* The epoch before the newest is the newest again, with its payload: for one of several stores that
+ * go together, of which another has not come so far. Compares every piece of it. -EBADMSG: it is
+ * damaged, or was written over, or there is none; no further step can be committed then. */
+int zinf_commit_go_back(struct zinf_commit *commit);
 void zinf_commit_destroy(struct zinf_commit *commit); /* NULL is allowed */
 
 /* The bank to write for the next epoch. Again after a step that was given up. */

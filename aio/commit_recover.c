@@ -165,6 +165,33 @@ static int recover(struct zinf_commit **out, const struct zinf_commit_options *o
     return code;
 }
 
+/* Banks that no epoch is in are not known to the last byte. */
+static void forget_bank(struct zinf_commit *c, uint64_t epoch)
+{
+    memset(c->options.sums[epoch & 1], 0, ZINF_COMMIT_SUMS(c->options.n_pieces) * sizeof(uint32_t));
+}
+
+int zinf_commit_go_back(struct zinf_commit *c)
+{
+    struct candidate found[2] = {0};
+    uint64_t newest = c->epoch;
+    int code = c->any && newest ? read_records(c, found)
+                                : zinf_fail(-EBADMSG, "there is no step before the first one");
+    const struct candidate *before = &found[!(newest & 1)];
+    if (!code && (before->code || before->record.epoch + 1 != newest))
+        code = zinf_fail(-EBADMSG, "the record of commit %" PRIu64 " is not there any more",
+                         newest - 1);
+    if (!code)
+        code = prove(c, before);
+    if (!code)
+        forget_bank(c, newest);
+    /* The record that was gone back from is gone before anybody goes on from this epoch. */
+    if (!code)
+        code = spoil_others(c, found);
+    c->poison = code;
+    return code;
+}
+
 int zinf_commit_recover(struct zinf_commit **out, const struct zinf_commit_options *options)
 {
     return recover(out, options, false, false);

@@ -242,6 +242,11 @@ bool zinf_steps_recovered(const struct zinf_steps *s, int *generation, const voi
     return true;
 }
 
+int zinf_steps_go_back(struct zinf_steps *s)
+{
+    return zinf_commit_go_back(s->commit);
+}
+
 int zinf_steps_begin(struct zinf_steps *s, int *generation)
 {
     return zinf_commit_begin(s->commit, generation);

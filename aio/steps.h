@@ -40,6 +40,9 @@ void zinf_steps_close(struct zinf_steps *steps); /* NULL is allowed */
  * valid until the next end. */
 bool zinf_steps_recovered(const struct zinf_steps *steps, int *generation, const void **payload,
                           uint64_t *bytes);
+/* The step before the newest is the newest again, whose generation and scalars zinf_steps_recovered
+ * then has: see zinf_commit_go_back. Before the first begin. */
+int zinf_steps_go_back(struct zinf_steps *steps);
 /* The generation that the next step writes; never the one that is committed. */
 int zinf_steps_begin(struct zinf_steps *steps, int *generation);
 /* Commits: every pair's other generation is the true one now, with these scalars. After an error

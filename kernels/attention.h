@@ -20,6 +20,21 @@ struct zinf_dropout {
     uint64_t element_first;
 };
 
+/* What disentangled attention adds to the score of query i and key j (He et al., arXiv 2006.03654):
+ * how the query sees the key's place, and that place the key: scale (q_i . keys[t] + k_j .
+ * queries[t]). Row t is half + b for a key n tokens before its query and half - b for one n behind
+ * it, kept within 0 and 2 half - 1; b, at most half, is the last one with starts[b] <= n. */
+struct zinf_relative {
+    int64_t half;          /* half of the rows, at most ZINF_RELATIVE_MAX_HALF */
+    const int32_t *starts; /* [half + 1] in the caller's memory on every device, from 0 and never
+                            * falling, read before the call returns */
+    int64_t ld;            /* elements from row to row of all of these */
+    /* [2 half][n_heads head_dim] in the type of qkv; NULL: no such term */
+    const void *queries, *keys;
+    void *d_queries, *d_keys; /* backward: summed over samples, overwritten; NULL as the others */
+};
+#define ZINF_RELATIVE_MAX_HALF 512 /* what a GPU takes as a kernel's argument */
+
 /* Softmax attention that never stores T x T (Dao et al., arXiv 2205.14135). A row of qkv holds
  * [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Row b*seq + t. The
  * score s of query i and key j of head h is scale q.k; with a softcap, softcap tanh(s / softcap) of
@@ -42,6 +57,9 @@ struct zinf_attention {
     /* A bias of scores by distance (Raffel et al., arXiv 1910.10683): head h gets
      * bias[h][j - i + seq - 1]. [n_heads][zinf_attention_distances] on the device; NULL: none. */
     const float *bias;
+    /* Not causal, as many key heads as heads, and no window, softcap, slopes, bias or keys of
+     * another sequence beside it. In the caller's memory; NULL: none. */
+    const struct zinf_relative *relative;
     /* The document of each token, from 1: it sees the keys of its own alone, and with 0, padding,
      * none. [batch][seq] on the device; NULL: every sample is one document. key_segments, beside
      * it where keys are of another sequence: theirs, [batch][key_seq]. */

@@ -51,6 +51,28 @@ int check_norm(const struct zinf_norm *a, const char *operation)
     return 0;
 }
 
+static int check_relative(const struct zinf_attention *a, const char *operation)
+{
+    const struct zinf_relative *r = a->relative;
+    const bool alone = !a->causal && !a->window && !a->key_seq && !a->bias && !a->slopes &&
+                       a->softcap == 0.0f && a->n_heads == a->n_kv_heads;
+    bool rises = r->half >= 1 && r->half <= ZINF_RELATIVE_MAX_HALF && !r->starts[0];
+    for (int64_t b = 1; rises && b <= r->half; b++)
+        rises = r->starts[b] >= r->starts[b - 1];
+    if (!alone)
+        return zinf_fail(-EINVAL,
+                         "%s: relative positions beside a causal mask, a window, another sequence, "
+                         "shared keys or another change of scores",
+                         operation);
+    if (rises && r->ld >= a->n_heads * a->head_dim && (r->queries || r->keys))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s: 2 x %lld relative positions, of 2 x %d at most and starting from 0, in "
+                     "rows of %lld for %lld heads of size %lld",
+                     operation, (ll)r->half, ZINF_RELATIVE_MAX_HALF, (ll)r->ld, (ll)a->n_heads,
+                     (ll)a->head_dim);
+}
+
 int check_attention(const struct zinf_attention *a, const char *operation)
 {
     if (a->batch < 0 || a->seq < 1 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1)
@@ -74,6 +96,8 @@ int check_attention(const struct zinf_attention *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: slopes for %lld heads; at most %d can have them", operation,
                          (ll)a->n_heads, ZINF_ATTENTION_MAX_SLOPES);
     int code = check_cap(a->softcap, false, operation);
+    if (!code && a->relative)
+        code = check_relative(a, operation);
     return code ? code : check_dropout(&a->dropout, operation);
 }
 
@@ -118,6 +142,18 @@ int check_gated(const struct zinf_gated *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows,
                          (ll)a->cols);
     return check_activation(a->kind);
+}
+
+int check_unfold(const struct zinf_unfold *a, const char *operation)
+{
+    if (a->batch >= 0 && a->seq >= 1 && a->cols >= 1 && a->width >= 1 && a->width % 2 &&
+        a->width <= ZINF_UNFOLD_MAX_WIDTH && (a->beta_dx == 0.0f || a->beta_dx == 1.0f))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s: batch %lld, seq %lld, %lld columns, %lld rows side by side (odd, at most "
+                     "%d), beta_dx %g (0 or 1)",
+                     operation, (ll)a->batch, (ll)a->seq, (ll)a->cols, (ll)a->width,
+                     ZINF_UNFOLD_MAX_WIDTH, (double)a->beta_dx);
 }
 
 int check_rope(const struct zinf_rope *a)

@@ -36,6 +36,7 @@ int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
+int check_unfold(const struct zinf_unfold *args, const char *operation);
 int check_route(const struct zinf_route *args, const char *operation);
 int check_shares(const struct zinf_shares *args);
 int check_balance(const struct zinf_balance *args);

@@ -43,6 +43,7 @@ static void host_unregister(struct zinf_device *device, void *base)
 }
 
 static const struct zinf_device_ops host_ops = {
+    .relative = true,
     .destroy = host_destroy,
     .take_memory = host_take_memory,
     .queue_create = host_queue_create,
@@ -84,6 +85,8 @@ static const struct zinf_device_ops host_ops = {
     .column_sum = host_column_sum,
     .embedding_forward = host_embedding_forward,
     .embedding_backward = host_embedding_backward,
+    .unfold = host_unfold,
+    .unfold_backward = host_unfold_backward,
     .route_forward = host_route_forward,
     .route_backward = host_route_backward,
     .route_shares = host_route_shares,

@@ -10,11 +10,14 @@ struct cuda_module_base {
     void (*log_once)(enum zinf_log_level level, const char *key, const char *format, ...)
         ZINF_PRINTF(3, 4);
 };
-/* The module's one symbol, zinf_device_cuda_create. */
+/* The module's symbols. */
 typedef int cuda_create_function(struct zinf_device **out,
                                  const struct zinf_device_options *options,
                                  const struct cuda_module_base *base);
 cuda_create_function zinf_device_cuda_create;
+/* And how many GPUs it sees; 0 or less: none. */
+typedef int cuda_count_function(void);
+cuda_count_function zinf_device_cuda_gpus;
 
 /* -ENODEV with zinf_device_cuda_why_not() in the message where there is no module or driver. */
 int cuda_device_load(struct zinf_device **out, const struct zinf_device_options *options);

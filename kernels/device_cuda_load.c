@@ -23,6 +23,7 @@ static const struct cuda_module_base module_base = {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cuda_create_function *cuda_create; /* set once, with why_not empty */
+static cuda_count_function *cuda_gpus;
 static char why_not[1024];
 
 /* The driver library says how many GPUs there are without any CUDA toolkit. */
@@ -159,7 +160,8 @@ static void find_module(void)
     if (!module)
         return;
     cuda_create = (cuda_create_function *)(uintptr_t)dlsym(module, "zinf_device_cuda_create");
-    if (!cuda_create)
+    cuda_gpus = (cuda_count_function *)(uintptr_t)dlsym(module, "zinf_device_cuda_gpus");
+    if (!cuda_create || !cuda_gpus)
         snprintf(why_not, sizeof why_not, "%s is no CUDA module of this version: install it again",
                  path);
 }
@@ -177,6 +179,12 @@ const char *zinf_device_cuda_why_not(void)
 {
     pthread_once(&once, look);
     return why_not[0] ? why_not : NULL;
+}
+
+int zinf_device_cuda_count(void)
+{
+    int count = zinf_device_cuda_why_not() ? 0 : cuda_gpus();
+    return count > 0 ? count : 0;
 }
 
 int cuda_device_load(struct zinf_device **out, const struct zinf_device_options *options)

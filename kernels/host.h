@@ -135,6 +135,9 @@ int host_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 int host_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int host_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 
+int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args);
+int host_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args);
+
 int host_route_forward(struct zinf_queue *q, const struct zinf_route *args);
 int host_route_backward(struct zinf_queue *q, const struct zinf_route *args);
 int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args);

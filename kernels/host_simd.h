@@ -79,8 +79,9 @@ enum { HOST_FEW_ROWS = 16, HOST_CACHED_QUERIES = 4 };
 /* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
 enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 
-/* Floats that attention_forward or attention_backward, whichever is more, needs per thread. */
-static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
+/* What attention_forward or attention_backward, whichever is more, needs per thread, but for what
+ * relative positions add to it. */
+static inline uint64_t host_attention_plain_floats(const struct zinf_attention *args)
 {
     uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
     uint64_t keys = zinf_align_up((uint64_t)zinf_attention_keys(args), HOST_TILE_KEYS);
@@ -88,6 +89,27 @@ static inline uint64_t host_attention_scratch_floats(const struct zinf_attention
     /* Q, dO, dQ and two numbers a row; dK, dV; K, V in both orders; tiles P, dP, factors */
     return seq * (3 * dim + 2) + keys * 2 * dim + 4 * HOST_TILE_KEYS * dim +
            3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
+}
+
+/* Rows of the table of relative positions that a sequence reaches, in whole panels. */
+static inline uint64_t host_relative_rows(const struct zinf_attention *args)
+{
+    const int64_t reach = 2 * args->seq - 1, all = 2 * args->relative->half;
+    return zinf_align_up((uint64_t)(reach < all ? reach : all), HOST_TILE_KEYS);
+}
+
+/* Floats that attention_forward or attention_backward, whichever is more, needs per thread. */
+static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
+{
+    const uint64_t plain = host_attention_plain_floats(args);
+    if (!args->relative)
+        return plain;
+    const uint64_t rows = host_relative_rows(args);
+    const uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    const uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
+    /* rows by distance; each term's rows, in both orders, and gradients; scores of all tokens and
+     * of a tile, and gradients of both */
+    return plain + 2 * seq + rows * (6 * dim + 2 * seq + 2 * HOST_TILE_KEYS);
 }
 
 #endif

@@ -236,6 +236,8 @@ static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
                : 0;
 }
 
+#include "kernels/host_tiles_relative.h"
+
 /* Dropout factors of one tile row: element ((b n_heads + h) seq + i) keys + j. */
 static void tile_factors(float *factors, const struct zinf_attention *args, int64_t b, int64_t head,
                          int64_t i, int64_t j)
@@ -282,6 +284,7 @@ struct forward_scratch {
     float *values; /* [keys][width] */
     float *query, *out;
     float *scores, *factors;
+    struct relative *relative;
 };
 
 static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t head, int64_t i,
@@ -295,6 +298,8 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
         sum[r] = 0.0f;
     }
     memset(s->out, 0, (size_t)(HOST_TILE_ROWS * width) * sizeof *s->out);
+    s->relative->first_query = i;
+    relative_see_keys(s->relative, s->query, i, n_rows);
     for (int64_t j = first_tile(args, i); j < end; j += HOST_TILE_KEYS) {
         struct tile tile = tile_at(args, b, i, j);
         if (!tile_matters(&tile))
@@ -306,6 +311,7 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
         for (int64_t r = 0; r < n_rows; r++) {
             float *row = s->scores + r * HOST_TILE_KEYS;
             shape_scores(args, head, i + r, j, row, NULL);
+            relative_add(s->relative, &tile, r, row);
             softmax_row(row, mask_documents(&tile, r, visible_keys(&tile, r), row), &max[r],
                         &sum[r], s->out + r * width, width);
             if (args->dropout.p > 0.0f) {
@@ -342,7 +348,8 @@ static void tiles_attention_forward(const struct zinf_attention *args, int64_t b
     struct head query = query_at(args->qkv, args, b, head);
     struct head key = key_at(from, args, b, kv_head), value = value_at(from, args, b, kv_head);
     const int64_t width = query.padded_dim;
-    struct forward_scratch s;
+    struct relative relative = relative_open(args, head, false, scratch);
+    struct forward_scratch s = {.relative = &relative};
     s.keys = scratch;
     s.values = s.keys + padded_keys * width;
     s.query = s.values + padded_keys * width;
@@ -353,6 +360,7 @@ static void tiles_attention_forward(const struct zinf_attention *args, int64_t b
         /* query has room for one tile of keys and is not in use yet */
         pack_rows(s.query, &key, j, min_i64(HOST_TILE_KEYS, keys - j), HOST_TILE_KEYS, 1.0f);
         transpose_keys(s.keys + j * args->head_dim, s.query, args->head_dim, width);
+        relative_see_queries(&relative, s.query, j, min_i64(HOST_TILE_KEYS, keys - j));
     }
     pack_rows(s.values, &value, 0, keys, padded_keys, 1.0f);
     for (int64_t i = 0; i < seq; i += HOST_TILE_ROWS) {

@@ -9,6 +9,7 @@ struct backward_scratch {
     float *key, *key_t, *value_t;   /* one tile of keys, in both orders */
     float *p, *dp, *factors;        /* [HOST_TILE_ROWS][HOST_TILE_KEYS], factors one row */
     int64_t width;
+    struct relative *relative;
 };
 
 /* Scores and dP of a tile become P (with dropout) and dS in place. */
@@ -59,6 +60,7 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
         float *p = s->p + r * HOST_TILE_KEYS, *dp = s->dp + r * HOST_TILE_KEYS;
         float slope[HOST_TILE_KEYS];
         shape_scores(args, head, tile->i + r, tile->j, p, slope);
+        relative_add(s->relative, tile, r, p);
         if (args->dropout.p > 0.0f)
             tile_factors(s->factors, args, b, head, tile->i + r, tile->j);
         gradient_row(p, dp, args->dropout.p > 0.0f ? s->factors : NULL,
@@ -66,6 +68,7 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
                      s->delta[tile->i + r]);
         if (args->d_bias)
             add_distances(args, b, head, tile, r, dp);
+        relative_add_gradient(s->relative, tile, r, dp);
         if (args->softcap != 0.0f)
             loop_multiply(dp, dp, slope, HOST_TILE_KEYS);
     }
@@ -112,6 +115,7 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
         transpose_keys(s->value_t, s->key, args->head_dim, width);
         pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
         transpose_keys(s->key_t, s->key, args->head_dim, width);
+        relative_begin_keys(s->relative, s->key, j, n_keys);
         /* rows above the diagonal see none of these keys; HOST_TILE_KEYS is a multiple of ROWS;
          * nor do those that are a window behind the last one */
         const int64_t end = args->window && args->window < seq - j - n_keys + 1
@@ -122,6 +126,7 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
             if (tile_matters(&tile))
                 backward_tile(args, b, head, &tile, s);
         }
+        relative_end_keys(s->relative, s->key, n_keys, s->d_key + j * width);
     }
 }
 
@@ -148,6 +153,7 @@ static void backward_prepare(const struct zinf_attention *args, int64_t b, int64
     if (args->d_bias)
         memset(args->d_bias + unit * distances, 0, (size_t)distances * sizeof *args->d_bias);
     memset(s->d_query, 0, (size_t)(padded_seq * width) * sizeof *s->d_query);
+    relative_begin(s->relative, b, s->query);
 }
 
 static void tiles_attention_backward(const struct zinf_attention *args, int64_t b, int64_t kv_head,
@@ -163,7 +169,8 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
     const int64_t width = key.padded_dim, matrix = padded_seq * width;
     const int64_t key_matrix = padded_keys * width;
     const int64_t panel = HOST_TILE_KEYS * width, tile = HOST_TILE_ROWS * HOST_TILE_KEYS;
-    struct backward_scratch s = {.width = width};
+    struct relative relative = relative_open(args, kv_head, true, scratch);
+    struct backward_scratch s = {.width = width, .relative = &relative};
     s.query = scratch;
     s.d_out = s.query + matrix;
     s.d_query = s.d_out + matrix;
@@ -182,8 +189,11 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
         struct head d_query = query_at(args->d_qkv, args, b, head);
         backward_prepare(args, b, head, &s, padded_seq);
         backward_head(args, b, head, &key, &value, &s);
+        relative_end(&relative, s.query, s.d_query);
         unpack_rows(&d_query, 0, seq, s.d_query, args->scale);
     }
     unpack_rows(&d_key, 0, keys, s.d_key, 1.0f);
     unpack_rows(&d_value, 0, keys, s.d_value, 1.0f);
+    if (b + 1 == args->batch)
+        relative_close(&relative, args, kv_head);
 }

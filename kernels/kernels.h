@@ -127,6 +127,23 @@ struct zinf_rope {
 };
 #define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
 
+/* Rows beside their neighbours, for a convolution along the sequence as one product:
+ * y[i][c width + s] = x[i + s - width / 2][c], and 0 where that is not a row of the same sample and
+ * document. Backward: dx[j] = beta_dx dx[j] + the sum of dy where y shows x[j]. */
+struct zinf_unfold {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, cols;
+    int64_t width;           /* odd, at most ZINF_UNFOLD_MAX_WIDTH */
+    const int32_t *segments; /* as in zinf_attention: [batch][seq], or NULL */
+    const void *x;           /* [batch seq][cols] */
+    void *y;                 /* [batch seq][cols width], none of x's memory */
+    /* backward only */
+    const void *dy; /* as y */
+    void *dx;       /* as x */
+    float beta_dx;  /* 0 or 1 */
+};
+#define ZINF_UNFOLD_MAX_WIDTH 63
+
 /* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
  * first + count), rounded once; other rows are left as they are. Backward:
  * d_table[ids[i] - first] += scale dx[i]. */
@@ -195,6 +212,8 @@ enum zinf_queue_kind {
 };
 
 struct zinf_device_ops {
+    /* Attention takes relative positions, and rows are unfolded. */
+    bool relative;
     void (*destroy)(struct zinf_device *device);
     int (*take_memory)(struct zinf_device *device, uint64_t bytes);
 
@@ -252,6 +271,8 @@ struct zinf_device_ops {
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
+    int (*unfold)(struct zinf_queue *q, const struct zinf_unfold *args);
+    int (*unfold_backward)(struct zinf_queue *q, const struct zinf_unfold *args);
     int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_shares)(struct zinf_queue *q, const struct zinf_shares *args);
@@ -325,6 +346,8 @@ uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
                                    const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
+/* GPUs that are visible to this process; 0 where the CUDA device is not available. */
+int zinf_device_cuda_count(void);
 
 #ifdef __cplusplus
 }

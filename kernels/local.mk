@@ -1,9 +1,9 @@
 libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/check.c kernels/device.h kernels/device.c \
 	kernels/device_cuda_load.c kernels/device_described.c kernels/cuda/workspace.h kernels/host.h kernels/host_simd.h kernels/host_math.h \
-	kernels/host_loops.h kernels/host_tiles.h kernels/host_tiles_backward.h kernels/host_table.h kernels/host_queue.c \
+	kernels/host_loops.h kernels/host_tiles.h kernels/host_tiles_relative.h kernels/host_tiles_backward.h kernels/host_table.h kernels/host_queue.c \
 	kernels/host_gemm.h kernels/host_gemm_avx512_pack.h kernels/host_gemm_avx512_pairs.h kernels/host_gemm_avx512_tiles.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
-	kernels/host_rope.c kernels/host_route.c \
+	kernels/host_rope.c kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h kernels/quantized.h
@@ -125,3 +125,9 @@ TESTS += tests/kernels_magnitude_test
 tests_kernels_magnitude_test_SOURCES = tests/kernels_magnitude_test.c
 tests_kernels_magnitude_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_magnitude_test_LDADD = $(TEST_LDADD)
+
+check_PROGRAMS += tests/kernels_relative_test
+TESTS += tests/kernels_relative_test
+tests_kernels_relative_test_SOURCES = tests/kernels_relative_test.c
+tests_kernels_relative_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_relative_test_LDADD = $(TEST_LDADD)

@@ -1,4 +1,5 @@
 libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net/net_load.c
+libcore_la_SOURCES += net/net_room.h net/net_seats.c
 INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.
@@ -23,3 +24,10 @@ tests_net_test_LDADD = $(TEST_LDADD)
 tests_net_ranks_SOURCES = tests/net_ranks.c
 tests_net_ranks_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_net_ranks_LDADD = $(TEST_LDADD)
+
+# Seats of one process, and of several.
+check_PROGRAMS += tests/net_seats_test
+TESTS += tests/net_seats_test
+tests_net_seats_test_SOURCES = tests/net_seats_test.c
+tests_net_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_net_seats_test_LDADD = $(TEST_LDADD)

@@ -14,6 +14,7 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
 {
     net->place.rank = rank;
     net->place.world = world;
+    net->place.seats = net->place.seats ? net->place.seats : 1;
     net->out = calloc(world, sizeof *net->out);
     net->in = calloc(world, sizeof *net->in);
     net->parts = calloc(world, sizeof *net->parts);
@@ -66,17 +67,29 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net)
 
 /* ---- one exchange ---- */
 
-/* The first failure is the net's; a later call returns it. */
-static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in)
+static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_out, uint32_t n_in,
+                                       bool same)
 {
-    struct net_exchange x = {net->out, net->in, n_out, n_in, net_now_ns() + net->timeout_ns};
-    if (!net->failed)
-        net->failed = net->ops->exchange(net, &x);
+    return (struct net_exchange){net->out, net->in, n_out,
+                                 n_in,     same,    net_now_ns() + net->timeout_ns};
+}
+
+/* The first failure is the net's; a later call returns it. */
+static int end_exchange(struct zinf_net *net, uint32_t n_out)
+{
     if (net->failed)
         return zinf_fail(net->failed, "%s", net->why);
     for (uint32_t i = 0; i < n_out; i++)
         net->sent_bytes += net->out[i].bytes;
     return 0;
+}
+
+static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
+{
+    struct net_exchange x = exchange_of(net, n_out, n_in, same);
+    if (!net->failed)
+        net->failed = net->ops->exchange(net, &x);
+    return end_exchange(net, n_out);
 }
 
 /* The i-th of the other ranks, from the next one on: not all begin with the same. */
@@ -98,7 +111,7 @@ int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64
         net->out[i] = (struct net_message){own, slice_bytes, peer};
         net->in[i] = (struct net_message){(char *)whole + peer * slice_bytes, slice_bytes, peer};
     }
-    return n ? exchange(net, n, n) : 0;
+    return n ? exchange(net, n, n, true) : 0;
 }
 
 static void add(float *restrict sum, const float *restrict part, uint64_t elems)
@@ -127,7 +140,7 @@ static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint6
         net->in[i] = (struct net_message){net->parts[peer], elems * sizeof(float), peer};
     }
     net->parts[net->place.rank] = whole + net->place.rank * slice_elems + at;
-    int code = exchange(net, n, n);
+    int code = exchange(net, n, n, false);
     if (code)
         return code;
     zinf_tree_sum(net->parts, net->place.world, elems);
@@ -136,11 +149,39 @@ static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint6
     return 0;
 }
 
+/* Of ranks in one memory: nothing is copied. Each adds its part of the others' where they have it,
+ * at which nobody else looks, and goes on once all have. */
+static int scatter_lent(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
+{
+    uint32_t n = net->place.world - 1, own = net->place.rank;
+    struct net_exchange x = exchange_of(net, n, n, false);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t peer = other(net, i);
+        net->out[i] =
+            (struct net_message){whole + peer * slice_elems, slice_elems * sizeof(float), peer};
+        net->in[i] = (struct net_message){NULL, slice_elems * sizeof(float), peer};
+    }
+    if (!net->failed)
+        net->failed = net->ops->borrow(net, &x, net->in);
+    if (net->failed)
+        return end_exchange(net, n);
+    for (uint32_t i = 0; i < n; i++)
+        net->parts[net->in[i].peer] = net->in[i].data;
+    net->parts[own] = whole + own * slice_elems;
+    zinf_tree_sum(net->parts, n + 1, slice_elems);
+    if (net->parts[0] != slice)
+        memmove(slice, net->parts[0], slice_elems * sizeof(float));
+    net->failed = net->ops->give_back(net, &x);
+    return end_exchange(net, n);
+}
+
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
 {
     int code = 0;
     if (net->place.world == 1 && slice != whole && slice_elems)
         memmove(slice, whole, slice_elems * sizeof *slice);
+    if (net->place.world > 1 && net->ops->borrow && slice_elems)
+        return scatter_lent(net, whole, slice, slice_elems);
     for (uint64_t at = 0; !code && net->place.world > 1 && at < slice_elems;
          at += NET_PIECE_ELEMS) {
         uint64_t left = slice_elems - at;
@@ -187,11 +228,11 @@ int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t
         return 0;
     if (net->place.rank != root) {
         net->in[0] = (struct net_message){data, bytes, root};
-        return exchange(net, 0, 1);
+        return exchange(net, 0, 1, true);
     }
     for (uint32_t i = 0; i < n; i++)
         net->out[i] = (struct net_message){data, bytes, other(net, i)};
-    return exchange(net, n, 0);
+    return exchange(net, n, 0, true);
 }
 
 int zinf_net_barrier(struct zinf_net *net)
@@ -210,9 +251,9 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
         for (uint32_t r = 1; !code && r < net->place.world; r++)
             if (all[r * n + i] != all[i])
                 code = zinf_fail(-EINVAL,
-                                 "rank %u has another %s than rank 0: every rank must be started "
+                                 "%s %u has another %s than %s 0: every %s must be started "
                                  "with the same program, options and files",
-                                 r, facts[i].what);
+                                 net_noun(net), r, facts[i].what, net_noun(net), net_noun(net));
     return code;
 }
 

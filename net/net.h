@@ -4,7 +4,7 @@
  * ranks, all at once. So their results do not depend on the engine, to the last bit: sums are made
  * by the receiver in a fixed tree over the ranks.
  *
- *   threads  ranks are threads of one process: for tests, and the specification
+ *   threads  ranks are threads of one process: its seats; also for tests, and the specification
  *   mpi      ranks are processes that mpirun or srun started; a module, loaded at run time
  *
  * All ranks make the same calls with the same sizes in the same order. A call blocks until this
@@ -32,6 +32,13 @@ struct zinf_net;
 
 /* One end a rank, all in this process: out[world], each for a thread of its own. */
 int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
+/* The same for seats: each of this process's is a rank. between is this process's end of a net of
+ * processes with as many seats each, which it compares; NULL: there are no others. It is borrowed
+ * until the last end is closed, used by one thread at a time, and must not be used beside the ends.
+ * Ranks are in the order of processes, then of seats. */
+int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between);
+/* What that compares first: for a process that is one rank by itself. */
+int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
 /* How many ranks whoever started this process says there are; 1 where it was no launcher. */
 uint32_t zinf_net_launched(void);
 /* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
@@ -42,9 +49,9 @@ const char *zinf_net_mpi_why_not(void);
 /* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
 void zinf_net_close(struct zinf_net *net);
 
-/* Of world ranks this is number rank; local: among those on this host. */
+/* Of world ranks this is number rank; local: among those on this host; seat: in this process. */
 struct zinf_net_place {
-    uint32_t rank, world, local_rank, local_world;
+    uint32_t rank, world, local_rank, local_world, seat, seats;
 };
 struct zinf_net_place zinf_net_place(const struct zinf_net *net);
 /* "threads", or the library's name and version. */
@@ -61,7 +68,7 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
 int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes);
 /* Reduce-scatter: slice [slice_elems], the sum over all ranks of that part of whole
  * [world][slice_elems] which has this rank's number. Each element is a sum by the tree of
- * zinf_tree_sum, in fp32. This rank's part of whole is overwritten; slice may be it. */
+ * zinf_tree_sum, in fp32. whole is overwritten; slice may be this rank's part of it. */
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems);
 /* Of n numbers, in place, the same for all ranks: their sums, which must not overflow, or the
  * largest. n at most ZINF_NET_MOST_NUMBERS. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 1 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 2 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -22,6 +22,7 @@ struct net_message {
 struct net_exchange {
     const struct net_message *out, *in;
     uint32_t n_out, n_in;
+    bool same; /* whoever sends sends every receiver the same bytes; alike on all ranks */
     uint64_t deadline_ns;
 };
 
@@ -31,6 +32,11 @@ struct net_engine_ops {
      * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
      * length than its receiver expects. */
     int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
+    /* Where ranks are in one memory, else NULL: in's messages are not copied; their data is set to
+     * where the peer has them. Until give_back, which waits for the others' too: nobody's memory
+     * goes before all are done with it, even if a rank has failed. */
+    int (*borrow)(struct zinf_net *net, const struct net_exchange *x, struct net_message *in);
+    int (*give_back)(struct zinf_net *net, const struct net_exchange *x);
     /* Lets the others know; does not wait for those that hang. */
     void (*tell)(struct zinf_net *net, const char *sentence);
     void (*close)(struct zinf_net *net);
@@ -40,6 +46,7 @@ struct zinf_net {
     const struct net_engine_ops *ops;
     void *state; /* the engine's */
     char name[96];
+    const char *noun; /* what messages call a rank; NULL: "rank" */
     struct zinf_net_place place;
     uint64_t timeout_ns;
     int failed;
@@ -71,12 +78,17 @@ static inline uint64_t net_now_ns(void)
 }
 
 /* Sentences that engines have in common. */
+static inline const char *net_noun(const struct zinf_net *net)
+{
+    return net->noun ? net->noun : "rank";
+}
+
 static inline int net_late(struct zinf_net *net, uint32_t peer)
 {
     snprintf(net->why, sizeof net->why,
-             "rank %u has sent nothing for %.0f s: it has died or hangs, or its host is not "
+             "%s %u has sent nothing for %.0f s: it has died or hangs, or its host is not "
              "reached; if it is only slow, raise zinf.timeout",
-             peer, (double)net->timeout_ns * 1e-9);
+             net_noun(net), peer, (double)net->timeout_ns * 1e-9);
     return -ETIMEDOUT;
 }
 
@@ -84,14 +96,14 @@ static inline int net_other_length(struct zinf_net *net, uint32_t peer, uint64_t
                                    uint64_t wants)
 {
     snprintf(net->why, sizeof net->why,
-             "rank %u sent %llu bytes where %llu are expected: the ranks do not run the same step",
-             peer, (unsigned long long)has, (unsigned long long)wants);
+             "%s %u sent %llu bytes where %llu are expected: the ranks do not run the same step",
+             net_noun(net), peer, (unsigned long long)has, (unsigned long long)wants);
     return -EPROTO;
 }
 
 static inline int net_told(struct zinf_net *net, uint32_t peer, const char *sentence)
 {
-    snprintf(net->why, sizeof net->why, "rank %u has failed: %.900s", peer, sentence);
+    snprintf(net->why, sizeof net->why, "%s %u has failed: %.900s", net_noun(net), peer, sentence);
     return -ECONNABORTED;
 }
 

@@ -56,13 +56,28 @@ const char *zinf_net_mpi_why_not(void)
     return find_start(why, sizeof why) ? NULL : why;
 }
 
+/* torchrun's and deepspeed's numbers come without an MPI; beside one of its own launchers they are
+ * those of the machine, not of this process. */
+static int check_other_launchers(void)
+{
+    bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
+    uint32_t world = getenv("RANK") ? number_in("WORLD_SIZE") : 0;
+    if (launched || world < 2)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "RANK and WORLD_SIZE say that torchrun or deepspeed started this process as "
+                     "one of %u: start ranks with 'zinf launch --num-gpus %u -- train ...', mpirun "
+                     "or srun; if this process is alone, unset RANK and WORLD_SIZE",
+                     world, world);
+}
+
 int zinf_net_open(struct zinf_net **out)
 {
     char why[1024];
     uint32_t world = zinf_net_launched();
     *out = NULL;
     if (world < 2)
-        return 0;
+        return check_other_launchers();
     net_module_start *start = find_start(why, sizeof why);
     if (!start)
         return zinf_fail(-ENOTSUP, "this is one of %u processes that a launcher started: %s", world,

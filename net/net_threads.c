@@ -1,56 +1,42 @@
 /*
- * net_threads: ranks are threads of one process. A message is a note of where the sender's bytes
- * lie; the receiver copies them from there, and the sender waits until it has.
+ * net_threads: ranks are threads of one process. The receiver of a message copies it from where
+ * the sender has it, and the sender waits until it has.
  */
-#include "net/net_engine.h"
+#include "net/net_room.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { EMPTY, FULL, BEING_TAKEN };
 
-struct note {
-    const void *data;
-    uint64_t bytes;
-    int state;
-};
-
-/* All ranks' ends share it; the last one that closes frees it. */
-struct room {
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t changed;
-    uint32_t world, open;
-    uint32_t failed_rank;
-    bool failed;
-    char sentence[1000];
-    struct note *notes; /* [world from][world to] */
-};
-
-static struct note *note_at(struct room *room, uint32_t from, uint32_t to)
+static struct room_note *note_at(struct room *room, uint32_t from, uint32_t to)
 {
-    return &room->notes[(size_t)from * room->world + to];
+    return &room->notes[(size_t)(from - room->first) * room->n_seats + (to - room->first)];
+}
+
+int room_wait(struct room *room, uint64_t deadline_ns)
+{
+    struct timespec deadline = {(time_t)(deadline_ns / 1000000000u),
+                                (long)(deadline_ns % 1000000000u)};
+    return -pthread_cond_timedwait(&room->changed, &room->lock, &deadline);
 }
 
 /* Under the lock: until the note has that state, somebody fails, or the deadline. */
-static int wait_for(struct zinf_net *net, struct note *note, int state, uint32_t peer,
+static int wait_for(struct zinf_net *net, struct room_note *note, int state, uint32_t peer,
                     uint64_t deadline_ns)
 {
     struct room *room = net->state;
-    struct timespec deadline = {(time_t)(deadline_ns / 1000000000u),
-                                (long)(deadline_ns % 1000000000u)};
     while (note->state != state) {
         if (room->failed && room->failed_rank != net->place.rank)
             return net_told(net, room->failed_rank, room->sentence);
-        if (pthread_cond_timedwait(&room->changed, &room->lock, &deadline) == ETIMEDOUT &&
-            note->state != state)
+        if (room_wait(room, deadline_ns) == -ETIMEDOUT && note->state != state)
             return net_late(net, peer);
     }
     return 0;
 }
 
 /* Under the lock, which is open while bytes are copied. */
-static int take(struct zinf_net *net, struct note *note, const struct net_message *in)
+static int take(struct zinf_net *net, struct room_note *note, const struct net_message *in)
 {
     struct room *room = net->state;
     int code = 0;
@@ -67,36 +53,113 @@ static int take(struct zinf_net *net, struct note *note, const struct net_messag
 }
 
 /* What nobody will take any more; what is being taken is waited for: it is the caller's memory. */
-static void withdraw(struct room *room, struct note *note)
+static void withdraw(struct room *room, struct room_note *note)
 {
     while (note->state == BEING_TAKEN)
         pthread_cond_wait(&room->changed, &room->lock);
     note->state = EMPTY;
 }
 
-static int threads_exchange(struct zinf_net *net, const struct net_exchange *x)
+/* Under the lock. */
+static void post(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct room *room = net->state;
+    for (uint32_t i = 0; i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            *note_at(room, net->place.rank, x->out[i].peer) =
+                (struct room_note){x->out[i].data, x->out[i].bytes, FULL};
+    pthread_cond_broadcast(&room->changed);
+}
+
+/* Under the lock: what was lent to others is this rank's alone again. */
+static int await_own(struct zinf_net *net, const struct net_exchange *x, int code)
+{
+    struct room *room = net->state;
+    uint32_t own = net->place.rank;
+    for (uint32_t i = 0; !code && i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer,
+                            x->deadline_ns);
+    for (uint32_t i = 0; code && i < x->n_out; i++)
+        if (room_has(room, x->out[i].peer))
+            withdraw(room, note_at(room, own, x->out[i].peer));
+    return code;
+}
+
+int room_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
     uint32_t own = net->place.rank;
     int code = 0;
     pthread_mutex_lock(&room->lock);
-    for (uint32_t i = 0; i < x->n_out; i++)
-        *note_at(room, own, x->out[i].peer) = (struct note){x->out[i].data, x->out[i].bytes, FULL};
-    pthread_cond_broadcast(&room->changed);
+    post(net, x);
     for (uint32_t i = 0; !code && i < x->n_in; i++) {
-        struct note *note = note_at(room, x->in[i].peer, own);
+        if (!room_has(room, x->in[i].peer))
+            continue;
+        struct room_note *note = note_at(room, x->in[i].peer, own);
         code = wait_for(net, note, FULL, x->in[i].peer, x->deadline_ns);
         if (!code)
             code = take(net, note, &x->in[i]);
     }
-    for (uint32_t i = 0; !code && i < x->n_out; i++)
-        code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer,
-                        x->deadline_ns);
-    for (uint32_t i = 0; code && i < x->n_out; i++)
-        withdraw(room, note_at(room, own, x->out[i].peer));
+    code = await_own(net, x, code);
     pthread_mutex_unlock(&room->lock);
     return code;
 }
+
+static int seats_exchange(struct zinf_net *net, const struct net_exchange *x)
+{
+    int code = room_exchange(net, x);
+    return code ? code : room_exchange_between(net, x);
+}
+
+/* ---- lending ---- */
+
+/* Under the lock: the first n of in are done with. */
+static void release(struct zinf_net *net, const struct net_exchange *x, uint32_t n)
+{
+    struct room *room = net->state;
+    for (uint32_t i = 0; i < n; i++)
+        note_at(room, x->in[i].peer, net->place.rank)->state = EMPTY;
+    pthread_cond_broadcast(&room->changed);
+}
+
+static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
+                          struct net_message *in)
+{
+    struct room *room = net->state;
+    uint32_t n = 0;
+    int code = 0;
+    pthread_mutex_lock(&room->lock);
+    post(net, x);
+    for (; !code && n < x->n_in; n += !code) {
+        struct room_note *note = note_at(room, in[n].peer, net->place.rank);
+        code = wait_for(net, note, FULL, in[n].peer, x->deadline_ns);
+        if (!code && note->bytes != in[n].bytes)
+            code = net_other_length(net, in[n].peer, note->bytes, in[n].bytes);
+        if (!code) {
+            in[n].data = (void *)(uintptr_t)note->data;
+            note->state = BEING_TAKEN;
+        }
+    }
+    if (code) {
+        release(net, x, n);
+        await_own(net, x, code);
+    }
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
+static int threads_give_back(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct room *room = net->state;
+    pthread_mutex_lock(&room->lock);
+    release(net, x, x->n_in);
+    int code = await_own(net, x, 0);
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
+/* ---- failure, life ---- */
 
 static void threads_tell(struct zinf_net *net, const char *sentence)
 {
@@ -106,6 +169,8 @@ static void threads_tell(struct zinf_net *net, const char *sentence)
         room->failed = true;
         room->failed_rank = net->place.rank;
         snprintf(room->sentence, sizeof room->sentence, "%s", sentence);
+        if (room->meeting.between)
+            room_tell_between(net, sentence);
     }
     pthread_cond_broadcast(&room->changed);
     pthread_mutex_unlock(&room->lock);
@@ -113,6 +178,7 @@ static void threads_tell(struct zinf_net *net, const char *sentence)
 
 static void room_free(struct room *room)
 {
+    room_close_between(room);
     pthread_mutex_destroy(&room->lock);
     pthread_cond_destroy(&room->changed);
     free(room->notes);
@@ -130,22 +196,31 @@ static void threads_close(struct zinf_net *net)
 }
 
 static const struct net_engine_ops threads_ops = {
-    .exchange = threads_exchange,
+    .exchange = room_exchange,
+    .borrow = threads_borrow,
+    .give_back = threads_give_back,
     .tell = threads_tell,
     .close = threads_close,
 };
 
-static struct room *room_create(uint32_t world)
+/* Not all of whose ranks are in one memory. */
+static const struct net_engine_ops seats_ops = {
+    .exchange = seats_exchange,
+    .tell = threads_tell,
+    .close = threads_close,
+};
+
+static struct room *room_create(uint32_t n_seats)
 {
     struct room *room = calloc(1, sizeof *room);
     if (!room)
         return NULL;
-    room->notes = calloc((size_t)world * world, sizeof *room->notes);
+    room->notes = calloc((size_t)n_seats * n_seats, sizeof *room->notes);
     if (!room->notes) {
         free(room);
         return NULL;
     }
-    room->world = world;
+    room->n_seats = n_seats;
     pthread_condattr_t monotonic; /* as deadlines are */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -155,35 +230,41 @@ static struct room *room_create(uint32_t world)
     return room;
 }
 
-static int open_end(struct zinf_net **out, struct room *room, uint32_t rank)
+static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
 {
+    struct zinf_net_place alone = {.world = 1, .local_world = 1};
+    const struct zinf_net *between = room->meeting.between;
+    const struct zinf_net_place at = between ? between->place : alone;
     struct zinf_net *net = *out = calloc(1, sizeof *net);
+    uint32_t n = room->n_seats;
     if (!net)
-        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", room->world);
-    net->ops = &threads_ops;
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n);
+    net->ops = between ? &seats_ops : &threads_ops;
     net->state = room;
     net->told = true; /* until all are there, an end is closed without a barrier */
     room->open++;
-    snprintf(net->name, sizeof net->name, "threads");
-    net->place.local_rank = rank;
-    net->place.local_world = room->world;
-    return net_init(net, rank, room->world);
+    snprintf(net->name, sizeof net->name, "threads%s%.80s", between ? " and " : "",
+             between ? between->name : "");
+    net->place = (struct zinf_net_place){.local_rank = at.local_rank * n + seat,
+                                         .local_world = at.local_world * n,
+                                         .seat = seat,
+                                         .seats = n};
+    return net_init(net, room->first + seat, at.world * n);
 }
 
-int zinf_net_threads_create(struct zinf_net **out, uint32_t world)
+static int create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between)
 {
     int code = 0;
-    if (world < 1 || world > ZINF_NET_MOST_RANKS)
-        return zinf_fail(-EINVAL, "%u ranks: between 1 and %d are possible", world,
-                         ZINF_NET_MOST_RANKS);
-    memset(out, 0, world * sizeof *out);
-    struct room *room = room_create(world);
+    memset(out, 0, n_seats * sizeof *out);
+    struct room *room = room_create(n_seats);
     if (!room)
-        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
-    for (uint32_t r = 0; !code && r < world; r++)
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n_seats);
+    if (between)
+        code = room_open_between(room, between);
+    for (uint32_t r = 0; !code && r < n_seats; r++)
         code = open_end(&out[r], room, r);
     bool owned = room->open > 0;
-    for (uint32_t r = 0; r < world; r++) {
+    for (uint32_t r = 0; r < n_seats; r++) {
         if (code)
             zinf_net_close(out[r]);
         else
@@ -191,5 +272,33 @@ int zinf_net_threads_create(struct zinf_net **out, uint32_t world)
     }
     if (code && !owned)
         room_free(room);
+    return code;
+}
+
+int zinf_net_threads_create(struct zinf_net **out, uint32_t world)
+{
+    if (world < 1 || world > ZINF_NET_MOST_RANKS)
+        return zinf_fail(-EINVAL, "%u ranks: between 1 and %d are possible", world,
+                         ZINF_NET_MOST_RANKS);
+    return create(out, world, NULL);
+}
+
+int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats)
+{
+    struct zinf_net_fact seats = {"number of seats (--seats, --devices)", n_seats};
+    return zinf_net_compare(between, &seats, 1);
+}
+
+int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between)
+{
+    uint32_t processes = between ? between->place.world : 1;
+    if (n_seats < 1 || n_seats > ZINF_NET_MOST_RANKS / processes)
+        return zinf_fail(-EINVAL, "%u seats in each of %u processes: %d ranks are possible",
+                         n_seats, processes, ZINF_NET_MOST_RANKS);
+    int code = between ? zinf_net_compare_seats(between, n_seats) : 0;
+    if (!code)
+        code = create(out, n_seats, between);
+    for (uint32_t s = 0; !code && !between && s < n_seats; s++)
+        out[s]->noun = "seat";
     return code;
 }

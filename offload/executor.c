@@ -353,7 +353,7 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
         pthread_cond_init(&e->may_end[lane], NULL);
         e->ending[lane] = NO_OP;
     }
-    int code = options->trace_path ? zinf_trace_create(&e->trace, options->trace_path) : 0;
+    int code = executor_open_trace(e);
     if (!code)
         code = start_lanes(e);
     int joined = join_lanes(e);

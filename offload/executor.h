@@ -84,7 +84,9 @@ static inline bool has_queue(const struct zinf_executor *e, enum zinf_lane lane)
 /* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
 void device_lane_run(struct zinf_executor *e, enum zinf_lane lane);
 void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);
-/* executor_trace.c; under the lock. Of what op waits for, what ended last; NO_OP: nothing has. */
+/* executor_trace.c: as the options ask for. */
+int executor_open_trace(struct zinf_executor *e);
+/* The same; under the lock. Of what op waits for, what ended last; NO_OP: nothing has. */
 uint32_t executor_last_wait(const struct zinf_executor *e, uint32_t op);
 /* Where there is a trace: op ended, or was left out. Before done_ns says so. */
 void executor_trace_op(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);

@@ -4,6 +4,15 @@
  */
 #include "offload/executor.h"
 
+int executor_open_trace(struct zinf_executor *e)
+{
+    const struct zinf_executor_options *o = &e->options;
+    if (!o->trace_path)
+        return 0;
+    return o->trace_file ? zinf_trace_join(&e->trace, o->trace_file, o->seat)
+                         : zinf_trace_create(&e->trace, o->trace_path);
+}
+
 uint32_t executor_last_wait(const struct zinf_executor *e, uint32_t op)
 {
     const struct zinf_op *o = &e->program->ops[op];

@@ -343,6 +343,9 @@ struct zinf_executor_options {
     void *register_base; /* host memory of the transfers, to be registered */
     uint64_t register_bytes;
     const char *trace_path; /* NULL: no trace */
+    /* What this seat's trace goes into, instead of a file of that name; borrowed. NULL: none. */
+    struct zinf_trace_file *trace_file;
+    uint32_t seat;
 };
 struct zinf_executor;
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);

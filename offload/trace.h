@@ -14,6 +14,12 @@
 
 struct zinf_trace;
 int zinf_trace_create(struct zinf_trace **out, const char *path);
+/* One file for the traces of a process's seats, each a process of its own to the viewer. Made
+ * before them and closed, which writes it, after them; they are of one thread each. */
+struct zinf_trace_file;
+int zinf_trace_file_create(struct zinf_trace_file **out, const char *path, uint32_t n_seats);
+int zinf_trace_file_close(struct zinf_trace_file *file);
+int zinf_trace_join(struct zinf_trace **out, struct zinf_trace_file *file, uint32_t seat);
 /* An operation that ran: its number in its program, and that of the one it waited for last. Names
  * are copied; of those too long the end is cut. */
 struct zinf_trace_op {
@@ -31,7 +37,7 @@ void zinf_trace_program(struct zinf_trace *trace, const char *name, uint64_t beg
 /* What the programs within it were for: "step 12". Marks lie apart or in each other. */
 void zinf_trace_mark(struct zinf_trace *trace, const char *name, uint64_t begin_ns,
                      uint64_t end_ns);
-/* Writes the file and frees. NULL is allowed. */
+/* Writes the file, or leaves that to the file it has joined, and frees. NULL is allowed. */
 int zinf_trace_close(struct zinf_trace *trace);
 
 #endif

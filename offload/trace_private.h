@@ -23,7 +23,12 @@ struct trace_record {
     bool is_program; /* of TRACE_STEPS: the run's own */
 };
 
-/* trace_write.c: records in any order, which it changes. */
-int trace_write(FILE *file, struct trace_record *records, uint64_t n);
+/* What one seat recorded. */
+struct trace_part {
+    struct trace_record *records; /* [n], in any order, which writing changes */
+    uint64_t n;
+};
+/* trace_write.c: of one seat, or of several with their numbers. */
+int trace_write(FILE *file, const struct trace_part *parts, uint32_t n_parts);
 
 #endif

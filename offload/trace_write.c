@@ -16,6 +16,8 @@ enum { TID_STEPS = 1, TID_MICROS = 2, TID_LANES = 16 };
 
 struct out {
     FILE *file;
+    uint32_t seat;
+    bool several;                       /* seats: named, and each with its number */
     const struct trace_record *records; /* sorted by lane and begin */
     uint64_t n, zero_ns, n_arrows;
     uint32_t first_run;
@@ -80,6 +82,11 @@ static void spread(struct trace_record *records, uint64_t n, uint8_t n_rows[TRAC
 
 /* ---- events ---- */
 
+static int pid(const struct out *o)
+{
+    return (int)o->seat + 1;
+}
+
 static int tid_of(const struct trace_record *r)
 {
     return r->kind == TRACE_STEPS ? TID_STEPS : TID_LANES + MAX_ROWS * r->kind + r->row;
@@ -95,7 +102,7 @@ static void put_time(const struct out *o, const char *key, uint64_t ns)
 static void begin_span(const struct out *o, int tid, const char *name, uint64_t begin_ns,
                        uint64_t end_ns)
 {
-    fprintf(o->file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":\"%s\"", tid, name);
+    fprintf(o->file, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\"", pid(o), tid, name);
     put_time(o, "ts", begin_ns - o->zero_ns);
     put_time(o, "dur", end_ns - begin_ns);
 }
@@ -103,21 +110,25 @@ static void begin_span(const struct out *o, int tid, const char *name, uint64_t 
 static void put_row(const struct out *o, int tid, const char *name, int number)
 {
     fprintf(o->file,
-            ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
+            ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
             "\"%s",
-            tid, name);
+            pid(o), tid, name);
     if (number > 1)
         fprintf(o->file, " %d", number);
     fprintf(o->file,
-            "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+            "\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\","
             "\"args\":{\"sort_index\":%d}}",
-            tid, tid);
+            pid(o), tid, tid);
 }
 
 static void put_rows(const struct out *o)
 {
-    fputs("{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"zinf\"}}",
-          o->file);
+    fprintf(o->file, "%s{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"",
+            o->seat ? ",\n" : "", pid(o));
+    if (o->several)
+        fprintf(o->file, "seat %u\"}}", o->seat);
+    else
+        fputs("zinf\"}}", o->file);
     put_row(o, TID_STEPS, "steps", 1);
     if (o->n_rows[ZINF_LANE_DEVICE])
         put_row(o, TID_MICROS, "micro-batches", 1);
@@ -147,9 +158,9 @@ static void put_arrow(struct out *o, const struct trace_record *r)
     o->n_arrows++;
     for (int end = 0; end < 2; end++) {
         fprintf(o->file,
-                ",\n{\"ph\":\"%c\",\"id\":%llu,\"pid\":1,\"tid\":%d,\"name\":\"waits for\","
+                ",\n{\"ph\":\"%c\",\"id\":%llu,\"pid\":%d,\"tid\":%d,\"name\":\"waits for\","
                 "\"cat\":\"wait\"%s",
-                end ? 'f' : 's', (unsigned long long)o->n_arrows, tid_of(end ? r : cause),
+                end ? 'f' : 's', (unsigned long long)o->n_arrows, pid(o), tid_of(end ? r : cause),
                 end ? ",\"bp\":\"e\"" : "");
         put_time(o, "ts", (end ? r->begin_ns : from) - o->zero_ns);
         fputc('}', o->file);
@@ -235,34 +246,54 @@ static const struct trace_record **programs_of(struct out *o)
     return programs;
 }
 
-int trace_write(FILE *file, struct trace_record *records, uint64_t n)
+/* Goes on in o where the seat before ended; arrows are numbered over all. */
+static int write_part(struct out *o, const struct trace_part *part)
 {
-    struct out o = {.file = file, .records = records, .n = n, .zero_ns = n ? UINT64_MAX : 0};
-    qsort(records, n, sizeof *records, by_place);
-    spread(records, n, o.n_rows);
-    const struct trace_record **programs = programs_of(&o);
-    o.by_number = malloc((n + 1) * sizeof *o.by_number);
-    int code = o.by_number && programs ? 0 : -ENOMEM;
-    for (uint64_t i = 0; !code && i < n; i++) {
-        o.by_number[i] = &records[i];
-        o.zero_ns = records[i].begin_ns < o.zero_ns ? records[i].begin_ns : o.zero_ns;
+    o->records = part->records;
+    o->n = part->n;
+    memset(o->n_rows, 0, sizeof o->n_rows);
+    qsort(part->records, part->n, sizeof *part->records, by_place);
+    spread(part->records, part->n, o->n_rows);
+    const struct trace_record **programs = programs_of(o);
+    o->by_number = malloc((part->n + 1) * sizeof *o->by_number);
+    int code = o->by_number && programs ? 0 : -ENOMEM;
+    for (uint64_t i = 0; !code && i < part->n; i++)
+        o->by_number[i] = &part->records[i];
+    if (!code) {
+        qsort(o->by_number, part->n, sizeof *o->by_number, by_number);
+        put_rows(o);
     }
-    if (code)
-        goto out;
-    qsort(o.by_number, n, sizeof *o.by_number, by_number);
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
-    put_rows(&o);
-    for (uint64_t i = 0; i < n; i++) {
-        put_record(&o, &records[i]);
-        if (records[i].kind != TRACE_STEPS)
-            put_arrow(&o, &records[i]);
+    for (uint64_t i = 0; !code && i < part->n; i++) {
+        put_record(o, &part->records[i]);
+        if (part->records[i].kind != TRACE_STEPS)
+            put_arrow(o, &part->records[i]);
     }
-    put_micros(&o);
-    put_gaps(&o, programs);
-    fputs("\n]}\n", file);
-    code = ferror(file) ? -EIO : 0;
-out:
+    if (!code) {
+        put_micros(o);
+        put_gaps(o, programs);
+    }
     free(programs);
-    free(o.by_number);
+    free(o->by_number);
     return code;
+}
+
+static uint64_t first_begin(const struct trace_part *parts, uint32_t n_parts)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t p = 0; p < n_parts; p++)
+        for (uint64_t i = 0; i < parts[p].n; i++)
+            if (parts[p].records[i].begin_ns < first)
+                first = parts[p].records[i].begin_ns;
+    return first == UINT64_MAX ? 0 : first;
+}
+
+int trace_write(FILE *file, const struct trace_part *parts, uint32_t n_parts)
+{
+    struct out o = {.file = file, .several = n_parts > 1, .zero_ns = first_begin(parts, n_parts)};
+    int code = 0;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
+    for (o.seat = 0; !code && o.seat < n_parts; o.seat++)
+        code = write_part(&o, &parts[o.seat]);
+    fputs("\n]}\n", file);
+    return code ? code : ferror(file) ? -EIO : 0;
 }

@@ -40,6 +40,8 @@ has_tool libtoolize || need libtool
 has_tool pkg-config || need pkg-config
 has_tool make || need make
 has_header stdio.h || need gcc
+# SentencePiece is C++; Debian's gcc comes without.
+has_tool "${CXX:-c++}" || has_tool g++ || need g++
 has_module 'liburing >= 2.3' || need liburing-dev
 has_header numa.h || need libnuma-dev
 has_module openblas || need libopenblas-openmp-dev
@@ -65,6 +67,8 @@ fi
 # Debian's name of a package as the package manager $1 knows it.
 translate() {
     case "$1:$2" in
+    dnf:g++ | zypper:g++) echo gcc-c++ ;;
+    pacman:g++) echo gcc ;;
     dnf:pkg-config | zypper:pkg-config) echo pkgconf-pkg-config ;;
     pacman:pkg-config) echo pkgconf ;;
     dnf:liburing-dev | zypper:liburing-dev) echo liburing-devel ;;

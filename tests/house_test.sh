@@ -62,7 +62,9 @@ family='src/model/family_'
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
     words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
-    words '\broberta|type_vocab' "${family}(bert|roberta)\.[ch]"
+    words '\broberta' "${family}(bert|roberta)\.[ch]"
+    words 'deberta_v2|rel_embeddings|position_buckets|share_att_key' "${family}deberta_v2\.c"
+    words 'type_vocab' "${family}(bert|roberta|deberta_v2)\.[ch]"
     # Names that several families share in their files.
     words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
         "${family}[a-z0-9_]*\.c"

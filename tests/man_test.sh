@@ -11,7 +11,7 @@ for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_t
     fi
 done
 
-for command in init train data eval generate gradients export estimate inspect config report plot verify doctor \
+for command in init train data eval generate gradients export estimate inspect config report plot verify doctor launch \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
     "bench memory" "bench all"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
@@ -19,7 +19,7 @@ for command in init train data eval generate gradients export estimate inspect c
     [ -z "$wide" ] || echo "# $wide"
     [ -z "$wide" ]
     verdict $? "help of zinf $command in 80 columns"
-    used=$("$zinf" $command --help | grep -o -e ' --[a-z-]*' | tr -d ' ' | sort -u)
+    used=$("$zinf" $command --help | grep -o -e ' --[a-z][a-z-]*' | tr -d ' ' | sort -u)
     listed=$(sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     shown=$(sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESC/s/.*Fl Fl \([a-z-]*\).*/--\1/p' "$page" | sort -u)
     if [ -n "$used" ] && [ "$used" = "$listed" ] && [ "$used" = "$shown" ]; then

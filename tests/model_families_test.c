@@ -87,6 +87,12 @@ static const struct {
     {"bert", "large", 335143938},
     {"roberta", "base", 124647170},
     {"roberta", "large", 355361794},
+    {"deberta-v2", "v3-xsmall", 70830722},
+    {"deberta-v2", "v3-small", 141896450},
+    {"deberta-v2", "v3-base", 184423682},
+    {"deberta-v2", "v3-large", 435063810},
+    {"deberta-v2", "v2-xlarge", 886957058},
+    {"deberta-v2", "v2-xxlarge", 1566913538},
     {"bart", "base", 139420416},
     {"bart", "large", 406291456},
     {"blenderbot", "400m-distill", 364802560},
@@ -138,9 +144,9 @@ static void test_published_parameter_counts(void)
 static void test_smaller_shapes(void)
 {
     static const char *const families[] = {
-        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",     "phi3",     "gpt_neox",
-        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",   "bloom",    "baichuan",
-        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe"};
+        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",     "phi3",      "gpt_neox",
+        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",   "bloom",     "baichuan",
+        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe", "deberta-v2"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -254,6 +260,20 @@ static void test_refused_switches(void)
         {"gemma3_text", "\"attn_logit_softcapping\": 50", "attn_logit_softcapping"},
         {"gemma3_text", "\"sliding_window_pattern\": 0", "pattern"},
         {"gemma3_text", "\"use_bidirectional_attention\": true", "use_bidirectional_attention"},
+        {"deberta-v2", "\"conv_kernel_size\": 4", "conv_kernel_size is 4"},
+        {"deberta-v2", "\"conv_groups\": 2", "conv_groups"},
+        {"deberta-v2", "\"conv_act\": \"mish\"", "conv_act"},
+        {"deberta-v2", "\"pooler_hidden_size\": 5", "pooler_hidden_size is 5"},
+        {"deberta-v2", "\"attention_head_size\": 5", "attention_head_size 5"},
+        {"deberta-v2", "\"norm_rel_ebd\": \"layer_norm\"", "norm_rel_ebd without"},
+        {"deberta-v2", "\"relative_attention\": true", "without c2p or p2c"},
+        {"deberta-v2", "\"relative_attention\": true, \"max_relative_positions\": 513",
+         "max_relative_positions"},
+        {"deberta-v2", "\"relative_attention\": true, \"position_buckets\": 513",
+         "position_buckets"},
+        {"deberta-v2",
+         "\"relative_attention\": true, \"position_buckets\": 32, \"max_relative_positions\": 17",
+         "at least 18"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char text[512];

@@ -4,103 +4,14 @@
  * things live, with clipping and dropout; also after going on from a checkpoint of other ranks. And
  * what one rank cannot do ends the others.
  */
-#include "trainings.h"
+#include "trained_ranks.h"
 
-#include "train/trainer.h"
+enum { MOST_SPLIT = 4, MICROS = 4, STEPS = 4 };
 
-#include <pthread.h>
-
-enum { MOST_RANKS = 4, MICROS = 4, STEPS = 4 };
-
-struct rank {
-    pthread_t thread;
-    const struct setting *setting; /* of one rank */
-    struct zinf_config *config;
-    struct zinf_net *net;
-    const char *folder; /* of the saved model */
-    struct outcome out;
-    int code;
-    uint64_t step_bytes; /* sent in the last step */
-    char said[600];
-};
-
-static char said[600]; /* by rank 0 at last */
-
-/* This rank's share of a step's samples. */
-static int share_step(const struct rank *rank, struct zinf_trainer *t, uint64_t step,
-                      struct zinf_step_result *result)
-{
-    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
-    struct setting whole = *rank->setting;
-    struct zinf_net_place at = zinf_net_place(rank->net);
-    whole.accumulation *= (int)at.world;
-    draw_tokens(&whole, step, ids, targets);
-    int64_t rows = (int64_t)rank->setting->accumulation * trainings.batch * trainings.seq;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
-    return zinf_trainer_step(t, &batch, result);
-}
-
-/* No CHECK in here: threads would share its counts. */
-static void *train_rank(void *argument)
-{
-    struct rank *rank = argument;
-    struct zinf_trainer_options options = trainer_options(rank->setting, rank->config);
-    struct zinf_trainer *t = NULL;
-    options.net = rank->net;
-    rank->code = zinf_trainer_create(&t, &options);
-    for (int step = 0; !rank->code && step < STEPS; step++) {
-        struct zinf_step_result result = {0};
-        uint64_t before = zinf_net_sent_bytes(rank->net);
-        rank->code = share_step(rank, t, (uint64_t)step, &result);
-        rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
-        note_step(&rank->out, step, &result);
-    }
-    if (!rank->code)
-        rank->code = zinf_trainer_save(t, rank->folder);
-    if (rank->code)
-        snprintf(rank->said, sizeof rank->said, "%s", zinf_error());
-    if (rank->code)
-        zinf_net_tell(rank->net, rank->said);
-    zinf_trainer_destroy(t);
-    zinf_net_close(rank->net);
-    return NULL;
-}
-
-/* out: of rank 0. */
 static void run_ranks(const struct setting *s, uint32_t world, const char *name,
                       struct outcome *out)
 {
-    static struct rank ranks[MOST_RANKS];
-    struct zinf_net *nets[MOST_RANKS];
-    char folder[600];
-    snprintf(folder, sizeof folder, "%s/out-%s", work, name);
-    memset(ranks, 0, sizeof ranks);
-    CHECKF(!zinf_net_threads_create(nets, world), "%s", zinf_error());
-    for (uint32_t r = 0; r < world; r++) {
-        zinf_net_set_timeout(nets[r], 60);
-        ranks[r].setting = s;
-        ranks[r].config = configure_of(s, world);
-        ranks[r].net = nets[r];
-        ranks[r].folder = folder;
-    }
-    for (uint32_t r = 0; r < world; r++)
-        pthread_create(&ranks[r].thread, NULL, train_rank, &ranks[r]);
-    for (uint32_t r = 0; r < world; r++)
-        pthread_join(ranks[r].thread, NULL);
-    for (uint32_t r = 0; r < world; r++) {
-        CHECKF(!ranks[r].code || s->may_fail, "%s: rank %u: %s", name, r, ranks[r].said);
-        for (int i = 0; i < STEPS; i++)
-            CHECKF(!memcmp(&ranks[r].out.loss[i], &ranks[0].out.loss[i], sizeof(double)) &&
-                       !memcmp(&ranks[r].out.norm[i], &ranks[0].out.norm[i], sizeof(double)),
-                   "%s: rank %u sees another step %d", name, r, i);
-        zinf_config_destroy(ranks[r].config);
-    }
-    *out = ranks[0].out;
-    out->failed = ranks[0].code;
-    out->sent = ranks[0].step_bytes;
-    snprintf(said, sizeof said, "%s", ranks[0].said);
-    snprintf(out->folder, sizeof out->folder, "%s", folder);
+    run_seats(s, 1, world, name, out);
 }
 
 /* ---- the same bits ---- */
@@ -135,7 +46,7 @@ static void check_splits(struct setting s, const char *what, struct outcome *one
     s.accumulation = MICROS;
     snprintf(name, sizeof name, "%s-1x4", what);
     run(&s, name, one);
-    for (uint32_t world = 2; world <= MOST_RANKS; world *= 2) {
+    for (uint32_t world = 2; world <= MOST_SPLIT; world *= 2) {
         s.accumulation = MICROS / (int)world;
         snprintf(name, sizeof name, "%s-%ux%d", what, world, s.accumulation);
         run_ranks(&s, world, name, &some);

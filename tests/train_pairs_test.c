@@ -6,8 +6,10 @@
  */
 #include "saved.h"
 
-static const char *const pairs[] = {"t5_a",   "t5_b",   "bart_a",    "bart_b", "blenderbot_a",
-                                    "bert_a", "bert_b", "roberta_a", "peft_s"};
+static const char *const pairs[] = {
+    "t5_a",         "t5_b",         "bart_a",       "bart_b",       "blenderbot_a", "bert_a",
+    "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c", "deberta_v2_d",
+    "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "peft_s"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* The samples of all steps, [sample][length]; a model takes some of these. */

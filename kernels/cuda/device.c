@@ -228,6 +228,14 @@ static int driver_too_old(void)
         major, driver);
 }
 
+int cuda_count_gpus(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        cudaGetLastError(); /* whoever opens one is told why there is none */
+    return count;
+}
+
 static int open_gpu(struct cuda_device *cuda, int index)
 {
     struct cudaDeviceProp properties;

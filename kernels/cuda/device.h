@@ -50,6 +50,8 @@ struct zinf_event {
 };
 
 int cuda_device_create(struct zinf_device **out, const struct zinf_device_options *options);
+/* Visible ones; 0 where CUDA does not say. */
+int cuda_count_gpus(void);
 
 /* Around everything that is enqueued: the thread's current device, an NVTX range and a name for
  * messages; then what CUDA said to it. */

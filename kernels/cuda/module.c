@@ -18,6 +18,11 @@ int zinf_device_cuda_create(struct zinf_device **out, const struct zinf_device_o
     return cuda_device_create(out, options);
 }
 
+int zinf_device_cuda_gpus(void)
+{
+    return cuda_count_gpus();
+}
+
 int zinf_fail(int code, const char *format, ...)
 {
     char text[1024];

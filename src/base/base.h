@@ -49,6 +49,8 @@ void zinf_log_set_level(enum zinf_log_level level);
 /* A sink replaces standard error (a progress bar that must redraw itself). NULL restores it. */
 void zinf_log_set_sink(void (*sink)(enum zinf_log_level level, const char *line, void *arg),
                        void *arg);
+/* From here on this thread says errors alone: it does what another one tells of. */
+void zinf_log_quiet_thread(void);
 void zinf_log(enum zinf_log_level level, const char *format, ...) ZINF_PRINTF(2, 3);
 /* As zinf_log, but a given key (a string literal) is said once per process. */
 void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)

@@ -10,6 +10,7 @@
 #define MAX_SAID 64
 
 static atomic_int threshold = -1;
+static _Thread_local bool quiet;
 
 /* Guards sink, sink_arg and said. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -17,7 +18,7 @@ static void (*sink)(enum zinf_log_level, const char *, void *);
 static void *sink_arg;
 static const char *said[MAX_SAID];
 
-static int current_threshold(void)
+static int process_threshold(void)
 {
     int level = atomic_load_explicit(&threshold, memory_order_relaxed);
     if (level >= 0)
@@ -30,6 +31,16 @@ static int current_threshold(void)
             level = i;
     atomic_store_explicit(&threshold, level, memory_order_relaxed);
     return level;
+}
+
+static int current_threshold(void)
+{
+    return quiet ? ZINF_LOG_ERROR : process_threshold();
+}
+
+void zinf_log_quiet_thread(void)
+{
+    quiet = true;
 }
 
 void zinf_log_set_level(enum zinf_log_level level)

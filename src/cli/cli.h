@@ -25,7 +25,7 @@ struct cli_command {
 };
 extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate,
     cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
-    cli_estimate, cli_plot, cli_verify, cli_doctor;
+    cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
 
 /* ---- options: one table a command ---- */
 

@@ -14,6 +14,7 @@
 
 struct found {
     uint64_t whole, steps; /* checkpoints that are; folders with committed steps */
+    const uint8_t *run;    /* the output folder's; NULL: it has none */
 };
 
 static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
@@ -34,12 +35,16 @@ static void see_steps(void *arg, const struct zinf_steps_info *info)
     struct found *found = arg;
     char size[16];
     uint64_t step;
+    uint32_t rank, world;
     if (info->problem && !info->committed) {
         printf("%s: not usable as it is: %s\n", info->folder, info->problem);
         return;
     }
     printf("%s: path %d of %d, %s", info->folder, info->path + 1, info->n_paths,
            zinf_size_format(size, sizeof size, info->store_bytes));
+    if (found->run && info->named && zinf_run_id_rank(found->run, info->run, &rank, &world) &&
+        world > 1)
+        printf(", rank %u of %u", rank, world);
     if (info->alive)
         printf(", in use by a run");
     if (info->path == 0 && !info->committed)
@@ -84,8 +89,10 @@ static void look_at_paths(const cJSON *config, const char *section, struct found
 static int look(const char *folder, struct found *found)
 {
     cJSON *config = NULL;
+    uint8_t id[16];
     char *path = zinf_path_join(folder, "config.resolved.json");
     int code = path ? zinf_checkpoint_list(folder, see_checkpoint, found) : -ENOMEM;
+    found->run = !code && !zinf_run_id(folder, id) ? id : NULL;
     if (!code && access(folder, R_OK | X_OK))
         code = zinf_fail(-errno, "cannot look into %s: %s", folder, strerror(errno));
     if (!code)
@@ -93,7 +100,7 @@ static int look(const char *folder, struct found *found)
     if (!code && !access(path, F_OK))
         code = zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &config);
     if (!code && config) {
-        struct found other = {0};
+        struct found other = {.run = found->run};
         look_at_paths(config, "offload_optimizer", found);
         if (!found->steps) /* usually the same */
             look_at_paths(config, "offload_param", &other);

@@ -3,6 +3,7 @@
 #include "cli/data.h"
 #include "cli/estimate.h"
 #include "cli/scores.h"
+#include "cli/seats.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
@@ -67,7 +68,8 @@ struct train_options {
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
     bool init, no_shuffle, overwrite, no_final_checkpoint;
-    struct zinf_net *net; /* NULL: there are no other ranks */
+    struct zinf_net *net; /* between processes; NULL: there are no others */
+    struct cli_seats seats;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -171,6 +173,8 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .speeds = speeds,
                 .net = o->net,
             },
+        .seats = (uint32_t)session->config->seats,
+        .gpus = cli_seats_gpus(&o->seats),
         .output = o->output,
         .log_path = o->log,
         .data = session->data,
@@ -211,6 +215,8 @@ static int train(struct train_options *o)
     struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = find_ranks(o);
+    if (!code)
+        code = cli_seats_find(&o->seats, &o->common, o->net);
     if (!code)
         code = open_in_turn(&session, o);
     if (code)
@@ -262,6 +268,7 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
+        CLI_SEAT_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},

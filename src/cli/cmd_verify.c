@@ -21,6 +21,10 @@ struct verify {
     const char *paths[MAX_PATHS]; /* of the stores, in order */
     int n_paths;
     const uint8_t *run; /* only this one's; NULL: every run's */
+    struct {
+        uint32_t world, here; /* of a run of several; here: with a whole step */
+        uint64_t step;        /* that all of these have */
+    } ranks;
     bool repair;
     uint64_t problems, looked_at;
     uint64_t step; /* the last that can be gone on from */
@@ -86,6 +90,34 @@ static void look_at_tokens(struct verify *v, const char *output)
 
 /* ---- steps on the drives ---- */
 
+/* A step of several ranks is whole where each of them has it. */
+static void can_go_on_after(struct verify *v, const struct zinf_steps_info *info, uint64_t step)
+{
+    uint32_t rank, world = 1;
+    if (!v->run || !zinf_run_id_rank(v->run, info->run, &rank, &world) || world == 1) {
+        can_go_on(v, step, info->folder);
+        return;
+    }
+    if (!v->ranks.here++ || step < v->ranks.step)
+        v->ranks.step = step;
+    v->ranks.world = world;
+}
+
+static void say_ranks(struct verify *v)
+{
+    char text[64];
+    if (!v->ranks.here)
+        return;
+    snprintf(text, sizeof text, "the drives of %u ranks", v->ranks.world);
+    if (v->ranks.here == v->ranks.world)
+        can_go_on(v, v->ranks.step, text);
+    else
+        printf("of %u ranks %u have a whole step here, the last common one is %llu: look at the "
+               "others' drives too\n",
+               v->ranks.world, v->ranks.here, (unsigned long long)v->ranks.step);
+    v->ranks.here = 0;
+}
+
 static void say_verdict(struct verify *v, const struct zinf_steps_info *info,
                         const struct zinf_steps_verdict *verdict)
 {
@@ -115,14 +147,15 @@ static void say_verdict(struct verify *v, const struct zinf_steps_info *info,
                info->folder, (unsigned long long)step);
     }
     if (!verdict->newest || v->repair)
-        can_go_on(v, step, info->folder);
+        can_go_on_after(v, info, step);
 }
 
 static void see_steps(void *arg, const struct zinf_steps_info *info)
 {
     struct verify *v = arg;
     struct zinf_steps_verdict *verdict;
-    if (v->run && info->named && memcmp(v->run, info->run, sizeof info->run))
+    uint32_t rank, world;
+    if (v->run && info->named && !zinf_run_id_rank(v->run, info->run, &rank, &world))
         return;
     v->looked_at++;
     if (info->alive) {
@@ -146,6 +179,7 @@ static void look_at_steps(struct verify *v)
     for (int i = 0; i < v->n_paths; i++)
         if (zinf_steps_list(v->paths[i], see_steps, v))
             say_problem(v, v->paths[i], zinf_error());
+    say_ranks(v);
 }
 
 /* offload_*.nvme_path: a string or a list of them. */

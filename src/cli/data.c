@@ -225,6 +225,8 @@ struct zinf_config_context cli_context(const struct cli_common *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     context.world_size = c->world;
+    context.seats = c->seats;
+    context.seats_there = c->seats_there;
     context.micro_batch = c->micro_batch;
     context.accumulation = c->accumulation;
     context.optimizer = c->optimizer;

@@ -26,7 +26,9 @@ struct cli_common {
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
         *text_column, *format, *chat_template, *truncate, *quantize;
     uint64_t device_memory, host_memory;
-    int64_t world; /* ranks of this run; 0: 1 */
+    int64_t world;       /* ranks of this run, or processes with seats; 0: 1 */
+    const char *devices; /* seats.h */
+    int64_t seats, seats_there;
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
         lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;

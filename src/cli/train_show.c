@@ -57,11 +57,17 @@ static void print_plan(const struct zinf_trainer *trainer)
     free(text);
 }
 
+/* All have the same plan, each for its slices. */
+static uint64_t n_seats(const struct train_show *s)
+{
+    return s->run.seats > 1 ? s->run.seats : 1;
+}
+
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
-        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier);
+        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
     print_plan(trainer);
     train_summary_begin(s);
     open_events(s);

@@ -76,11 +76,16 @@ static void say_data(const struct train_show *s)
 
 static void say_length(const struct train_show *s)
 {
-    char steps[32], tokens[32], each[32], ranks[32] = "";
+    char steps[32], tokens[32], each[32], ranks[64] = "";
     const struct zinf_config *c = s->session->config;
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
-    if (c->world_size > 1)
-        snprintf(ranks, sizeof ranks, " x %lld ranks", (long long)c->world_size);
+    int64_t processes = c->world_size / (c->seats > 1 ? c->seats : 1);
+    if (processes > 1)
+        snprintf(ranks, sizeof ranks, " x %lld %s", (long long)processes,
+                 c->seats > 1 ? "processes" : "ranks");
+    if (c->seats > 1)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
+                 (long long)c->seats);
     line("batch", "%lld windows a step (%lld at once x %lld%s): %s tokens",
          (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
          ranks, cli_count(each, batch));
@@ -162,7 +167,8 @@ static void say_prediction(const struct train_show *s)
     if (s->run.trainer.speeds)
         options.speeds = *s->run.trainer.speeds;
     options.trainer.init = true;
-    if (!s->run.steps || options.trainer.net || zinf_estimate(&estimate, &options))
+    if (!s->run.steps || options.trainer.net || s->run.seats > 1 ||
+        zinf_estimate(&estimate, &options))
         return;
     double seconds = estimate.step_seconds * (double)s->run.steps;
     time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);

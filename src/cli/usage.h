@@ -88,7 +88,8 @@ static const char USAGE_TRAIN[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
     "Trains a model. Options win over the configuration file; a conflict is said.\n"
-    "mpirun -np 4 zinf train ... trains with four ranks.\n"
+    "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
+    "processes that do.\n"
     "\n"
     "Model and data\n"
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
@@ -114,6 +115,8 @@ static const char USAGE_TRAIN[] =
     "The step\n"
     "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST
     "Where and how\n" USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n"
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_ESTIMATE[] =
@@ -219,6 +222,22 @@ static const char USAGE_EVAL[] =
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
+
+static const char USAGE_LAUNCH[] =
+    "usage: zinf launch [options] -- COMMAND...\n"
+    "\n"
+    "Starts a command of zinf's, such as train, as several ranks: one for each slot,\n"
+    "by the mpirun that is there. Within Slurm srun does the same by itself.\n"
+    "\n"
+    "  --num-gpus N          ranks on this machine, or on each host\n"
+    "  --hostfile FILE       hosts, as DeepSpeed has them: NAME slots=N in each line\n"
+    "  --num-nodes N         only the first so many hosts\n"
+    "  --include LIST        only these: HOST, or HOST:0,2 for some of its GPUs, with\n"
+    "                        an @ between them\n"
+    "  --exclude LIST        all but these\n"
+    "  --mpirun PATH         of Open MPI, MPICH or Intel MPI (default: mpirun)\n"
+    "  --mpirun-args WORD... go to mpirun as they are\n"
+    "  --dry-run             print the command and start nothing\n";
 
 static const char USAGE_GENERATE[] =
     "usage: zinf generate --model DIR --prompt TEXT... [options]\n"

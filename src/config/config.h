@@ -122,6 +122,7 @@ struct zinf_config {
     uint64_t device_memory, host_memory; /* bytes; 0: what is there */
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
+    int64_t seats;                       /* devices that one process drives; 0: those there are */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
@@ -153,7 +154,9 @@ struct zinf_config {
 
 /* What the command line and the model know. A value < 0 (or NULL, 0 for sizes) is not given. */
 struct zinf_config_context {
-    int64_t world_size; /* >= 1; 0: 1 */
+    int64_t world_size; /* of ranks, or of processes with as many seats each; >= 1; 0: 1 */
+    /* --seats; how many there are where neither that nor zinf.seats says, 0: one. */
+    int64_t seats, seats_there;
     int64_t hidden_size;
     /* command line: wins over the file; a conflict is said (logged at WARN, both values) */
     int64_t micro_batch, accumulation;

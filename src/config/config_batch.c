@@ -163,9 +163,27 @@ static void say_large(const struct config_loader *loader, const struct triple *t
                      (long long)t->micro, (long long)even_micro(t->micro, 8));
 }
 
+/* Every process has as many. */
+static int resolve_seats(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    int64_t there = loader->context->seats_there;
+    int code = 0;
+    if (there > 0 && !config->seats) {
+        config->seats = there;
+        code = mark(loader, "zinf.seats", "as many as there are devices");
+    }
+    if (config->seats > 0)
+        config->world_size *= config->seats;
+    return code;
+}
+
 int zinf_config_resolve_batch(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
+    int seats = resolve_seats(loader);
+    if (seats)
+        return seats;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,

@@ -163,6 +163,7 @@ int zinf_config_apply_context(struct config_loader *loader)
          context->accumulation >= 0},
         {"zinf.dropout", "--dropout", context->dropout, context->dropout >= 0},
         {"zinf.threads", "--threads", (double)context->threads, context->threads >= 0},
+        {"zinf.seats", "--seats", (double)context->seats, context->seats > 0},
         {"zinf.early_stopping", "--early-stopping", (double)context->early_stopping,
          context->early_stopping >= 0},
         {"zinf.device_memory", "--device-memory", (double)context->device_memory,

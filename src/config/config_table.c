@@ -358,6 +358,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     SIZE_KEY("zinf.host_memory", host_memory, 0, 0, 0x1p53, .rule = AUTO_DEFAULT)
     INT_KEY("zinf.look_ahead", look_ahead, -1, -1, 1e6, .rule = AUTO_DEFAULT)
     INT_KEY("zinf.threads", threads, 0, 0, 4096, .rule = AUTO_DEFAULT)
+    INT_KEY("zinf.seats", seats, 0, 0, 1024, .rule = AUTO_DEFAULT)
     INT_KEY("zinf.source_length", source_length, 0, 0, 1 << 24, .rule = AUTO_DEFAULT)
     TEXT_KEY("zinf.io_engine", io_engine, .choices = engines, .text = "auto")
     BOOL_KEY("zinf.checksums", checksums, 1)

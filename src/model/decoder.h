@@ -35,6 +35,8 @@ enum decoder_place {
     DECODER_CROSS_KV_B,
     DECODER_CROSS_PROJ_W,
     DECODER_CROSS_PROJ_B,
+    DECODER_RELATIVE_W, /* queries and keys of relative positions */
+    DECODER_RELATIVE_B,
     DECODER_PLACES,
 };
 /* How the file has a tensor. */
@@ -72,6 +74,7 @@ struct decoder_experts {
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
+    int64_t embedding;   /* columns of the tables of tokens, positions and types; 0: hidden */
     bool join_tiles;     /* of the vocabulary, into one */
     bool packed;         /* samples come with segments */
     bool source;         /* its rows are those of ZINF_AXIS_SOURCE */

@@ -3,18 +3,24 @@
 
 #include <stdio.h>
 
-uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name)
+uint32_t decoder_add_columns(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                             int64_t cols)
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
         .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
-        .cols = d->hidden,
+        .cols = cols,
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_PARAM,
         .leaves = true,
     };
     snprintf(value.name, sizeof value.name, "%s", name);
     return zinf_graph_add_value(graph, &value);
+}
+
+uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name)
+{
+    return decoder_add_columns(graph, d, name, d->hidden);
 }
 
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,

@@ -12,7 +12,9 @@ struct decoder_values {
 
 uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, const char *name,
                            enum zinf_input input, int64_t limit);
-/* A value of hidden columns. */
+/* A value of so many columns, or of hidden ones. */
+uint32_t decoder_add_columns(struct zinf_graph *graph, const struct decoder *d, const char *name,
+                             int64_t cols);
 uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name);
 /* From v's ids and positions to v's x, by n tiles of the token table from the unit `tiles` on. */
 void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,

@@ -23,10 +23,12 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
 void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                       const char *name, struct zinf_row_map rows, int64_t all)
 {
+    const bool narrow = d->embedding && name != d->head;
+    const uint64_t cols = (uint64_t)(narrow ? d->embedding : d->hidden);
     struct zinf_tensor tensor = {
         .rank = 2,
         .rows = rows.rows,
-        .cols = (uint64_t)d->hidden,
+        .cols = cols,
         .decay = true,
         .init = ZINF_INIT_NORMAL,
         .init_std = d->init_std,
@@ -34,7 +36,7 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
     struct zinf_piece piece = {
         .rank = 2,
         .plain_name = name == d->head && !d->head_prefixed,
-        .shape = {(uint64_t)all, (uint64_t)d->hidden},
+        .shape = {(uint64_t)all, cols},
         .rows = rows,
     };
     snprintf(piece.name, sizeof piece.name, "%s", name);

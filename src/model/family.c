@@ -11,6 +11,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_gemma3_text, &zinf_family_mixtral, &zinf_family_qwen2_moe,
     &zinf_family_qwen3_moe,   &zinf_family_t5,      &zinf_family_bart,
     &zinf_family_blenderbot,  &zinf_family_bert,    &zinf_family_roberta,
+    &zinf_family_deberta_v2,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -13,7 +13,7 @@ extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family
     zinf_family_chatglm, zinf_family_bloom, zinf_family_baichuan, zinf_family_gemma,
     zinf_family_gemma2, zinf_family_gemma3_text, zinf_family_mixtral, zinf_family_qwen2_moe,
     zinf_family_qwen3_moe, zinf_family_t5, zinf_family_bart, zinf_family_blenderbot,
-    zinf_family_bert, zinf_family_roberta;
+    zinf_family_bert, zinf_family_roberta, zinf_family_deberta_v2;
 
 /* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
 struct family_int {

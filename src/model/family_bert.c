@@ -19,18 +19,17 @@ static const struct family_traits traits = {
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
 
-static void list_tensors(struct family_list *list, const struct decoder *d)
+void bert_list_tensors(struct family_list *list, const struct decoder *d,
+                       const struct bert_projections *p)
 {
     const int64_t h = d->hidden, f = d->ffn;
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.query.weight", h, h);
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.key.weight", h, h);
-    family_add_matrix(list, DECODER_QKV_W, "attention.self.value.weight", h, h);
+    for (int i = 0; i < 3; i++)
+        family_add_matrix(list, DECODER_QKV_W, p->weights[i], h, h);
     family_add_matrix(list, DECODER_PROJ_W, "attention.output.dense.weight", h, h);
     family_add_matrix(list, DECODER_UP_W, "intermediate.dense.weight", f, h);
     family_add_matrix(list, DECODER_DOWN_W, "output.dense.weight", h, f);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.query.bias", h, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.key.bias", h, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_QKV_B, "attention.self.value.bias", h, ZINF_INIT_ZERO);
+    for (int i = 0; i < 3; i++)
+        family_add_vector(list, DECODER_QKV_B, p->biases[i], h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_PROJ_B, "attention.output.dense.bias", h, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_UP_B, "intermediate.dense.bias", f, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_DOWN_B, "output.dense.bias", h, ZINF_INIT_ZERO);
@@ -40,8 +39,7 @@ static void list_tensors(struct family_list *list, const struct decoder *d)
     family_add_vector(list, DECODER_NORM2_B, "output.LayerNorm.bias", h, ZINF_INIT_ZERO);
 }
 
-/* As many as there are names of them, else num_labels, else two. */
-static int read_classes(const struct zinf_model_source *source, int64_t *n)
+int bert_read_classes(const struct zinf_model_source *source, int64_t *n)
 {
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(source->config, "id2label");
     *n = 2;
@@ -92,7 +90,7 @@ static int read_head(const struct zinf_model_source *source, const struct stack 
     int code = own && !cJSON_IsNull(own)
                    ? family_read_dropout(source, "classifier_dropout", 0, &c->dropout)
                    : 0;
-    return code ? code : read_classes(source, &c->n);
+    return code ? code : bert_read_classes(source, &c->n);
 }
 
 int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -104,13 +102,17 @@ int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                             .embedding_w = "embeddings.LayerNorm.weight",
                             .embedding_b = "embeddings.LayerNorm.bias",
                             .blocks = "encoder.layer"}};
+    static const struct bert_projections projections = {
+        {"attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight"},
+        {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}};
     struct family_list list = {0};
     struct stack_classes classes = style->names;
     int code;
     if ((code = read_stack(source, style, &k)) || (code = read_head(source, &k, &classes)))
         return code;
+    classes.first_dropout = style->drops_first ? classes.dropout : 0;
     list.std = k.d.init_std;
-    list_tensors(&list, &k.d);
+    bert_list_tensors(&list, &k.d, &projections);
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);

@@ -11,9 +11,18 @@ struct bert_style {
     int64_t first_position;     /* row of the table of positions that position 0 has; the context is
                                  * that much shorter than max_position_embeddings */
     struct stack_classes names; /* of the classifying head */
+    bool drops_first;           /* its dropout is in front of its first product, too */
 };
 int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                const struct zinf_model_source *source, const struct bert_style *style);
+/* A layer's tensors; what its products to queries, keys and values are called. */
+struct bert_projections {
+    const char *weights[3], *biases[3];
+};
+void bert_list_tensors(struct family_list *list, const struct decoder *d,
+                       const struct bert_projections *projections);
+/* As many as there are names of them, else num_labels, else two. */
+int bert_read_classes(const struct zinf_model_source *source, int64_t *n);
 /* Heads of other tasks, and buffers of old files. */
 int bert_ignores(const char *name);
 

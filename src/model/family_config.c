@@ -29,7 +29,7 @@ int family_read_activation(const struct zinf_model_source *source, const char *k
         {"gelu_new", ZINF_ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ZINF_ACTIVATION_GELU_TANH},
         {"gelu_fast", ZINF_ACTIVATION_GELU_TANH}, {"gelu", ZINF_ACTIVATION_GELU_ERF},
         {"silu", ZINF_ACTIVATION_SILU},           {"swish", ZINF_ACTIVATION_SILU},
-        {"relu", ZINF_ACTIVATION_RELU},
+        {"relu", ZINF_ACTIVATION_RELU},           {"tanh", ZINF_ACTIVATION_TANH},
     };
     const char *name = NULL;
     int code = zinf_json_string(source->config, source->what, key, &name);

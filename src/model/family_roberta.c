@@ -28,8 +28,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                                                       .dense_b = "classifier.dense.bias",
                                                       .out_w = "classifier.out_proj.weight",
                                                       .out_b = "classifier.out_proj.bias",
-                                                      .plain_dense = true,
-                                                      .drops_first = true}};
+                                                      .plain_dense = true},
+                                            .drops_first = true};
     return bert_build(graph, facts, source, &style);
 }
 

@@ -54,6 +54,14 @@ static void list_pieces(const struct zinf_graph *graph, struct entry *entries)
         }
 }
 
+int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3])
+{
+    shape[0] = piece->shape[0];
+    shape[1] = piece->inner ? piece->shape[1] / piece->inner : piece->shape[1];
+    shape[2] = piece->inner;
+    return piece->inner ? 3 : piece->rank;
+}
+
 /* The sorted entries as tensors, each with its parts. */
 static void group(struct zinf_file_map *map, const struct entry *entries, uint32_t n)
 {
@@ -123,6 +131,7 @@ static int check_file(const struct zinf_file_tensor *t, struct side *sides)
         const struct zinf_piece *piece = t->parts[p].piece;
         bool same = piece->rank == first->rank && piece->transposed == first->transposed &&
                     piece->plain_name == first->plain_name && piece->shape[0] == first->shape[0] &&
+                    piece->inner == first->inner &&
                     (piece->rank == 1 || piece->shape[1] == first->shape[1]);
         if (!same)
             return zinf_fail(-EINVAL, "tensor %s has two shapes", t->name);

@@ -176,6 +176,8 @@ int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
+int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args);
+int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args);
 int frame_route(struct zinf_frame *f, const struct zinf_route *args);
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
 int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);

@@ -38,7 +38,7 @@ static int forward(struct zinf_frame *f, const struct frame_linear *l, const voi
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
 {
     bool scaled = frame_has_magnitude(f, l);
-    if (f->see_linear)
+    if (f->see_linear && !frame_linear_weight(f, l)->pieces[0].inner) /* not a convolution */
         f->see_linear(f->seer, l->unit, l->weight);
     int code = forward(f, l, scaled ? NULL : frame_weight(f, l->unit, l->bias), x, y);
     return code || !scaled ? code : frame_magnitude(f, l, y);

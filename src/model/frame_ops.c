@@ -77,6 +77,14 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
     return 0;
 }
 
+/* A query times the table's rows within reach, and these times a key, in scores of pairs. */
+static double relative_pairs(const struct zinf_attention *args)
+{
+    const struct zinf_relative *r = args->relative;
+    const double reach = 2.0 * (double)args->seq - 1, all = 2.0 * (double)r->half;
+    return ((r->keys != NULL) + (r->queries != NULL)) * (reach < all ? reach : all) / 2;
+}
+
 /* Multiplications and additions of scores and of their sums over the values. */
 static double attention_flops(const struct zinf_attention *args)
 {
@@ -86,11 +94,27 @@ static double attention_flops(const struct zinf_attention *args)
     double pairs = args->causal ? (seq + 1) / 2 : keys; /* of a query, in the mean */
     if (args->window && args->window < args->seq)
         pairs = window - window * (window - 1) / (2 * seq);
+    if (args->relative)
+        pairs += relative_pairs(args);
     return 4 * (double)args->batch * seq * pairs * columns;
+}
+
+/* Whether the device does what relative positions and convolutions need. */
+static int check_relative(const struct zinf_frame *f)
+{
+    if (ops_of(f)->relative)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "stage %s: attention to relative positions and convolutions do not run on %s; "
+                     "take --device host",
+                     f->stage->name, f->compute->device->name);
 }
 
 static int measure_attention(struct zinf_frame *f, const struct zinf_attention *args, double times)
 {
+    int code = args->relative ? check_relative(f) : 0;
+    if (code)
+        return code;
     widen(&f->workspace, ops_of(f)->attention_workspace(device_of(f), args));
     f->flops += times * attention_flops(args);
     return 0;
@@ -137,6 +161,27 @@ int frame_distance_bias_backward(struct zinf_frame *f, const struct zinf_distanc
     if (counts_distances(f, args, args->batch))
         return 0;
     return ops_of(f)->distance_bias_backward(f->queue, args);
+}
+
+/* ---- convolutions ---- */
+
+static int unfold(struct zinf_frame *f, const struct zinf_unfold *args,
+                  int (*run)(struct zinf_queue *, const struct zinf_unfold *))
+{
+    const double elems = (double)(args->batch * args->seq * args->cols);
+    if (counts(f, elems * (double)(1 + args->width) * (double)frame_width(f)))
+        return check_relative(f);
+    return run(f->queue, args);
+}
+
+int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args)
+{
+    return unfold(f, args, ops_of(f)->unfold);
+}
+
+int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args)
+{
+    return unfold(f, args, ops_of(f)->unfold_backward);
 }
 
 /* ---- elementwise ---- */

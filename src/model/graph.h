@@ -84,7 +84,9 @@ struct zinf_piece {
     bool plain_name;
     int rank;
     uint64_t shape[2]; /* of the whole tensor in the file */
-    bool transposed;   /* the file has [in][out] */
+    uint64_t inner;  /* the file's shape is [shape[0]][shape[1] / inner][inner]; 0: it has no third
+                      * dimension */
+    bool transposed; /* the file has [in][out] */
     struct zinf_row_map rows;
     uint64_t image_at; /* of a quantised tensor: where the file's tensor is in the unit's images */
     /* Of an adapter, but a copy of the base's: the name is PEFT's, and what no adapter's file gives

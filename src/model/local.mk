@@ -36,6 +36,8 @@ libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stage_layer.
 	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c \
 	src/model/stack_parts.h src/model/stack_classify.c src/model/stage_classify.c \
 	src/model/family_bert.h src/model/family_bert.c src/model/family_roberta.c
+libcore_la_SOURCES += src/model/part_relative.c src/model/stack_tables.c src/model/stage_convolution.c \
+	src/model/stage_project.c src/model/family_deberta_v2.c
 INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model_tensors_test tests/model_fixtures_test \

@@ -42,7 +42,8 @@ static bool has_head_norms(const struct attention_spec *s)
 
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    return (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    const uint64_t tokens = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    return tokens + (s->relative.half ? relative_bytes(f, s) : 0);
 }
 
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)
@@ -262,7 +263,7 @@ static int attend_cached(struct zinf_frame *f, const struct attention_spec *s,
 {
     const struct zinf_decoding *d = f->compute->decoding;
     int64_t window = s->window < d->capacity ? s->window : 0, slots = d->capacity;
-    if (s->both_ways || s->distance.n_buckets)
+    if (s->both_ways || s->distance.n_buckets || s->relative.half)
         return zinf_fail(-ENOTSUP,
                          "stage %s: keys and values of this attention cannot be "
                          "remembered from token to token",
@@ -299,8 +300,10 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
                   const struct attention_kept *kept, const void *qkv)
 {
     struct zinf_attention args = attention_args(f, s, kept, qkv);
+    const struct zinf_relative relative = relative_args(f, s, qkv, NULL);
     if (f->compute->decoding)
         return attend_cached(f, s, kept, qkv);
+    args.relative = s->relative.half ? &relative : NULL;
     int code = take_bias(f, s, &args, false);
     return code ? code : frame_attention(f, &args);
 }
@@ -365,7 +368,10 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
     attention.d_kv = s->source ? frame_scratch(f, kv_bytes(f, s)) : NULL;
-    if ((code = take_bias(f, s, &attention, true)) ||
+    const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
+    attention.relative = s->relative.half ? &relative : NULL;
+    if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
+        (code = take_bias(f, s, &attention, true)) ||
         (code = frame_attention_backward(f, &attention)) ||
         (code = bias_backward(f, s, &attention)))
         return code;

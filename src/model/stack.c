@@ -23,6 +23,7 @@ static struct attention_spec cross_of(const struct attention_spec *own,
     struct attention_spec s = *own;
     s.both_ways = true;
     s.distance.n_buckets = 0;
+    s.relative.half = 0;
     s.norm.w = at[DECODER_CROSS_NORM_W];
     s.norm.b = at[DECODER_CROSS_NORM_B];
     s.qkv_w = at[DECODER_CROSS_Q_W];
@@ -33,7 +34,7 @@ static struct attention_spec cross_of(const struct attention_spec *own,
     s.proj_b = at[DECODER_CROSS_PROJ_B];
     s.source = IN_SOURCE;
     s.source_segments = IN_SOURCE_SEGMENTS;
-    s.site += 2;
+    s.site += STACK_CROSS_SITE;
     return s;
 }
 
@@ -51,6 +52,10 @@ static struct layer_spec make_layer(const struct stack *k, int64_t layer, bool c
                                          .both_ways = k->distance.both_ways,
                                          .starts = k->distance.starts,
                                          .unit = 1};
+    a->relative = stack_relative_spec(k);
+    a->relative.site = a->site + STACK_CROSS_SITE;
+    a->relative.w = at[DECODER_RELATIVE_W];
+    a->relative.b = at[DECODER_RELATIVE_B];
     s.attention[LAYER_CROSS] = cross_of(a, at);
     s.mlp.inner_site = a->site + 4;
     s.mlp.site = a->site + 5;
@@ -66,26 +71,6 @@ static struct layer_spec make_layer(const struct stack *k, int64_t layer, bool c
 
 /* ---- stages ---- */
 
-static uint32_t add_distances(struct zinf_graph *graph, const struct stack *k)
-{
-    const uint64_t rows = (uint64_t)k->distance.n_buckets * (k->distance.both_ways ? 2 : 1);
-    const struct zinf_tensor tensor = {
-        .rank = 2,
-        .rows = rows,
-        .cols = (uint64_t)k->d.attention.n_heads,
-        .init = ZINF_INIT_NORMAL,
-        .init_std = k->distance.std,
-    };
-    struct zinf_piece piece = {
-        .rank = 2, .shape = {tensor.rows, tensor.cols}, .rows = {.rows = rows, .count = 1}};
-    uint32_t unit =
-        zinf_graph_add_unit(graph, true, k->d.source ? "source_distances.0" : "distances.0");
-    snprintf(piece.name, sizeof piece.name, "%s", k->distance.table);
-    zinf_graph_add_tensor(graph, unit, &tensor);
-    zinf_graph_add_piece(graph, unit, &piece);
-    return unit;
-}
-
 void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct stack_shared *v,
                      int64_t layer)
 {
@@ -99,8 +84,8 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
     uint32_t unit = zinf_graph_add_unit(graph, true, "%s.%lld", kind, (long long)layer);
     const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
     decoder_add_tensors(graph, unit, d, &tensors, at);
-    if (!layer && k->distance.n_buckets)
-        v->distances = add_distances(graph, k);
+    if (!layer && stack_has_table(k))
+        v->table = stack_add_table(graph, k);
     struct layer_spec spec = make_layer(k, layer, v->crosses, at);
     uint32_t out = decoder_add_hidden(graph, d, name);
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_layer, &spec, sizeof spec, "%s.%lld",
@@ -109,8 +94,8 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
-    if (k->distance.n_buckets)
-        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, v->distances);
+    if (stack_has_table(k))
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, v->table);
     v->x = out;
 }
 
@@ -120,8 +105,11 @@ void stack_add_entry(struct zinf_graph *graph, const struct stack *k, struct dec
 {
     const struct decoder *d = &k->d;
     const char *first = d->source ? "source.0" : "x.0";
-    v->x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : first);
+    v->x = k->projection ? decoder_add_columns(graph, d, "looked_up", d->embedding)
+                         : decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : first);
     decoder_add_lookup(graph, d, v, tiles, n);
+    if (k->projection)
+        v->x = stack_add_projection(graph, k, v->x);
     if (!d->embedding_w)
         return;
     struct decoder_norm norm = {.unit = d->source ? "source_embedding" : "embedding",

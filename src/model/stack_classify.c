@@ -33,42 +33,22 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
     return v;
 }
 
-/* A matrix (cols 0: a vector) of the head; its number. */
-static int add_tensor(struct zinf_graph *graph, uint32_t unit, const struct zinf_tensor *tensor,
-                      const char *name, bool plain)
-{
-    struct zinf_piece piece = {.rank = tensor->rank,
-                               .shape = {tensor->rows, tensor->cols},
-                               .rows = {.rows = tensor->rows, .count = 1},
-                               .plain_name = plain};
-    snprintf(piece.name, sizeof piece.name, "%s", name);
-    int number = (int)zinf_graph_add_tensor(graph, unit, tensor);
-    zinf_graph_add_piece(graph, unit, &piece);
-    return number;
-}
-
 static struct classify_spec add_tensors(struct zinf_graph *graph, uint32_t unit,
                                         const struct decoder *d, const struct stack_classes *c)
 {
     const uint64_t h = (uint64_t)d->hidden, n = (uint64_t)c->n;
-    const struct zinf_tensor dense = {.rank = 2,
-                                      .rows = h,
-                                      .cols = h,
-                                      .decay = true,
-                                      .init = ZINF_INIT_NORMAL,
-                                      .init_std = d->init_std};
-    struct zinf_tensor out = dense;
-    const struct zinf_tensor dense_b = {.rank = 1, .rows = h, .cols = 1, .init = ZINF_INIT_ZERO};
-    struct zinf_tensor out_b = dense_b;
-    out.rows = out_b.rows = n;
+    const struct stack_tensor dense_w = {c->dense_w, h, h, 0, ZINF_INIT_NORMAL, c->plain_dense};
+    const struct stack_tensor dense_b = {c->dense_b, h, 0, 0, ZINF_INIT_ZERO, c->plain_dense};
+    const struct stack_tensor out_w = {c->out_w, n, h, 0, ZINF_INIT_NORMAL, true};
+    const struct stack_tensor out_b = {c->out_b, n, 0, 0, ZINF_INIT_ZERO, true};
     return (struct classify_spec){
         .n_classes = c->n,
         .activation = c->activation,
-        .dense_w = add_tensor(graph, unit, &dense, c->dense_w, c->plain_dense),
-        .dense_b = add_tensor(graph, unit, &dense_b, c->dense_b, c->plain_dense),
-        .out_w = add_tensor(graph, unit, &out, c->out_w, true),
-        .out_b = add_tensor(graph, unit, &out_b, c->out_b, true),
-        .drops_first = c->drops_first,
+        .dense_w = stack_add_tensor(graph, unit, &dense_w, d->init_std),
+        .dense_b = stack_add_tensor(graph, unit, &dense_b, 0),
+        .out_w = stack_add_tensor(graph, unit, &out_w, d->init_std),
+        .out_b = stack_add_tensor(graph, unit, &out_b, 0),
+        .first_dropout = c->first_dropout,
         .dropout = c->dropout,
     };
 }
@@ -106,8 +86,11 @@ int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     stack_add_entry(graph, stack, &v, tiles, graph->n_units - tiles);
     struct stack_shared shared = {.x = v.x, .segments = v.segments};
-    for (int64_t layer = 0; layer < d->n_layers; layer++)
+    for (int64_t layer = 0; layer < d->n_layers; layer++) {
         stack_add_layer(graph, stack, &shared, layer);
+        if (!layer && stack->convolution.width)
+            stack_add_convolution(graph, stack, &shared, v.x);
+    }
     add_classes(graph, stack, shared.x, classes);
     return 0;
 }

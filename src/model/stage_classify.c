@@ -57,7 +57,7 @@ static void *sample_of(const struct zinf_frame *f, void *rows, int64_t sample)
 static int mask(struct zinf_frame *f, void *x, bool second)
 {
     const struct classify_spec *s = f->stage->spec;
-    const float p = second || s->drops_first ? s->dropout : 0;
+    const float p = second ? s->dropout : s->first_dropout;
     return frame_mask(f, x, p, s->site + second, hidden_of(f));
 }
 

@@ -59,8 +59,11 @@ static int run_part(struct zinf_frame *f, const struct kept *kept, int part, con
                     bool again)
 {
     const struct layer_spec *s = f->stage->spec;
+    const struct attention_spec *attention = part == LAYER_MLP ? NULL : &s->attention[part];
     struct part_entry entry = entry_of(s, kept, part);
-    int code = part_enter(f, &entry, x);
+    int code = attention && attention->relative.half
+                   ? relative_enter(f, attention, x, kept->attention[part].qkv)
+                   : part_enter(f, &entry, x);
     if (code)
         return code;
     return part == LAYER_MLP
@@ -131,7 +134,9 @@ static int part_backward(struct zinf_frame *f, const struct kept *kept, int part
                    ? mlp_backward(f, &s->mlp, &kept->mlp, d_x, d_y)
                    : attention_backward(f, &s->attention[part], &kept->attention[part], d_x, d_y);
     if (!code)
-        code = part_enter_backward(f, &entry, x, d_x);
+        code = part != LAYER_MLP && s->attention[part].relative.half
+                   ? relative_enter_backward(f, &s->attention[part], x, d_y, d_x)
+                   : part_enter_backward(f, &entry, x, d_x);
     frame_release(f, start);
     return code;
 }

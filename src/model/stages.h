@@ -27,7 +27,11 @@
  * Encoders, and decoders that read one:
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
  *           a norm in front of each, or behind each sum. in: x, then what its attentions name;
- *           out: x. At hand: its unit, and the table of its bias by distance where it has one
+ *           out: x. At hand: its unit, and where it has one the table of its bias by distance or of
+ *           relative positions
+ *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
+ *           out: x
+ *   project a product without a bias. in: x; out: x of another width
  *   classify  logits of a sample by its first token's row, and their loss. in: x, labels; out: loss
  *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
@@ -38,7 +42,8 @@
 
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
-    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify;
+    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
+    zinf_stage_convolution, zinf_stage_project;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -92,6 +97,22 @@ struct distance_spec {
     int table;             /* [n_buckets or twice as many][n_heads] */
 };
 
+/* Relative positions that scores look at (kernels/attention.h), from a table that layers share:
+ * queries and keys of its rows, as those of tokens. Attention has no norm in front of it then. */
+struct relative_spec {
+    int64_t half;          /* 0: none; the table has twice as many rows */
+    const int32_t *starts; /* as in zinf_relative; memory of the graph */
+    bool queries, keys;    /* which terms there are */
+    uint32_t unit;         /* the table's place at hand */
+    int table;             /* [2 half][hidden] */
+    struct norm_spec norm; /* of its rows; w and b are of that unit */
+    float dropout;         /* behind the norm */
+    uint32_t site;
+    /* The product of its rows: the layer's own, qkv_w (w -1), or this one, of [queries,
+     * keys][hidden] as far as there are such terms. */
+    int w, b;
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -101,6 +122,7 @@ struct attention_spec {
     const float *slopes; /* ALiBi: [n_heads], memory of the graph; NULL: none */
     struct norm_spec norm;
     struct distance_spec distance;
+    struct relative_spec relative;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
     struct norm_spec after;          /* of what proj gives */
@@ -136,6 +158,19 @@ struct block_spec {
     struct mlp_spec mlp;
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
+};
+
+struct convolution_spec {
+    int64_t hidden, width; /* tokens that it sees, odd */
+    enum zinf_activation activation;
+    int w, b; /* [hidden][hidden width] */
+    struct norm_spec norm;
+    float dropout; /* in front of the activation */
+    uint32_t site;
+};
+
+struct project_spec {
+    int w;
 };
 
 enum layer_part {
@@ -183,9 +218,9 @@ struct classify_spec {
     enum zinf_activation activation;
     int dense_w, dense_b; /* [hidden][hidden] */
     int out_w, out_b;     /* [n_classes][hidden] */
-    bool drops_first;     /* dropout in front of dense, too */
+    float first_dropout;  /* in front of dense */
     float dropout;
-    uint32_t site; /* and the next one */
+    uint32_t site; /* in front of dense, and the next one */
 };
 
 struct head_spec {
@@ -256,7 +291,7 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* What forward leaves for backward. */
 struct attention_kept {
-    void *qkv;  /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    void *qkv;  /* [rows][(n_heads + 2 n_kv_heads) head_dim], and the table's rows behind it */
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim] */
@@ -264,7 +299,7 @@ struct attention_kept {
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
-/* Up to qkv. */
+/* Up to qkv, where there are no relative positions. */
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
@@ -274,6 +309,18 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+
+/* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
+int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);
+int relative_enter_backward(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                            const void *d_qkv, void *d_x);
+/* Of the table's rows behind qkv: their bytes, and where they are (half 0: there are none); d_qkv
+ * NULL in forward. */
+uint64_t relative_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+struct zinf_relative relative_args(const struct zinf_frame *f, const struct attention_spec *s,
+                                   const void *qkv, const void *d_qkv);
+/* Zeroes what the kernel does not write of their gradient. */
+int relative_clear(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
 
 struct mlp_kept {
     void *up; /* [rows][ffn or 2 ffn], before the activation */

@@ -29,6 +29,8 @@ struct zinf_file_tensor {
     const struct zinf_file_part *parts; /* in order of units */
     uint32_t n_parts;
 };
+/* The shape that the file has of the tensor; its rank. */
+int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3]);
 /* All tensors of the file, in the order in which units first hold them. */
 struct zinf_file_map {
     struct zinf_file_tensor *tensors;

@@ -9,6 +9,7 @@
 #include "base/random.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct zinf_dataset {
     uint32_t seq_len, vocab;
     bool shuffle;
     uint64_t seed;
+    pthread_mutex_t lock;         /* guards window */
     int32_t *window;              /* [seq_len + 1] */
     struct zinf_samples *samples; /* NULL: a stream; else all above is unused */
 };
@@ -196,6 +198,7 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
     struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
     if (!dataset)
         return zinf_fail(-ENOMEM, "no memory for a data set");
+    pthread_mutex_init(&dataset->lock, NULL);
     dataset->seq_len = options->seq_len;
     dataset->vocab = options->vocab;
     dataset->shuffle = options->shuffle;
@@ -223,6 +226,7 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
     free(dataset->segments);
     free(dataset->window);
     zinf_samples_close(dataset->samples);
+    pthread_mutex_destroy(&dataset->lock);
     free(dataset);
 }
 
@@ -233,6 +237,7 @@ int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samp
         zinf_samples_close(samples);
         return zinf_fail(-ENOMEM, "no memory for a data set");
     }
+    pthread_mutex_init(&dataset->lock, NULL);
     dataset->samples = samples;
     dataset->n_tokens = zinf_samples_facts(samples)->n_ids;
     dataset->n_windows = zinf_samples_n_windows(samples);
@@ -335,14 +340,14 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     uint32_t length = dataset->seq_len;
     uint64_t index =
         text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed);
+    pthread_mutex_lock(&dataset->lock);
     int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
-    if (code)
-        return code;
-    if (inputs)
+    if (!code && inputs)
         memcpy(inputs, dataset->window, length * sizeof *inputs);
-    if (targets)
+    if (!code && targets)
         memcpy(targets, dataset->window + 1, length * sizeof *targets);
-    return 0;
+    pthread_mutex_unlock(&dataset->lock);
+    return code;
 }
 
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)

@@ -56,6 +56,20 @@ int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t en
     return code;
 }
 
+int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end)
+{
+    int code = text_frames_make(tokenizer, begin, end);
+    struct text_frame *frame = &tokenizer->frames[1];
+    /* begin A end begin B end, without the second begin */
+    if (code || frame->count != 6)
+        return code;
+    free(frame->parts[3].ids);
+    memmove(&frame->parts[3], &frame->parts[4], 2 * sizeof *frame->parts);
+    frame->count = 5;
+    frame->parts[3].type = frame->parts[4].type = 1;
+    return 0;
+}
+
 static int push_ids(const int32_t *ids, size_t n, int32_t type, struct zinf_tokens *out,
                     struct zinf_tokens *types)
 {

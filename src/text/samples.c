@@ -220,6 +220,7 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
     struct zinf_samples *s = code ? NULL : calloc(1, sizeof *s);
     if (!s)
         return code ? code : zinf_fail(-ENOMEM, "no memory for a store of samples");
+    pthread_mutex_init(&s->lock, NULL);
     s->options = *options;
     s->options.max_ids = options->max_ids ? options->max_ids : options->seq_len;
     s->options.min_ids = options->min_ids ? options->min_ids : 1;
@@ -252,6 +253,7 @@ void zinf_samples_close(struct zinf_samples *s)
     samples_packing_free(&s->packing);
     zinf_tokens_free(&s->numbers);
     zinf_sample_free(&s->sample);
+    pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
@@ -290,7 +292,7 @@ static int take_ids(const struct zinf_samples *s, struct zinf_sample *out)
     return code;
 }
 
-int zinf_samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample *out)
+int samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample *out)
 {
     if (index >= s->facts.n_samples)
         return zinf_fail(-EINVAL, "sample %llu of %llu", (unsigned long long)index,
@@ -312,5 +314,13 @@ int zinf_samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample
     out->keeps_last = place->keeps_last;
     out->source_keeps_last = place->source_keeps_last;
     out->cut = cut.n < place->n_ids || source.n < place->n_source;
+    return code;
+}
+
+int zinf_samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample *out)
+{
+    pthread_mutex_lock(&s->lock);
+    int code = samples_read(s, index, out);
+    pthread_mutex_unlock(&s->lock);
     return code;
 }

@@ -9,8 +9,8 @@
  * What takes a store needs to know no format: conversations (chat.h), pairs of source and target
  * and labelled texts differ in their recipe alone.
  *
- * Threads: a store belongs to one thread at a time. Errors: -errno and a sentence that names file,
- * row and line.
+ * Threads: samples and windows of an open store may be read by several at once. Errors: -errno and
+ * a sentence that names file, row and line.
  */
 #ifndef ZINF_SAMPLES_H
 #define ZINF_SAMPLES_H

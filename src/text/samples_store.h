@@ -10,6 +10,8 @@
 #include "text/internal.h"
 #include "text/samples.h"
 
+#include <pthread.h>
+
 /* ---- samples_cache.c ---- */
 
 /* A number of a cache: an id, and above it the marks. Ids end at TEXT_MAX_ID. */
@@ -69,6 +71,7 @@ struct zinf_samples {
     uint64_t capacity;
     struct zinf_samples_facts facts;
     struct sample_packing packing; /* n_windows 0: a sample is a window */
+    pthread_mutex_t lock;          /* guards the two below, which reading uses */
     struct zinf_tokens numbers;    /* as they lie in a cache */
     struct zinf_sample sample;     /* of the window at hand */
 };
@@ -79,6 +82,8 @@ struct sample_cut {
     bool moves_last; /* the last id takes the place of the last that is left */
 };
 struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last);
+/* As zinf_samples_read, under the lock. */
+int samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_sample *out);
 struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,
                                      bool keeps_last);
 

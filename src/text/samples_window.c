@@ -61,7 +61,8 @@ static void put_source(const struct zinf_window *w, const struct zinf_tokens *so
     }
 }
 
-int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *window)
+/* Under the lock. */
+static int fill_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *window)
 {
     const struct sample_packing *packing = &s->packing;
     uint64_t index =
@@ -71,7 +72,7 @@ int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct 
     uint32_t at = 0, source_at = 0;
     clear(s, window);
     for (uint64_t i = first; i < end; i++) {
-        int code = zinf_samples_read(s, packing->n_windows ? packing->order[i] : i, &s->sample);
+        int code = samples_read(s, packing->n_windows ? packing->order[i] : i, &s->sample);
         if (code)
             return code;
         int32_t number = (int32_t)(i - first) + 1;
@@ -85,4 +86,12 @@ int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct 
         source_at += (uint32_t)s->sample.source.count;
     }
     return 0;
+}
+
+int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *window)
+{
+    pthread_mutex_lock(&s->lock);
+    int code = fill_window(s, position, window);
+    pthread_mutex_unlock(&s->lock);
+    return code;
 }

@@ -2,8 +2,8 @@
  * sentencepiece_model: a folder with tokenizer.model. The library turns text into ids; what Hugging
  * Face's Python tokenizers of LLaMA, Baichuan and T5 keep beside it is read here: tokens that were
  * added (added_tokens.json, and added_tokens_decoder of tokenizer_config.json), which are cut out
- * of the text first, and which of <s> and </s> stand around a text. Each stretch between added
- * tokens is encoded by itself, with the model's own prefix.
+ * of the text first, and which of <s> and </s> stand around a text, or DeBERTa's [CLS] and [SEP].
+ * Each stretch between added tokens is encoded by itself, with the model's own prefix.
  */
 #include "build-config.h"
 
@@ -130,6 +130,56 @@ static int put_added(struct zinf_tokenizer *tokenizer, const struct added_list *
     return code ? code : text_added_seal(&tokenizer->added[1]);
 }
 
+/* ---- pairs ---- */
+
+static int32_t piece_id(const struct text_sentencepiece *model, const char *name)
+{
+    size_t n, bytes = strlen(name);
+    for (int32_t id = 0; id < text_sentencepiece_size(model); id++) {
+        const char *piece = text_sentencepiece_piece(model, id, &n);
+        if (n == bytes && !memcmp(piece, name, n))
+            return id;
+    }
+    return -1;
+}
+
+/* DeBERTa's special tokens are pieces, but for the mask, which comes behind them all. */
+static int add_special(struct added_list *list, const struct text_sentencepiece *model,
+                       const char *what)
+{
+    static char names[][8] = {"[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"};
+    const int n = sizeof names / sizeof *names;
+    int code = 0;
+    for (int i = 0; i < n && !code; i++) {
+        struct text_added token = {
+            .content = names[i], .bytes = strlen(names[i]), .id = piece_id(model, names[i])};
+        if (token.id < 0 && i + 1 < n)
+            return zinf_fail(-ENOTSUP,
+                             "%s: has no piece %s: let transformers save the tokenizer as "
+                             "tokenizer.json",
+                             what, names[i]);
+        token.id = token.id < 0 ? text_sentencepiece_size(model) : token.id;
+        code = add(list, &token, what);
+    }
+    return code;
+}
+
+static int read_pair_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *what)
+{
+    bool lower = false, split = false;
+    int code = config ? zinf_json_bool(config, what, "do_lower_case", &lower) : 0;
+    if (!code && config)
+        code = zinf_json_bool(config, what, "split_by_punct", &split);
+    if (!code && (lower || split))
+        code = zinf_fail(-ENOTSUP,
+                         "%s: %s is not supported with spm.model: let transformers save the "
+                         "tokenizer as tokenizer.json",
+                         what, lower ? "do_lower_case" : "split_by_punct");
+    return code ? code
+                : text_frames_make_pairs(tokenizer, piece_id(tokenizer->sentencepiece, "[CLS]"),
+                                         piece_id(tokenizer->sentencepiece, "[SEP]"));
+}
+
 /* ---- what stands around a text ---- */
 
 static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *what)
@@ -161,10 +211,14 @@ int text_sentencepiece_read(struct zinf_tokenizer *tokenizer,
                                        files->what);
     code = code || !files->config ? code : read_decoder(&list, files->config, files->config_what);
     code = code || !files->added ? code : read_added(&list, files->added, files->added_what);
+    if (!code && files->pairs)
+        code = add_special(&list, tokenizer->sentencepiece, files->what);
     code = code ? code : read_pieces(tokenizer, list.size, list.bytes, files->what);
     code = code ? code : put_added(tokenizer, &list, files->what);
     free(list.tokens);
-    if (!code && files->config)
+    if (!code && files->pairs)
+        code = read_pair_frames(tokenizer, files->config, files->config_what);
+    else if (!code && files->config)
         code = read_frames(tokenizer, files->config, files->config_what);
     return code;
 }

@@ -3,7 +3,7 @@
  * Stands on base alone; token files come in through a reader that the caller supplies.
  *
  * Threads: a tokenizer is read-only after it was opened and may be shared, but each encode uses
- * scratch of its own. A data set belongs to one thread at a time.
+ * scratch of its own. Windows of an open data set may be asked for by several threads at once.
  */
 #ifndef ZINF_TEXT_H
 #define ZINF_TEXT_H

@@ -1,8 +1,8 @@
 /*
  * tokenizer: opens a model folder's tokenizer, whichever form it has, and answers questions about
  * it. Forms: tokenizer.json (tokenizer_json.c); vocab.json with merges.txt, also under GPT-2's
- * first names encoder.json and vocab.bpe; tokenizer.model (sentencepiece_model.c); nothing, which
- * means bytes.
+ * first names encoder.json and vocab.bpe; tokenizer.model, or DeBERTa's spm.model
+ * (sentencepiece_model.c); nothing, which means bytes.
  */
 #include "text/internal.h"
 #include "text/sentencepiece.h"
@@ -171,7 +171,8 @@ static int read_beside(cJSON **out, char **path, const char *folder, const char 
     return *path ? zinf_json_read_file(*path, MAX_FILE_BYTES, ZINF_JSON_STRICT, out) : 0;
 }
 
-static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, const char *path)
+static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, const char *path,
+                              bool pairs)
 {
     struct zinf_tokenizer *tokenizer = NULL;
     char *model = NULL, *config_path = NULL, *added_path = NULL;
@@ -189,6 +190,7 @@ static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, c
         .added = added,
         .config_what = config_path,
         .added_what = added_path,
+        .pairs = pairs,
     };
     code = code ? code : text_sentencepiece_read(tokenizer, &files);
     if (!code) {
@@ -218,11 +220,13 @@ static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, c
  * not be taken for one without. */
 static int open_model(struct zinf_tokenizer **out, const char *folder)
 {
-    static const char *const models[] = {"tokenizer.model", "spiece.model", "sentencepiece.model"};
-    static const char *const others[] = {"sentencepiece.bpe.model", "spm.model", "vocab.txt"};
+    static const char spm[] = "spm.model"; /* DeBERTa's */
+    static const char *const models[] = {"tokenizer.model", "spiece.model", "sentencepiece.model",
+                                         spm};
+    static const char *const others[] = {"sentencepiece.bpe.model", "vocab.txt"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char *path = find_file(folder, models[i]);
-        int code = path ? open_sentencepiece(out, folder, path) : -ENOENT;
+        int code = path ? open_sentencepiece(out, folder, path, models[i] == spm) : -ENOENT;
         free(path);
         if (code != -ENOENT)
             return code;

@@ -48,6 +48,8 @@ int text_frame_add(struct text_frame *frame, struct text_frame_part part); /* ta
 struct zinf_tokenizer;
 /* Puts a token in front of every sequence and one behind it; -1: none. */
 int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
+/* begin A end, and for a pair begin A end B end, where B end are of type 1. */
+int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
 
 /* ---- the tokenizer ---- */
 

@@ -51,6 +51,7 @@ struct text_sentencepiece_files {
     size_t model_bytes;
     const cJSON *config, *added; /* tokenizer_config.json, added_tokens.json */
     const char *config_what, *added_what;
+    bool pairs; /* DeBERTa's spm.model: [CLS] A [SEP], and B [SEP] behind it */
 };
 int text_sentencepiece_read(struct zinf_tokenizer *tokenizer,
                             const struct text_sentencepiece_files *files);

@@ -33,6 +33,10 @@ int zinf_checkpoint_look(const char *folder,
                          void *arg);
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
+/* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where
+ * the run had one alone. */
+bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *rank,
+                      uint32_t *world);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */

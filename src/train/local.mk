@@ -22,13 +22,14 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
-libcore_la_SOURCES += src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
+libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
 	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
-	src/train/run/run_ranks.c
+	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
+	src/train/run/run_times.c src/train/save/durable_ranks.c
 check_PROGRAMS += tests/train_net_test
 TESTS += tests/train_net_test tests/ranks_test.sh
 EXTRA_DIST += tests/ranks_test.sh
-tests_train_net_test_SOURCES = tests/train_net_test.c tests/trainings.h tests/train_support.h
+tests_train_net_test_SOURCES = tests/train_net_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)
 
@@ -168,3 +169,19 @@ TESTS += tests/train_pairs_test
 tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h tests/train_support.h
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
+
+# Steps of several ranks on their drives.
+check_PROGRAMS += tests/durable_ranks_test
+TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
+EXTRA_DIST += tests/ranks_kill_test.sh
+tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/trainings.h tests/train_support.h
+tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_durable_ranks_test_LDADD = $(TEST_LDADD)
+
+# Seats of one process.
+check_PROGRAMS += tests/train_seats_test
+TESTS += tests/train_seats_test tests/seats_test.sh
+EXTRA_DIST += tests/seats_test.sh
+tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
+tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_seats_test_LDADD = $(TEST_LDADD)

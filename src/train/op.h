@@ -42,7 +42,8 @@ enum op_cost {
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
- *   COMMIT                HOST: the step before this one outlives the process */
+ *   COMMIT                HOST: the step before this one outlives the process
+ *   MEET                  NET: and so it does on all ranks */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
     ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
@@ -61,6 +62,7 @@ enum op_cost {
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_NET)                                       \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
+    ROW(OP_MEET, "meet", run_meet, COST_NONE)                                                      \
     ROW(OP_READ, "read", NULL, COST_DRIVE_READ)                                                    \
     ROW(OP_WRITE, "write", NULL, COST_DRIVE_WRITE)
 

@@ -230,8 +230,8 @@ static int check_in_place(const struct setup *s)
 /* Why steps cannot outlive the process; NULL: they can. */
 static const char *hindrance(const struct setup *s, bool asked)
 {
-    if (s->net)
-        return "several ranks have a part of the state each";
+    if (s->net && !s->sliced)
+        return "every rank has all parameters (zero_optimization.stage is below 3)";
     if (s->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
     if (s->config->offload_optimizer.ratio < 1)
@@ -275,11 +275,11 @@ static void choose_durability(struct setup *s, bool plan_only)
 static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident();
-    s->ram_bytes = s->options.described ? s->options.described->ram_bytes
-                                        : zinf_memory_available() + s->resident_bytes;
-    s->ram_bytes /= setup_local_ranks(s);
-    s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory : s->ram_bytes;
+    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
+    s->ram_bytes = s->options.described
+                       ? s->options.described->ram_bytes
+                       : zinf_memory_available() / setup_local_ranks(s) + s->resident_bytes;
+    s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)
         s->budget[ZINF_MEMORY_DEVICE] = s->device->kind == ZINF_DEVICE_HOST

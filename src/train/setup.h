@@ -193,6 +193,8 @@ int setup_lay_out(struct setup *s);
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
 uint32_t setup_local_ranks(const struct setup *s);
+/* Of those the ones in this process, which share what it has already. */
+uint32_t setup_seats(const struct setup *s);
 int setup_own_threads(const struct setup *s);
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */

@@ -28,6 +28,11 @@ uint32_t setup_local_ranks(const struct setup *s)
     return s->net ? zinf_net_place(s->net).local_world : 1;
 }
 
+uint32_t setup_seats(const struct setup *s)
+{
+    return s->net ? zinf_net_place(s->net).seats : 1;
+}
+
 int setup_own_threads(const struct setup *s)
 {
     int64_t asked = s->config->threads;
@@ -37,7 +42,9 @@ int setup_own_threads(const struct setup *s)
 
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)
 {
-    if (s->net && options->kind == ZINF_DEVICE_CUDA)
+    if (s->options.gpu)
+        options->index = *s->options.gpu;
+    else if (s->net && options->kind == ZINF_DEVICE_CUDA)
         options->index = (int)zinf_net_place(s->net).local_rank;
 }
 

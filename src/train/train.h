@@ -37,6 +37,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
 struct zinf_speeds;
+struct zinf_trace_file;
 /* Sequences that are continued at once, the tokens that each may have, the new ones in a call. */
 struct zinf_decode_shape {
     int64_t sequences, capacity, rows;
@@ -63,6 +64,10 @@ struct zinf_trainer_options {
      * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
      * samples. All make the same calls in the same order, each from a thread of its own. */
     struct zinf_net *net;
+    /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
+    struct zinf_trace_file *trace;
+    /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
+    const int *gpu;
     /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
      * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
      * slice of the parameters. */
@@ -188,7 +193,7 @@ struct zinf_run_best {
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
 };
-/* What a run tells its caller; any may be NULL. Called in the run's thread. */
+/* What a run tells its caller; any may be NULL. Called in the caller's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
@@ -201,6 +206,11 @@ struct zinf_run_events {
 struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
+    /* Devices of this process, each of which is a rank with a thread of its own: the trainer
+     * options' net, if there is one, is then between processes with as many each. 0: 1. Of GPUs the
+     * numbers [seats], borrowed; NULL: those that are this process's share of its host's. */
+    uint32_t seats;
+    const int *gpus;
     const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path;           /* NULL: output/log.jsonl */
     struct zinf_dataset *data;      /* borrowed */

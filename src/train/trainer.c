@@ -150,6 +150,8 @@ static int start_executor(struct zinf_trainer *t)
         .net = t->setup.net,
         .store = t->setup.store,
         .trace_path = t->setup.config->trace,
+        .trace_file = t->setup.options.trace,
+        .seat = t->setup.net ? zinf_net_place(t->setup.net).seat : 0,
     };
     if (t->setup.device->kind != ZINF_DEVICE_HOST) {
         options.device = t->setup.device;

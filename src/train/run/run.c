@@ -152,6 +152,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);
     if (!code)
+        code = run_share_times(run, &result);
+    if (!code)
         code = run_look_at_signals(run);
     if (code)
         return code;
@@ -164,13 +166,14 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         o->events.stepped(o->events.arg, &result, o->steps);
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
+    const struct run_seats seats = run_seats_of(run);
     if (o->eval_data && (*last || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
     if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
         run_best_see(run, step, &evaluation);
     *last = *last || run_best_is_over(run);
     if (!code && run->log)
-        code = run_log_step(run->log, &result, &evaluation);
+        code = run_log_step(run->log, &result, &evaluation, &seats);
     if (!code && !result.skipped)
         code = run_commit_step(run);
     int saved = code ? 0 : save_if_due(run, step, *last);
@@ -206,7 +209,7 @@ static int open_trainer(struct run *run)
         trainer.model_path = run->options->resume;
         trainer.init = false;
     }
-    trainer.run = run->named ? run->name.id : NULL;
+    trainer.run = run->named ? run->own_id : NULL;
     trainer.anew = !run->recovers;
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
 }
@@ -214,11 +217,15 @@ static int open_trainer(struct run *run)
 /* Of a rank that has no output. */
 static int prepare_along(struct run *run)
 {
-    int code = open_trainer(run);
+    int code = run_find_steps(run);
+    if (!code)
+        code = open_trainer(run);
     if (!code)
         code = run_batch_init(&run->batch, run->trainer, run->options->data,
                               run->config->micro_batch * run->config->accumulation);
-    return code ? code : run_resume(run);
+    if (!code)
+        code = run_resume(run);
+    return code || run->recovers ? code : run_commit_step(run);
 }
 
 static int prepare(struct run *run)
@@ -228,7 +235,7 @@ static int prepare(struct run *run)
         return prepare_along(run);
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
     int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
-    if (!code && !run->net) /* of one rank alone steps outlive the process */
+    if (!code)
         code = run_find_steps(run);
     if (!code)
         code = open_trainer(run);
@@ -255,7 +262,7 @@ static int prepare(struct run *run)
     return code;
 }
 
-int zinf_run_train(const struct zinf_run_options *options)
+int run_rank(const struct zinf_run_options *options)
 {
     struct run run = {.options = options,
                       .config = options->trainer.config,
@@ -284,11 +291,13 @@ int zinf_run_train(const struct zinf_run_options *options)
     run_tell_ranks(&run, code);
     run_end_saving(&run, true);
     int closed = run_log_close(run.log);
-    run_leave_steps(&run, code ? code : closed);
+    run_tell_ranks(&run, closed);
+    run_leave_steps(&run, run_all_are_done(&run, code ? code : closed));
     zinf_trainer_destroy(run.trainer);
     run_close_checkpoint(&run);
     run_close_steps(&run);
     run_batch_fini(&run.batch);
+    free(run.times);
     if (run.lock_fd >= 0)
         close(run.lock_fd);
     return code ? code : closed;

@@ -17,6 +17,7 @@ struct run_name {
     bool found;           /* there is one */
     bool copied;          /* but it is of the folder that this one is a copy of */
     uint64_t identity[2]; /* of that folder; 0: not known */
+    uint32_t ranks;       /* that have a part of the steps there each */
     char *steps;          /* the path on whose drive steps were committed, or NULL: on none */
 };
 
@@ -33,14 +34,17 @@ struct run {
     const struct zinf_config *config;
     struct zinf_trainer *trainer;
     struct run_log *log;
-    struct zinf_net *net;   /* the trainer options', where there are other ranks; or NULL */
-    bool stops, saves;      /* by a signal that a rank has got */
-    int lock_fd;            /* of the output folder */
-    struct run_batch batch; /* accumulation * micro_batch windows */
-    uint64_t position;      /* windows given out so far */
+    struct zinf_net *net;         /* the trainer options', where there are other ranks; or NULL */
+    struct run_seat_times *times; /* [ranks] of the last step; NULL: there are no others */
+    bool stops, saves;            /* by a signal that a rank has got */
+    int lock_fd;                  /* of the output folder */
+    struct run_batch batch;       /* accumulation * micro_batch windows */
+    uint64_t position;            /* windows given out so far */
     struct checkpoint_best best;
     struct run_name name;
-    bool named; /* its steps may outlive it */
+    bool named;         /* its steps may outlive it */
+    uint8_t own_id[16]; /* the name of this rank's part of them */
+    uint64_t origin;    /* of several ranks' steps, see checkpoint.h */
     struct left_steps left;
     bool recovers;                        /* goes on after the last of them */
     bool resumes;                         /* goes on from a checkpoint */
@@ -50,6 +54,9 @@ struct run {
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
 };
+
+/* run.c: of one rank; the options' net is that of the ranks, and their seats are none. */
+int run_rank(const struct zinf_run_options *options);
 
 /* run_ranks.c: other ranks. Without any, this one is the first of one. */
 bool run_is_first(const struct run *run);
@@ -68,6 +75,24 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, double *total, uint64_t *tokens);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
+/* At the end: whether each of them ended well. Who did not has told. */
+bool run_all_are_done(const struct run *run, int code);
+
+/* run_steps_ranks.c: steps that several ranks have a part of each */
+/* What rank 0 has read of the run's name. */
+int run_share_name(struct run *run);
+/* What each has found becomes what all have: the newest step that is on every drive, at least. */
+int run_share_steps(struct run *run);
+/* Whether those that there are belong to another number of ranks: then whether to go on from the
+ * checkpoint, which is said, or -EEXIST, -ENODATA. */
+bool run_has_other_ranks(const struct run *run);
+int run_leave_other_ranks(struct run *run);
+/* Frees the space of such steps. */
+void run_drop_other_ranks(const struct run *run);
+
+/* run_times.c: after a step; adds what the process's other seats have moved to and from drives. */
+int run_share_times(struct run *run, struct zinf_step_result *result);
+struct run_seats run_seats_of(const struct run *run);
 
 /* run_checkpoint.c */
 /* Before the trainer is made: reads and verifies what --resume names, or refuses an output folder
@@ -92,11 +117,13 @@ static inline uint64_t run_threads(const struct run *run)
 }
 
 /* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
- * on a path, or with NULL that there are none. */
+ * of so many ranks on a path, or with NULL that there are none. */
 int run_name_read(struct run_name *name, const char *output);
 int run_name_make(struct run_name *name, const char *output);
-int run_name_mark(struct run_name *name, const char *output, const char *steps);
+int run_name_mark(struct run_name *name, const char *output, const char *steps, uint32_t ranks);
 void run_name_free(struct run_name *name);
+/* By which one of several ranks knows its own; of one rank the name itself. */
+void run_name_of_rank(const uint8_t id[16], uint32_t rank, uint32_t world, uint8_t out[16]);
 
 /* run_output.c: what another run left in the output folder. */
 /* Refuses to begin in a folder with a model, log or checkpoints that this run does not go on from.
@@ -127,7 +154,7 @@ bool run_has_checkpoint(const struct run *run);
 /* The step that was just done and logged, or the state before the first, survives the process. */
 int run_commit_step(struct run *run);
 /* Results are saved: the steps go. Otherwise they stay, if there are any. */
-void run_leave_steps(struct run *run, int code);
+void run_leave_steps(struct run *run, bool done);
 void run_close_steps(struct run *run);
 
 #endif

@@ -152,8 +152,8 @@ static int csv_line(struct run_log *log, enum csv_tag tag, double value)
     return fflush(file) ? zinf_fail(-EIO, "cannot write csv_monitor's files") : 0;
 }
 
-static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
-#define N_LANES (sizeof lanes / sizeof *lanes)
+static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};
+#define N_LANES (sizeof lanes / sizeof *lanes - 1) /* of a process alone */
 
 /* Which lane stood still for which other, where that took a millisecond or more. */
 static void print_stalls(FILE *file, const struct zinf_step_result *r)
@@ -176,8 +176,30 @@ static void print_stalls(FILE *file, const struct zinf_step_result *r)
     fputc('}', file);
 }
 
+static void print_lanes(FILE *file, const double seconds[], size_t n)
+{
+    fputs("\"lane_seconds\": {", file);
+    for (size_t i = 0; i < n; i++)
+        fprintf(file, "%s\"%s\": %.4f", i ? ", " : "", lanes[i], seconds[i]);
+    fputc('}', file);
+}
+
+/* Each by its number, what all of it together is not told of above. */
+static void print_seats(FILE *file, const struct run_seats *seats)
+{
+    for (uint32_t s = 0; s < seats->n; s++) {
+        const struct run_seat_times *t = &seats->times[s];
+        fputs(s ? ", {" : ", \"seats\": [{", file);
+        print_lanes(file, t->lane_seconds, N_LANES + 1);
+        fprintf(file, ", \"drive_bytes_read\": %llu, \"drive_bytes_written\": %llu}",
+                (unsigned long long)t->lane_bytes[0], (unsigned long long)t->lane_bytes[1]);
+    }
+    if (seats->n)
+        fputc(']', file);
+}
+
 int run_log_step(struct run_log *log, const struct zinf_step_result *r,
-                 const struct run_evaluation *evaluation)
+                 const struct run_evaluation *evaluation, const struct run_seats *seats)
 {
     FILE *file = log->json;
     fprintf(file, "{\"step\": %llu", (unsigned long long)r->step);
@@ -193,13 +215,12 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
         print_number(file, "predicted_seconds", r->predicted_seconds);
     fprintf(file, ", \"schedule\": \"%s\", \"redone\": %llu", r->schedule ? r->schedule : "",
             (unsigned long long)r->n_redone);
-    fprintf(file, ", \"lane_seconds\": {");
-    for (size_t i = 0; i < N_LANES; i++)
-        fprintf(file, "%s\"%s\": %.4f", i ? ", " : "", lanes[i], r->lane_seconds[i]);
-    fputc('}', file);
+    fputs(", ", file);
+    print_lanes(file, r->lane_seconds, N_LANES);
     print_stalls(file, r);
     fprintf(file, ", \"drive_bytes_read\": %llu, \"drive_bytes_written\": %llu",
             (unsigned long long)r->lane_bytes[0], (unsigned long long)r->lane_bytes[1]);
+    print_seats(file, seats);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
     if (evaluation->tokens) {
         print_number(file, "eval_loss", evaluation->loss);

@@ -16,8 +16,18 @@ struct run_evaluation {
     const struct zinf_run_scores *scored; /* NULL: the loss alone */
     double scores[ZINF_MOST_SCORES];
 };
+/* What a step took on one of several seats: as in the result. */
+#define RUN_DRIVE_LANES 2 /* the first: read, write */
+struct run_seat_times {
+    double lane_seconds[8];
+    uint64_t lane_bytes[8];
+};
+struct run_seats {
+    const struct run_seat_times *times; /* [n] */
+    uint32_t n;                         /* 0: there is one seat, and the result says it all */
+};
 int run_log_step(struct run_log *log, const struct zinf_step_result *result,
-                 const struct run_evaluation *evaluation);
+                 const struct run_evaluation *evaluation, const struct run_seats *seats);
 /* NULL is allowed. */
 int run_log_close(struct run_log *log);
 

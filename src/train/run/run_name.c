@@ -52,7 +52,7 @@ static int fail_damaged(const char *path)
                      path);
 }
 
-/* "NAME\nfolder INODE BIRTH\n[steps PATH\n]sum SUM\n" */
+/* "NAME\nfolder INODE BIRTH\n[ranks N\n][steps PATH\n]sum SUM\n" */
 static int parse(struct run_name *name, const char *path, char *text, size_t bytes)
 {
     char *sum = strstr(text, "sum "), *folder = text + FIRST_FORMAT_BYTES, *end;
@@ -65,9 +65,12 @@ static int parse(struct run_name *name, const char *path, char *text, size_t byt
         sscanf(folder, "folder %" SCNu64 " %" SCNu64 "\n", &name->identity[0],
                &name->identity[1]) != 2)
         return fail_damaged(path);
+    char *ranks = strstr(folder, "\nranks ");
     char *steps = strstr(folder, "\nsteps ");
     if (!steps || steps > sum)
         return 0;
+    if (ranks && ranks < steps)
+        name->ranks = (uint32_t)strtoul(ranks + strlen("\nranks "), NULL, 10);
     steps += strlen("\nsteps ");
     name->steps = strndup(steps, strcspn(steps, "\n"));
     return name->steps ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
@@ -78,7 +81,7 @@ int run_name_read(struct run_name *name, const char *output)
     char *path = zinf_path_join(output, NAME_FILE), *text = NULL;
     uint64_t here[2];
     size_t bytes = 0;
-    *name = (struct run_name){0};
+    *name = (struct run_name){.ranks = 1};
     int code = path ? zinf_file_read(path, MAX_BYTES, &text, &bytes) : -ENOMEM;
     if (code == -EFBIG || (!code && (bytes < FIRST_FORMAT_BYTES || strlen(text) != bytes)))
         code = fail_damaged(path);
@@ -102,6 +105,8 @@ static int write_name(const struct run_name *name, const char *output)
         fprintf(out, "%02x", name->id[i]);
     if (out) {
         fprintf(out, "\nfolder %" PRIu64 " %" PRIu64 "\n", name->identity[0], name->identity[1]);
+        if (name->steps && name->ranks != 1)
+            fprintf(out, "ranks %u\n", name->ranks);
         if (name->steps)
             fprintf(out, "steps %s\n", name->steps);
         fflush(out);
@@ -120,6 +125,7 @@ static int write_name(const struct run_name *name, const char *output)
 int run_name_make(struct run_name *name, const char *output)
 {
     run_name_free(name);
+    name->ranks = 1;
     if (getrandom(name->id, sizeof name->id, 0) != (ssize_t)sizeof name->id)
         return zinf_fail(-EIO, "no random numbers to name a run");
     identify(output, name->identity);
@@ -127,9 +133,9 @@ int run_name_make(struct run_name *name, const char *output)
     return write_name(name, output);
 }
 
-int run_name_mark(struct run_name *name, const char *output, const char *steps)
+int run_name_mark(struct run_name *name, const char *output, const char *steps, uint32_t ranks)
 {
-    if (!name->steps == !steps && (!steps || !strcmp(name->steps, steps)))
+    if (!name->steps == !steps && (!steps || (!strcmp(name->steps, steps) && name->ranks == ranks)))
         return 0;
     if (steps && strchr(steps, '\n'))
         return zinf_fail(-EINVAL, "nvme_path \"%s\" has a line end in it", steps);
@@ -138,6 +144,7 @@ int run_name_mark(struct run_name *name, const char *output, const char *steps)
         return zinf_fail(-ENOMEM, "no memory for a path");
     free(name->steps);
     name->steps = copy;
+    name->ranks = ranks;
     identify(output, name->identity);
     return write_name(name, output);
 }
@@ -157,4 +164,27 @@ int zinf_run_id(const char *output, uint8_t id[16])
     memcpy(id, name.id, sizeof name.id);
     run_name_free(&name);
     return code;
+}
+
+/* ---- ranks ---- */
+
+#define COMMON_BYTES 12 /* of the names of a run's ranks; then number and count, 16 bits each */
+
+void run_name_of_rank(const uint8_t id[16], uint32_t rank, uint32_t world, uint8_t out[16])
+{
+    const uint16_t numbers[2] = {(uint16_t)rank, (uint16_t)world};
+    memcpy(out, id, 16);
+    if (world > 1)
+        memcpy(out + COMMON_BYTES, numbers, sizeof numbers);
+}
+
+bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *rank,
+                      uint32_t *world)
+{
+    uint16_t numbers[2];
+    bool alone = !memcmp(id, found, 16);
+    memcpy(numbers, found + COMMON_BYTES, sizeof numbers);
+    *rank = alone ? 0 : numbers[0];
+    *world = alone ? 1 : numbers[1];
+    return alone || (!memcmp(id, found, COMMON_BYTES) && numbers[1] > 1 && numbers[0] < numbers[1]);
 }

@@ -179,3 +179,8 @@ int run_share_flag(const struct run *run, bool *flag)
     *flag = number;
     return code;
 }
+
+bool run_all_are_done(const struct run *run, int code)
+{
+    return !code && (!run->net || !zinf_net_barrier(run->net));
+}

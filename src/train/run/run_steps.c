@@ -33,7 +33,7 @@ static void see(void *arg, const struct zinf_steps_info *info)
 {
     struct run *run = arg;
     uint64_t step;
-    if (!info->named || memcmp(info->run, run->name.id, sizeof info->run))
+    if (!info->named || memcmp(info->run, run->own_id, sizeof info->run))
         return;
     if (!info->path && info->committed &&
         zinf_checkpoint_step_of(info->payload, info->payload_bytes, &step)) {
@@ -136,6 +136,8 @@ static int settle(struct run *run, const char *path, bool possible)
 {
     const struct zinf_run_options *o = run->options;
     bool asked_for_another = (o->resume && !o->resume_steps) || o->overwrite;
+    if (run_has_other_ranks(run))
+        return run_leave_other_ranks(run);
     if (!run->left.folder && (run->left.problem || run->name.steps) && !asked_for_another)
         return refuse_lost(run, path);
     if (!possible)
@@ -152,6 +154,20 @@ static int settle(struct run *run, const char *path, bool possible)
     return 0;
 }
 
+/* By rank 0, for all. */
+static int find_name(struct run *run, bool possible, bool asked_for_another)
+{
+    const struct zinf_run_options *o = run->options;
+    int code = run_name_read(&run->name, o->output);
+    if (code && asked_for_another) /* what was there is given up */
+        code = 0;
+    if (!code && run->name.copied && run->name.steps && o->resume_steps)
+        return refuse_copy(run);
+    if (!code && possible && (!run->name.found || run->name.copied))
+        code = begin_name(run);
+    return code;
+}
+
 int run_find_steps(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
@@ -160,13 +176,9 @@ int run_find_steps(struct run *run)
     bool possible = drives->n_nvme_paths && c->offload_optimizer.device == ZINF_PLACE_NVME &&
                     c->checksums && strcmp(c->durability, "none") != 0;
     bool asked_for_another = (o->resume && !o->resume_steps) || o->overwrite;
-    int code = run_name_read(&run->name, o->output);
-    if (code && asked_for_another) /* what was there is given up */
-        code = 0;
-    if (!code && run->name.copied && run->name.steps && o->resume_steps)
-        return refuse_copy(run);
-    if (!code && possible && (!run->name.found || run->name.copied))
-        code = begin_name(run);
+    int code = run_is_first(run) ? find_name(run, possible, asked_for_another) : 0;
+    if (!code)
+        code = run_share_name(run);
     run->named = possible && run->name.found;
     const char *path = drives->n_nvme_paths ? drives->nvme_path[0] : run->name.steps;
     if (code || !run->name.found || run->name.copied || !path)
@@ -175,6 +187,8 @@ int run_find_steps(struct run *run)
         code = zinf_steps_list(path, see, run);
     if (code && asked_for_another && !possible)
         code = 0;
+    if (!code)
+        code = run_share_steps(run);
     return code ? code : settle(run, path, possible);
 }
 
@@ -184,7 +198,7 @@ int run_fall_back(struct run *run, int code)
     char what[2048];
     if (code != -EBADMSG || !run->recovers)
         return code;
-    if (!checkpoint || !run->left.incomplete) {
+    if (!checkpoint || !run->left.incomplete || run->net) {
         snprintf(what, sizeof what, "step %" PRIu64 " in %s is damaged: %s", run->left.step,
                  run->left.folder, zinf_error());
         return fail_lost(run, code, what);
@@ -214,6 +228,7 @@ int run_recover(struct run *run)
         code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
     if (!code)
         checkpoint_count_on(&run->from, run->trainer);
+    run->origin = run->from.origin;
     return code;
 }
 
@@ -224,8 +239,10 @@ bool run_has_checkpoint(const struct run *run)
 
 int run_commit_step(struct run *run)
 {
-    struct checkpoint c = {
-        .seed = run->options->trainer.seed, .threads = run_threads(run), .data = run->data};
+    struct checkpoint c = {.seed = run->options->trainer.seed,
+                           .threads = run_threads(run),
+                           .origin = run->origin,
+                           .data = run->data};
     if (!run->trainer->durable.steps)
         return 0;
     struct source source = trainer_source(run->trainer);
@@ -241,22 +258,26 @@ int run_commit_step(struct run *run)
     }
     c.config = NULL;
     checkpoint_fini(&c);
+    bool begins = !run->recovers && !run->trainer->durable.n;
     int code = text ? durable_commit(run->trainer, text, strlen(text)) : -ENOMEM;
     free(text);
-    /* Whoever finds nothing on the drive from here on must not take that for a beginning. */
-    if (!code && run->trainer->durable.n)
+    /* Whoever finds nothing on the drive from here on must not take that for a beginning; of ranks
+     * the first ones may have died before all had their first record. */
+    if (!code && run_is_first(run) && run->trainer->durable.n > (run->net ? 1 : 0))
         code = run_name_mark(&run->name, run->options->output,
-                             setup_drives(run->config)->nvme_path[0]);
+                             setup_drives(run->config)->nvme_path[0], (uint32_t)run_ranks(run));
+    if (!code && begins)
+        run_drop_other_ranks(run);
     return code;
 }
 
-void run_leave_steps(struct run *run, int code)
+void run_leave_steps(struct run *run, bool done)
 {
     const struct zinf_trainer *t = run->trainer;
     if (!t || !t->durable.steps)
         return;
-    bool done = !code || (!run->recovers && t->durable.n < 2);
-    if (done && !run_name_mark(&run->name, run->options->output, NULL))
+    bool nothing = !run->net && !run->recovers && t->durable.n < 2, marks = run_is_first(run);
+    if ((done || nothing) && (!marks || !run_name_mark(&run->name, run->options->output, NULL, 1)))
         durable_forget(run->trainer);
     else
         zinf_log(ZINF_LOG_INFO,

@@ -44,6 +44,7 @@ struct checkpoint {
     int n_moments;
     bool adapted;      /* of adapters alone: the folder is PEFT's */
     uint64_t base_sum; /* of the weights under them */
+    uint64_t origin;   /* of several ranks' steps: drawn when the first was made; 0: of no such */
     bool went_back;    /* the run was told to: what was saved later is of another past */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;

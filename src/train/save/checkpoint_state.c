@@ -108,6 +108,7 @@ static char *state_text(const struct checkpoint *c)
         add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
         add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
         add_best(root, &c->best) && (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
+        (!c->origin || add_hex(root, "origin", c->origin)) &&
         (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
         add_files(root, c);
     if (good)
@@ -256,6 +257,8 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
     out->adapted = cJSON_HasObjectItem(root, "adapter_base");
     if (!code && out->adapted)
         code = read_hex(root, path, "adapter_base", &out->base_sum);
+    if (!code && cJSON_HasObjectItem(root, "origin"))
+        code = read_hex(root, path, "origin", &out->origin);
     if (!code)
         code = zinf_json_string(root, path, "dtype", &dtype);
     if (!code)

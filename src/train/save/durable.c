@@ -109,6 +109,10 @@ int durable_open(struct zinf_trainer *t)
     if (code)
         return code;
     d->recovered = zinf_steps_recovered(d->steps, &generation, &scalars, &bytes);
+    code = durable_agree(t);
+    if (code)
+        return code;
+    zinf_steps_recovered(d->steps, &generation, &scalars, &bytes); /* it may have gone back */
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
     return d->recovered ? move_copies(t, false) : 0;
@@ -143,6 +147,7 @@ int durable_record(struct zinf_trainer *t)
     if (!code)
         code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
     d->due = false;
+    d->unmet = t->setup.net != NULL;
     d->n++;
     d->seconds += (double)(zinf_now_ns() - begin) * 1e-9;
     return code;
@@ -189,7 +194,13 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         if (t->pending[u])
             return 0;
-    return durable_record(t);
+    return durable_finish(t);
+}
+
+int durable_finish(struct zinf_trainer *t)
+{
+    int code = t->durable.due ? durable_record(t) : 0;
+    return !code && t->durable.unmet ? durable_meet(t) : code;
 }
 
 void durable_forget(struct zinf_trainer *t)

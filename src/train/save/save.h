@@ -64,6 +64,7 @@ struct durable {
     struct zinf_steps *steps; /* NULL: steps end with the process */
     bool recovered;           /* the state is that of an earlier process */
     bool due;                 /* a step awaits its record, with these scalars */
+    bool unmet;               /* this rank has written it; do the others have theirs? */
     char *scalars;
     uint64_t scalars_bytes;
     bool reported; /* what they cost */
@@ -80,9 +81,18 @@ const void *durable_recovered(const struct zinf_trainer *t, uint64_t *bytes);
 /* The step that was just done, or the state before the first, outlives the process from now on, or
  * from when its late updates are made. Not after a skipped step, which changed nothing. */
 int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes);
-/* Writes the record that is due. Nothing of the next step may have been written. */
+/* Writes the record that is due; nothing of the next step may have been written. Then waits until
+ * all ranks have theirs: nothing of the next step may be written before. Both, where they are due.
+ */
 int durable_record(struct zinf_trainer *t);
+int durable_meet(struct zinf_trainer *t);
+int durable_finish(struct zinf_trainer *t);
 /* The results are saved: nothing stays. */
 void durable_forget(struct zinf_trainer *t);
+
+/* ---- durable_ranks.c ---- */
+
+/* Of several ranks' stores, each opened: all go on from the newest step that all have whole. */
+int durable_agree(struct zinf_trainer *t);
 
 #endif

@@ -143,7 +143,9 @@ int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_
                      const char *prefix, enum zinf_dtype dtype)
 {
     char name[160];
+    uint64_t shape[3];
+    const int rank = zinf_piece_shape(tensor->parts[0].piece, shape);
     zinf_file_tensor_name(tensor, prefix, name, sizeof name);
-    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype),
-                                       tensor->rank, tensor->shape);
+    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype), rank,
+                                       shape);
 }

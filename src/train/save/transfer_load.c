@@ -37,19 +37,20 @@ struct gathering {
 static int check_shape(const char *path, const struct zinf_tensor_info *info,
                        const struct zinf_piece *piece)
 {
-    bool same = info->rank == piece->rank;
-    for (int i = 0; same && i < piece->rank; i++)
-        same = info->shape[i] == piece->shape[i];
+    uint64_t shape[3];
+    const int rank = zinf_piece_shape(piece, shape);
+    bool same = info->rank == rank;
+    for (int i = 0; same && i < rank; i++)
+        same = info->shape[i] == shape[i];
     if (same)
         return 0;
     char found[128] = "", asked[64];
     for (int i = 0, at = 0; i < info->rank && at < 100; i++)
         at += snprintf(found + at, sizeof found - (size_t)at, "%s%llu", i ? ", " : "",
                        (unsigned long long)info->shape[i]);
-    int used = snprintf(asked, sizeof asked, "%llu", (unsigned long long)piece->shape[0]);
-    if (piece->rank == 2)
-        snprintf(asked + used, sizeof asked - (size_t)used, ", %llu",
-                 (unsigned long long)piece->shape[1]);
+    for (int i = 0, at = 0; i < rank; i++)
+        at += snprintf(asked + at, sizeof asked - (size_t)at, "%s%llu", i ? ", " : "",
+                       (unsigned long long)shape[i]);
     return zinf_fail(-EINVAL,
                      "%s: tensor %s has shape [%s], but config.json asks for [%s]: the two are not "
                      "of one model; take the config.json that belongs to these weights",

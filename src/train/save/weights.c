@@ -55,13 +55,15 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
                            const struct zinf_tensor_info *info)
 {
     char has[200], asked[200];
-    bool same = info->rank == wanted->rank;
-    for (int i = 0; same && i < wanted->rank; i++)
-        same = info->shape[i] == wanted->shape[i];
+    uint64_t shape[3];
+    const int rank = zinf_piece_shape(wanted->parts[0].piece, shape);
+    bool same = info->rank == rank;
+    for (int i = 0; same && i < rank; i++)
+        same = info->shape[i] == shape[i];
     if (!same)
         found(c, ZINF_WEIGHTS_SHAPE, info->name, "has shape %s; config.json asks for %s",
               shape_text(has, sizeof has, info->rank, info->shape),
-              shape_text(asked, sizeof asked, wanted->rank, wanted->shape));
+              shape_text(asked, sizeof asked, rank, shape));
     if (info->dtype != ZINF_FILE_F32 && info->dtype != ZINF_FILE_BF16 &&
         info->dtype != ZINF_FILE_F16 && info->dtype != ZINF_FILE_F64)
         found(c, ZINF_WEIGHTS_DTYPE, info->name, "has dtype %s; use F32, BF16 or F16",

@@ -249,5 +249,10 @@ void emit_commit(struct emitter *e)
     uses_write(&uses, e->record);
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
     emit(e, &op, &uses);
+    op.lane = ZINF_LANE_NET;
+    op.kind = OP_MEET;
+    op.bytes = 0;
+    if (e->p->setup->net)
+        emit(e, &op, &uses);
     e->deadline = deadline;
 }

@@ -148,11 +148,19 @@ static int run_commit(struct zinf_trainer *t, const struct zinf_op *op)
     return durable_record(t);
 }
 
+static int run_meet(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    (void)op;
+    return durable_meet(t);
+}
+
 bool trainer_skip_not_due(void *context, const struct zinf_op *op)
 {
     struct zinf_trainer *t = context;
     if (op->kind == OP_COMMIT)
         return !t->durable.due;
+    if (op->kind == OP_MEET)
+        return !t->durable.unmet;
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
     return op->flags & OP_EAGER && atomic_load(&t->give_up);
@@ -201,11 +209,11 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
-    const char *what = op->unit >= 0           ? graph->units[op->unit].name
-                       : of_stage              ? graph->stages[op->stage].name
-                       : moves                 ? graph->values[op->arg].name
-                       : op->kind == OP_COMMIT ? "step"
-                                               : "activations";
+    const char *what = op->unit >= 0 ? graph->units[op->unit].name
+                       : of_stage    ? graph->stages[op->stage].name
+                       : moves       ? graph->values[op->arg].name
+                       : op->kind == OP_COMMIT || op->kind == OP_MEET ? "step"
+                                                                      : "activations";
     if (op->kind >= OP_STAGES)
         snprintf(buffer, 64, "%s %s %s", setup->walk.kinds[kind_sort(op->kind)]->name,
                  passes[kind_pass(op->kind)], what);

@@ -107,7 +107,7 @@ int trainer_settle(struct zinf_trainer *t)
     int code = trains(&t->setup) && is_pending(t, false)
                    ? zinf_executor_run(t->executor, &t->plan.drain)
                    : 0;
-    return !code && t->durable.due ? durable_record(t) : code;
+    return code ? code : durable_finish(t);
 }
 
 /* What the gradient's operations have left. */

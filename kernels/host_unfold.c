@@ -1,0 +1,93 @@
+/* host_unfold: rows beside their neighbours, for a convolution along the sequence as one product,
+ * and back. Backward collects for every row what came of it, so that no two threads add to one. */
+#include "kernels/host.h"
+
+/* The row that place `shift` of token i's row shows, or -1. */
+static int64_t neighbour(const struct zinf_unfold *a, int64_t row, int64_t shift)
+{
+    const int64_t i = row % a->seq, other = i + shift - a->width / 2;
+    if (other < 0 || other >= a->seq)
+        return -1;
+    const int64_t at = row - i + other;
+    if (a->segments && (a->segments[row] < 1 || a->segments[row] != a->segments[at]))
+        return -1;
+    return at;
+}
+
+static void unfold_row(const struct zinf_unfold *a, int64_t row, int64_t shift)
+{
+    const int64_t from = neighbour(a, row, shift), n = a->cols, step = a->width;
+    const uint64_t x = (uint64_t)(from * n), y = (uint64_t)(row * n * step + shift);
+    if (a->dtype == ZINF_DTYPE_F32) {
+        const float *in = (const float *)a->x + x;
+        float *out = (float *)a->y + y;
+        for (int64_t c = 0; c < n; c++)
+            out[c * step] = from < 0 ? 0.0f : in[c];
+    } else {
+        const uint16_t *in = (const uint16_t *)a->x + x;
+        uint16_t *out = (uint16_t *)a->y + y;
+        for (int64_t c = 0; c < n; c++)
+            out[c * step] = from < 0 ? 0 : in[c];
+    }
+}
+
+int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args)
+{
+    int code = check_unfold(args, "unfold");
+    if (code)
+        return code;
+    const uint64_t rows = (uint64_t)(args->batch * args->seq);
+    const int n_slices = host_slices(q->device, rows * (uint64_t)(args->cols * args->width));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        const struct host_range range = host_slice(rows, 1, slice, n_slices);
+        for (uint64_t row = range.first; row < range.first + range.count; row++)
+            for (int64_t shift = 0; shift < args->width; shift++)
+                unfold_row(args, (int64_t)row, shift);
+    }
+    return 0;
+}
+
+/* dx of one row: the sum over the rows that show it. */
+static void fold_row(const struct host_simd *simd, const struct zinf_unfold *a, int64_t row)
+{
+    const int64_t width = a->width, most = HOST_CHUNK / width;
+    float sum[HOST_CHUNK], shown[HOST_CHUNK];
+    for (int64_t c = 0; c < a->cols; c += most) {
+        const int64_t n = a->cols - c < most ? a->cols - c : most;
+        const uint64_t at = (uint64_t)(row * a->cols + c);
+        float *to = host_target(sum, a->dx, a->dtype, at);
+        if (a->beta_dx != 0.0f)
+            host_read(simd, sum, a->dx, a->dtype, at, (size_t)n);
+        else
+            memset(to, 0, (size_t)n * sizeof *to);
+        for (int64_t shift = 0; shift < width; shift++) {
+            /* who shows this row at `shift` is at the mirrored place of this row */
+            const int64_t by = neighbour(a, row, width - 1 - shift);
+            if (by < 0)
+                continue;
+            const float *dy =
+                host_read(simd, shown, a->dy, a->dtype, (uint64_t)((by * a->cols + c) * width),
+                          (size_t)(n * width));
+            for (int64_t k = 0; k < n; k++)
+                to[k] += dy[k * width + shift];
+        }
+        host_write(simd, to, a->dx, a->dtype, at, (size_t)n);
+    }
+}
+
+int host_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args)
+{
+    int code = check_unfold(args, "unfold_backward");
+    if (code)
+        return code;
+    const uint64_t rows = (uint64_t)(args->batch * args->seq);
+    const int n_slices = host_slices(q->device, rows * (uint64_t)(args->cols * args->width));
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        const struct host_range range = host_slice(rows, 1, slice, n_slices);
+        for (uint64_t row = range.first; row < range.first + range.count; row++)
+            fold_row(q->device->simd, args, (int64_t)row);
+    }
+    return 0;
+}

@@ -1,0 +1,198 @@
+/*
+ * net_seats: ranks are the seats of several processes. Among those of one process messages go as
+ * in net_threads; what is for other processes goes over the net between them, which one thread at
+ * a time may use: when all seats of a process have come to the same exchange, the last of them
+ * moves the messages of all. What every receiver gets alike crosses once for each process and is
+ * copied from its first seat to the others.
+ *
+ * The net between takes one message from and to each process at once: so messages go in rounds, a
+ * round for each seat that sends, and each that receives where these get something of their own.
+ */
+#include "net/net_room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rounds ---- */
+
+static const struct net_message *find(const struct net_message *messages, uint32_t n, uint32_t peer)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (messages[i].peer == peer)
+            return &messages[i];
+    return NULL;
+}
+
+/* From each process's seat `from` to the others' seat `to`. */
+static int exchange_round(struct room *room, uint32_t from, uint32_t to, uint64_t deadline_ns)
+{
+    struct meeting *m = &room->meeting;
+    const struct net_exchange *sender = m->lent[from], *receiver = m->lent[to];
+    struct net_exchange x = {.out = m->out, .in = m->in, .deadline_ns = deadline_ns};
+    uint32_t own = m->between->place.rank, world = m->between->place.world, n = room->n_seats;
+    for (uint32_t i = 1; i < world; i++) {
+        uint32_t process = (own + i) % world;
+        const struct net_message *out = find(sender->out, sender->n_out, process * n + to);
+        const struct net_message *in = find(receiver->in, receiver->n_in, process * n + from);
+        if (out)
+            m->out[x.n_out++] = (struct net_message){out->data, out->bytes, process};
+        if (in)
+            m->in[x.n_in++] = (struct net_message){in->data, in->bytes, process};
+    }
+    for (uint32_t i = 0; i < x.n_out; i++)
+        m->between->sent_bytes += m->out[i].bytes;
+    if (!m->between->failed && (x.n_out || x.n_in))
+        m->between->failed = m->between->ops->exchange(m->between, &x);
+    return m->between->failed;
+}
+
+/* What the first seat has got from elsewhere, to the others. */
+static void copy_to_others(const struct room *room)
+{
+    const struct net_exchange *first = room->meeting.lent[0];
+    for (uint32_t i = 0; i < first->n_in; i++) {
+        const struct net_message *got = &first->in[i];
+        for (uint32_t s = 1; !room_has(room, got->peer) && s < room->n_seats; s++) {
+            const struct net_exchange *x = room->meeting.lent[s];
+            const struct net_message *in = find(x->in, x->n_in, got->peer);
+            if (in && in->bytes)
+                memcpy(in->data, got->data, in->bytes < got->bytes ? in->bytes : got->bytes);
+        }
+    }
+}
+
+/* All seats lend their messages and wait. */
+static int exchange_for_all(struct room *room)
+{
+    struct meeting *m = &room->meeting;
+    const struct net_exchange *any = m->lent[0];
+    uint32_t receivers = any->same ? 1 : room->n_seats;
+    int code = 0;
+    for (uint32_t from = 0; !code && from < room->n_seats; from++)
+        for (uint32_t to = 0; !code && to < receivers; to++)
+            code = exchange_round(room, from, to, any->deadline_ns);
+    if (!code && any->same)
+        copy_to_others(room);
+    return code;
+}
+
+/* ---- meetings ---- */
+
+/* Another seat of this process cannot go on. */
+static int end_for_another(struct zinf_net *net)
+{
+    const struct room *room = net->state;
+    if (room->failed)
+        return net_told(net, room->failed_rank, room->sentence);
+    snprintf(net->why, sizeof net->why, "another seat of this process has given up");
+    return -ECONNABORTED;
+}
+
+static int fail_as_between(struct zinf_net *net, int code)
+{
+    const struct room *room = net->state;
+    snprintf(net->why, sizeof net->why, "%s", room->meeting.between->why);
+    return code;
+}
+
+/* The seat that has not come. */
+static int late_seat(struct zinf_net *net)
+{
+    const struct room *room = net->state;
+    uint32_t seat = 0;
+    while (seat + 1 < room->n_seats && room->meeting.lent[seat])
+        seat++;
+    return net_late(net, room->first + seat);
+}
+
+/* Under the lock. Who has come stays until the last one has moved everything; before that one is
+ * there, it leaves for a failure or the deadline. */
+static int wait_for_end(struct zinf_net *net, uint64_t held, uint64_t deadline_ns)
+{
+    struct room *room = net->state;
+    struct meeting *m = &room->meeting;
+    int code = 0;
+    while (!code && m->n_held == held) {
+        bool under_way = m->n_there == room->n_seats, late = false;
+        if (under_way)
+            pthread_cond_wait(&room->changed, &room->lock);
+        else if (m->broken || room->failed)
+            code = end_for_another(net);
+        else
+            late = room_wait(room, deadline_ns) == -ETIMEDOUT;
+        if (late && m->n_held == held && m->n_there < room->n_seats)
+            code = late_seat(net);
+    }
+    m->broken |= code != 0;
+    return code;
+}
+
+static void hold(struct zinf_net *net)
+{
+    struct room *room = net->state;
+    struct meeting *m = &room->meeting;
+    pthread_mutex_unlock(&room->lock);
+    m->between->timeout_ns = net->timeout_ns;
+    int code = exchange_for_all(room);
+    pthread_mutex_lock(&room->lock);
+    m->code = code;
+    m->n_there = 0;
+    memset(m->lent, 0, room->n_seats * sizeof *m->lent);
+    m->n_held++;
+    pthread_cond_broadcast(&room->changed);
+}
+
+int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
+{
+    struct room *room = net->state;
+    struct meeting *m = &room->meeting;
+    int code = 0;
+    pthread_mutex_lock(&room->lock);
+    uint64_t held = m->n_held;
+    if (m->broken || room->failed) {
+        code = end_for_another(net);
+    } else {
+        m->lent[net->place.seat] = x;
+        m->n_there++;
+        if (m->n_there == room->n_seats)
+            hold(net);
+        else
+            code = wait_for_end(net, held, x->deadline_ns);
+        if (!code && m->code)
+            code = fail_as_between(net, m->code);
+    }
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
+/* A seat that fails is in no meeting, so nobody uses the net between. */
+void room_tell_between(struct zinf_net *net, const char *sentence)
+{
+    struct room *room = net->state;
+    char text[1000];
+    snprintf(text, sizeof text, "seat %u: %.900s", net->place.seat, sentence);
+    zinf_net_tell(room->meeting.between, text);
+}
+
+/* ---- life ---- */
+
+int room_open_between(struct room *room, struct zinf_net *between)
+{
+    struct meeting *m = &room->meeting;
+    m->between = between;
+    between->noun = "process";
+    room->first = between->place.rank * room->n_seats;
+    m->lent = calloc(room->n_seats, sizeof *m->lent);
+    m->out = calloc(between->place.world, sizeof *m->out);
+    m->in = calloc(between->place.world, sizeof *m->in);
+    if (m->lent && m->out && m->in)
+        return 0;
+    return zinf_fail(-ENOMEM, "no memory for %u seats", room->n_seats);
+}
+
+void room_close_between(struct room *room)
+{
+    free(room->meeting.lent);
+    free(room->meeting.out);
+    free(room->meeting.in);
+}

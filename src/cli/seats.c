@@ -1,0 +1,81 @@
+/* seats: from what is asked for and what is visible to numbers of GPUs. */
+#include "cli/seats.h"
+
+#include <stdlib.h>
+
+/* "0,2" */
+static int read_devices(struct cli_seats *seats, const char *text)
+{
+    const char *at = text;
+    do {
+        char *end;
+        long index = strtol(at, &end, 10);
+        if (end == at || index < 0 || index > 1023 || (*end && *end != ','))
+            return zinf_fail(-EINVAL, "--devices %s: give numbers of GPUs with commas, as 0,2",
+                             text);
+        for (int i = 0; i < seats->n_gpus; i++)
+            if (seats->gpus[i] == index)
+                return zinf_fail(-EINVAL, "--devices %s names GPU %ld twice", text, index);
+        if (seats->n_gpus == CLI_MOST_GPUS)
+            return zinf_fail(-EINVAL, "--devices: at most %d GPUs", CLI_MOST_GPUS);
+        seats->gpus[seats->n_gpus++] = (int)index;
+        at = *end ? end + 1 : end;
+    } while (*at || at[-1] == ',');
+    return 0;
+}
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
+static int check_devices(const struct cli_seats *seats, const struct cli_common *c, bool on_gpus)
+{
+    int visible = on_gpus ? zinf_device_cuda_count() : 0;
+    if (!on_gpus)
+        return zinf_fail(-EINVAL, "--devices names GPUs: several host devices are --seats N");
+    if (c->seats > 0 && c->seats != seats->n_gpus)
+        return zinf_fail(-EINVAL, "--seats %lld, but --devices %s names %d: leave out --seats",
+                         (long long)c->seats, c->devices, seats->n_gpus);
+    if (is_set("ZINF_GPU"))
+        return zinf_fail(-EINVAL, "--devices and ZINF_GPU both name GPUs: unset ZINF_GPU");
+    for (int i = 0; i < seats->n_gpus; i++)
+        if (seats->gpus[i] >= visible)
+            return zinf_fail(-EINVAL,
+                             "--devices %s: %d GPU%s visible (CUDA_VISIBLE_DEVICES), numbered "
+                             "from 0",
+                             c->devices, visible, visible == 1 ? " is" : "s are");
+    return 0;
+}
+
+/* Of the visible ones, for each of the host's processes; at least one. */
+static int64_t share_of(int visible, const struct zinf_net *net)
+{
+    int processes = net ? (int)zinf_net_place(net).local_world : 1;
+    return visible / processes > 1 ? visible / processes : 1;
+}
+
+int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct zinf_net *net)
+{
+    enum zinf_device_kind device;
+    int code = data_parse_device(c->device, &device);
+    *seats = (struct cli_seats){0};
+    bool on_gpus =
+        device == ZINF_DEVICE_CUDA || (device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
+    if (!code && c->devices)
+        code = read_devices(seats, c->devices);
+    if (!code && c->devices)
+        code = check_devices(seats, c, on_gpus);
+    if (code)
+        return code;
+    if (seats->n_gpus)
+        c->seats = seats->n_gpus;
+    c->seats_there = on_gpus && !is_set("ZINF_GPU") ? share_of(zinf_device_cuda_count(), net) : 1;
+    return 0;
+}
+
+const int *cli_seats_gpus(const struct cli_seats *seats)
+{
+    return seats->n_gpus ? seats->gpus : NULL;
+}

@@ -1,0 +1,28 @@
+/*
+ * seats: how many devices this process drives, and which. Asked for by --seats, zinf.seats or
+ * --devices; where nobody asks, all GPUs that are visible, shared by the processes of a host, and
+ * of host devices one.
+ */
+#ifndef ZINF_CLI_SEATS_H
+#define ZINF_CLI_SEATS_H
+
+#include "cli/data.h"
+
+#define CLI_SEAT_OPTIONS(c)                                                                        \
+    {"--seats", CLI_INT, &(c)->seats, 1, 1024},                                                    \
+    {                                                                                              \
+        "--devices", CLI_STRING, &(c)->devices, 0, 0                                               \
+    }
+
+#define CLI_MOST_GPUS 64
+struct cli_seats {
+    int gpus[CLI_MOST_GPUS];
+    int n_gpus; /* that are named; 0: none is */
+};
+/* Reads --devices into seats, and sets what a configuration is told of both. net: of processes, or
+ * NULL. -EINVAL, a wrong use, with a sentence. */
+int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct zinf_net *net);
+/* The GPUs of n seats, or NULL: those of the process's share of its host's. */
+const int *cli_seats_gpus(const struct cli_seats *seats);
+
+#endif

@@ -1,0 +1,139 @@
+/* plan_print: a plan in words, and its ledger. */
+#include "formats/formats.h"
+#include "train/plan/lines.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Of the first n units in the order of slots of their own. */
+static int n_fetched(const struct plan *p, int n)
+{
+    int fetched = 0;
+    for (int i = 0; i < n; i++)
+        fetched += p->routes[p->setup->walk.by_own_order[i]].fetch != FETCH_STAYS;
+    return fetched;
+}
+
+/* Units whose updates the device makes. */
+static uint32_t n_device_updates(const struct plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; trains(p->setup) && u < p->setup->n_units; u++)
+        n += unit_trains(p->setup, u) && p->homes[u].state == ZINF_TIER_DEVICE;
+    return n;
+}
+
+/* What of a frozen model lies on a drive is copied there once, and not a byte of it again. */
+static void print_adapters(const struct plan *p, FILE *out)
+{
+    uint64_t bytes = 0;
+    char size[16];
+    if (!is_adapted(p->setup))
+        return;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
+            bytes += p->homes[u].in_files
+                         ? 0
+                         : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+    fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
+            p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
+    if (bytes)
+        fprintf(out, ": %s of them are written to the drive at the start, and never again",
+                zinf_size_format(size, sizeof size, bytes));
+    if (plan_has_files(p))
+        fputs(": read from the model's own folder, nothing of them is written", out);
+    fputc('\n', out);
+}
+
+static void print_fetches(const struct plan *p, FILE *out)
+{
+    const struct walk *w = &p->setup->walk;
+    double most = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        if (w->stages[s].choice != WALK_NONE)
+            most = fmax(most, plan_unchosen(p, s));
+    if (!w->n_choices)
+        return;
+    fprintf(out, "plan: experts: %s",
+            p->chosen_forward    ? "only chosen ones are fetched"
+            : p->chosen_backward ? "all are fetched, in backward only chosen ones"
+                                 : "all are fetched");
+    if (p->chosen_backward)
+        fprintf(out, " (expected: %.1f %% are not chosen, if all are equally likely)", 100 * most);
+    fputc('\n', out);
+}
+
+/* Where they are, which may be nearer than the configuration asks for: "host and drive". */
+static void print_tiers(const unsigned on[3], const char *what, FILE *out)
+{
+    const char *between = "";
+    fprintf(out, "%s on ", what);
+    for (int tier = 0; tier < 3; tier++) {
+        if (!on[tier])
+            continue;
+        fprintf(out, "%s%s", between, zinf_tier_name((enum zinf_tier)tier));
+        between = " and ";
+    }
+}
+
+static void print_homes(const struct plan *p, FILE *out)
+{
+    unsigned params[3] = {0}, states[3] = {0}, grads[3] = {0};
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        bool trained = trains(p->setup) && unit_trains(p->setup, u);
+        params[p->homes[u].param]++;
+        states[p->homes[u].state] += trained;
+        grads[p->homes[u].grad] += trained;
+    }
+    print_tiers(params, ": parameters", out);
+    if (trains(p->setup)) {
+        print_tiers(states, ", optimizer state", out);
+        print_tiers(grads, ", gradients", out);
+    }
+    fputc('\n', out);
+}
+
+static void print_ranks(const struct setup *s, FILE *out)
+{
+    struct zinf_net_place at = zinf_net_place(s->net);
+    if (at.seats > 1)
+        fprintf(out, "plan: of one of %u seats: each has as much, of %s\n", at.seats,
+                s->sliced ? "its slices" : "gradients and optimizer state its slices");
+    else
+        fprintf(out, "plan: of one of %u ranks\n", at.world);
+}
+
+int plan_print(const struct plan *p, FILE *out)
+{
+    const struct choice *c = &p->choice;
+    const struct setup *s = p->setup;
+    fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
+            (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));
+    print_homes(p, out);
+    if (s->net)
+        print_ranks(s, out);
+    print_adapters(p, out);
+    if (s->param_tier != ZINF_TIER_DEVICE)
+        fprintf(out,
+                "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
+                c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
+    if (n_device_updates(p) > 0)
+        fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
+                s->n_units);
+    if (s->n_micro > 1)
+        fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
+                p->layer_major ? "all through a layer before the next layer"
+                               : "one after the other through all layers");
+    print_fetches(p, out);
+    if (s->walk.cache_bytes)
+        fprintf(out, "plan: keys and values of %lld sequences of %lld tokens on %s\n",
+                (long long)s->decoding.n_sequences, (long long)s->decoding.capacity,
+                zinf_tier_name(c->host_cache ? ZINF_TIER_HOST : ZINF_TIER_DEVICE));
+    if (has_backward(s))
+        fprintf(out,
+                "plan: %d of %u blocks keep their activations, the others recompute; "
+                "head %s\n",
+                c->n_kept, s->walk.n_recompute,
+                c->whole ? "in one pass" : "by tiles, logits computed twice");
+    return zinf_ledger_print(p->ledger, s->budget, out);
+}

@@ -1,0 +1,248 @@
+/*
+ * net_seats: every collective over the seats of one, two and three processes, which are groups of
+ * threads here with a net of threads between them; bytes that cross between processes; and what a
+ * seat sees of another that fails, near and far.
+ */
+#include "net_cases.h"
+#include "tap.h"
+
+#include <pthread.h>
+
+enum { MOST_PROCESSES = 3, MOST_SEATS = 4 };
+
+struct seat {
+    pthread_t thread;
+    struct zinf_net *net;
+    void (*body)(struct seat *seat);
+    struct net_report report;
+    int code;
+    char said[400];
+};
+struct process {
+    pthread_t thread;
+    struct zinf_net *between;
+    uint32_t n_seats;
+    int code;
+    char said[400];
+    struct seat seats[MOST_SEATS];
+};
+
+static double timeout_seconds;
+
+static void *run_seat(void *argument)
+{
+    struct seat *seat = argument;
+    if (timeout_seconds > 0)
+        zinf_net_set_timeout(seat->net, timeout_seconds);
+    seat->body(seat);
+    zinf_net_close(seat->net);
+    return NULL;
+}
+
+static void *run_process(void *argument)
+{
+    struct process *p = argument;
+    struct zinf_net *nets[MOST_SEATS];
+    p->code = zinf_net_seats_create(nets, p->n_seats, p->between);
+    snprintf(p->said, sizeof p->said, "%s", p->code ? zinf_error() : "");
+    for (uint32_t s = 0; !p->code && s < p->n_seats; s++) {
+        p->seats[s].net = nets[s];
+        pthread_create(&p->seats[s].thread, NULL, run_seat, &p->seats[s]);
+    }
+    for (uint32_t s = 0; !p->code && s < p->n_seats; s++)
+        pthread_join(p->seats[s].thread, NULL);
+    if (p->code && p->between)
+        zinf_net_tell(p->between, p->said);
+    zinf_net_close(p->between);
+    return NULL;
+}
+
+static struct process processes[MOST_PROCESSES];
+
+static void begin(uint32_t n_processes, uint32_t n_seats, void (*body)(struct seat *seat))
+{
+    memset(processes, 0, sizeof processes);
+    for (uint32_t p = 0; p < n_processes; p++) {
+        processes[p].n_seats = n_seats;
+        for (uint32_t s = 0; s < MOST_SEATS; s++)
+            processes[p].seats[s].body = body;
+    }
+}
+
+static void end(uint32_t n_processes)
+{
+    struct zinf_net *between[MOST_PROCESSES] = {0};
+    if (n_processes > 1)
+        CHECKF(!zinf_net_threads_create(between, n_processes), "%s", zinf_error());
+    for (uint32_t p = 0; p < n_processes; p++) {
+        processes[p].between = between[p];
+        pthread_create(&processes[p].thread, NULL, run_process, &processes[p]);
+    }
+    for (uint32_t p = 0; p < n_processes; p++)
+        pthread_join(processes[p].thread, NULL);
+}
+
+/* ---- what all engines do ---- */
+
+static void all_cases(struct seat *seat)
+{
+    net_cases(seat->net, zinf_net_place(seat->net).world <= 4, &seat->report);
+}
+
+static void check_places(struct seat *seat)
+{
+    struct zinf_net_place at = zinf_net_place(seat->net);
+    net_expect(&seat->report, at.rank / at.seats * at.seats + at.seat == at.rank, "rank %u",
+               at.rank);
+    net_expect(&seat->report, at.local_world == at.world && at.local_rank == at.rank,
+               "all are on one host");
+    all_cases(seat);
+}
+
+static void check_all(uint32_t n_processes, uint32_t n_seats)
+{
+    begin(n_processes, n_seats, n_processes > 1 ? all_cases : check_places);
+    end(n_processes);
+    for (uint32_t p = 0; p < n_processes; p++)
+        for (uint32_t s = 0; s < n_seats; s++) {
+            const struct net_report *r = &processes[p].seats[s].report;
+            CHECKF(r->n_checks > 100 && !r->n_failed, "%u x %u: process %u seat %u: %d: %s %s",
+                   n_processes, n_seats, p, s, r->n_failed, r->first, processes[p].said);
+        }
+}
+
+static void test_seats_of_one_process(void)
+{
+    check_all(1, 1);
+    check_all(1, 4);
+}
+
+static void test_seats_of_two_processes(void)
+{
+    check_all(2, 1);
+    check_all(2, 2);
+    check_all(2, 3);
+}
+
+static void test_seats_of_three_processes(void)
+{
+    check_all(3, 2);
+}
+
+/* ---- bytes between processes ---- */
+
+static uint64_t crossed[MOST_PROCESSES];
+
+static void gather_once(struct seat *seat)
+{
+    static char whole[MOST_PROCESSES * MOST_SEATS][4096];
+    struct zinf_net_place at = zinf_net_place(seat->net);
+    seat->code = zinf_net_gather(seat->net, whole[at.rank], whole[at.rank], 0);
+    struct zinf_net *between = processes[at.rank / at.seats].between;
+    uint64_t before = zinf_net_sent_bytes(between);
+    char mine[64] = {0}, all[MOST_PROCESSES * MOST_SEATS * 64];
+    if (!seat->code)
+        seat->code = zinf_net_barrier(seat->net);
+    before = zinf_net_sent_bytes(between);
+    if (!seat->code)
+        seat->code = zinf_net_gather(seat->net, mine, all, sizeof mine);
+    if (at.seat == 0)
+        crossed[at.rank / at.seats] = zinf_net_sent_bytes(between) - before;
+}
+
+/* A slice crosses once for each process, however many seats there take it. */
+static void test_what_all_get_crosses_once(void)
+{
+    begin(2, 4, gather_once);
+    end(2);
+    for (int p = 0; p < 2; p++)
+        CHECKF(!processes[p].seats[0].code && crossed[p] == 4 * 64, "process %d sent %llu bytes", p,
+               (unsigned long long)crossed[p]);
+}
+
+/* ---- failures ---- */
+
+static void note(struct seat *seat, int code)
+{
+    seat->code = code;
+    snprintf(seat->said, sizeof seat->said, "%s", code ? zinf_error() : "");
+}
+
+static void one_tells(struct seat *seat)
+{
+    if (zinf_net_place(seat->net).rank == 1)
+        zinf_net_tell(seat->net, "the drive is full");
+    else
+        note(seat, zinf_net_barrier(seat->net));
+    if (seat->code)
+        zinf_net_tell(seat->net, seat->said);
+}
+
+static void test_a_failure_is_told(void)
+{
+    for (uint32_t n = 1; n <= 2; n++) {
+        timeout_seconds = 20;
+        begin(n, 2, one_tells);
+        end(n);
+        for (uint32_t p = 0; p < n; p++)
+            for (uint32_t s = 0; s < 2; s++) {
+                const struct seat *seat = &processes[p].seats[s];
+                CHECKF(p * 2 + s == 1 ||
+                           (seat->code == -ECONNABORTED && strstr(seat->said, "the drive is full")),
+                       "%u processes: process %u seat %u: %d: %s", n, p, s, seat->code, seat->said);
+            }
+        CHECKF(n > 1 || strstr(processes[0].seats[0].said, "seat 1 has failed"), "%s",
+               processes[0].seats[0].said);
+    }
+    CHECKF(strstr(processes[1].seats[0].said, "process 0 has failed: seat 1: the drive is full"),
+           "%s", processes[1].seats[0].said);
+    timeout_seconds = 0;
+}
+
+static void one_is_late(struct seat *seat)
+{
+    if (zinf_net_place(seat->net).rank == 3)
+        note(seat, 0);
+    else
+        note(seat, zinf_net_barrier(seat->net));
+    zinf_net_tell(seat->net, *seat->said ? seat->said : "over");
+}
+
+static void test_a_late_seat_ends_all(void)
+{
+    timeout_seconds = 0.2;
+    begin(2, 2, one_is_late);
+    end(2);
+    for (uint32_t i = 0; i < 3; i++)
+        CHECKF(processes[i / 2].seats[i % 2].code, "rank %u goes on", i);
+    timeout_seconds = 0;
+}
+
+static void nothing(struct seat *seat)
+{
+    seat->code = 1;
+}
+
+static void test_processes_that_differ(void)
+{
+    begin(2, 2, nothing);
+    processes[1].n_seats = 3;
+    end(2);
+    for (int p = 0; p < 2; p++)
+        CHECKF(processes[p].code == -EINVAL && strstr(processes[p].said, "number of seats"), "%s",
+               processes[p].said);
+    struct zinf_net *nets[1];
+    CHECK(zinf_net_seats_create(nets, 0, NULL) == -EINVAL);
+}
+
+int main(void)
+{
+    TAP_RUN(test_seats_of_one_process);
+    TAP_RUN(test_seats_of_two_processes);
+    TAP_RUN(test_seats_of_three_processes);
+    TAP_RUN(test_what_all_get_crosses_once);
+    TAP_RUN(test_a_failure_is_told);
+    TAP_RUN(test_a_late_seat_ends_all);
+    TAP_RUN(test_processes_that_differ);
+    return tap_done();
+}

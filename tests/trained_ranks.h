@@ -1,0 +1,152 @@
+/*
+ * trained_ranks: a training of trainings.h with its samples dealt to ranks: seats, which are
+ * threads of this process, as all ranks are here; of several "processes" the seats are groups of
+ * threads with a net between them. No CHECK in a rank's thread: they would share its counts.
+ */
+#ifndef ZINF_TRAINED_RANKS_H
+#define ZINF_TRAINED_RANKS_H
+
+#include "trainings.h"
+
+#include "train/trainer.h"
+
+#include <pthread.h>
+
+enum { MOST_RANKS = 8 };
+
+struct rank {
+    pthread_t thread;
+    const struct setting *setting; /* of one rank */
+    struct zinf_config *config;
+    struct zinf_net *net;
+    const char *folder; /* of the saved model */
+    struct outcome out;
+    int code;
+    uint64_t step_bytes; /* sent in the last step */
+    char said[600];
+};
+
+static char said[600]; /* by rank 0 at last */
+
+/* This rank's share of a step's samples. */
+static inline int share_step(const struct rank *rank, struct zinf_trainer *t, uint64_t step,
+                             struct zinf_step_result *result)
+{
+    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    struct setting whole = *rank->setting;
+    struct zinf_net_place at = zinf_net_place(rank->net);
+    whole.accumulation *= (int)at.world;
+    draw_tokens(&whole, step, ids, targets);
+    int64_t rows = (int64_t)rank->setting->accumulation * trainings.batch * trainings.seq;
+    struct zinf_batch batch = {
+        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
+    return zinf_trainer_step(t, &batch, result);
+}
+
+static inline void *train_rank(void *argument)
+{
+    struct rank *rank = argument;
+    struct zinf_trainer_options options = trainer_options(rank->setting, rank->config);
+    struct zinf_trainer *t = NULL;
+    options.net = rank->net;
+    rank->code = zinf_trainer_create(&t, &options);
+    for (int step = 0; !rank->code && step < trainings.steps; step++) {
+        struct zinf_step_result result = {0};
+        uint64_t before = zinf_net_sent_bytes(rank->net);
+        rank->code = share_step(rank, t, (uint64_t)step, &result);
+        rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
+        note_step(&rank->out, step, &result);
+    }
+    if (!rank->code)
+        rank->code = zinf_trainer_save(t, rank->folder);
+    if (rank->code)
+        snprintf(rank->said, sizeof rank->said, "%s", zinf_error());
+    if (rank->code)
+        zinf_net_tell(rank->net, rank->said);
+    zinf_trainer_destroy(t);
+    zinf_net_close(rank->net);
+    return NULL;
+}
+
+/* ---- processes ---- */
+
+struct process {
+    pthread_t thread;
+    struct zinf_net *between;
+    uint32_t n_seats;
+    struct rank *ranks; /* [n_seats] */
+};
+
+static inline void *run_process(void *argument)
+{
+    struct process *p = argument;
+    struct zinf_net *nets[MOST_RANKS];
+    int code = zinf_net_seats_create(nets, p->n_seats, p->between);
+    for (uint32_t s = 0; s < p->n_seats; s++) {
+        p->ranks[s].net = code ? NULL : nets[s];
+        p->ranks[s].code = code;
+        if (code)
+            snprintf(p->ranks[s].said, sizeof p->ranks[s].said, "%s", zinf_error());
+        else
+            zinf_net_set_timeout(nets[s], 60);
+    }
+    for (uint32_t s = 0; !code && s < p->n_seats; s++)
+        pthread_create(&p->ranks[s].thread, NULL, train_rank, &p->ranks[s]);
+    for (uint32_t s = 0; !code && s < p->n_seats; s++)
+        pthread_join(p->ranks[s].thread, NULL);
+    zinf_net_close(p->between);
+    return NULL;
+}
+
+/* All ranks have seen the same. */
+static inline void check_ranks(const struct setting *s, const struct rank *ranks, uint32_t world,
+                               const char *name)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        CHECKF(!ranks[r].code || s->may_fail, "%s: rank %u: %s", name, r, ranks[r].said);
+        for (int i = 0; i < trainings.steps; i++)
+            CHECKF(!memcmp(&ranks[r].out.loss[i], &ranks[0].out.loss[i], sizeof(double)) &&
+                       !memcmp(&ranks[r].out.norm[i], &ranks[0].out.norm[i], sizeof(double)),
+                   "%s: rank %u sees another step %d", name, r, i);
+    }
+}
+
+/* out: of rank 0. */
+static inline void run_seats(const struct setting *s, uint32_t n_processes, uint32_t n_seats,
+                             const char *name, struct outcome *out)
+{
+    static struct rank ranks[MOST_RANKS];
+    struct process processes[MOST_RANKS];
+    struct zinf_net *between[MOST_RANKS] = {0};
+    uint32_t world = n_processes * n_seats;
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/out-%s", work, name);
+    memset(ranks, 0, sizeof ranks);
+    if (n_processes > 1)
+        CHECKF(!zinf_net_threads_create(between, n_processes), "%s", zinf_error());
+    for (uint32_t r = 0; r < world; r++) {
+        ranks[r].setting = s;
+        ranks[r].config = configure_of(s, world);
+        ranks[r].folder = folder;
+    }
+    for (uint32_t p = 0; p < n_processes; p++) {
+        processes[p] = (struct process){
+            .between = between[p], .n_seats = n_seats, .ranks = ranks + p * n_seats};
+        pthread_create(&processes[p].thread, NULL, run_process, &processes[p]);
+    }
+    for (uint32_t p = 0; p < n_processes; p++)
+        pthread_join(processes[p].thread, NULL);
+    check_ranks(s, ranks, world, name);
+    for (uint32_t r = 0; r < world; r++)
+        zinf_config_destroy(ranks[r].config);
+    *out = ranks[0].out;
+    for (uint32_t r = 1; r < world; r++) /* of all drives */
+        for (int i = 0; i < trainings.steps; i++)
+            out->read[i] += ranks[r].out.read[i];
+    out->failed = ranks[0].code;
+    out->sent = ranks[0].step_bytes;
+    snprintf(said, sizeof said, "%s", ranks[0].said);
+    snprintf(out->folder, sizeof out->folder, "%s", folder);
+}
+
+#endif
