@@ -92,6 +92,9 @@ int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
  * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
  * this group keep them. */
 int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *what);
+/* Freezes what patterns over names of tensors choose (freeze.h), and splits units that are trained
+ * in parts; kept as adapters are, which are for frozen models and not beside this. */
+int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 

@@ -6,6 +6,7 @@
 #include "train/estimate.h"
 #include "train/op.h"
 #include "train/setup.h"
+#include "train/setup_rates.h"
 
 #include <stdlib.h>
 
@@ -121,6 +122,8 @@ static int open_model(struct setup *s)
         code = setup_quantize(s);
     if (!code)
         code = setup_adapt(s);
+    if (!code)
+        code = setup_freeze(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
@@ -128,6 +131,8 @@ static int open_model(struct setup *s)
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
+    if (!code)
+        code = setup_rates(s);
     if (!code)
         code = zinf_file_map_create(&s->files, s->graph);
     if (!code)
@@ -325,6 +330,7 @@ void setup_fini(struct setup *s)
 {
     zinf_device_destroy(s->device);
     setup_free_files(s);
+    setup_free_rates(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
     zinf_file_map_destroy(s->files);

@@ -59,6 +59,26 @@ int setup_adapt(struct setup *s)
     return code;
 }
 
+/* Whoever only computes needs to know nothing of it. */
+int setup_freeze(struct setup *s)
+{
+    static const char key[] = "zinf.freeze";
+    const char *text = s->config->freeze;
+    cJSON *patterns = NULL;
+    if (!text || !has_backward(s))
+        return 0;
+    if (s->config->adapter || s->options.adapter)
+        return zinf_fail(-EINVAL,
+                         "%s: with adapters all of the model is frozen already: leave out "
+                         "one of the two",
+                         key);
+    int code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &patterns);
+    if (!code)
+        code = zinf_model_freeze(s->model, patterns, key);
+    cJSON_Delete(patterns);
+    return code;
+}
+
 int setup_check_adapter(const struct setup *s)
 {
     bool has_magnitude = false;
