@@ -19,6 +19,13 @@ int check_softcap(float cap, const char *operation)
     return check_cap(cap, true, operation);
 }
 
+int check_squared_error(const struct zinf_squared_error *a)
+{
+    if (a->rows >= 0)
+        return 0;
+    return zinf_fail(-EINVAL, "squared_error: %lld rows", (ll)a->rows);
+}
+
 int check_matmul(const struct zinf_matmul *m)
 {
     int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;

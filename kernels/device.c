@@ -98,6 +98,7 @@ static const struct zinf_device_ops host_ops = {
     .scale_columns = host_scale_columns,
     .dot_columns = host_dot_columns,
     .softcap = host_softcap,
+    .squared_error = host_squared_error,
     .cross_entropy_start = host_cross_entropy_start,
     .cross_entropy_update = host_cross_entropy_update,
     .cross_entropy_finish = host_cross_entropy_finish,
@@ -139,6 +140,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .name = host->name,
         .free_bytes = zinf_memory_available(),
         .host_addressable = true,
+        .logit_rows = 256,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };
     host_device_choose(host, zinf_isa());

@@ -118,6 +118,17 @@ static void backward_row(const struct host_simd *simd, const struct zinf_cross_e
         logits[target] -= a->scale;
 }
 
+/* Gradients in another type, a chunk at a time: its room is taken from what was read before. */
+static void narrow_row(const struct host_simd *simd, const struct zinf_cross_entropy *a, int64_t i)
+{
+    float chunk[HOST_CHUNK], *logits = a->logits + i * a->ld;
+    for (int64_t c = 0; a->d_dtype != ZINF_DTYPE_F32 && c < a->cols; c += HOST_CHUNK) {
+        size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
+        memcpy(chunk, logits + c, n * sizeof *chunk);
+        host_write(simd, chunk, logits, a->d_dtype, (uint64_t)c, n);
+    }
+}
+
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
 {
     int code = check_softcap(cap, "softcap");
@@ -142,8 +153,11 @@ int host_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_en
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {
         struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = 0; i < range.count; i++)
-            backward_row(q->device->simd, args, (int64_t)(range.first + i));
+        for (uint64_t i = 0; i < range.count; i++) {
+            const int64_t row = (int64_t)(range.first + i);
+            backward_row(q->device->simd, args, row);
+            narrow_row(q->device->simd, args, row);
+        }
     }
     return 0;
 }

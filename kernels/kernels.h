@@ -175,6 +175,19 @@ struct zinf_cross_entropy {
     float *loss;                     /* [rows]: finish writes log(sum) + max - target_logit */
     float scale; /* backward: logits become scale * (softmax - onehot), and with a softcap times its
                   * slope, in place */
+    /* What these gradients are rounded to. In 16 bits they take the front of their row of logits: a
+     * row is 2 ld elements of theirs from the next. */
+    enum zinf_dtype d_dtype;
+};
+
+/* (x - label)^2 of a row, and its gradient by x times a scale: PyTorch's MSELoss but for the mean.
+ * A row whose label is NaN is ignored: loss 0, gradient 0. */
+struct zinf_squared_error {
+    int64_t rows;
+    const float *x, *labels; /* [rows] */
+    float *loss;             /* [rows]; NULL: not wanted */
+    float *dx;               /* [rows], scale * 2 (x - label); may be x; NULL: not wanted */
+    float scale;
 };
 
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
@@ -292,6 +305,8 @@ struct zinf_device_ops {
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 
+    int (*squared_error)(struct zinf_queue *q, const struct zinf_squared_error *args);
+
     /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
      * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b
      * they are zinf_optim_sum_squares. */
@@ -319,6 +334,11 @@ struct zinf_device {
     uint64_t free_bytes;   /* what could be taken at create time */
     bool host_addressable; /* the CPU may read and write the arena itself */
     bool needs_pinned;     /* copies want registered host memory */
+    /* A product of fp32 and a 16-bit type rounds the former to the latter. */
+    bool rounds_operands;
+    /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that
+     * their products are added to, whose rounding depends on it. Of the kind of device alone. */
+    int64_t logit_rows;
     int n_threads;
 };
 struct zinf_device_options {

@@ -5,7 +5,7 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
 	kernels/host_rope.c kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
-	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
+	kernels/host_embedding.c kernels/host_loss.c kernels/host_squared_error.c kernels/host_elementwise.c
 INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h kernels/quantized.h
 libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_tiles_product.h
 

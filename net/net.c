@@ -65,6 +65,11 @@ uint64_t zinf_net_sent_bytes(const struct zinf_net *net)
     return net->sent_bytes;
 }
 
+uint64_t zinf_net_lent_bytes(const struct zinf_net *net)
+{
+    return net->lent_bytes;
+}
+
 /* ---- one exchange ---- */
 
 static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_out, uint32_t n_in,
@@ -149,30 +154,72 @@ static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint6
     return 0;
 }
 
-/* Of ranks in one memory: nothing is copied. Each adds its part of the others' where they have it,
- * at which nobody else looks, and goes on once all have. */
+/* out and in are set; in's data will be. */
+static int borrow(struct zinf_net *net)
+{
+    uint32_t n = net->place.world - 1;
+    struct net_exchange x = exchange_of(net, n, n, false);
+    if (!net->failed)
+        net->failed = net->ops->borrow(net, &x, net->in);
+    return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
+}
+
+static int give_back(struct zinf_net *net)
+{
+    uint32_t n = net->place.world - 1;
+    struct net_exchange x = exchange_of(net, n, n, false);
+    net->failed = net->ops->give_back(net, &x);
+    for (uint32_t i = 0; i < n; i++)
+        net->lent_bytes += net->out[i].bytes;
+    return end_exchange(net, n);
+}
+
+bool zinf_net_lends(const struct zinf_net *net)
+{
+    return net->ops->borrow && net->place.world > 1;
+}
+
+int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
+                  const void **slices)
+{
+    uint32_t n = net->place.world - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t peer = other(net, i);
+        net->out[i] = (struct net_message){(void *)(uintptr_t)slice, slice_bytes, peer};
+        net->in[i] = (struct net_message){NULL, slice_bytes, peer};
+    }
+    int code = borrow(net);
+    for (uint32_t i = 0; !code && i < n; i++)
+        slices[net->in[i].peer] = net->in[i].data;
+    slices[net->place.rank] = slice;
+    return code;
+}
+
+int zinf_net_return(struct zinf_net *net)
+{
+    return give_back(net);
+}
+
+/* Each adds its part of the others' where they have it, at which nobody else looks. */
 static int scatter_lent(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
 {
     uint32_t n = net->place.world - 1, own = net->place.rank;
-    struct net_exchange x = exchange_of(net, n, n, false);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t peer = other(net, i);
         net->out[i] =
             (struct net_message){whole + peer * slice_elems, slice_elems * sizeof(float), peer};
         net->in[i] = (struct net_message){NULL, slice_elems * sizeof(float), peer};
     }
-    if (!net->failed)
-        net->failed = net->ops->borrow(net, &x, net->in);
-    if (net->failed)
-        return end_exchange(net, n);
+    int code = borrow(net);
+    if (code)
+        return code;
     for (uint32_t i = 0; i < n; i++)
         net->parts[net->in[i].peer] = net->in[i].data;
     net->parts[own] = whole + own * slice_elems;
     zinf_tree_sum(net->parts, n + 1, slice_elems);
     if (net->parts[0] != slice)
         memmove(slice, net->parts[0], slice_elems * sizeof(float));
-    net->failed = net->ops->give_back(net, &x);
-    return end_exchange(net, n);
+    return give_back(net);
 }
 
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
@@ -180,7 +227,7 @@ int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint6
     int code = 0;
     if (net->place.world == 1 && slice != whole && slice_elems)
         memmove(slice, whole, slice_elems * sizeof *slice);
-    if (net->place.world > 1 && net->ops->borrow && slice_elems)
+    if (zinf_net_lends(net) && slice_elems)
         return scatter_lent(net, whole, slice, slice_elems);
     for (uint64_t at = 0; !code && net->place.world > 1 && at < slice_elems;
          at += NET_PIECE_ELEMS) {
@@ -219,6 +266,20 @@ int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
             numbers[i] = all[r * n + i] > numbers[i] ? all[r * n + i] : numbers[i];
     return code;
+}
+
+int zinf_net_trade(struct zinf_net *net, const struct zinf_net_trade *trade)
+{
+    uint32_t n_out = 0, n_in = 0;
+    for (uint32_t i = 0; i + 1 < net->place.world; i++) {
+        uint32_t peer = other(net, i);
+        if (trade->out_bytes[peer])
+            net->out[n_out++] =
+                (struct net_message){trade->out[peer], trade->out_bytes[peer], peer};
+        if (trade->in_bytes[peer])
+            net->in[n_in++] = (struct net_message){trade->in[peer], trade->in_bytes[peer], peer};
+    }
+    return exchange(net, n_out, n_in, false); /* without messages too: seats meet in it */
 }
 
 int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes)

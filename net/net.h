@@ -61,11 +61,20 @@ void zinf_net_set_timeout(struct zinf_net *net, double seconds);
 /* Memory that a net of so many ranks takes, and what this one has sent so far. */
 uint64_t zinf_net_memory_bytes(uint32_t world);
 uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
+/* Of those, what others have used where this rank has it. */
+uint64_t zinf_net_lent_bytes(const struct zinf_net *net);
 
 /* ---- collectives ---- */
 
 /* All-gather: whole [world][slice_bytes] of every rank's slice. slice may be its place in whole. */
 int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes);
+/* The same without copies, where all ranks are in one memory: slices [world] is where each has its
+ * own, until zinf_net_return, which comes before any other call and returns when all ranks are done
+ * with this one's. After a failure nothing is lent. */
+bool zinf_net_lends(const struct zinf_net *net);
+int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
+                  const void **slices);
+int zinf_net_return(struct zinf_net *net);
 /* Reduce-scatter: slice [slice_elems], the sum over all ranks of that part of whole
  * [world][slice_elems] which has this rank's number. Each element is a sum by the tree of
  * zinf_tree_sum, in fp32. whole is overwritten; slice may be this rank's part of it. */
@@ -75,6 +84,13 @@ int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint6
 #define ZINF_NET_MOST_NUMBERS 256
 int zinf_net_add(struct zinf_net *net, int64_t *numbers, uint32_t n);
 int zinf_net_max(struct zinf_net *net, int64_t *numbers, uint32_t n);
+/* All-to-all: out[r] of out_bytes[r] goes to rank r, in[r] of in_bytes[r] comes from it, as that
+ * rank says too; 0 bytes: nothing. What is this rank's own stays where it is. [world] each. */
+struct zinf_net_trade {
+    void *const *out, *const *in;
+    const uint64_t *out_bytes, *in_bytes;
+};
+int zinf_net_trade(struct zinf_net *net, const struct zinf_net_trade *trade);
 int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes);
 int zinf_net_barrier(struct zinf_net *net);
 

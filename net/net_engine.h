@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 2 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 3 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -55,7 +55,7 @@ struct zinf_net {
     struct net_message *out, *in; /* [world] */
     float **parts;                /* [world] */
     float *scratch;               /* [world][NET_PIECE_ELEMS] */
-    uint64_t sent_bytes;
+    uint64_t sent_bytes, lent_bytes;
 };
 
 /* Sums are made piece by piece: so much of each rank's slice is at hand at once. Large enough for

@@ -20,6 +20,9 @@ static struct zinf_model *open_model(const char *fixture)
     return model;
 }
 
+/* Rows of logits at a time on the GPU; 0: as many as it says itself. */
+static int64_t logit_rows;
+
 static void put_inputs(struct frames *w)
 {
     int32_t ids[3][ROWS];
@@ -110,6 +113,7 @@ static void step_case(const char *fixture, enum zinf_dtype dtype, double bound, 
         zinf_device_destroy(device);
         SKIP("bf16 begins with sm_80");
     }
+    device->logit_rows = logit_rows ? logit_rows : device->logit_rows;
     struct zinf_model *model = open_model(fixture);
     CHECK(!zinf_device_create(&twin, &options));
     start(&cuda, device, model, dtype);
@@ -187,6 +191,16 @@ static void test_experts_fp32(void)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
 }
 
+/* More rows than are made at a time, and a rest. */
+static void test_logits_in_chunks(void)
+{
+    logit_rows = 16;
+    step_case("gpt2_a", ZINF_DTYPE_F32, 2e-5, 50);
+    step_case("gpt2_a", ZINF_DTYPE_BF16, 3e-2, 51);
+    step_case("gemma2_a", ZINF_DTYPE_F16, 6e-3, 52);
+    logit_rows = 0;
+}
+
 int main(void)
 {
     TAP_RUN(test_step_fp32);
@@ -198,5 +212,6 @@ int main(void)
     TAP_RUN(test_families_fp32);
     TAP_RUN(test_families_bf16);
     TAP_RUN(test_experts_fp32);
+    TAP_RUN(test_logits_in_chunks);
     return tap_done();
 }

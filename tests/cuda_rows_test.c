@@ -191,8 +191,25 @@ static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, 
     a->loss = at(&p->loss, side);
 }
 
+/* Behind gradients of 16 bits anything may be in a row. */
+static void check_gradients(struct twin *t, const struct pair *logits, int64_t rows,
+                            enum zinf_dtype d_dtype)
+{
+    const size_t width = zinf_dtype_bytes(d_dtype), times = sizeof(float) / width;
+    const size_t row = logits->host.n / (size_t)rows * sizeof(float), used = row / times;
+    struct pair gradients = *logits;
+    gradients.host.dtype = d_dtype;
+    gradients.host.n *= times;
+    struct tensor got = pair_download(t, &gradients);
+    for (size_t i = 0; i < (size_t)rows; i++)
+        memcpy((char *)gradients.host.data + i * row + used, (char *)got.data + i * row + used,
+               row - used);
+    tensor_free(&got);
+    PAIR_CHECK(t, &gradients, 1e-7, 1e-5 + 2.0 * dtype_epsilon(d_dtype));
+}
+
 static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t tile, float offset,
-                      float softcap)
+                      float softcap, enum zinf_dtype d_dtype)
 {
     size_t r = (size_t)rows;
     struct loss_pairs p = {
@@ -213,7 +230,7 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
     twin_transfer(t, p.targets.device, p.targets.host.data, r * 4, true);
     twin_transfer(t, p.logits.device, p.logits.host.data, p.logits.host.n * 4, true);
     struct zinf_cross_entropy a = {
-        .rows = rows, .ld = vocabulary, .softcap = softcap, .scale = 0.5f};
+        .rows = rows, .ld = vocabulary, .softcap = softcap, .scale = 0.5f, .d_dtype = d_dtype};
     ON_BOTH(t, (a.first = 0, loss_side(&a, &p, side), ops->cross_entropy_start(q, &a)));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < vocabulary; a.first += tile) {
@@ -230,7 +247,7 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
     bool one_by_one = getenv("ZINF_SANITIZER") != NULL;
     PAIR_CHECK(t, &p.sum, 1e-7, softcap > 0.0f || one_by_one ? 1e-5 : 3e-6);
     PAIR_CHECK(t, &p.loss, 2e-6, 2e-6);
-    PAIR_CHECK(t, &p.logits, 1e-7, 1e-5);
+    check_gradients(t, &p.logits, rows, d_dtype);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         pair_free(all[i]);
     twin_reset(t);
@@ -238,12 +255,40 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
 
 static void losses(struct twin *t)
 {
-    loss_case(t, 1, 3, 3, 0.0f, 0.0f);
-    loss_case(t, 7, 601, 601, 300.0f, 0.0f); /* exponentials that would overflow and underflow */
-    loss_case(t, 7, 601, 200, 0.0f, 0.0f);
-    loss_case(t, 6, 4096, 2048, 5.0f, 0.0f);
-    loss_case(t, 7, 601, 200, 2.0f, 5.0f);
-    loss_case(t, 6, 4096, 2048, 5.0f, 30.0f);
+    loss_case(t, 1, 3, 3, 0.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 7, 601, 601, 300.0f, 0.0f,
+              ZINF_DTYPE_F32); /* exponentials that would overflow and underflow */
+    loss_case(t, 7, 601, 200, 0.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 6, 4096, 2048, 5.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 7, 601, 200, 2.0f, 5.0f, ZINF_DTYPE_F32);
+    loss_case(t, 6, 4096, 2048, 5.0f, 30.0f, ZINF_DTYPE_F32);
+    for (int d = 1; d < 3; d++) {
+        loss_case(t, 1, 3, 3, 0.0f, 0.0f, all_dtypes[d]);
+        loss_case(t, 7, 601, 601, 3.0f, 0.0f, all_dtypes[d]);
+        loss_case(t, 5, 4616, 4616, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);
+        loss_case(t, 5, 4099, 4099, 5.0f, d == 1 ? 30.0f : 0.0f, all_dtypes[d]);
+    }
+}
+
+static void squared_errors(struct twin *t)
+{
+    for (size_t n = 1; n < 2000; n = n * 9 + 1) {
+        struct pair x = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, n, 2.0f));
+        struct pair labels = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, n + 1, 2.0f));
+        struct pair loss = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+        struct zinf_squared_error a = {.rows = (int64_t)n, .scale = 0.25f};
+        for (size_t i = 2; i < n; i += 5)
+            ((float *)labels.host.data)[i] = NAN;
+        twin_transfer(t, labels.device, labels.host.data, n * 4, true);
+        ON_BOTH(t, (a.x = a.dx = at(&x, side), a.labels = at(&labels, side),
+                    a.loss = at(&loss, side), ops->squared_error(q, &a)));
+        PAIR_CHECK(t, &loss, 0.0, 1e-7);
+        PAIR_CHECK(t, &x, 0.0, 1e-7);
+        pair_free(&x);
+        pair_free(&labels);
+        pair_free(&loss);
+        twin_reset(t);
+    }
 }
 
 static void softcaps(struct twin *t)
@@ -291,6 +336,7 @@ CASE(norms)
 CASE(large_mean)
 CASE(embeddings)
 CASE(losses)
+CASE(squared_errors)
 CASE(softcaps)
 CASE(refusals)
 
@@ -300,6 +346,7 @@ int main(void)
     TAP_RUN(test_large_mean);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_losses);
+    TAP_RUN(test_squared_errors);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);
     return tap_done();

@@ -4,6 +4,9 @@
  */
 #include "base/random.h"
 #include "cuda_twin.h"
+#include "kernels/cuda/workspace.h"
+#include "model/frame.h"
+#include "model_texts.h"
 
 enum { CASES = 200 };
 
@@ -55,6 +58,7 @@ static void compare(struct zinf_device *a, struct zinf_device *b)
                    x->column_sum_workspace(a, rows, cols) == y->column_sum_workspace(b, rows, cols);
     }
     CHECKF(n_equal == CASES, "%d of %d", n_equal, CASES);
+    CHECK(a->logit_rows == b->logit_rows && a->rounds_operands == b->rounds_operands);
     CHECKF(n_converting > CASES / 2, "only %d products convert an operand", n_converting);
 }
 
@@ -85,9 +89,68 @@ static void test_what_it_says_of_itself(void)
     zinf_device_destroy(device);
 }
 
+/* ---- what the head of a model costs ---- */
+
+/* An H200, as published: so many operations and bytes a second. */
+#define PRODUCTS_A_SECOND 7.2e14
+#define BYTES_A_SECOND 4.8e12
+
+/* Adds up how long the products that are asked about would take it. */
+struct counting_device {
+    struct zinf_device device;
+    double seconds;
+};
+
+static uint64_t count_product(struct zinf_device *device, const struct zinf_matmul *m)
+{
+    const struct packed_product packed = packed_product(m);
+    const double a = (double)(m->m * m->k), b = (double)(m->k * m->n), c = (double)(m->m * m->n);
+    const double bytes = a * (double)zinf_dtype_bytes(packed.a.dtype) +
+                         b * (double)zinf_dtype_bytes(packed.b.dtype) +
+                         c * (double)zinf_dtype_bytes(packed.c.dtype) * (m->beta != 0.0f ? 2 : 1);
+    const double products = 2.0 * (double)m->k * c / PRODUCTS_A_SECOND;
+    const double converted = (packed.a.bytes ? a * 6.0 : 0.0) + (packed.b.bytes ? b * 6.0 : 0.0);
+    double *seconds = &((struct counting_device *)device)->seconds;
+    *seconds += bytes / BYTES_A_SECOND > products ? bytes / BYTES_A_SECOND : products;
+    *seconds += converted / BYTES_A_SECOND;
+    return matmul_workspace_bytes(90, m);
+}
+
+/* Logits of 16 samples of GPT-2 XL, their loss and gradients: near what the products alone take. */
+static void test_the_head_is_bound_by_its_products(void)
+{
+    struct zinf_device *described;
+    struct zinf_device_description gpu = {.capability = 90};
+    struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = "gpt2", .size = "xl"});
+    const struct zinf_graph *graph = zinf_model_graph(model);
+    CHECKF(!zinf_device_describe(&described, &gpu), "%s", zinf_error());
+    struct counting_device counting = {.device = *described};
+    struct zinf_device_ops ops = *described->ops;
+    ops.matmul_workspace = count_product;
+    counting.device.ops = &ops;
+    struct zinf_compute compute = {.device = &counting.device,
+                                   .dtype = ZINF_DTYPE_BF16,
+                                   .batch = 16,
+                                   .seq = 1024,
+                                   .train = true};
+    struct zinf_stage_size size;
+    const uint32_t head = graph->n_stages - 1;
+    CHECK(!strcmp(graph->stages[head].ops->name, "head"));
+    CHECKF(!zinf_stage_measure(&size, &compute, graph, head, ZINF_PASS_WHOLE), "%s", zinf_error());
+    const double least = size.flops / PRODUCTS_A_SECOND;
+    const double seconds = counting.seconds + size.bytes / BYTES_A_SECOND;
+    printf("# %.1f ms, %.1f of them in products; at best %.1f\n", seconds * 1e3,
+           counting.seconds * 1e3, least * 1e3);
+    CHECKF(counting.seconds < 1.1 * least && seconds < 1.5 * least, "%.1f ms, at best %.1f",
+           seconds * 1e3, least * 1e3);
+    zinf_model_close(model);
+    zinf_device_destroy(described);
+}
+
 int main(void)
 {
     TAP_RUN(test_same_workspaces_as_the_device);
     TAP_RUN(test_what_it_says_of_itself);
+    TAP_RUN(test_the_head_is_bound_by_its_products);
     return tap_done();
 }

@@ -33,6 +33,13 @@ small_gpu() {
     doctor 0 ZINF_STANDIN_MEMORY=700000000 ZINF_STANDIN_CONTEXT=100000000 &&
         says "memory     ok" "MiB free"
 }
+# What a GPU of so many GB has free, less what its driver takes of it and a margin.
+usual_sizes() {
+    for size in "8 6.66" "12 10.38" "24 21.56"; do
+        doctor 0 ZINF_STANDIN_MEMORY="${size% *}000000000" ZINF_STANDIN_CONTEXT=450000000 &&
+            says "memory     ok" "${size#* } GiB free" || return 1
+    done
+}
 another_gpu() {
     doctor 0 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 && says "(GPU 1, sm_80)" "operations ok" &&
         doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
@@ -50,6 +57,7 @@ if [ -f "$module" ]; then
     check "no page-locked memory" no_pinning
     check "no algorithm for a product" no_algorithm
     check "a small GPU with a context" small_gpu
+    check "GPUs of 8, 12 and 24 GB" usual_sizes
     check "another GPU, or one that is not there" another_gpu
 else
     skip "doctor" "no stand-in for CUDA here"

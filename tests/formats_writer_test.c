@@ -76,7 +76,7 @@ static void test_writer_refuses(void)
 
 static void test_many_tensors(void)
 {
-    enum { N = 100000 };
+    const int N = 100000;
     const char *folder = in_scratch("many");
     struct zinf_tensors_writer *writer;
     struct zinf_tensors *tensors;

@@ -32,10 +32,37 @@ good_and_bad() {
             '"suite cuda_bad_test": {"ok": 0, "not_ok": 1, "skipped": 0}' '"seconds": ' &&
         holds "$work/r2/summary.txt" "FAILED: cuda_bad_test" "operations ok"
 }
+# One that hangs is ended, and those behind it are left out once the suite has had its time.
+one_that_hangs() {
+    rm -f "$build"/tests/cuda_*_test
+    make_program good 'echo "ok 1 - a"; echo 1..1'
+    make_program hung 'sleep 100'
+    make_program later 'echo "ok 1 - a"; echo 1..1'
+    run 1 env ZINF_CUDA_MODULE="$module" SUITE_LIMIT=1 SUITE_SECONDS=1 "$gpu" "$build" "$work/r3" \
+        suite && results "$work/r3" && says "FAILED: cuda_hung_test" \
+        "cuda_later_test: left out, the suite has had its time" &&
+        holds "$work/r3/results.json" '"suite cuda_good_test": {"ok": 1'
+}
+# Ended from outside in the middle of a program, as by a lease that is up.
+ended_from_outside() {
+    env ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r4" suite >"$work/said.out" 2>&1 &
+    child=$!
+    waited=0
+    until grep -q '^cuda_good_test' "$work/r4/summary.txt" 2>"$work/said.err"; do
+        [ $((waited += 1)) -lt 300 ] || return 1
+        sleep 0.2
+    done
+    kill -TERM $child
+    wait $child
+    [ $? -eq 1 ] && results "$work/r4" && holds "$work/r4/summary.txt" "ended from outside" &&
+        holds "$work/r4/results.json" '"suite cuda_good_test"'
+}
 check "no GPU: the reason is kept" nothing_there
 if [ -f "$module" ]; then
     check "what is good and what is not" good_and_bad
+    check "a program that hangs" one_that_hangs
+    check "ended from outside" ended_from_outside
 else
-    skip "what is good and what is not" "no stand-in for CUDA here"
+    skip "what is good, what is not, what hangs" "no stand-in for CUDA here"
 fi
 finish

@@ -202,9 +202,74 @@ static void softcap(struct fixture *f)
     tensor_free(&x);
 }
 
+/* Rows without a label are ignored; the gradient may be in the place of x. */
+static void squared_error(struct fixture *f)
+{
+    const float x[] = {1.5f, -2, 3, 0}, labels[] = {1, 1, NAN, 0}, losses[] = {0.25f, 9, 0, 0},
+                slopes[] = {0.5f, -3, 0, 0};
+    float loss[4], dx[4];
+    memcpy(dx, x, sizeof dx);
+    struct zinf_squared_error a = {
+        .rows = 4, .x = x, .labels = labels, .loss = loss, .scale = 0.5f};
+    CHECK(!f->ops->squared_error(f->q, &a) && !memcmp(loss, losses, sizeof loss));
+    a.loss = NULL;
+    a.x = a.dx = dx;
+    CHECK(!f->ops->squared_error(f->q, &a) && !memcmp(dx, slopes, sizeof dx));
+    a.rows = -1;
+    CHECK(f->ops->squared_error(f->q, &a) == -EINVAL);
+}
+
+static void test_squared_error(void)
+{
+    for_each_device(squared_error);
+}
+
 static void test_softcap(void)
 {
     for_each_device(softcap);
+}
+
+/* Gradients of 16 bits are those of fp32, rounded, in the front of their rows. */
+static void narrow_gradients(struct fixture *f)
+{
+    struct loss_problem p;
+    loss_open(&p, 10.0f);
+    const size_t row = VOCABULARY + 3, n = LOSS_ROWS * row;
+    float *wide = malloc(n * sizeof *wide), *narrow = malloc(n * sizeof *narrow);
+    for (size_t i = 0; i < n; i++)
+        wide[i] = (float)get(&p.logits, i % p.logits.n);
+    struct zinf_cross_entropy a = {.rows = LOSS_ROWS,
+                                   .cols = VOCABULARY,
+                                   .ld = (int64_t)row,
+                                   .softcap = p.softcap,
+                                   .targets = p.targets,
+                                   .max = p.max,
+                                   .sum = p.sum,
+                                   .target_logit = p.target_logit,
+                                   .scale = 0.5f};
+    for (int d = 1; d < 3; d++) {
+        uint16_t want[VOCABULARY];
+        a.logits = wide;
+        CHECK(!f->ops->cross_entropy_start(f->q, &a) && !f->ops->cross_entropy_update(f->q, &a));
+        memcpy(narrow, wide, n * sizeof *wide);
+        a.d_dtype = ZINF_DTYPE_F32;
+        CHECK(!f->ops->cross_entropy_backward(f->q, &a));
+        a.logits = narrow;
+        a.d_dtype = all_dtypes[d];
+        CHECK(!f->ops->cross_entropy_backward(f->q, &a));
+        for (size_t i = 0; i < LOSS_ROWS; i++) {
+            zinf_convert(want, all_dtypes[d], wide + i * row, ZINF_DTYPE_F32, VOCABULARY);
+            CHECKF(!memcmp(want, narrow + i * row, sizeof want), "row %d", (int)i);
+        }
+    }
+    free(wide);
+    free(narrow);
+    tensor_free(&p.logits);
+}
+
+static void test_cross_entropy_of_narrow_gradients(void)
+{
+    for_each_device(narrow_gradients);
 }
 
 static void test_cross_entropy_over_tiles(void)
@@ -257,7 +322,9 @@ int main(void)
 {
     TAP_RUN(test_embedding_of_part_of_a_table);
     TAP_RUN(test_cross_entropy_over_tiles);
+    TAP_RUN(test_cross_entropy_of_narrow_gradients);
     TAP_RUN(test_softcap);
+    TAP_RUN(test_squared_error);
     TAP_RUN(test_cross_entropy_gradient_sums_to_zero_and_ignores);
     TAP_RUN(test_cross_entropy_refuses_bad_tiles_and_shows_bad_targets);
     return tap_done();

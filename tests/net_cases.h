@@ -76,6 +76,29 @@ static inline void net_case_gather(struct zinf_net *net, uint64_t bytes, bool in
     free(slice);
 }
 
+/* Of ranks in one memory. */
+static inline void net_case_lend(struct zinf_net *net, uint64_t bytes, struct net_report *r)
+{
+    struct zinf_net_place at = zinf_net_place(net);
+    const void *slices[64];
+    unsigned char *slice = malloc(bytes + 1);
+    uint64_t before = zinf_net_lent_bytes(net), wrong = 0;
+    for (uint64_t i = 0; i < bytes; i++)
+        slice[i] = net_byte(at.rank, i);
+    int code = zinf_net_lend(net, slice, bytes, slices);
+    for (uint32_t k = 0; !code && k < at.world; k++)
+        for (uint64_t i = 0; i < bytes; i++)
+            wrong += ((const unsigned char *)slices[k])[i] != net_byte(k, i);
+    code = code ? code : zinf_net_return(net);
+    for (uint64_t i = 0; i < bytes; i++)
+        slice[i] = 0; /* nobody reads it any more */
+    net_expect(r, !code && !wrong, "%llu bytes lent: %llu wrong, code %d",
+               (unsigned long long)bytes, (unsigned long long)wrong, code);
+    net_expect(r, zinf_net_lent_bytes(net) - before == (at.world - 1) * bytes,
+               "%llu bytes lent count as others", (unsigned long long)bytes);
+    free(slice);
+}
+
 static inline void net_case_scatter(struct zinf_net *net, uint64_t elems, bool in_place,
                                     struct net_report *r)
 {
@@ -95,6 +118,42 @@ static inline void net_case_scatter(struct zinf_net *net, uint64_t elems, bool i
                "a sum of %llu elements sends others", (unsigned long long)elems);
     free(whole);
     free(own);
+}
+
+/* Rank r sends 100 * k bytes more to rank r + k than to itself, and nothing to rank 0 but from the
+ * last. */
+static inline uint64_t net_traded(uint32_t from, uint32_t to, uint32_t world)
+{
+    return to || from + 1 == world ? 1000 + 100 * ((to + world - from) % world) : 0;
+}
+
+static inline void net_case_trade(struct zinf_net *net, struct net_report *r)
+{
+    enum { MOST = 64, ROOM = 8192 };
+    struct zinf_net_place at = zinf_net_place(net);
+    void *out[MOST], *in[MOST];
+    uint64_t out_bytes[MOST], in_bytes[MOST], before = zinf_net_sent_bytes(net), sent = 0;
+    struct zinf_net_trade trade = {out, in, out_bytes, in_bytes};
+    for (uint32_t k = 0; k < at.world; k++) {
+        out_bytes[k] = net_traded(at.rank, k, at.world);
+        in_bytes[k] = net_traded(k, at.rank, at.world);
+        sent += k == at.rank ? 0 : out_bytes[k];
+        out[k] = malloc(ROOM);
+        in[k] = calloc(ROOM, 1);
+        for (uint64_t i = 0; i < out_bytes[k]; i++)
+            ((unsigned char *)out[k])[i] = net_byte(at.rank + k, i);
+    }
+    int code = zinf_net_trade(net, &trade);
+    for (uint32_t k = 0; k < at.world; k++) {
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; k != at.rank && i < in_bytes[k]; i++)
+            wrong += ((unsigned char *)in[k])[i] != net_byte(at.rank + k, i);
+        net_expect(r, !code && !wrong, "%llu bytes of rank %u are wrong", (unsigned long long)wrong,
+                   k);
+        free(out[k]);
+        free(in[k]);
+    }
+    net_expect(r, zinf_net_sent_bytes(net) - before == sent, "a trade sends others");
 }
 
 static inline void net_case_broadcast(struct zinf_net *net, uint64_t bytes, struct net_report *r)
@@ -175,9 +234,12 @@ static inline void net_cases(struct zinf_net *net, bool large, struct net_report
         net_case_scatter(net, sizes[i] / 3, false, r);
         net_case_scatter(net, sizes[i] / 3, true, r);
         net_case_broadcast(net, sizes[i], r);
+        if (zinf_net_lends(net))
+            net_case_lend(net, sizes[i], r);
     }
     if (large)
         net_case_scatter(net, ((uint64_t)2 << 20) + 5, true, r);
+    net_case_trade(net, r);
     net_case_numbers(net, r);
     net_case_compare(net, r);
     net_case_many(net, r);

@@ -48,6 +48,19 @@ evaluations() { sed -n 's/.*"eval_loss": \([^,}]*\).*/\1/p' "$1/log.jsonl"; }
     [ "$(evaluations "$work/out1")" = "$(evaluations "$work/out2")" ]
 verdict $? "and the same evaluations"
 
+# Ranks write files at once, each its own: they are those of one rank.
+same_checkpoint() { # two
+    for file in model.safetensors optimizer/master.safetensors optimizer/moment1.safetensors \
+        optimizer/moment2.safetensors config.json; do
+        cmp "$1/$file" "$2/$file" || return 1
+    done
+}
+check "a checkpoint of two ranks has the files of one" same_checkpoint "$work/out1/checkpoint-6" \
+    "$work/out2/checkpoint-6"
+check "which are whole" run 0 "$zinf" verify "$work/out2/checkpoint-6"
+check "and a model" run 0 "$zinf" export --checkpoint "$work/out2/checkpoint-6" --output \
+    "$work/exported"
+
 # From the two ranks' checkpoint one goes on, and two.
 mkdir "$work/out3" && cp -r "$work/out2/checkpoint-3" "$work/out3/"
 check "one rank goes on from two's checkpoint" run 0 train --config "$work/one.json" --steps 6 \
@@ -74,6 +87,7 @@ how=$1
 shift
 case $how:$rank in
 config:1) exec "$@" --lr 0.5 ;;
+full:1) ZINF_SHIM="enospc 1+ tmp-checkpoint" LD_PRELOAD=$SHIM exec "$@" ;;
 stop:1)
     "$@" &
     child=$!
@@ -99,6 +113,19 @@ check "and says so" complains "train_batch_size is 8" "world size 2"
 check "ranks with different options end" fails by_rank config --config "$work/two.json" --steps 2 \
     --output "$work/out6"
 check "and say what differs" complains "rank 1 has another configuration"
+SHIM=$BUILDDIR/tests/faults/.libs/shim.so
+export SHIM
+if [ -r "$SHIM" ] && [ -z "$ZINF_SANITIZER" ]; then
+    check "a rank that cannot write its part of a checkpoint" fails by_rank full \
+        --config "$work/two.json" --steps 5 --save-every 2 --output "$work/full"
+    check "is named" complains "step 2: no checkpoint was saved: rank 1:" \
+        "file system is full"
+    [ -z "$(find "$work/full" -name '*checkpoint-*')" ] &&
+        [ "$(wc -l <"$work/full/log.jsonl")" -eq 5 ] && [ -f "$work/full/model/config.json" ]
+    verdict $? "the training goes on, and of the checkpoint nothing is left"
+else
+    skip "a rank that cannot write its part of a checkpoint" "no shared library to preload"
+fi
 LOG=$work/out7/log.jsonl
 export LOG
 check "a rank that stands still ends the other" fails by_rank stop --config "$work/two.json" \

@@ -85,13 +85,24 @@ wait $pid
 [ $? -eq 0 ] && [ -f "int/$(cat int/latest)/optimizer/moment2.safetensors" ]
 verdict $? "SIGINT saves and exits 0"
 
+start group --model model
+wait_for 'lines 2'
+kill -INT $pid
+kill -INT $pid 2>/dev/null # as timeout(1) and launchers do
+wait $pid
+[ $? -eq 0 ] && [ -f "group/$(cat group/latest)/optimizer/moment2.safetensors" ]
+verdict $? "a signal that comes twice at once is one"
+
 start twice --model model
 wait_for 'lines 2'
-kill -STOP $pid # both are there before the step ends; the second finds the handler gone
+kill -STOP $pid # before the step ends; two seconds pass before it can be done with saving
 kill -INT $pid
 kill -CONT $pid
-sleep 0.02
+sleep 0.01
+kill -STOP $pid
+sleep 2.1
 kill -INT $pid 2>/dev/null
+kill -CONT $pid 2>/dev/null
 wait $pid
 status=$?
 [ $status -eq 0 ] || [ $status -eq 130 ]

@@ -63,6 +63,32 @@ check "one seat goes on" run 0 train --config "$work/one.json" \
 check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
     "$work/on1/model/model.safetensors"
 
+# ---- a process that is killed ----
+
+sed -e 's/"device": "cpu"}/"device": "nvme", "nvme_path": "@"}/' -e "s|@|$work|" \
+    -e 's/"durability": "none"/"durability": "step"/' "$work/two.json" >"$work/durable.json"
+killed=$work/killed
+"$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 --device host --seed 3 \
+    --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint --output "$killed" \
+    >"$work/said.out" 2>"$work/said.err" </dev/null &
+child=$!
+tries=0
+while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $child
+wait $child 2>/dev/null
+done=$(grep -c '"step"' "$killed/log.jsonl")
+steps=$((done + 3))
+# shellcheck disable=SC2086
+check "both seats go on from their drives" run 0 train --config "$work/durable.json" --seats 2 \
+    --steps $steps --resume --output "$killed"
+check "from the last step, not anew" holds "$killed/log.jsonl" '"step": 1,' "\"step\": $steps,"
+check "one seat goes as far" run 0 train --config "$work/one.json" --steps $steps \
+    --output "$work/unkilled"
+check "and they end alike" same_result "$work/unkilled" "$killed"
+
 # ---- what is refused, and what ends all ----
 
 check "a batch that is for other seats ends" run 1 train --config "$work/one.json" --seats 2 \
@@ -76,6 +102,41 @@ sed "s|\"nvme_path\": \"$work\"|\"nvme_path\": \"$work/nowhere/at/all\"|" "$work
 check "seats that cannot begin end together" run 1 train --config "$work/bad.json" --seats 2 \
     --output "$work/out6"
 check "and say why" complains "nowhere"
+
+# ---- several GPUs ----
+
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+# shellcheck disable=SC2086
+gpus() { # how many are there, options...
+    how_many=$1
+    shift
+    ZINF_CUDA_MODULE=$module ZINF_STANDIN_GPUS=$how_many ZINF_STANDIN_STRICT=1 \
+        ZINF_STANDIN_SEED=$how_many "$zinf" train --model "$work/model" --data "$work/text.txt" \
+        --seq-len 16 --seed 3 --steps 1 --no-final-checkpoint --device-memory 64MiB "$@"
+}
+if [ -f "$module" ]; then
+    check "one GPU" run 0 gpus 4 --config "$work/one.json" --seats 1 --output "$work/gpu1"
+    check "four GPUs, as many as are visible" run 0 gpus 4 --config "$work/four.json" \
+        --output "$work/gpu4"
+    check "have its bits" same_result "$work/gpu1" "$work/gpu4"
+    check "two of four by their numbers" run 0 gpus 4 --config "$work/two.json" --devices 3,1 \
+        --output "$work/gpu2"
+    check "begin with the first" complains "(GPU 3, "
+    check "and have them too" same_result "$work/gpu1" "$work/gpu2"
+    check "a batch for one GPU wants to be told" run 1 gpus 4 --config "$work/one.json" \
+        --output "$work/gpu5"
+    check "how to take one" complains "--seats 1 takes one"
+    sed -e 's/"offload_param": {"device": "cpu"},//' -e 's/"gradient_accumulation_steps": 8,//' \
+        "$work/one.json" >"$work/alone.json"
+    check "what cannot be shared takes one of them" run 0 gpus 4 --config "$work/alone.json" \
+        --output "$work/gpu5"
+    check "and says why" complains "one of 4 visible GPUs is used: at stage 3"
+    check "a GPU that is not there ends" run 1 gpus 2 --config "$work/two.json" --devices 0,2 \
+        --output "$work/gpu3"
+    check "and is named" complains "--devices 0,2: 2 GPUs are visible"
+else
+    skip "several GPUs" "no stand-in for CUDA was built"
+fi
 
 # ---- seats of several processes ----
 

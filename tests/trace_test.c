@@ -55,6 +55,30 @@ static void test_what_a_lane_waits_for(void)
     CHECK(contains(path, "\"waits for product\",\"ts\":50.000,\"dur\":600.000"));
 }
 
+/* Seats that end in another order than they are shown in, on one clock. */
+static void test_seats_in_one_file(void)
+{
+    struct zinf_trace_file *file = NULL;
+    struct zinf_trace *traces[2] = {NULL, NULL};
+    char path[600];
+    CHECKF(!zinf_trace_file_create(&file, in_work(path, "seats.json"), 2), "%s", zinf_error());
+    for (uint32_t s = 0; s < 2; s++) {
+        CHECKF(!zinf_trace_join(&traces[s], file, s), "%s", zinf_error());
+        record(traces[s], "read a", ZINF_LANE_READ, 0, ZINF_TRACE_NO_CAUSE, 100000 + s * 50000,
+               300000);
+        record(traces[s], "product", ZINF_LANE_DEVICE, 1, 0, 310000, 400000);
+        zinf_trace_program(traces[s], "gradients", 100000, 500000);
+    }
+    CHECK(!zinf_trace_close(traces[1]) && !zinf_trace_close(traces[0]));
+    CHECKF(!zinf_trace_file_close(file), "%s", zinf_error());
+    struct trace_seen seen = trace_check(path);
+    CHECKF(seen.arrows == 2 && seen.marks == 2, "%d arrows, %d marks", seen.arrows, seen.marks);
+    CHECK(contains(path, "\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"seat 0\"}"));
+    CHECK(contains(path, "\"pid\":2,\"name\":\"process_name\",\"args\":{\"name\":\"seat 1\"}"));
+    CHECK(contains(path, "\"name\":\"read a\",\"ts\":0.000,\"dur\":200.000"));
+    CHECK(contains(path, "\"name\":\"read a\",\"ts\":50.000,\"dur\":150.000"));
+}
+
 /* Operations whose cause was dropped have no arrow, and no arrow is half one. */
 static void test_the_ring_keeps_the_last(void)
 {
@@ -152,6 +176,7 @@ int main(int argc, char **argv)
                                  .sub_group = 4096,
                              });
     TAP_RUN(test_what_a_lane_waits_for);
+    TAP_RUN(test_seats_in_one_file);
     TAP_RUN(test_the_ring_keeps_the_last);
     TAP_RUN(test_a_training_on_the_drive);
     TAP_RUN(test_every_schedule);

@@ -6,10 +6,11 @@
  */
 #include "saved.h"
 
-static const char *const pairs[] = {
-    "t5_a",         "t5_b",         "bart_a",       "bart_b",       "blenderbot_a", "bert_a",
-    "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c", "deberta_v2_d",
-    "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "peft_s"};
+static const char *const pairs[] = {"t5_a",         "t5_b",         "bart_a",       "bart_b",
+                                    "blenderbot_a", "bert_a",       "bert_b",       "roberta_a",
+                                    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c", "deberta_v2_d",
+                                    "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h",
+                                    "bert_c",       "roberta_b",    "peft_s"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* The samples of all steps, [sample][length]; a model takes some of these. */
@@ -34,6 +35,7 @@ struct fixture {
     struct zinf_config *config;
     int64_t seq, source, batch, accumulation;
     int32_t *inputs[N_KINDS];
+    float *class_weights; /* NULL: all count alike */
 };
 
 static double number(const cJSON *object, const char *key)
@@ -61,6 +63,17 @@ static int32_t *read_numbers(const cJSON *list)
     return numbers;
 }
 
+static float *read_weights(const cJSON *list)
+{
+    if (!list)
+        return NULL;
+    float *weights = calloc((size_t)cJSON_GetArraySize(list), sizeof *weights);
+    const cJSON *item;
+    int n = 0;
+    cJSON_ArrayForEach(item, list) weights[n++] = (float)item->valuedouble;
+    return weights;
+}
+
 static void open_fixture(struct fixture *f, const char *name)
 {
     char path[600];
@@ -82,6 +95,7 @@ static void open_fixture(struct fixture *f, const char *name)
     for (int k = 0; k < N_KINDS; k++)
         f->inputs[k] = read_numbers(
             cJSON_GetObjectItem(cJSON_GetObjectItem(f->expected, "inputs"), kinds[k].key));
+    f->class_weights = read_weights(cJSON_GetObjectItem(f->expected, "class_weights"));
 }
 
 static void close_fixture(struct fixture *f)
@@ -90,6 +104,7 @@ static void close_fixture(struct fixture *f)
     cJSON_Delete(f->expected);
     for (int k = 0; k < N_KINDS; k++)
         free(f->inputs[k]);
+    free(f->class_weights);
 }
 
 /* From this sample on. */
@@ -116,6 +131,7 @@ static struct zinf_trainer *open_pair(const struct fixture *f, const struct zinf
         .seed = 5,
         .seq_len = f->seq,
         .source_len = f->source,
+        .class_weights = f->class_weights,
         .device = ZINF_DEVICE_HOST,
     };
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());

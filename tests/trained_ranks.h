@@ -22,7 +22,7 @@ struct rank {
     const char *folder; /* of the saved model */
     struct outcome out;
     int code;
-    uint64_t step_bytes; /* sent in the last step */
+    uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
     char said[600];
 };
 
@@ -52,9 +52,10 @@ static inline void *train_rank(void *argument)
     rank->code = zinf_trainer_create(&t, &options);
     for (int step = 0; !rank->code && step < trainings.steps; step++) {
         struct zinf_step_result result = {0};
-        uint64_t before = zinf_net_sent_bytes(rank->net);
+        uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
         rank->code = share_step(rank, t, (uint64_t)step, &result);
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
+        rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         note_step(&rank->out, step, &result);
     }
     if (!rank->code)
@@ -145,6 +146,7 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
             out->read[i] += ranks[r].out.read[i];
     out->failed = ranks[0].code;
     out->sent = ranks[0].step_bytes;
+    out->lent = ranks[0].lent_bytes;
     snprintf(said, sizeof said, "%s", ranks[0].said);
     snprintf(out->folder, sizeof out->folder, "%s", folder);
 }

@@ -41,7 +41,7 @@ struct outcome {
     bool skipped[MOST_STEPS];
     uint64_t read[MOST_STEPS]; /* bytes from the drive */
     uint64_t returned;         /* bytes from the device in the last step */
-    uint64_t sent;             /* to other ranks in the last step */
+    uint64_t sent, lent;       /* to other ranks in the last step; of that, without a copy */
     unsigned n_far;            /* units that a GPU updates */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;

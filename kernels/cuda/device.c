@@ -3,6 +3,7 @@
  * arena is one cudaMalloc of the size that the plan asks for; nothing is allocated after it.
  */
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/workspace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,17 @@ int check_bf16(const struct cuda_device *device)
                      device->name);
 }
 
+/* A plan may have been told of more memory than the GPU has. */
+static int arena_failed(cudaError_t error, uint64_t bytes)
+{
+    return cuda_fail(error,
+                     error == cudaErrorMemoryAllocation
+                         ? "taking the GPU's arena (lower zinf.device_memory or --device-memory, "
+                           "or end what else is on the GPU)"
+                         : "taking the GPU's arena",
+                     bytes);
+}
+
 static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
 {
     struct cuda_device *cuda = (struct cuda_device *)device;
@@ -144,12 +156,15 @@ static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
     if (cuda->allocation)
         return zinf_fail(-EBUSY, "the device's memory has been taken already");
     cudaSetDevice(cuda->index);
-    CUDA_RETURN(cudaMalloc(&cuda->allocation, bytes), "taking the GPU's arena", bytes);
+    cudaError_t error = cudaMalloc(&cuda->allocation, bytes);
+    if (error != cudaSuccess)
+        return arena_failed(error, bytes);
     if ((uintptr_t)cuda->allocation % ARENA_ALIGN) { /* large blocks are aligned, small need not */
         cudaFree(cuda->allocation);
         cuda->allocation = NULL;
-        CUDA_RETURN(cudaMalloc(&cuda->allocation, bytes + ARENA_ALIGN), "taking the GPU's arena",
-                    bytes + ARENA_ALIGN);
+        error = cudaMalloc(&cuda->allocation, bytes + ARENA_ALIGN);
+        if (error != cudaSuccess)
+            return arena_failed(error, bytes + ARENA_ALIGN);
     }
     device->memory = (void *)zinf_align_up((uintptr_t)cuda->allocation, ARENA_ALIGN);
     device->memory_bytes = bytes;
@@ -206,6 +221,7 @@ static const struct zinf_device_ops cuda_ops = {
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .softcap = cuda_softcap,
+    .squared_error = cuda_squared_error,
     .cross_entropy_start = cuda_cross_entropy_start,
     .cross_entropy_update = cuda_cross_entropy_update,
     .cross_entropy_finish = cuda_cross_entropy_finish,
@@ -275,6 +291,8 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
         .kind = ZINF_DEVICE_CUDA,
         .name = cuda->name,
         .needs_pinned = true,
+        .rounds_operands = true,
+        .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = options->n_threads > 0 ? options->n_threads : 1,
     };
     int code = open_gpu(cuda, options->index);

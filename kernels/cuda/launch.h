@@ -67,6 +67,9 @@ cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entr
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n);
+/* ---- squared_error.cu ---- */
+
+cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);
 /* ---- update.cu ---- */
 cudaError_t launch_adam(cudaStream_t stream, const struct zinf_adam *args);
 cudaError_t launch_sum_squares(cudaStream_t stream, double *parts, const float *x, uint64_t n);

@@ -5,7 +5,7 @@ cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
-	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
@@ -124,6 +124,12 @@ tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.
 tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/cuda_standin_blas_test
+TESTS += tests/cuda_standin_blas_test
+tests_cuda_standin_blas_test_SOURCES = tests/cuda_blas_test.c
+tests_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_blas_test_LDADD = $(standin_LDADD)
+
 check_PROGRAMS += tests/device_described_test
 TESTS += tests/device_described_test
 tests_device_described_test_SOURCES = tests/device_described_test.c
@@ -132,7 +138,9 @@ tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+TESTS += tests/cuda_messages_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
+EXTRA_DIST += tests/cuda_messages_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)

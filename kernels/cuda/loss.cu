@@ -59,15 +59,14 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
     float top = -INFINITY, sum = 0.0f, slope, x[EACH];
     for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
         load_each(x, logits + c, a.z.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++)
-            top = c + k < a.z.cols && x[k] > top ? x[k] : top;
+        UNROLL for (int k = 0; k < EACH; k++) top = c + k < a.z.cols && x[k] > top ? x[k] : top;
     }
     top = seen<CAPPED>(a, block_reduce(top, false, shared), slope); /* the largest stays so */
     const float before = a.z.max[i], after = top > before ? top : before;
     for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
         load_each(x, logits + c, a.z.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++)
-            sum += c + k < a.z.cols ? expf(seen<CAPPED>(a, x[k], slope) - after) : 0.0f;
+        UNROLL for (int k = 0; k < EACH; k++) sum +=
+            c + k < a.z.cols ? expf(seen<CAPPED>(a, x[k], slope) - after) : 0.0f;
     }
     sum = block_reduce(sum, true, shared);
     if (threadIdx.x)
@@ -84,21 +83,26 @@ KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
 {
     int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
     if (i < a.z.rows)
-        a.z.loss[i] = a.z.targets[i] < 0
-                          ? 0.0f
-                          : logf(a.z.sum[i]) + (a.z.max[i] - a.z.target_logit[i]);
+        a.z.loss[i] =
+            a.z.targets[i] < 0 ? 0.0f : logf(a.z.sum[i]) + (a.z.max[i] - a.z.target_logit[i]);
 }
 
-template <bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
+/* Gradients in 16 bits take the front of their row: what a turn writes, all threads have read in
+ * this turn or an earlier one. */
+template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
     int64_t i = blockIdx.x, target = (int64_t)a.z.targets[i] - a.z.first;
-    float *logits = a.z.logits + i * a.z.ld;
+    const float *logits = a.z.logits + i * a.z.ld;
+    T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
     const bool ignored = a.z.targets[i] < 0;
     const float max = ignored ? 0.0f : a.z.max[i];
     const float factor = ignored ? 0.0f : a.z.scale / a.z.sum[i];
-    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+    for (int64_t turn = 0; turn < a.z.cols; turn += LOSS_THREADS * EACH) {
+        const int64_t c = turn + threadIdx.x * EACH, count = a.z.cols - c; /* none: count < 1 */
         float x[EACH];
-        load_each(x, logits + c, a.z.cols - c, a.vector);
+        load_each(x, logits + c, count, a.vector);
+        if (sizeof(T) < sizeof(float))
+            sync_block();
         UNROLL for (int k = 0; k < EACH; k++)
         {
             float slope;
@@ -108,7 +112,7 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
             if (CAPPED)
                 x[k] = ignored ? 0.0f : x[k] * slope;
         }
-        store_each(logits + c, x, a.z.cols - c, a.vector);
+        store_each(gradients + c, x, count, a.vector);
     }
 }
 
@@ -126,8 +130,7 @@ KERNEL(LOSS_THREADS) softcap_kernel(softcap_args a)
     if (i >= a.n)
         return;
     load_each(x, a.x + i, a.n - i, a.vector);
-    UNROLL for (int k = 0; k < EACH; k++)
-        x[k] = softcap_of(x[k], a.cap, a.inverse_cap, slope);
+    UNROLL for (int k = 0; k < EACH; k++) x[k] = softcap_of(x[k], a.cap, a.inverse_cap, slope);
     store_each(a.x + i, x, a.n - i, a.vector);
 }
 
@@ -161,8 +164,15 @@ cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entr
                   loss_args_of(z));
 }
 
+template <class T>
+static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    return launch(z->softcap != 0.0f ? loss_backward_kernel<T, true>
+                                     : loss_backward_kernel<T, false>,
+                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
+}
+
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(z->softcap != 0.0f ? loss_backward_kernel<true> : loss_backward_kernel<false>,
-                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
+    BY_DTYPE(z->d_dtype, return loss_backward_typed<T>(stream, z));
 }

@@ -315,6 +315,15 @@ int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_en
     return run_loss(q, args, true, launch_loss_backward, "cross_entropy_backward");
 }
 
+int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args)
+{
+    int code = check_squared_error(args);
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "squared_error");
+    return queue_leave(q, launch_squared_error(q->stream, args));
+}
+
 /* ---- the optimizer ---- */
 
 int cuda_adam(struct zinf_queue *q, const struct zinf_adam *args)

@@ -50,6 +50,11 @@ static inline uint64_t blas_workspace_bytes(int capability)
     return capability >= 90 ? (uint64_t)32 << 20 : (uint64_t)8 << 20;
 }
 
+/* What a GPU has struct zinf_device.logit_rows for: each chunk of rows reads and writes the
+ * gradient of the whole table (107 MB of GPT-2 XL's third of it), which 256 rows are no work for.
+ */
+enum { GPU_LOGIT_ROWS = 1024 };
+
 /* An operand of a product that is converted: packed rows of ld elements. */
 struct packed_operand {
     enum zinf_dtype dtype;

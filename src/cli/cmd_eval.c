@@ -6,6 +6,23 @@
 
 #include <math.h>
 
+/* JSON has no NaN or Inf. */
+static void print_loss(const struct cli_session *s, double loss)
+{
+    if (!isfinite(loss)) {
+        zinf_log(ZINF_LOG_WARN, "the loss is not finite: %s",
+                 s->config->dtype == ZINF_DTYPE_F16
+                     ? "activations are beyond the largest number of fp16, 65504: --dtype bf16, "
+                       "or fp32"
+                     : "the model's weights or activations are not");
+        printf("{\"loss\": null");
+        return;
+    }
+    printf("{\"loss\": %.9g", loss);
+    if (!cli_is_labelled(s->task))
+        printf(", \"perplexity\": %.9g", exp(loss));
+}
+
 static int evaluate(const struct cli_common *c, const struct cli_strings *data,
                     struct cli_scores *scores)
 {
@@ -25,7 +42,8 @@ static int evaluate(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
     if (!code) {
-        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %llu", loss, exp(loss),
+        print_loss(&s, loss);
+        printf(", \"%s\": %llu", cli_is_labelled(s.task) ? "samples" : "tokens",
                (unsigned long long)tokens);
         code = cli_scores_print(scores, &s, c, &trainer);
         puts("}");

@@ -272,6 +272,8 @@ static int prepare(struct generation *g, const struct cli_common *c, struct cli_
     if (!code)
         code = cli_session_open(&g->session, c);
     if (!code)
+        code = cli_task_need_texts(&g->session, c);
+    if (!code)
         code = cli_session_need_tokenizer(&g->session, c);
     g->output.tokenizer = g->session.tokenizer;
     if (!code)

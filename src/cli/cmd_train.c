@@ -12,14 +12,25 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked, save_asked;
 
+/* A second signal ends the process at once; the next run reclaims its files. One that comes within
+ * a second is the first, told twice: timeout(1) sends it to the process and to its group, a
+ * launcher forwards what the terminal has sent already. */
 static void ask_stop(int signal_number)
 {
-    /* A second signal ends the process at once; the next run reclaims its files. */
-    signal(signal_number, SIG_DFL);
+    static volatile sig_atomic_t asked_at;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!stop_asked)
+        asked_at = (sig_atomic_t)now.tv_sec;
+    else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
     stop_asked = 1;
 }
 
@@ -39,11 +50,15 @@ static void listen_to_signals(void)
 
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
-static int read_config(struct cli_session *s, const struct cli_common *c)
+static int read_config(struct cli_session *s, struct cli_common *c)
 {
     struct cli_common known = *c;
     known.steps = c->steps < 0 ? 1 : c->steps;
     known.quiet = c->steps < 0;
+    int code = cli_session_config(s, &known);
+    if (code || !cli_seats_leave_one(c, s->config))
+        return code;
+    known.seats_there = c->seats_there;
     return cli_session_config(s, &known);
 }
 
@@ -67,7 +82,7 @@ struct train_options {
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
-    bool init, no_shuffle, overwrite, no_final_checkpoint;
+    bool no_shuffle, overwrite, no_final_checkpoint;
     struct zinf_net *net; /* between processes; NULL: there are no others */
     struct cli_seats seats;
 };
@@ -162,13 +177,16 @@ static struct zinf_run_options options_of(const struct train_options *o,
             {
                 .mode = ZINF_TRAINER_TRAIN,
                 .model_path = o->common.model,
-                .init = o->init,
+                .init = o->common.task.fresh,
                 .adapter = o->common.adapter,
                 .seed = (uint64_t)o->common.seed,
                 .config = session->config,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
                 .source_len = session->source_len,
+                .classes = session->asks_classes ? &session->classes : NULL,
+                .new_head = o->common.task.new_head,
+                .class_weights = session->class_weights,
                 .device = session->device,
                 .speeds = speeds,
                 .net = o->net,
@@ -264,7 +282,7 @@ static int run(int argc, char **argv)
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--init", CLI_FLAG, &o.init, 0, 0},
+        {"--init", CLI_FLAG, &c->task.fresh, 0, 0},
         {"--adapter", CLI_STRING, &c->adapter, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_DEVICE_OPTIONS(c),
@@ -278,6 +296,7 @@ static int run(int argc, char **argv)
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
         CLI_TASK_OPTIONS(c),
+        CLI_HEAD_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
         CLI_SCORE_OPTIONS(&o.scores),
         {"--save-every", CLI_INT, &o.save_every, 1, 1e12},

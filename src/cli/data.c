@@ -181,10 +181,9 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
 {
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
-    bool pairs = s->task == ZINF_TASK_SEQ2SEQ;
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    if (!code && !pairs)
+    if (!code && s->task == ZINF_TASK_CAUSAL)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
     if (code)
@@ -196,8 +195,10 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
         .cache_folder = cache_folder,
         .shuffle = shuffle,
     };
-    if (pairs)
+    if (s->task == ZINF_TASK_SEQ2SEQ)
         return cli_task_open(s, c, &samples, out);
+    if (cli_is_labelled(s->task))
+        return cli_classes_open(s, c, &samples, out);
     if (format != ZINF_FORMAT_STREAM)
         return cli_samples_open(s, c, &samples, format, out);
     if (c->pack)
@@ -290,5 +291,7 @@ void cli_session_close(struct cli_session *s)
     zinf_config_destroy(s->config);
     zinf_tokenizer_close(s->tokenizer);
     zinf_model_close(s->model);
+    zinf_labels_free(&s->labels);
+    free(s->class_weights);
     memset(s, 0, sizeof *s);
 }

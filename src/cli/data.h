@@ -18,7 +18,10 @@
 
 /* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
 struct cli_task {
-    const char *name, *source_column, *target_column, *prefix;
+    const char *name, *source_column, *target_column, *label_column, *prefix;
+    const char *class_weights; /* "balanced", or a number each */
+    bool new_head;             /* instead of the folder's */
+    bool fresh;                /* all weights are */
 };
 /* Options of every command that runs a model. */
 struct cli_common {
@@ -72,8 +75,16 @@ struct cli_common {
     {"--task", CLI_STRING, &(c)->task.name, 0, 0},                                                 \
         {"--source-column", CLI_STRING, &(c)->task.source_column, 0, 0},                           \
         {"--target-column", CLI_STRING, &(c)->task.target_column, 0, 0},                           \
+        {"--label-column", CLI_STRING, &(c)->task.label_column, 0, 0},                             \
     {                                                                                              \
         "--prefix", CLI_STRING, &(c)->task.prefix, 0, 0                                            \
+    }
+
+/* What a training for a task may ask for beside that. */
+#define CLI_HEAD_OPTIONS(c)                                                                        \
+    {"--class-weights", CLI_STRING, &(c)->task.class_weights, 0, 0},                               \
+    {                                                                                              \
+        "--new-head", CLI_FLAG, &(c)->task.new_head, 0, 0                                          \
     }
 
 /* The same for what decides a step, as USAGE_STEP says them. */
@@ -113,8 +124,13 @@ struct cli_session {
     int64_t seq_len; /* resolved */
     enum zinf_task task;
     int64_t source_len; /* of SEQ2SEQ, once data is open */
-    char dtype[16];     /* of the model folder, where it has one */
-    bool shuffled;      /* data is */
+    /* Of CLASSIFICATION and REGRESSION, once data is open. */
+    bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
+    struct zinf_labels labels;
+    struct zinf_model_classes classes; /* borrows the labels' names */
+    float *class_weights;              /* [labels.n]; NULL: all count alike */
+    char dtype[16];                    /* of the model folder, where it has one */
+    bool shuffled;                     /* data is */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int cli_session_open(struct cli_session *s, const struct cli_common *c);
@@ -144,6 +160,23 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c);
  * are in a window, where no option says: as long as the longest, up to what the model takes. */
 int cli_task_open(struct cli_session *s, const struct cli_common *c,
                   const struct zinf_samples_options *given, struct zinf_dataset **out);
+/* Whether a sample has a label: a class or a number. */
+static inline bool cli_is_labelled(enum zinf_task task)
+{
+    return task == ZINF_TASK_CLASSIFICATION || task == ZINF_TASK_REGRESSION;
+}
+/* -EINVAL: the model's task is one without texts. */
+int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c);
+/* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
+ * what is too long for the model. */
+int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
+                 struct zinf_samples **samples);
+void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
+                      const char *what);
+/* classes.c: the same of texts with labels. The first data, of a training those it trains on, may
+ * decide what the classes are. */
+int cli_classes_open(struct cli_session *s, const struct cli_common *c,
+                     const struct zinf_samples_options *given, struct zinf_dataset **out);
 /* A token of config.json by its key; -EINVAL: it has none. */
 int cli_task_token(const struct cli_session *s, const struct cli_common *c, const char *key,
                    int32_t *out);

@@ -2,6 +2,7 @@
 #include "cli/inspect.h"
 
 #include "cpu_optim/optim.h"
+#include "train/checkpoints.h"
 
 #include <math.h>
 #include <stdarg.h>

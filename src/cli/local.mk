@@ -9,14 +9,15 @@ libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c s
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
 	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
-	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c src/cli/task.c \
+	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c src/cli/task.c src/cli/classes.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/cmd_estimate.c src/cli/estimate.c src/cli/estimate.h src/cli/estimate_speeds.c \
 	src/cli/estimate_compare.c src/cli/machine.h src/cli/machine.c src/cli/machine_cards.c \
 	src/cli/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor.h src/cli/cmd_doctor.c \
-	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_step.c \
+	src/cli/doctor_device.c src/cli/doctor_kernels.c src/cli/doctor_operations.h \
+	src/cli/doctor_operations.c src/cli/doctor_step.c \
 	src/cli/bench.h src/cli/bench_cache.c src/cli/cmd_bench.c src/cli/bench_nvme.h \
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
@@ -58,6 +59,8 @@ TESTS += tests/scores_test.sh
 EXTRA_DIST += tests/scores_test.sh
 
 TESTS += tests/seq2seq_test.sh
+TESTS += tests/classify_test.sh tests/guides_test.sh
+EXTRA_DIST += tests/classify_test.sh tests/guides_test.sh
 EXTRA_DIST += tests/seq2seq_test.sh
 
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.c

@@ -135,12 +135,13 @@ void cli_samples_describe(char text[512], const struct zinf_samples *samples)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     char n[32], ids[32], counted[32], windows[32];
-    size_t used = (size_t)snprintf(text, 512,
-                                   "%s samples of %s tokens, of which %s count; "
-                                   "%s windows",
-                                   cli_count(n, f->n_samples), cli_count(ids, f->n_ids),
-                                   cli_count(counted, f->n_counted),
-                                   cli_count(windows, zinf_samples_n_windows(samples)));
+    size_t used = (size_t)snprintf(text, 512, "%s samples of %s tokens", cli_count(n, f->n_samples),
+                                   cli_count(ids, f->n_ids));
+    if (f->n_counted) /* of samples with labels none does */
+        used += (size_t)snprintf(text + used, 512 - used, ", of which %s count",
+                                 cli_count(counted, f->n_counted));
+    used += (size_t)snprintf(text + used, 512 - used, "; %s windows",
+                             cli_count(windows, zinf_samples_n_windows(samples)));
     used = add_count(text, used, f->n_cut, "samples are cut");
     used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
     used = add_count(text, used, f->n_sources_cut, "sources are cut");

@@ -7,6 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Where --predictions go. */
+struct prediction_file {
+    FILE *out;
+    const struct cli_session *session;
+};
+
 /* Texts at once, and new tokens of a call. */
 #define SCORE_BATCH 16
 #define SCORE_ROWS 512
@@ -18,11 +24,6 @@ int cli_scores_check(struct cli_scores *s)
         return zinf_fail(-EINVAL, "--metric: at most %d at once", ZINF_MOST_SCORES);
     for (int i = 0; !code && i < s->metrics.n; i++) {
         code = zinf_metric_parse(s->metrics.items[i], &s->run.metrics[i]);
-        if (!code && zinf_metric_facts(s->run.metrics[i])->of != ZINF_SCORED_TEXTS)
-            code = zinf_fail(-EINVAL,
-                             "%s compares no texts, and a model of texts makes nothing "
-                             "else",
-                             s->metrics.items[i]);
         if (code)
             return zinf_fail_in(code, "--metric");
     }
@@ -51,10 +52,62 @@ static int find_left_out(struct cli_scores *s, const cJSON *config, int32_t end)
     return n;
 }
 
+/* What a task's predictions are good for, where nobody asks for anything. */
+static void choose_usual(struct zinf_run_scores *run, const struct cli_session *session)
+{
+    const bool two = session->labels.n == 2;
+    const enum zinf_metric of_classes[] = {ZINF_METRIC_ACCURACY,
+                                           two ? ZINF_METRIC_F1 : ZINF_METRIC_F1_MACRO};
+    const enum zinf_metric of_numbers[] = {ZINF_METRIC_PEARSON, ZINF_METRIC_SPEARMAN};
+    memcpy(run->metrics, run->of == ZINF_SCORED_CLASSES ? of_classes : of_numbers,
+           sizeof of_classes);
+    run->n = 2;
+    run->by_loss = true;
+}
+
+static int check_kinds(const struct zinf_run_scores *run, enum zinf_task task)
+{
+    char names[256] = "";
+    size_t used = 0;
+    int wrong = -1;
+    for (int i = 0; i < run->n && wrong < 0; i++)
+        wrong = zinf_metric_facts(run->metrics[i])->of == run->of ? -1 : i;
+    for (int m = 0; wrong >= 0 && m < ZINF_METRICS; m++)
+        if (zinf_metric_facts((enum zinf_metric)m)->of == run->of)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     zinf_metric_facts((enum zinf_metric)m)->name);
+    return wrong < 0 ? 0
+                     : zinf_fail(-EINVAL, "--metric %s is none of the task %s, whose are: %s",
+                                 zinf_metric_facts(run->metrics[wrong])->name, zinf_task_name(task),
+                                 names);
+}
+
+static int prepare_labels(struct cli_scores *s, const struct cli_session *session)
+{
+    if (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
+        return zinf_fail(-EINVAL,
+                         "--max-new-tokens, --num-beams and --stem are of texts, and the task %s "
+                         "makes none",
+                         zinf_task_name(session->task));
+    if (!s->run.n)
+        choose_usual(&s->run, session);
+    s->run.options.most_samples = (uint64_t)s->most_samples;
+    return 0;
+}
+
 int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
                        const struct cli_common *common, const struct zinf_dataset *data)
 {
     struct zinf_score_options *o = &s->run.options;
+    const bool classes = session->task == ZINF_TASK_CLASSIFICATION;
+    s->run.of = classes                                 ? ZINF_SCORED_CLASSES
+                : session->task == ZINF_TASK_REGRESSION ? ZINF_SCORED_NUMBERS
+                                                        : ZINF_SCORED_TEXTS;
+    int code = check_kinds(&s->run, session->task);
+    if (code)
+        return code;
+    if (data && cli_is_labelled(session->task))
+        return prepare_labels(s, session);
     if (!s->run.n)
         return 0;
     if (!data || !zinf_dataset_samples(data))
@@ -62,7 +115,7 @@ int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
                          "--metric %s compares what the model answers with what stands in the "
                          "data: give rows with prompt and completion, not plain text",
                          s->metrics.items[0]);
-    int code = generate_read_config(&s->settings, common->model, session->model);
+    code = generate_read_config(&s->settings, common->model, session->model);
     if (code)
         return code;
     s->settings.temperature = 0;
@@ -126,37 +179,70 @@ static int continue_texts(const struct cli_scores *s, const struct cli_session *
     return code;
 }
 
-/* ---- what the texts are ---- */
+/* ---- what was predicted ---- */
 
-static int write_pair(void *arg, uint64_t sample, const char *predicted, const char *reference)
+/* more: what else is known, as `key`; NULL: nothing is. */
+static int write_line(FILE *out, uint64_t sample, cJSON *predicted, cJSON *reference,
+                      const char *key, cJSON *more)
 {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddNumberToObject(object, "sample", (double)sample + 1);
-    cJSON_AddStringToObject(object, "predicted", predicted);
-    cJSON_AddStringToObject(object, "reference", reference);
+    cJSON_AddItemToObject(object, "predicted", predicted);
+    cJSON_AddItemToObject(object, "reference", reference);
+    if (more)
+        cJSON_AddItemToObject(object, key, more);
     char *line = cJSON_PrintUnformatted(object);
     int code = line ? 0 : zinf_fail(-ENOMEM, "no memory for a line of JSON");
-    if (!code && fprintf(arg, "%s\n", line) < 0)
+    if (!code && fprintf(out, "%s\n", line) < 0)
         code = zinf_fail(-EIO, "--predictions cannot be written: is the disk full?");
     cJSON_Delete(object);
     free(line);
     return code;
 }
 
+static int write_pair(void *arg, uint64_t sample, const char *predicted, const char *reference)
+{
+    const struct prediction_file *file = arg;
+    return write_line(file->out, sample, cJSON_CreateString(predicted),
+                      cJSON_CreateString(reference), NULL, NULL);
+}
+
+static cJSON *label_json(const struct zinf_labels *labels, int64_t number)
+{
+    return labels->names ? cJSON_CreateString(labels->names[number])
+                         : cJSON_CreateNumber((double)number);
+}
+
+static int write_label(void *arg, uint64_t sample, const float *logits, int64_t n, int32_t label)
+{
+    const struct prediction_file *file = arg;
+    const struct zinf_labels *labels = &file->session->labels;
+    int64_t best = 0;
+    float number;
+    memcpy(&number, &label, sizeof number);
+    if (file->session->task == ZINF_TASK_REGRESSION)
+        return write_line(file->out, sample, cJSON_CreateNumber((double)logits[0]),
+                          cJSON_CreateNumber((double)number), NULL, NULL);
+    for (int64_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return write_line(file->out, sample, label_json(labels, best), label_json(labels, label),
+                      "logits", cJSON_CreateFloatArray(logits, (int)n));
+}
+
 static int score(struct cli_scores *s, struct cli_session *session, struct zinf_trainer *trainer,
                  struct zinf_scoreboard *board)
 {
-    struct zinf_score_options *o = &s->run.options;
-    FILE *out = NULL;
+    struct prediction_file file = {.session = session};
     if (s->predictions) {
-        out = fopen(s->predictions, "w");
-        if (!out)
+        file.out = fopen(s->predictions, "w");
+        if (!file.out)
             return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
-        o->saw = write_pair;
-        o->arg = out;
+        s->run.options.saw = write_pair;
+        s->run.labelled = write_label;
+        s->run.options.arg = s->run.arg = &file;
     }
-    int code = zinf_score_texts(trainer, o, zinf_dataset_samples(session->data), board);
-    if (out && fclose(out) && !code)
+    int code = zinf_score(trainer, &s->run, session->data, board);
+    if (file.out && fclose(file.out) && !code)
         code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?",
                          s->predictions);
     return code;
@@ -168,9 +254,9 @@ int cli_scores_print(struct cli_scores *s, struct cli_session *session,
     struct zinf_scoreboard *board = NULL;
     if (!s->run.n)
         return 0;
-    int code = continue_texts(s, session, common, trainer);
+    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, common, trainer) : 0;
     if (!code)
-        code = zinf_scoreboard_create(&board, ZINF_SCORED_TEXTS, s->stem);
+        code = zinf_scoreboard_create(&board, s->run.of, s->stem);
     if (!code)
         code = score(s, session, *trainer, board);
     for (int i = 0; !code && i < s->run.n; i++) {

@@ -75,6 +75,31 @@ int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct z
     return 0;
 }
 
+/* What several ranks refuse; NULL: nothing. */
+static const char *why_one(const struct zinf_config *c)
+{
+    if (strcmp(c->quantize, "none") != 0)
+        return "quantised weights are not cut (zinf.quantize)";
+    if (!strcmp(c->optimizer.type, "Adafactor"))
+        return "Adafactor's moments are not cut";
+    if (!strcmp(c->expert_fetch, "chosen"))
+        return "each would choose other experts (zinf.expert_fetch)";
+    if (c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE)
+        return "at stage 3 slices of parameters go through host memory (offload_param.device)";
+    return NULL;
+}
+
+bool cli_seats_leave_one(struct cli_common *c, const struct zinf_config *config)
+{
+    const char *why = why_one(config);
+    bool asked = c->seats > 0 || config->seats != c->seats_there;
+    if (asked || c->seats_there < 2 || !why)
+        return false;
+    zinf_log(ZINF_LOG_INFO, "one of %lld visible GPUs is used: %s", (long long)c->seats_there, why);
+    c->seats_there = 1;
+    return true;
+}
+
 const int *cli_seats_gpus(const struct cli_seats *seats)
 {
     return seats->n_gpus ? seats->gpus : NULL;

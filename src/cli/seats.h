@@ -22,6 +22,9 @@ struct cli_seats {
 /* Reads --devices into seats, and sets what a configuration is told of both. net: of processes, or
  * NULL. -EINVAL, a wrong use, with a sentence. */
 int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct zinf_net *net);
+/* Nobody has asked for several, and this training cannot be shared: one GPU is taken, which is
+ * said, and the configuration is to be read anew. */
+bool cli_seats_leave_one(struct cli_common *c, const struct zinf_config *config);
 /* The GPUs of n seats, or NULL: those of the process's share of its host's. */
 const int *cli_seats_gpus(const struct cli_seats *seats);
 

@@ -1,7 +1,7 @@
 /*
- * task: what a model is trained for, and the data of encoder-decoders. Windows have one length for
- * sources and one for targets; where nobody says them they are those of the longest in the data, so
- * that no row computes more padding than the longest needs.
+ * task: what a model is trained for, and the data of encoder-decoders (of classes: classes.c).
+ * Windows have one length for sources and one for targets; where nobody says them they are those of
+ * the longest in the data, so that no row computes more padding than the longest needs.
  */
 #include "cli/data.h"
 
@@ -24,13 +24,22 @@ static bool takes(const struct zinf_model *model, enum zinf_input input)
 int cli_task_tell(struct cli_session *s, const struct cli_common *c)
 {
     const char *family = zinf_model_facts(s->model)->family;
-    bool pairs = takes(s->model, ZINF_INPUT_SOURCE_IDS);
-    enum zinf_task asked = s->task = pairs ? ZINF_TASK_SEQ2SEQ : ZINF_TASK_CAUSAL;
+    const struct zinf_graph *graph = zinf_model_graph(s->model);
+    const bool labelled = takes(s->model, ZINF_INPUT_LABELS);
+    const bool number = labelled && graph->values[graph->targets].element == ZINF_ELEMENT_F32;
+    const enum zinf_task told = number ? ZINF_TASK_REGRESSION : ZINF_TASK_CLASSIFICATION;
+    enum zinf_task asked = s->task = takes(s->model, ZINF_INPUT_SOURCE_IDS) ? ZINF_TASK_SEQ2SEQ
+                                     : labelled                             ? told
+                                                                            : ZINF_TASK_CAUSAL;
     int code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
     if (code)
         return zinf_fail_in(code, "--task");
     if (asked == s->task)
         return 0;
+    if (labelled && cli_is_labelled(asked)) {
+        s->task = asked;
+        return 0;
+    }
     if (asked == ZINF_TASK_SEQ2SEQ)
         return zinf_fail(-EINVAL,
                          "--task seq2seq: --model %s is of the family %s, which reads no source: "
@@ -38,10 +47,10 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
                          "take an encoder-decoder",
                          c->model, family);
     if (asked == ZINF_TASK_CAUSAL)
-        return zinf_fail(-EINVAL,
-                         "--task causal-lm: --model %s is of the family %s, an encoder-decoder: "
-                         "its task is seq2seq",
-                         c->model, family);
+        return zinf_fail(
+            -EINVAL, "--task causal-lm: --model %s is of the family %s, %s: its task is %s",
+            c->model, family, labelled ? "which tells samples apart" : "an encoder-decoder",
+            zinf_task_name(s->task));
     return zinf_fail(-ENOTSUP,
                      "--task %s: --model %s is of the family %s, which has no head for it",
                      zinf_task_name(asked), c->model, family);
@@ -62,6 +71,16 @@ int cli_task_token(const struct cli_session *s, const struct cli_common *c, cons
     return 0;
 }
 
+int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c)
+{
+    return cli_is_labelled(s->task)
+               ? zinf_fail(-EINVAL,
+                           "--model %s tells samples apart and makes no texts: zinf eval "
+                           "--predictions says what it takes them for",
+                           c->model)
+               : 0;
+}
+
 static uint32_t least(int64_t a, int64_t b)
 {
     return (uint32_t)(a < b ? a : b);
@@ -72,31 +91,32 @@ static uint32_t rounded(uint32_t n, uint32_t most)
     return least((int64_t)zinf_align_up(n ? n : 1, MULTIPLE), most);
 }
 
-/* Of a first look, in which nothing is cut but what is too long for the model. */
-static int fit(const struct cli_common *c, struct zinf_samples_options *o,
-               struct zinf_samples **samples)
+int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
+                 struct zinf_samples **samples)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(*samples);
-    uint32_t seq = c->seq_len ? o->seq_len : rounded(f->longest - 1, o->seq_len);
+    const uint32_t foretold = o->unlabelled ? 0 : 1; /* the last id is a target alone */
+    uint32_t seq = c->seq_len ? o->seq_len : rounded(f->longest - foretold, o->seq_len);
     uint32_t source = c->source_len ? o->source_len : rounded(f->longest_source, o->source_len);
     if (seq == o->seq_len && source == o->source_len)
         return 0;
     zinf_samples_close(*samples);
     *samples = NULL;
     o->seq_len = seq;
-    o->max_ids = seq + 1;
+    o->max_ids = seq + foretold;
     o->source_len = source;
     return zinf_samples_open(samples, o);
 }
 
-static void say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o)
+void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
+                      const char *what)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     if (f->n_cut)
         zinf_log(ZINF_LOG_WARN,
-                 "%llu of %llu targets have more than %u tokens and are cut, by %llu tokens: "
+                 "%llu of %llu %s have more than %u tokens and are cut, by %llu tokens: "
                  "--seq-len says how long they may be",
-                 (unsigned long long)f->n_cut, (unsigned long long)f->n_samples, o->seq_len,
+                 (unsigned long long)f->n_cut, (unsigned long long)f->n_samples, what, o->seq_len,
                  (unsigned long long)f->n_ids_cut);
     if (f->n_sources_cut)
         zinf_log(ZINF_LOG_WARN,
@@ -113,12 +133,12 @@ static int open_samples(struct cli_session *s, const struct cli_common *c,
     bool first = !s->source_len;
     int code = zinf_samples_open(&samples, o);
     if (!code && first)
-        code = fit(c, o, &samples);
+        code = cli_task_fit(c, o, &samples);
     if (code)
         return code;
     s->seq_len = o->seq_len;
     s->source_len = o->source_len;
-    say_cut(samples, o);
+    cli_task_say_cut(samples, o, "targets");
     return zinf_dataset_of_samples(out, samples);
 }
 

@@ -145,8 +145,12 @@ static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
     if (s->events &&
         tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, "eval/loss", loss))
         lose_events(s);
-    zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
-             (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
+    if (cli_is_labelled(s->session->task))
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f over %llu samples",
+                 (unsigned long long)step, loss, (unsigned long long)tokens);
+    else
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
+                 (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
 }
 
 static void on_scored(void *arg, uint64_t step, const char *metric, double value)

@@ -218,8 +218,9 @@ static void say_next(const struct train_show *s)
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
              s->common->model, s->output, s->output, s->output);
     else
-        line("next", "zinf generate --model %s/model --prompt TEXT; zinf plot %s", s->output,
-             s->output);
+        line("next", "zinf %s --model %s/model %s; zinf plot %s",
+             cli_is_labelled(s->session->task) ? "eval" : "generate", s->output,
+             cli_is_labelled(s->session->task) ? "--data FILE" : "--prompt TEXT", s->output);
 }
 
 void train_summary_end(const struct train_show *s)
@@ -234,7 +235,10 @@ void train_summary_end(const struct train_show *s)
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
          train_summary_epochs(s, s->last_step),
          s->n_skipped ? "; some steps were skipped for overflow" : "");
-    if (s->eval_tokens)
+    const bool labelled = cli_is_labelled(s->session->task);
+    if (s->eval_tokens && labelled)
+        snprintf(eval, sizeof eval, "; evaluation %.4f", s->eval_loss);
+    else if (s->eval_tokens)
         snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
                  exp(s->eval_loss));
     if (s->n_steps)
@@ -289,8 +293,11 @@ void train_summary_json(const struct train_show *s)
     cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
     if (s->eval_tokens) {
         cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
-        cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
-        cJSON_AddNumberToObject(root, "eval_tokens", (double)s->eval_tokens);
+        const bool labelled = cli_is_labelled(s->session->task);
+        if (!labelled)
+            cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
+        cJSON_AddNumberToObject(root, labelled ? "eval_samples" : "eval_tokens",
+                                (double)s->eval_tokens);
     }
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);

@@ -49,16 +49,24 @@
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, or seq2seq of an encoder-decoder (default:\n"              \
-    "                        what the model is); of seq2seq:\n"                                    \
-    "  --source-column NAME  field or column of sources (default: source)\n"                       \
+    "  --task NAME           causal-lm, seq2seq, classification or regression\n"                   \
+    "                        (default: what the model is); of all but the first:\n"                \
+    "  --source-column NAME  field or column of sources, or of texts; a,b: a pair of\n"            \
+    "                        texts (default: source; text)\n"                                      \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
+    "  --label-column NAME   and of classes or numbers (default: label)\n"                         \
     "  --prefix TEXT         put before every source, such as 'summarize: '\n"
+
+#define USAGE_HEAD                                                                                 \
+    "  --class-weights LIST  what a sample of each class counts: numbers with commas,\n"           \
+    "                        or balanced\n"                                                        \
+    "  --new-head            for the data's classes, instead of the folder's\n"
 
 #define USAGE_SCORES                                                                               \
     "  --metric NAME...      compare texts that the model makes of prompts with the\n"             \
     "                        data's: exact_match, rouge1, rouge2, rougeL, rougeLsum,\n"            \
-    "                        bleu\n"                                                               \
+    "                        bleu; classes with labels: accuracy, f1, f1_macro,\n"                 \
+    "                        f1_micro, matthews; numbers: mse, pearson, spearman\n"                \
     "  --max-new-tokens N    of such a text (default: the folder's setting, or 128)\n"             \
     "  --num-beams N         search it by beams\n"                                                 \
     "  --metric-samples N    of the first N samples alone\n"                                       \
@@ -95,7 +103,7 @@ static const char USAGE_TRAIN[] =
     "  --model DIR           Hugging Face model folder; --init needs only config.json\n"
     "  --init                start from fresh weights, not from the folder's\n"
     "  --adapter DIR         go on with these adapters of the model, as PEFT has them\n" USAGE_DATA
-        USAGE_TASK "  --eval-data FILE...   the same, to measure the loss on\n"
+        USAGE_TASK USAGE_HEAD "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
     "  --no-shuffle          take the data in the order of the files\n"

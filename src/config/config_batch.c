@@ -53,6 +53,14 @@ static void say_ranks(const struct triple *t, int64_t step, char *out, size_t ou
                  (long long)t->train);
 }
 
+/* Nobody has asked for so many. */
+static const char *said_seats(const struct config_loader *loader)
+{
+    int64_t there = loader->context->seats_there;
+    bool by_default = there > 1 && loader->config->seats == there && loader->context->seats < 1;
+    return by_default ? ", one for each visible GPU: --seats 1 takes one" : "";
+}
+
 static int fail_triple(const struct config_loader *loader, const struct triple *t)
 {
     int64_t accumulation = t->accumulation ? t->accumulation : 1, whole = 0, step = 0;
@@ -70,11 +78,11 @@ static int fail_triple(const struct config_loader *loader, const struct triple *
     say_ranks(t, step, ranks, sizeof ranks);
     return zinf_fail(-EINVAL,
                      "%s: %s" TRAIN " is %lld, but " MICRO " %lld * " ACCUMULATION
-                     " %lld * world size %lld (ranks of this run) is %lld. Set " TRAIN
+                     " %lld * world size %lld (ranks of this run%s) is %lld. Set " TRAIN
                      " to %lld; or " MICRO " to %lld with " ACCUMULATION " %lld and " TRAIN
                      " %lld; or " ACCUMULATION " to %lld with " TRAIN " %lld",
                      loader->what, ranks, (long long)t->train, (long long)t->micro,
-                     (long long)t->accumulation, (long long)t->world,
+                     (long long)t->accumulation, (long long)t->world, said_seats(loader),
                      (long long)(t->accumulation ? whole : 0), (long long)whole, (long long)micro,
                      (long long)(per_rank / micro), (long long)(per_rank * t->world),
                      (long long)rounds, (long long)(rounds * step));

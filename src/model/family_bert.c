@@ -39,21 +39,6 @@ void bert_list_tensors(struct family_list *list, const struct decoder *d,
     family_add_vector(list, DECODER_NORM2_B, "output.LayerNorm.bias", h, ZINF_INIT_ZERO);
 }
 
-int bert_read_classes(const struct zinf_model_source *source, int64_t *n)
-{
-    const cJSON *names = cJSON_GetObjectItemCaseSensitive(source->config, "id2label");
-    *n = 2;
-    int code = zinf_json_int(source->config, source->what, "num_labels", n);
-    if (!code && cJSON_IsObject(names))
-        *n = cJSON_GetArraySize(names);
-    if (!code && (*n < 2 || *n > 1 << 16))
-        code = zinf_fail(-ENOTSUP,
-                         "%s: %lld classes (id2label, num_labels): a classifier has between 2 and "
-                         "65536; one number a text is not learned here",
-                         source->what, (long long)*n);
-    return code;
-}
-
 static int read_stack(const struct zinf_model_source *source, const struct bert_style *style,
                       struct stack *k)
 {
@@ -90,7 +75,7 @@ static int read_head(const struct zinf_model_source *source, const struct stack 
     int code = own && !cJSON_IsNull(own)
                    ? family_read_dropout(source, "classifier_dropout", 0, &c->dropout)
                    : 0;
-    return code ? code : bert_read_classes(source, &c->n);
+    return code ? code : classes_read(source->config, source->what, &c->count);
 }
 
 int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,

@@ -21,8 +21,6 @@ struct bert_projections {
 };
 void bert_list_tensors(struct family_list *list, const struct decoder *d,
                        const struct bert_projections *projections);
-/* As many as there are names of them, else num_labels, else two. */
-int bert_read_classes(const struct zinf_model_source *source, int64_t *n);
 /* Heads of other tasks, and buffers of old files. */
 int bert_ignores(const char *name);
 

@@ -211,7 +211,7 @@ static int read_head(const struct zinf_model_source *source, const struct stack 
     if (pooled != k->d.hidden)
         return zinf_fail(-EINVAL, "%s: pooler_hidden_size is %lld; it must be hidden_size, %lld",
                          source->what, (long long)pooled, (long long)k->d.hidden);
-    return bert_read_classes(source, &c->n);
+    return classes_read(source->config, source->what, &c->count);
 }
 
 static void list_tensors(struct family_list *list, const struct stack *k, bool shared)

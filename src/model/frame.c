@@ -365,7 +365,8 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
         .norm_workspace = no_norm_workspace,
         .column_sum_workspace = no_column_sum_workspace,
     };
-    static const struct zinf_device device = {.ops = &ops, .kind = ZINF_DEVICE_CUDA};
+    static const struct zinf_device device = {
+        .ops = &ops, .kind = ZINF_DEVICE_CUDA, .logit_rows = 1};
     const struct zinf_compute compute = {
         .device = &device, .dtype = ZINF_DTYPE_F32, .batch = 1, .seq = 1, .source_seq = 1};
     struct zinf_stage_size size = {0};

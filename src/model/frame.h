@@ -191,6 +191,7 @@ enum frame_loss {
     FRAME_LOSS_FINISH,
     FRAME_LOSS_BACKWARD,
 };
+int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args);
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n);
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);

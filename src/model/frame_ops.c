@@ -311,6 +311,13 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
     return counts(f, 2.0 * (double)n * sizeof(float)) ? 0 : ops_of(f)->softcap(f->queue, x, cap, n);
 }
 
+int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args)
+{
+    return counts(f, 3.0 * (double)args->rows * sizeof(float))
+               ? 0
+               : ops_of(f)->squared_error(f->queue, args);
+}
+
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)
 {
     const struct zinf_device_ops *ops = ops_of(f);

@@ -39,8 +39,10 @@ enum zinf_input {
     ZINF_INPUT_SOURCE_IDS,      /* what an encoder reads for the decoder, of its own length */
     ZINF_INPUT_SOURCE_SEGMENTS, /* as SEGMENTS; a target's token attends to its own number here */
     ZINF_INPUT_TOKEN_TYPES,     /* of each token: which of the two texts of a pair it is from */
-    ZINF_INPUT_LABELS,          /* of each sample: its class */
+    ZINF_INPUT_LABELS,          /* of each sample: its class, or the bits of its number */
     ZINF_INPUT_SOURCE_POSITIONS,
+    /* Of each sample: the bits of how much it counts in the mean loss. */
+    ZINF_INPUT_LABEL_WEIGHTS,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -109,6 +111,9 @@ struct zinf_tensor {
     bool decay;          /* weight decay applies */
     enum zinf_init init;
     float init_std;
+    /* Of a head: where a folder has none, a training begins with fresh ones. Those of its classes
+     * are of no use where others are asked for. */
+    bool may_be_fresh, of_classes;
     /* Not PLAIN: it is not in the flat buffer. Each tensor of the file that it has rows of is an
      * image (kernels/quantized.h) of that, whole, as [out][in] with rows in the file's order;
      * frozen, and read by frame_linear alone. */
@@ -198,8 +203,10 @@ struct zinf_graph {
     struct zinf_stage *stages;
     struct zinf_adapted *adapted; /* in the order of units */
     uint32_t n_values, n_units, n_stages, n_adapted;
-    uint32_t loss;           /* the value */
-    uint32_t targets;        /* the input whose rows with a value >= 0 count in the mean loss */
+    uint32_t loss; /* the value */
+    /* The input whose rows with a value >= 0 count in the mean loss; of fp32 numbers those that are
+     * not NaN. */
+    uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
 };
 

@@ -35,7 +35,7 @@ libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/mo
 # Encoders, and decoders that read one.
 libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stage_layer.c src/model/family_t5.c \
 	src/model/stage_rows.c src/model/family_bart.h src/model/family_bart.c src/model/family_blenderbot.c \
-	src/model/stack_parts.h src/model/stack_classify.c src/model/stage_classify.c \
+	src/model/classes.h src/model/classes.c src/model/stack_parts.h src/model/stack_classify.c src/model/stage_classify.c \
 	src/model/family_bert.h src/model/family_bert.c src/model/family_roberta.c
 libcore_la_SOURCES += src/model/part_relative.c src/model/stack_tables.c src/model/stage_convolution.c \
 	src/model/stage_project.c src/model/family_deberta_v2.c

@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "model/adapter.h"
+#include "model/classes.h"
 #include "model/freeze.h"
 #include "model/quantize.h"
 
@@ -223,6 +224,22 @@ int zinf_model_freeze(struct zinf_model *m, const cJSON *patterns, const char *w
     return build_graph(m, "config.json");
 }
 
+static bool takes_labels(const struct zinf_graph *graph)
+{
+    return graph->values[graph->targets].input == ZINF_INPUT_LABELS;
+}
+
+int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes *classes)
+{
+    int code = classes_write(m->config, m->family, classes);
+    if (!code)
+        code = build_graph(m, "config.json");
+    if (!code && !takes_labels(m->graph))
+        code = zinf_fail(-ENOTSUP, "models of the family %s have no head for classes",
+                         m->family->model_type);
+    return code;
+}
+
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
     struct zinf_model *other = NULL;
@@ -284,6 +301,16 @@ static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
             if (m->graph->units[u].trained || !trained_alone)
                 n += m->graph->units[u].tensors[i].elems;
     return n;
+}
+
+bool zinf_model_classifies(const struct zinf_model *m)
+{
+    return classes_are_in(m->config);
+}
+
+const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)
+{
+    return classes_name(m->config, number);
 }
 
 uint64_t zinf_model_n_params(const struct zinf_model *m)

@@ -95,6 +95,14 @@ int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *
 /* Freezes what patterns over names of tensors choose (freeze.h), and splits units that are trained
  * in parts; kept as adapters are, which are for frozen models and not beside this. */
 int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
+/* What samples are told apart by, instead of what config.json says; the document then says this,
+ * and an architecture for it. Names are copied. -ENOTSUP: the family has no head for it. */
+struct zinf_model_classes {
+    const char *const *names; /* [n]; NULL: LABEL_0, LABEL_1, ... */
+    int64_t n;                /* from 2 on; of a number 1 */
+    bool number;              /* one number a sample */
+};
+int zinf_model_set_classes(struct zinf_model *model, const struct zinf_model_classes *classes);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 
@@ -102,6 +110,10 @@ const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
 const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);
+/* Whether the configuration is that of a folder with a head for classes. */
+bool zinf_model_classifies(const struct zinf_model *model);
+/* The name of a class by its number; NULL: it has none. Borrowed from the configuration. */
+const char *zinf_model_class_name(const struct zinf_model *model, int64_t number);
 uint64_t zinf_model_n_params(const struct zinf_model *model);  /* without gaps; tied once */
 uint64_t zinf_model_n_trained(const struct zinf_model *model); /* of these */
 

@@ -7,6 +7,7 @@
 #ifndef ZINF_STACK_H
 #define ZINF_STACK_H
 
+#include "model/classes.h"
 #include "model/decoder.h"
 
 /* A bias by distance of all layers' scores, from one table. */
@@ -53,7 +54,7 @@ int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stac
 struct stack_classes {
     const char *dense_w, *dense_b, *out_w, *out_b;
     bool plain_dense; /* dense's names have no prefix of the family; out's never have */
-    int64_t n;
+    struct class_count count;
     enum zinf_activation activation;
     float first_dropout, dropout; /* as in classify_spec */
 };

@@ -3,22 +3,24 @@
 
 #include <stdio.h>
 
-static uint32_t add_labels(struct zinf_graph *graph, int64_t n_classes)
+/* An input of one number a sample. */
+static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
+                          int64_t limit)
 {
-    const struct zinf_value value = {
-        .name = "labels",
+    struct zinf_value value = {
         .kind = ZINF_VALUE_INPUT,
-        .input = ZINF_INPUT_LABELS,
-        .limit = n_classes,
+        .input = input,
+        .limit = limit,
         .axis = ZINF_AXIS_SAMPLE,
         .cols = 1,
-        .element = ZINF_ELEMENT_ID,
+        .element = limit ? ZINF_ELEMENT_ID : ZINF_ELEMENT_F32,
     };
+    snprintf(value.name, sizeof value.name, "%s", name);
     return zinf_graph_add_value(graph, &value);
 }
 
 static struct decoder_values add_inputs(struct zinf_graph *graph, const struct decoder *d,
-                                        int64_t n_classes)
+                                        const struct class_count *count)
 {
     struct decoder_values v = {0};
     v.ids = decoder_add_input(graph, d, "ids", ZINF_INPUT_IDS, d->vocab);
@@ -27,22 +29,23 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
     if (d->types)
         v.types = decoder_add_input(graph, d, "types", ZINF_INPUT_TOKEN_TYPES, d->n_types);
     v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
-    v.targets = add_labels(graph, n_classes);
+    v.targets = add_input(graph, "labels", ZINF_INPUT_LABELS, count->number ? 0 : count->n);
     graph->targets = v.targets;
-    graph->vocab = graph->row_cols = n_classes;
+    graph->vocab = graph->row_cols = count->n;
     return v;
 }
 
 static struct classify_spec add_tensors(struct zinf_graph *graph, uint32_t unit,
                                         const struct decoder *d, const struct stack_classes *c)
 {
-    const uint64_t h = (uint64_t)d->hidden, n = (uint64_t)c->n;
+    const uint64_t h = (uint64_t)d->hidden, n = (uint64_t)c->count.n;
     const struct stack_tensor dense_w = {c->dense_w, h, h, 0, ZINF_INIT_NORMAL, c->plain_dense};
     const struct stack_tensor dense_b = {c->dense_b, h, 0, 0, ZINF_INIT_ZERO, c->plain_dense};
     const struct stack_tensor out_w = {c->out_w, n, h, 0, ZINF_INIT_NORMAL, true};
     const struct stack_tensor out_b = {c->out_b, n, 0, 0, ZINF_INIT_ZERO, true};
     return (struct classify_spec){
-        .n_classes = c->n,
+        .n_classes = c->count.n,
+        .number = c->count.number,
         .activation = c->activation,
         .dense_w = stack_add_tensor(graph, unit, &dense_w, d->init_std),
         .dense_b = stack_add_tensor(graph, unit, &dense_b, 0),
@@ -51,6 +54,16 @@ static struct classify_spec add_tensors(struct zinf_graph *graph, uint32_t unit,
         .first_dropout = c->first_dropout,
         .dropout = c->dropout,
     };
+}
+
+/* All of a head may begin anew, and what makes the classes has as many rows as there are. */
+static void mark_fresh(struct zinf_graph *graph, uint32_t unit, const struct classify_spec *spec)
+{
+    const struct zinf_unit *u = graph->n_units ? &graph->units[unit] : NULL;
+    for (int i = 0; u && i < (int)u->n_tensors; i++) {
+        u->tensors[i].may_be_fresh = true;
+        u->tensors[i].of_classes = i == spec->out_w || i == spec->out_b;
+    }
 }
 
 static void add_classes(struct zinf_graph *graph, const struct stack *k, uint32_t x,
@@ -63,14 +76,20 @@ static void add_classes(struct zinf_graph *graph, const struct stack *k, uint32_
         .cols = 1,
         .element = ZINF_ELEMENT_F32,
     };
+    const bool number = classes->count.number;
+    const uint32_t weights =
+        number ? 0 : add_input(graph, "label weights", ZINF_INPUT_LABEL_WEIGHTS, 0);
     uint32_t unit = zinf_graph_add_unit(graph, true, "classify.0");
     struct classify_spec spec = add_tensors(graph, unit, &k->d, classes);
+    mark_fresh(graph, unit, &spec);
     spec.site = STACK_LAYER_SITES * (uint32_t)k->d.n_layers + STACK_SITES;
     graph->loss = zinf_graph_add_value(graph, &loss);
     uint32_t stage =
         zinf_graph_add_stage(graph, &zinf_stage_classify, &spec, sizeof spec, "classify");
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, graph->targets);
+    if (!number)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, weights);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->loss);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
@@ -82,7 +101,7 @@ int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
     int code = decoder_check_numbers(d);
     if (code)
         return code;
-    struct decoder_values v = add_inputs(graph, d, classes->n);
+    struct decoder_values v = add_inputs(graph, d, &classes->count);
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     stack_add_entry(graph, stack, &v, tiles, graph->n_units - tiles);
     struct stack_shared shared = {.x = v.x, .segments = v.segments};

@@ -1,5 +1,5 @@
 /*
- * stage_classify: classes of samples by their first token: logits =
+ * stage_classify: classes of samples, or one number of each, by their first token: logits =
  * out(dropout(act(dense(first)))), and their loss. A sample has one row here, so everything is kept
  * and small; logits are fp32.
  */
@@ -97,6 +97,8 @@ static int make_logits(struct zinf_frame *f, const struct kept *k)
     return code;
 }
 
+/* ---- losses ---- */
+
 static struct zinf_cross_entropy loss_of(const struct zinf_frame *f, const struct kept *k)
 {
     const struct classify_spec *s = f->stage->spec;
@@ -114,15 +116,68 @@ static struct zinf_cross_entropy loss_of(const struct zinf_frame *f, const struc
     };
 }
 
+/* x [batch][cols] fp32, each row times its sample's weight. */
+static int weigh(struct zinf_frame *f, float *x, int64_t cols)
+{
+    const uint64_t mark = frame_mark(f), bytes = (uint64_t)(f->compute->batch * cols) * sizeof *x;
+    const struct zinf_weigh args = {
+        .n = f->compute->batch,
+        .cols = cols,
+        .ld = 1,
+        .dtype = ZINF_DTYPE_F32,
+        .a = x,
+        .b = frame_scratch(f, bytes), /* of no use here */
+        .weights = f->in[2],
+    };
+    int code = frame_zero(f, args.b, bytes);
+    if (!code)
+        code = frame_weigh(f, &args);
+    frame_release(f, mark);
+    return code;
+}
+
+static struct zinf_squared_error error_of(const struct zinf_frame *f, const struct kept *k)
+{
+    return (struct zinf_squared_error){
+        .rows = f->compute->batch, .x = k->logits, .labels = f->in[1], .scale = f->loss_scale};
+}
+
+static int make_loss(struct zinf_frame *f, const struct kept *k)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct zinf_cross_entropy loss = loss_of(f, k);
+    struct zinf_squared_error error = error_of(f, k);
+    int code;
+    error.loss = f->out ? f->out[0] : NULL;
+    if (s->number)
+        return frame_squared_error(f, &error);
+    if ((code = frame_loss(f, FRAME_LOSS_START, &loss)) ||
+        (code = frame_loss(f, FRAME_LOSS_UPDATE, &loss)) ||
+        (code = frame_loss(f, FRAME_LOSS_FINISH, &loss)))
+        return code;
+    return weigh(f, loss.loss, 1);
+}
+
+/* Logits become their gradient. */
+static int loss_backward(struct zinf_frame *f, const struct kept *k)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct zinf_cross_entropy loss = loss_of(f, k);
+    struct zinf_squared_error error = error_of(f, k);
+    error.dx = k->logits;
+    if (s->number)
+        return frame_squared_error(f, &error);
+    int code = frame_loss(f, FRAME_LOSS_BACKWARD, &loss);
+    return code ? code : weigh(f, k->logits, s->n_classes);
+}
+
+/* ---- passes ---- */
+
 static int forward(struct zinf_frame *f)
 {
     const struct kept k = keep(f);
-    const struct zinf_cross_entropy loss = loss_of(f, &k);
-    int code;
-    if ((code = make_logits(f, &k)) || (code = frame_loss(f, FRAME_LOSS_START, &loss)) ||
-        (code = frame_loss(f, FRAME_LOSS_UPDATE, &loss)))
-        return code;
-    return frame_loss(f, FRAME_LOSS_FINISH, &loss);
+    int code = make_logits(f, &k);
+    return code ? code : make_loss(f, &k);
 }
 
 /* The gradient of the first tokens' rows to that of all rows: the others have none. */
@@ -144,14 +199,13 @@ static int backward(struct zinf_frame *f)
 {
     const struct classify_spec *s = f->stage->spec;
     const struct kept k = keep(f);
-    const struct zinf_cross_entropy loss = loss_of(f, &k);
     const struct frame_linear dense = dense_of(f), out = out_of(f);
     const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes);
     void *d_logits = frame_scratch(f, n * frame_width(f));
     void *d = frame_scratch(f, count(f) * frame_width(f));
     void *d_first = frame_scratch(f, count(f) * frame_width(f));
     int code;
-    if ((code = frame_zero_gaps(f, 0)) || (code = frame_loss(f, FRAME_LOSS_BACKWARD, &loss)) ||
+    if ((code = frame_zero_gaps(f, 0)) || (code = loss_backward(f, &k)) ||
         (code = frame_convert(f, d_logits, f->compute->dtype, k.logits, ZINF_DTYPE_F32, n)) ||
         (code = frame_linear_backward_weight(f, &out, d_logits, k.act)) ||
         (code = frame_linear_backward_input(f, &out, d_logits, d)) || (code = mask(f, d, true)) ||
@@ -164,15 +218,14 @@ static int backward(struct zinf_frame *f)
     return spread(f, d_first);
 }
 
-/* Logits of the sample that a row is of. */
+/* Logits of all samples: a sample has one row of them. */
 static int row(struct zinf_frame *f)
 {
     const struct classify_spec *s = f->stage->spec;
     const struct kept k = keep(f);
-    const int64_t sample = f->row / f->compute->seq;
+    const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes);
     int code = make_logits(f, &k);
-    const float *from = f->queue ? k.logits + sample * s->n_classes : k.logits;
-    return code ? code : frame_copy(f, f->out[0], from, (uint64_t)s->n_classes * sizeof(float));
+    return code ? code : frame_copy(f, f->out[0], k.logits, n * sizeof(float));
 }
 
 const struct zinf_stage_ops zinf_stage_classify = {

@@ -4,6 +4,9 @@
  * (statistics, then gradient); with all tiles at hand one chunk's logits are kept and computed
  * once. Both make the same products in the same order per result: the same bits.
  *
+ * Gradients of logits are made in the number type that the device multiplies them in, where they
+ * are.
+ *
  * Where rows of the table are divided by their norm, a copy of each tile at hand is in scratch for
  * the products; the gradient of that copy becomes the tile's, in place, once it is complete.
  */
@@ -11,14 +14,15 @@
 
 #include <math.h>
 
-/* Rows of a chunk: large enough for the products, small enough for the logits of a tile. */
-#define HEAD_ROWS 256
 /* Rows of a tile that are fp32 at a time while their gradient is made. */
 #define SLAB_ROWS 1024
 
 /* What all tiles and chunks of a call share. */
 struct head {
     int64_t chunk_rows, hidden, tile_rows;
+    enum zinf_dtype
+        d_dtype; /* gradients of logits, in their place; d_ld elements from row to row */
+    int64_t d_ld;
     float scale;                     /* of the logits; 0: 1 */
     float *max, *sum, *target_logit; /* [rows] */
     float *logits;                   /* [tiles at hand][chunk_rows][tile_rows] */
@@ -45,12 +49,15 @@ static struct head make_head(struct zinf_frame *f)
     void *(*take)(struct zinf_frame *, uint64_t) = whole ? frame_scratch : frame_keep;
     uint64_t bytes = (uint64_t)frame_rows(f) * sizeof(float);
     uint64_t tiles = whole ? f->stage->sweep.n : 1;
+    const struct zinf_device *device = f->compute->device;
     struct head h = {
-        .chunk_rows = frame_rows(f) < HEAD_ROWS ? frame_rows(f) : HEAD_ROWS,
+        .chunk_rows = frame_rows(f) < device->logit_rows ? frame_rows(f) : device->logit_rows,
         .hidden = f->graph->values[f->stage->in.at[0]].cols,
         .tile_rows = s->tile_rows,
+        .d_dtype = device->rounds_operands ? f->compute->dtype : ZINF_DTYPE_F32,
         .scale = s->scale,
     };
+    h.d_ld = h.tile_rows * (int64_t)(sizeof(float) / zinf_dtype_bytes(h.d_dtype));
     h.max = take(f, bytes);
     h.sum = take(f, bytes);
     h.target_logit = take(f, bytes);
@@ -175,6 +182,7 @@ static struct zinf_cross_entropy loss_args(const struct zinf_frame *f, const str
         .target_logit = at(h->target_logit, k->first),
         .loss = f->out && f->out[0] && f->queue ? (float *)f->out[0] + k->first : NULL,
         .scale = f->loss_scale,
+        .d_dtype = h->d_dtype,
     };
 }
 
@@ -232,10 +240,10 @@ static int chunk_input_gradient(struct zinf_frame *f, const struct head *h, cons
         .k = (int64_t)table_of(f, k)->rows,
         .a = k->logits,
         .b = rows_of(f, h, k->unit - f->stage->units.n),
-        .a_dtype = ZINF_DTYPE_F32,
+        .a_dtype = h->d_dtype,
         .b_dtype = f->compute->dtype,
         .c_dtype = ZINF_DTYPE_F32,
-        .lda = h->tile_rows,
+        .lda = h->d_ld,
         .ldb = h->hidden,
         .ldc = h->hidden,
         .alpha = h->scale,
@@ -256,11 +264,11 @@ static int chunk_table_gradient(struct zinf_frame *f, const struct head *h, cons
         .a = k->logits,
         .b = norm_row(f, h, k->first),
         .c = frame_grad(f, k->unit, 0),
-        .a_dtype = ZINF_DTYPE_F32,
+        .a_dtype = h->d_dtype,
         .b_dtype = f->compute->dtype,
         .c_dtype = ZINF_DTYPE_F32,
         .trans_a = true,
-        .lda = h->tile_rows,
+        .lda = h->d_ld,
         .ldb = h->hidden,
         .ldc = h->hidden,
         .alpha = h->scale,

@@ -212,9 +212,11 @@ struct shared_spec {
     int up_w, down_w; /* as in experts_spec */
 };
 
-/* out(dropout(activation(dense(first row)))) */
+/* out(dropout(activation(dense(first row)))): classes, by cross-entropy with in[2] as the weight of
+ * each sample; or one number, by squared error. */
 struct classify_spec {
     int64_t n_classes;
+    bool number;
     enum zinf_activation activation;
     int dense_w, dense_b; /* [hidden][hidden] */
     int out_w, out_b;     /* [n_classes][hidden] */

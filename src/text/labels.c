@@ -113,8 +113,8 @@ static int see_file(struct finder *f, const char *path)
     struct text_sink sink = {.row = see_row, .handle = f};
     struct text_source *source = NULL;
     if (!strcmp(path, "-"))
-        return zinf_fail(-EINVAL, "labels cannot be looked for in standard input: name them with "
-                                  "--labels");
+        return zinf_fail(-EINVAL, "labels cannot be looked for in standard input, which is read "
+                                  "once: give a file");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));

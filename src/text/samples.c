@@ -272,6 +272,12 @@ void zinf_samples_length(const struct zinf_samples *s, uint64_t index, uint32_t 
     *kept = samples_cut(s, *whole, false).n;
 }
 
+int32_t zinf_samples_label(const struct zinf_samples *s, uint64_t index)
+{
+    const struct sample_entry *e = &s->entries[index];
+    return s->caches[e->file].places[e->place].label;
+}
+
 /* The numbers at hand as ids. */
 static int take_source(const struct zinf_samples *s, struct zinf_sample *out)
 {

@@ -120,6 +120,8 @@ int zinf_samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_
 void zinf_samples_length(const struct zinf_samples *samples, uint64_t index, uint32_t *whole,
                          uint32_t *kept);
 
+int32_t zinf_samples_label(const struct zinf_samples *samples, uint64_t index);
+
 /* Windows in an epoch: n_samples, or fewer that are packed. Which samples share a window depends on
  * their lengths and order in the files alone: best fit, the longest first. */
 uint64_t zinf_samples_n_windows(const struct zinf_samples *samples);

@@ -59,6 +59,29 @@ struct zinf_merge_options {
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
 
+/* ---- a folder beside its config.json ---- */
+
+struct zinf_model;
+struct zinf_tensor;
+struct zinf_tensors;
+/* What of a folder's tensors is not as the model's config.json asks, one by one. */
+enum zinf_weights_kind {
+    ZINF_WEIGHTS_MISSING,
+    ZINF_WEIGHTS_SHAPE,
+    ZINF_WEIGHTS_DTYPE,
+    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
+    ZINF_WEIGHTS_KINDS,
+};
+struct zinf_weights_finding {
+    enum zinf_weights_kind kind;
+    const struct zinf_tensor *tensor; /* the model's; NULL: it has none of that name */
+    const char *name;                 /* of the tensor */
+    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
+};
+int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
+                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
+                         void *arg);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,7 +7,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
-	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/generate.h src/train/run/generate.c \
+	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
@@ -173,6 +173,11 @@ tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h test
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
 
+check_PROGRAMS += tests/paraphrases_test
+TESTS += tests/paraphrases_test
+tests_paraphrases_test_SOURCES = tests/paraphrases_test.c tests/train_support.h
+tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_paraphrases_test_LDADD = $(TEST_LDADD)
 # Steps of several ranks on their drives.
 check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
@@ -188,3 +193,7 @@ EXTRA_DIST += tests/seats_test.sh
 tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
 tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_seats_test_LDADD = $(TEST_LDADD)
+
+# Two ranks against PyTorch's.
+TESTS += tests/ddp_test.sh
+EXTRA_DIST += tests/ddp_test.sh tests/fixtures/make_ddp.py tests/fixtures/ddp.json

@@ -40,6 +40,7 @@ enum op_cost {
  *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
+ *   PULL                  NET: the same to the device, each slice from where its rank has it
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process
@@ -59,6 +60,7 @@ enum op_cost {
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
     ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
     ROW(OP_GATHER, "gather", run_gather, COST_NET)                                                 \
+    ROW(OP_PULL, "pull", run_pull, COST_NET)                                                       \
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_NET)                                       \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

@@ -1,7 +1,8 @@
 /*
- * score: how good the texts are that a model makes of samples, by the metrics of metrics.h. Of each
- * sample the model is given what comes before the first token that counts, with its source where it
- * has one, and what it makes of that is compared with the tokens that count.
+ * score: how good a model is on samples, by the metrics of metrics.h: its classes and numbers
+ * beside their labels, or the texts that it makes. For a text it is given of each sample what comes
+ * before the first token that counts, with its source where it has one, and what it makes of that
+ * is compared with the tokens that count.
  *
  * Threads and errors as in train.h.
  */
@@ -37,9 +38,19 @@ int zinf_score_texts(struct zinf_trainer *trainer, const struct zinf_score_optio
 struct zinf_run_scores {
     enum zinf_metric metrics[ZINF_MOST_SCORES];
     int n;
-    bool stem; /* of ROUGE */
-    struct zinf_score_options options;
+    enum zinf_scored of; /* what all of them compare */
+    bool by_loss;        /* the best is the one with the least loss, whatever they are */
+    bool stem;           /* of ROUGE */
+    struct zinf_score_options options; /* of texts; most_samples of all */
+    /* Sees the logits of every sample, in order, or its number, and the label as the sample has it;
+     * < 0 ends it. NULL: nobody does. */
+    int (*labelled)(void *arg, uint64_t sample, const float *logits, int64_t n, int32_t label);
+    void *arg;
 };
+/* Adds all of data to a board for what the metrics compare; data of samples, in their order.
+ * -EINVAL: the model does not make that. */
+int zinf_score(struct zinf_trainer *trainer, const struct zinf_run_scores *scores,
+               struct zinf_dataset *data, struct zinf_scoreboard *board);
 
 #ifdef __cplusplus
 }

@@ -112,6 +112,8 @@ static int open_model(struct setup *s)
     int code = zinf_model_open(&s->model, s->options.model_path);
     if (!code && s->options.n_layers)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
+    if (!code && s->options.classes)
+        code = zinf_model_set_classes(s->model, s->options.classes);
     if (!code && s->moments == MOMENTS_FACTORED)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
@@ -210,6 +212,7 @@ static void choose_step(struct setup *s)
 {
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
     s->direct = s->config->direct && s->device->host_addressable;
+    s->lends = s->sliced && !s->direct && zinf_net_lends(s->net);
     s->generations = speculates ? 2 : 1;
     s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
 }

@@ -56,6 +56,12 @@ struct zinf_trainer_options {
     /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
+    /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
+     * that the folder has not, and with new_head those of the classes in any case. */
+    const struct zinf_model_classes *classes;
+    bool new_head;
+    /* [classes]: what a sample of each counts in a step's weighted mean loss; NULL: 1. Borrowed. */
+    const float *class_weights;
     /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
@@ -136,6 +142,9 @@ int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *bat
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
+/* Logits [n_windows][classes] of up to micro_batch windows; -EINVAL: the model has no classes. */
+int zinf_trainer_classify(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                          int64_t n_windows, float *logits);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
  * takes, whose target side has n tokens. */
 int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
@@ -160,23 +169,6 @@ int zinf_trainer_copy_sequence(struct zinf_trainer *trainer, int64_t to, int64_t
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
 /* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
-
-/* What of a folder's tensors is not as the model's config.json asks, one by one. */
-enum zinf_weights_kind {
-    ZINF_WEIGHTS_MISSING,
-    ZINF_WEIGHTS_SHAPE,
-    ZINF_WEIGHTS_DTYPE,
-    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
-    ZINF_WEIGHTS_KINDS,
-};
-struct zinf_weights_finding {
-    enum zinf_weights_kind kind;
-    const char *name;   /* of the tensor */
-    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
-};
-int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
-                         void (*see)(void *arg, const struct zinf_weights_finding *finding),
-                         void *arg);
 
 /* A new model folder from a configuration (zinf init): streams, bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,

@@ -40,6 +40,11 @@ static int open_queues(struct zinf_trainer *t)
     int code = 0;
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
+    if (!code && t->setup.lends)
+        code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
+    t->lent = calloc(t->setup.layout.world, sizeof *t->lent);
+    if (!code && !t->lent)
+        code = zinf_fail(-ENOMEM, "no memory for %u ranks", t->setup.layout.world);
     t->compute = t->setup.compute;
     return code;
 }
@@ -85,11 +90,11 @@ static void pin_host_memory(struct zinf_trainer *t)
         !t->setup.device->ops->host_register(t->setup.device, t->plan.host_base,
                                              t->plan.host_bytes))
         return;
-    zinf_log(
-        ZINF_LOG_WARN,
-        "%s of host memory cannot be page-locked, and copies will not overlap; raise the limit "
-        "on locked memory (ulimit -l): %s",
-        zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
+    zinf_log(ZINF_LOG_WARN,
+             "%s of host memory cannot be page-locked, and copies will not overlap; where a "
+             "container limits memory it counts too: lower zinf.host_memory, or raise that limit: "
+             "%s",
+             zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
 }
 
 /* The first step is measured: it shall not be the one that waits for pages. */
@@ -228,8 +233,11 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     for (int lane = 0; lane < ZINF_LANES; lane++)
         if (t->queues[lane])
             t->setup.device->ops->queue_destroy(t->queues[lane]);
+    if (t->pull)
+        t->setup.device->ops->queue_destroy(t->pull);
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
+    free(t->lent);
     free(t->pending);
     free(t->chosen);
     trainer_end_decoding(t);

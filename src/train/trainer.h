@@ -26,6 +26,8 @@ struct zinf_trainer {
     struct setup setup;
     struct plan plan;
     struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
+    struct zinf_queue *pull;               /* what the lane NET copies by; NULL: it does not */
+    const void **lent;                     /* [ranks], by that */
     const char *prefix;                    /* of tensor names: as the folder has them */
     uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
     struct zinf_arena host;

@@ -24,7 +24,7 @@
 #   XL           arguments of `zinf init` for the phases xl and torch (default: --size xl)
 #   XL_SEQ, XL_MICRO, XL_TOKENS   1024, 16 and the tokens of a step, "16384 65536"
 #   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 40GiB
-#   SUITE_LIMIT  seconds for a program of the suite (default: 60)
+#   SUITE_LIMIT, SUITE_SECONDS   seconds for a program of the suite, and for all of them: 60, 200
 #   INTERPRETER  a folder with what takes the place of CUDA's libraries (tests/ptx)
 set -uo pipefail
 SECONDS=0
@@ -67,6 +67,7 @@ mkdir -p "$logs" "$work/tests" || exit 2
 export ZINF_CUDA_MODULE=$module BUILDDIR=$work SRCDIR=${SRCDIR:-$here/../..}
 export XDG_CACHE_HOME=$work/cache
 failed=
+current= # the command that runs
 
 say() { printf '\n== %s (%s, %d s)\n' "$*" "$(date -u +%T)" $SECONDS | tee -a "$summary"; }
 note() { printf '%s\n' "$*" | tee -a "$summary"; }
@@ -85,7 +86,12 @@ limited() { # seconds, command...
     shift
     [ $((seconds_left - SECONDS)) -ge "$most" ] || most=$((seconds_left - SECONDS))
     [ "$most" -gt 0 ] || return 124
-    timeout -k 5 "$most" "$@"
+    timeout -k 5 "$most" "$@" & # a trap waits for what is in front
+    current=$!
+    wait $current
+    local status=$?
+    current=
+    return $status
 }
 is_late() {
     [ $SECONDS -ge "$seconds_left" ] && note "left out for want of time: $*"
@@ -94,19 +100,19 @@ is_late() {
 : >"$summary"
 {
     date -u
-    nvidia-smi 2>&1 | head -n 20
-    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit \
+    timeout -k 5 15 nvidia-smi 2>&1 | head -n 20
+    timeout -k 5 15 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit \
         --format=csv 2>&1
     lscpu | sed -n '/Model name/p;/^CPU(s)/p'
     df -h "$work" 2>&1
     ulimit -l
-    "${zinf[@]}" report 2>&1
+    limited 30 "${zinf[@]}" report 2>&1
     echo "== libraries of $module"
     "${ours[@]}" ldd "$module" 2>&1
 } >"$logs/machine.txt"
-"${zinf[@]}" doctor >"$logs/doctor.txt" 2>&1
+limited 60 "${zinf[@]}" doctor >"$logs/doctor.txt" 2>&1
 fact machine "$(quoted "$(sed -n 's/^cpu  *//p' "$logs/machine.txt")")"
-fact gpu "$(quoted "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1)")"
+fact gpu "$(quoted "$(timeout -k 5 15 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1)")"
 grep -h '^cuda' "$logs/machine.txt" | tee -a "$summary"
 cat "$logs/doctor.txt" >>"$summary"
 
@@ -121,6 +127,7 @@ pack() {
     tar -C "$work" --exclude='*.safetensors' -czf "$results/logs.tar.gz" logs
 }
 leave() {
+    [ -z "$current" ] || kill "$current"
     fact seconds $SECONDS
     pack
     rm -rf -- "${work:?}"
@@ -138,10 +145,14 @@ fi
 # ---- the suite ----
 
 suite() {
-    local test log n bad skipped
+    local test log n bad skipped until=$((SECONDS + ${SUITE_SECONDS:-200}))
     for test in "$build"/tests/cuda_*_test; do
         case $test in *cuda_standin_*) continue ;; esac
         ! is_late "$(basename "$test")" || continue
+        if [ $SECONDS -ge $until ]; then # the other phases are to have their time
+            fail "$(basename "$test"): left out, the suite has had its time"
+            continue
+        fi
         log=$logs/suite-$(basename "$test").txt
         limited "${SUITE_LIMIT:-60}" "${ours[@]}" "$test" >"$log" 2>&1 || fail "$(basename "$test") (see ${log##*/})"
         n=$(grep -c '^ok' "$log")
@@ -158,7 +169,7 @@ sanitizer() {
         return
     fi
     for tool in memcheck racecheck initcheck; do
-        for test in update rows elementwise attention; do
+        for test in update rows elementwise quantized route attention; do
             [ $tool != initcheck ] || [ $test != attention ] || continue
             ! is_late "$tool, $test" || continue
             log=$logs/sanitizer-$tool-$test.txt

@@ -4,6 +4,7 @@
 #include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/loss.cu"
+#include "kernels/cuda/squared_error.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/quantized.cu"
 #include "kernels/cuda/rectangle.cu"

@@ -213,6 +213,17 @@ static int capped_losses(struct setup *s)
     return losses_of(s, 3.0f);
 }
 
+static int squared_errors(struct setup *s)
+{
+    const struct zinf_squared_error a = {.rows = 300,
+                                         .x = (float *)(void *)s->in[7],
+                                         .labels = (float *)(void *)s->in[8],
+                                         .loss = take(s, 300, ZINF_DTYPE_F32),
+                                         .dx = take(s, 300, ZINF_DTYPE_F32),
+                                         .scale = 0.5f};
+    return s->ops->squared_error(s->q, &a);
+}
+
 static int softcaps(struct setup *s)
 {
     float *x = take(s, 2051, ZINF_DTYPE_F32);
@@ -380,6 +391,7 @@ static void test_mutants(void)
         {"loss_backward", losses, ZINF_DTYPE_F32, false},
         {"loss_update", capped_losses, ZINF_DTYPE_F32, true},
         {"loss_backward", capped_losses, ZINF_DTYPE_F32, false},
+        {"squared_error", squared_errors, ZINF_DTYPE_F32, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
         {"activation", flat, ZINF_DTYPE_BF16, false},

@@ -40,7 +40,8 @@ bool plan_norms_there(const struct plan *p);
 bool plan_tiles_have_grads(const struct plan *p);
 /* Whether any unit but those with the first n own slots is copied to the device before use. */
 bool plan_fetches_beyond(const struct plan *p, int n);
-bool plan_stages_grads(const struct plan *p);
+/* Of one gradient on its way to or from its sum, on the host; 0: none takes that way. */
+uint64_t plan_grad_stage_bytes(const struct plan *p);
 /* Sub-groups whose updates go through tiles of host memory, and whether any do. */
 int plan_n_tile_groups(const struct plan *p);
 bool plan_uses_tiles(const struct plan *p);

@@ -55,8 +55,8 @@ struct variant {
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
-    uint64_t d_slots, d_own, d_grad_slots, d_inputs, d_losses, d_x, d_staying, d_kept,
-        d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
+    uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
+        d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
@@ -65,6 +65,9 @@ struct places {
 
 struct trainer_sizes {
     uint64_t slot, grad_slot;       /* of the largest unit; of the largest that is trained */
+    uint64_t stage;                 /* of the largest unit, or of the slice that is lent of it */
+    uint64_t beside_slot;           /* of the largest that is trained and stands beside others */
+    uint64_t grad_stage;            /* of the largest gradient that goes by the host */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */
@@ -139,6 +142,7 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 /* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
 uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
+uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
 uint32_t x_slots(const struct plan *p);
 
 static inline char *device_at(const struct plan *p, uint64_t offset)
@@ -174,11 +178,13 @@ double plan_unchosen(const struct plan *p, uint32_t stage);
  * step has chosen the unit. */
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
-/* Rows of logits that a program makes at most. */
+/* Rows of logits that a program makes at most: one of each sample that is classified. */
 static inline uint64_t logits_rows(const struct plan *p)
 {
+    const struct zinf_graph *g = p->setup->graph;
     const struct zinf_decoding *d = p->setup->compute.decoding;
-    return d ? (uint64_t)d->n_sequences : 1;
+    const bool of_samples = g->values[g->loss].axis == ZINF_AXIS_SAMPLE;
+    return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */

@@ -140,6 +140,8 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
         {"gradients of the activations", "train_micro_batch_size_per_gpu",
          micros * w->end_bytes + at_once * w->turn_bytes, &at->d_gradients},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
+        {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
+         &at->d_beside_slots},
         {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
          &at->d_squares},
         {"gradients of a whole sweep", "zinf.device_memory", c->whole ? whole_grad_bytes(p) : 0,
@@ -156,7 +158,9 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || p->setup->net) && !direct;
+    bool whole = p->setup->net && !p->setup->lends; /* what ranks have is brought together here */
+    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || whole) && !direct;
+    s->grad_stage = zinf_align_up(plan_grad_stage_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
@@ -164,15 +168,14 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
              ? X_STAGES * p->setup->walk.leaving_bytes
              : 0,
          &at->h_x_stages},
-        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->slot : 0,
+        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->stage : 0,
          &at->h_param_stages},
         {"weights as the folder has them", "zinf.weights_in_place",
          plan_has_files(p)
              ? FILE_STAGES * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
              : 0,
          &at->h_files},
-        {"gradient staging", NULL, plan_stages_grads(p) ? GRAD_STAGES * s->grad_slot : 0,
-         &at->h_grad_stages},
+        {"gradient staging", NULL, GRAD_STAGES * s->grad_stage, &at->h_grad_stages},
         {"sub-groups under way", "zero_optimization.sub_group_size",
          plan_uses_tiles(p) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
     };

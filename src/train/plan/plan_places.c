@@ -36,12 +36,24 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
 
 /* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
  * is added next; in a tree, one more for each level. */
+static uint64_t grads_at_once(const struct plan *p)
+{
+    uint64_t n = p->layer_major ? 2 : 1;
+    for (int64_t micros = p->setup->n_micro; p->setup->exact && p->layer_major && micros > 3;
+         micros /= 2)
+        n++;
+    return n;
+}
+
 uint64_t grad_slots(const struct plan *p, const struct choice *c)
 {
-    uint64_t units = p->setup->walk.most_units, least = p->layer_major ? 2 * units : units;
-    for (int64_t n = p->setup->n_micro; p->setup->exact && p->layer_major && n > 3; n /= 2)
-        least += units;
+    uint64_t least = grads_at_once(p) * p->setup->walk.most_alone;
     return (uint64_t)c->grad_slots > least ? (uint64_t)c->grad_slots : least;
+}
+
+uint64_t beside_slots(const struct plan *p)
+{
+    return grads_at_once(p) * p->setup->walk.most_beside;
 }
 
 /* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
@@ -60,12 +72,16 @@ void plan_measure(struct plan *p)
     struct trainer_sizes *s = &p->sizes;
     const struct zinf_layout *layout = &p->setup->layout;
     uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
-    s->slot = 0;
+    uint64_t beside = 0;
+    s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
+        uint64_t staged = p->setup->lends ? layout->units[u].slice_elems * width : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
-        if (unit_trains(p->setup, u) && layout->units[u].padded_elems > trained)
-            trained = layout->units[u].padded_elems;
+        s->stage = staged > s->stage ? staged : s->stage;
+        uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
+        if (unit_trains(p->setup, u) && layout->units[u].padded_elems > *most)
+            *most = layout->units[u].padded_elems;
     }
     for (uint32_t g = 0; g < layout->n_groups; g++) {
         if (!unit_trains(p->setup, layout->groups[g].unit))
@@ -76,6 +92,7 @@ void plan_measure(struct plan *p)
         state = bytes > state ? bytes : state;
     }
     s->grad_slot = trained * sizeof(float);
+    s->beside_slot = beside * sizeof(float);
     s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
@@ -262,19 +279,29 @@ bool plan_fetches_beyond(const struct plan *p, int n)
     return false;
 }
 
+static uint64_t most_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
  * drive cannot reach where it was computed. */
-bool plan_stages_grads(const struct plan *p)
+uint64_t plan_grad_stage_bytes(const struct plan *p)
 {
+    uint64_t most = 0;
     if (!has_backward(p->setup))
-        return false;
+        return 0;
     if (!p->setup->direct)
         return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
-               p->setup->in_place || p->setup->net;
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u))
-            return true;
-    return false;
+                       p->setup->in_place || p->setup->net
+                   ? most_of(p->sizes.grad_slot, p->sizes.beside_slot)
+                   : 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const uint64_t bytes = p->setup->layout.units[u].padded_elems * sizeof(float);
+        if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u) && bytes > most)
+            most = bytes;
+    }
+    return most;
 }
 
 int plan_n_tile_groups(const struct plan *p)

@@ -50,6 +50,7 @@ struct walk_unit {
     uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
     uint32_t own_order; /* place in the order in which units get device slots of their own */
     uint32_t uses;      /* by stages and visits: contributions to its gradient a range */
+    bool beside; /* at hand beside another unit, in several stages: a table that they share */
 };
 struct walk {
     const struct zinf_graph *graph;
@@ -64,12 +65,13 @@ struct walk {
     uint32_t *layers;               /* [n_layers]: their units */
     uint32_t *by_own_order;         /* [n_units]: units in that order */
     uint32_t n_leaving;
-    uint32_t n_choices;     /* stages whose rows choose visits */
-    uint32_t whole;         /* the stage with a whole sweep; WALK_NONE */
-    uint32_t row;           /* the stage that makes logits; WALK_NONE */
-    uint32_t most_operands; /* of one operation: units, values and gradients */
-    uint32_t most_units;    /* at hand at once, the sweep's one included */
-    uint32_t most_leaving;  /* that one stage reads and writes */
+    uint32_t n_choices;               /* stages whose rows choose visits */
+    uint32_t whole;                   /* the stage with a whole sweep; WALK_NONE */
+    uint32_t row;                     /* the stage that makes logits; WALK_NONE */
+    uint32_t most_operands;           /* of one operation: units, values and gradients */
+    uint32_t most_units;              /* at hand at once, the sweep's one included */
+    uint32_t most_alone, most_beside; /* of these, those that are not beside others, and are */
+    uint32_t most_leaving;            /* that one stage reads and writes */
     /* Sums depend on the order of micro-batches: a unit has several contributions from stages that
      * do not run last. */
     bool order_counts;

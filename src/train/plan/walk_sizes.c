@@ -263,6 +263,35 @@ static void order_units(struct walk *w)
         w->by_own_order[w->units[u].own_order] = u;
 }
 
+/* How many stages have the unit at hand. */
+static uint32_t count_stages(const struct zinf_graph *g, uint32_t unit)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < g->n_stages; s++)
+        for (uint32_t i = 0; i < g->stages[s].units.n; i++)
+            n += g->stages[s].units.at[i] == unit;
+    return n;
+}
+
+/* Tables that stages share are small beside the units that they stand by: their gradients need no
+ * room for one of those. */
+static void find_beside(struct walk *w)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        const struct zinf_ids *units = &g->stages[s].units;
+        uint32_t n_beside = 0;
+        for (uint32_t i = 0; i < units->n; i++) {
+            struct walk_unit *u = &w->units[units->at[i]];
+            u->beside |= i > 0 && count_stages(g, units->at[i]) > 1;
+            n_beside += u->beside;
+        }
+        const uint32_t alone = units->n - n_beside + (g->stages[s].sweep.n > 0);
+        w->most_beside = n_beside > w->most_beside ? n_beside : w->most_beside;
+        w->most_alone = alone > w->most_alone ? alone : w->most_alone;
+    }
+}
+
 static void count_operands(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
@@ -297,5 +326,6 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
     find_order(w);
     order_units(w);
     count_operands(w);
+    find_beside(w);
     return give_slots(w);
 }

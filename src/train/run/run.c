@@ -81,10 +81,9 @@ static int score(struct run *run, uint64_t step, struct run_evaluation *out)
     const struct zinf_run_options *o = run->options;
     struct zinf_scoreboard *board;
     uint64_t begin = zinf_now_ns();
-    int code = zinf_scoreboard_create(&board, ZINF_SCORED_TEXTS, o->scores->stem);
+    int code = zinf_scoreboard_create(&board, o->scores->of, o->scores->stem);
     if (!code)
-        code = zinf_score_texts(run->trainer, &o->scores->options,
-                                zinf_dataset_samples(o->eval_data), board);
+        code = zinf_score(run->trainer, o->scores, o->eval_data, board);
     for (int i = 0; !code && i < o->scores->n; i++) {
         enum zinf_metric metric = o->scores->metrics[i];
         code = zinf_scoreboard_value(board, metric, &out->scores[i]);
@@ -92,7 +91,7 @@ static int score(struct run *run, uint64_t step, struct run_evaluation *out)
             o->events.scored(o->events.arg, step, zinf_metric_facts(metric)->name, out->scores[i]);
     }
     out->scored = o->scores;
-    zinf_executor_mark(run->trainer->executor, "texts for metrics", begin);
+    zinf_executor_mark(run->trainer->executor, "metrics", begin);
     zinf_scoreboard_destroy(board);
     return code;
 }
@@ -100,7 +99,9 @@ static int score(struct run *run, uint64_t step, struct run_evaluation *out)
 static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 {
     const struct zinf_run_options *o = run->options;
+    const struct zinf_graph *graph = run->trainer->setup.graph;
     int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
+    out->of_samples = graph->values[graph->targets].input == ZINF_INPUT_LABELS;
     if (!code && o->events.evaluated)
         o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
     return code || !o->scores ? code : score(run, step, out);
@@ -207,7 +208,7 @@ static int open_trainer(struct run *run)
         trainer.adapter = run->options->resume;
     } else if (run->resumes) {
         trainer.model_path = run->options->resume;
-        trainer.init = false;
+        trainer.init = trainer.new_head = false;
     }
     trainer.run = run->named ? run->own_id : NULL;
     trainer.anew = !run->recovers;

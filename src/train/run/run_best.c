@@ -71,7 +71,7 @@ out:
 /* What the best has least of: the loss, or the first metric, turned round where more is better. */
 static double rank_of(const struct run_evaluation *evaluation)
 {
-    if (!evaluation->scored)
+    if (!evaluation->scored || evaluation->scored->by_loss)
         return evaluation->loss;
     bool less = zinf_metric_facts(evaluation->scored->metrics[0])->less_is_better;
     return less ? evaluation->scores[0] : -evaluation->scores[0];

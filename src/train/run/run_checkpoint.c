@@ -115,6 +115,8 @@ static int saved(struct run *run, uint64_t step, int code)
 {
     const struct zinf_run_options *o = run->options;
     char *folder = code ? NULL : output_checkpoint_path(o->output, "", step);
+    if (code && !run_is_first(run)) /* which says it */
+        return code;
     if (code) {
         zinf_log(ZINF_LOG_ERROR, "step %llu: no checkpoint was saved: %s; earlier ones stay",
                  (unsigned long long)step, zinf_error());

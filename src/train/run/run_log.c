@@ -224,8 +224,10 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
     if (evaluation->tokens) {
         print_number(file, "eval_loss", evaluation->loss);
-        print_number(file, "eval_perplexity", exp(evaluation->loss));
-        fprintf(file, ", \"eval_tokens\": %llu", (unsigned long long)evaluation->tokens);
+        if (!evaluation->of_samples)
+            print_number(file, "eval_perplexity", exp(evaluation->loss));
+        fprintf(file, ", \"eval_%s\": %llu", evaluation->of_samples ? "samples" : "tokens",
+                (unsigned long long)evaluation->tokens);
         for (int i = 0; evaluation->scored && i < evaluation->scored->n; i++) {
             const char *name = zinf_metric_facts(evaluation->scored->metrics[i])->name;
             char key[48];

@@ -12,7 +12,8 @@ int run_log_open(struct run_log **out, const struct zinf_run_options *options,
 uint64_t run_log_last(const struct zinf_run_options *options);
 struct run_evaluation {
     double loss;
-    uint64_t tokens;                      /* 0: no evaluation after this step */
+    uint64_t tokens;                      /* that count; 0: no evaluation after this step */
+    bool of_samples;                      /* they are samples, each with a label */
     const struct zinf_run_scores *scored; /* NULL: the loss alone */
     double scores[ZINF_MOST_SCORES];
 };

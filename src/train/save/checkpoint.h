@@ -52,6 +52,7 @@ struct checkpoint {
     cJSON *config; /* the resolved configuration */
     struct checkpoint_file *files;
     uint32_t n_files;
+    uint32_t n_compared; /* of the first of these: after they were written, by whoever wrote them */
 };
 void checkpoint_fini(struct checkpoint *c);
 
@@ -71,6 +72,10 @@ int checkpoint_add_others(struct checkpoint *c, const char *folder, const char *
 /* Reads every listed file from the drive, past the page cache, and compares. -EBADMSG: the message
  * names the file. */
 int checkpoint_verify(const struct checkpoint *c, const char *folder);
+/* The same from the file of that number on. */
+int checkpoint_verify_from(const struct checkpoint *c, const char *folder, uint32_t first);
+/* Rank 0's list becomes that of all ranks' files, which they have compared. */
+int collect_files(const struct source *s, struct checkpoint *c);
 bool checkpoint_lists(const struct checkpoint *c, const char *name);
 /* The first array in optimizer/: masters, unless the weights beside it are these already. */
 int checkpoint_first_part(const struct checkpoint *c);
@@ -82,9 +87,8 @@ void checkpoint_part_name(const struct checkpoint *c, int part, char name[64]);
  * nothing of it is left, and what was there stays. */
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
                     uint64_t limit);
-/* The same where no update is still to be done. */
-int checkpoint_write(const struct source *s, struct checkpoint *c, const char *output,
-                     uint64_t limit);
+/* The same where no update is still to be done. Of several ranks all call it. */
+int checkpoint_write(struct source *s, struct checkpoint *c, const char *output, uint64_t limit);
 /* What the trainer does know. */
 void checkpoint_take_counters(const struct source *s, struct checkpoint *c);
 
@@ -104,6 +108,9 @@ int checkpoint_background_end(struct checkpoint_background *b);
 int checkpoint_open(struct checkpoint *out, const char *folder);
 /* The same without looking for another. */
 int checkpoint_open_one(struct checkpoint *out, const char *folder);
+/* The same of the checkpoint that was just written: reads what is not compared yet. */
+int checkpoint_open_rest(struct checkpoint *out, const char *folder,
+                         const struct checkpoint *written);
 /* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);

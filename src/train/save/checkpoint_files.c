@@ -149,11 +149,51 @@ static int verify_file(const struct checkpoint_file *file, const char *folder)
     return code;
 }
 
-int checkpoint_verify(const struct checkpoint *c, const char *folder)
+int checkpoint_verify_from(const struct checkpoint *c, const char *folder, uint32_t first)
 {
     int code = 0;
-    for (uint32_t i = 0; !code && i < c->n_files; i++)
+    for (uint32_t i = first; !code && i < c->n_files; i++)
         code = verify_file(&c->files[i], folder);
+    return code;
+}
+
+int checkpoint_verify(const struct checkpoint *c, const char *folder)
+{
+    return checkpoint_verify_from(c, folder, 0);
+}
+
+/* ---- of several ranks ---- */
+
+#define MOST_FILES 16 /* of a rank other than the first: an array each */
+
+struct list {
+    uint32_t n;
+    struct {
+        char name[64];
+        uint64_t bytes, xxh3;
+    } files[MOST_FILES];
+};
+
+int collect_files(const struct source *s, struct checkpoint *c)
+{
+    struct list own = {0}, *all = calloc(s->setup->layout.world, sizeof *all);
+    bool first = collect_is_first(s);
+    own.n = first || c->n_files > MOST_FILES ? 0 : c->n_files;
+    for (uint32_t i = 0; i < own.n; i++) {
+        snprintf(own.files[i].name, sizeof own.files[i].name, "%s", c->files[i].name);
+        own.files[i].bytes = c->files[i].bytes;
+        own.files[i].xxh3 = c->files[i].xxh3;
+    }
+    if (!all)
+        zinf_net_tell(s->setup->net, "no memory for lists of files");
+    int code = all ? zinf_net_gather(s->setup->net, &own, all, sizeof own)
+                   : zinf_fail(-ENOMEM, "no memory for lists of files");
+    for (uint32_t r = 1; !code && first && r < s->setup->layout.world; r++)
+        for (uint32_t i = 0; !code && i < all[r].n; i++)
+            code = checkpoint_add_file(c, "", all[r].files[i].name, all[r].files[i].bytes,
+                                       all[r].files[i].xxh3);
+    c->n_compared = c->n_files;
+    free(all);
     return code;
 }
 

@@ -37,6 +37,26 @@ int checkpoint_open_one(struct checkpoint *out, const char *folder)
     return code;
 }
 
+int checkpoint_open_rest(struct checkpoint *out, const char *folder,
+                         const struct checkpoint *written)
+{
+    int code = checkpoint_read_state(out, folder);
+    if (!code)
+        code = require_parts(out, folder);
+    bool same = !code && out->n_files == written->n_files;
+    for (uint32_t i = 0; same && i < out->n_files; i++)
+        same = !strcmp(out->files[i].name, written->files[i].name) &&
+               out->files[i].bytes == written->files[i].bytes &&
+               out->files[i].xxh3 == written->files[i].xxh3;
+    if (!code && !same)
+        code = zinf_fail(-EBADMSG, "%s lists other files than were written", folder);
+    if (!code)
+        code = checkpoint_verify_from(out, folder, written->n_compared);
+    if (code)
+        checkpoint_fini(out);
+    return code;
+}
+
 /* The folder that path is in, and its step by its name; NULL: it is no checkpoint-N. */
 static char *output_of(const char *path, uint64_t *step)
 {

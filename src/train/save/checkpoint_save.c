@@ -2,6 +2,10 @@
  * checkpoint_save: everything is written under a name that nobody resumes from, flushed, read back
  * and compared; only then it is renamed, named in "latest", and an older one may go. State streams
  * a unit at a time through the trainer's transfer region, the drive's writes past the page cache.
+ *
+ * Of several ranks each writes and reads back files of its own: arrays are dealt to them, a file is
+ * one rank's from its first byte to its checksum. Rank 0 has the folder: it makes it, writes what
+ * is beside the arrays, and renames it when all others are done.
  */
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
@@ -74,42 +78,79 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
     return code;
 }
 
-static int write_optimizer(const struct source *s, struct checkpoint *c, const char *folder)
+/* Both folders, anew. */
+static int make_folders(const char *folder)
 {
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
+    output_remove(folder);
     int code = path ? zinf_make_dirs(path) : -ENOMEM;
-    for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
-        code = write_part(s, c, folder, part);
-    if (!code)
-        code = zinf_folder_sync(path);
     free(path);
     return code;
 }
 
-/* As a run that goes on from it will: the description too, and all that it lists. */
-static int read_back(const char *folder)
+/* Every rank writes the arrays that are its own, at once. */
+static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
-    struct checkpoint found;
-    int code = checkpoint_open_one(&found, folder);
-    if (!code)
-        checkpoint_fini(&found);
-    return code ? zinf_fail_in(code, "the checkpoint was written, but not as it should be") : 0;
+    struct collect collect;
+    uint32_t n = 0, world = n_ranks(s->setup), rank = s->setup->net ? s->setup->layout.rank : 0;
+    int code = collect_begin(s, &collect);
+    if (!code && n++ % world == rank)
+        code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
+    for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
+        if (n++ % world == rank)
+            code = write_part(s, c, folder, part);
+    return collect_end(s, code);
 }
 
-static int write_all(const struct source *s, struct checkpoint *c, const char *folder)
+static int fail_read_back(int code)
 {
-    int code = zinf_make_dirs(folder);
-    if (!code)
-        code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
-    if (!code)
-        code = write_optimizer(s, c, folder);
+    return zinf_fail_in(code, "the checkpoint was written, but not as it should be");
+}
+
+/* What goes beside the arrays, and the description of all: by rank 0, once it has the others' lists
+ * of what they have written and compared. */
+static int write_beside(const struct source *s, struct checkpoint *c, const char *folder)
+{
+    char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
+    int code = path ? zinf_folder_sync(path) : -ENOMEM;
     if (!code)
         code = transfer_write_rest(s, folder);
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
         code = checkpoint_write_state(c, folder);
-    return code ? code : read_back(folder);
+    free(path);
+    return code;
+}
+
+/* As a run that goes on from it will: the description too, and all that it lists. */
+static int read_back(const struct checkpoint *c, const char *folder)
+{
+    struct checkpoint found;
+    int code = c->n_compared ? checkpoint_open_rest(&found, folder, c)
+                             : checkpoint_open_one(&found, folder);
+    if (!code)
+        checkpoint_fini(&found);
+    return code ? fail_read_back(code) : 0;
+}
+
+/* Of several ranks what each has written is compared by itself, and rank 0 learns of it. */
+static int gather_lists(const struct source *s, struct checkpoint *c, const char *folder)
+{
+    int code = s->setup->net ? checkpoint_verify(c, folder) : 0;
+    code = collect_agree(s, code ? fail_read_back(code) : 0);
+    return code || !s->setup->net ? code : collect_files(s, c);
+}
+
+static int write_all(struct source *s, struct checkpoint *c, const char *folder)
+{
+    int code = write_arrays(s, c, folder);
+    if (!code)
+        code = gather_lists(s, c, folder);
+    if (code || !collect_is_first(s))
+        return code;
+    code = write_beside(s, c, folder);
+    return code ? code : read_back(c, folder);
 }
 
 void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
@@ -125,28 +166,40 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->config->optimizer.type);
 }
 
-int checkpoint_write(const struct source *s, struct checkpoint *c, const char *output,
-                     uint64_t limit)
+static int publish(const struct checkpoint *c, const char *output, const char *partial,
+                   uint64_t limit)
 {
-    checkpoint_take_counters(s, c);
     char *folder = output_checkpoint_path(output, "", c->step);
-    char *partial = output_checkpoint_path(output, "tmp-", c->step);
-    int code = folder && partial ? check_room(s, c, output) : -ENOMEM;
-    if (!code)
-        output_remove(partial);
-    if (!code)
-        code = write_all(s, c, partial);
-    if (!code)
-        code = output_publish(output, partial, folder);
-    if (code && partial)
+    int code = folder ? output_publish(output, partial, folder) : -ENOMEM;
+    if (code)
         output_remove(partial);
     if (!code)
         code = output_set_latest(output, c->step);
     if (!code)
         code = output_rotate(output, c->step, limit, c->went_back);
     free(folder);
-    free(partial);
     return code;
+}
+
+int checkpoint_write(struct source *s, struct checkpoint *c, const char *output, uint64_t limit)
+{
+    bool first = collect_is_first(s);
+    checkpoint_take_counters(s, c);
+    char *partial = output_checkpoint_path(output, "tmp-", c->step);
+    int code = partial ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
+    if (!code && first)
+        code = check_room(s, c, output);
+    if (!code && first)
+        code = make_folders(partial);
+    code = collect_agree(s, code);
+    if (!code)
+        code = write_all(s, c, partial);
+    if (code && partial && first)
+        output_remove(partial);
+    if (!code && first)
+        code = publish(c, output, partial, limit);
+    free(partial);
+    return collect_agree(s, code);
 }
 
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
@@ -154,9 +207,5 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
-    if (code)
-        return code;
-    if (!collect_is_first(&source))
-        return collect_serve(&source);
-    return collect_end(&source, checkpoint_write(&source, c, output, limit));
+    return code ? code : checkpoint_write(&source, c, output, limit);
 }

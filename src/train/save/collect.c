@@ -1,84 +1,176 @@
 /*
- * collect: what ranks have in slices goes into files by rank 0 alone, which asks for one array of
- * one unit after the other as it writes. So files are those of one rank, complete or absent, and a
- * training goes on from them with any number of ranks. The others answer until it has ended, well
- * or not.
+ * collect: what ranks have in slices goes into files that have whole tensors, each file written by
+ * one rank, several at a time. Ranks meet in rounds: in each, every rank says which array of which
+ * unit it wants, or that it wants none any more; then all give each other their slices of what was
+ * wanted. So files are those of one rank, with which a training goes on under any number of them,
+ * and what goes between ranks is each slice once, to the one that writes it.
  */
 #include "train/save/transfer.h"
 
-/* From rank 0 to all. */
-struct request {
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What a rank says in a round. */
+struct wanted {
     int32_t part, code;
     uint32_t unit;
     bool ends;
     char sentence[240]; /* of a failure */
 };
 
-/* This rank's slice to its place in the region: of parameters in their own number type. */
-static int read_own(const struct source *s, uint32_t unit, int part, void **whole, uint64_t *bytes)
-{
-    struct region r = source_region(s);
-    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
-    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
-    bool packed = part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
-    uint64_t width = packed ? zinf_dtype_bytes(s->setup->dtype) : sizeof(float);
-    *whole = packed ? (void *)r.packed : (void *)r.unit;
-    *bytes = u->slice_elems * width;
-    char *own = (char *)*whole + u->slice_first * width;
-    if (part >= PART_MASTER)
-        return state_read(s, unit, part, (float *)(void *)own);
-    if (part == PART_GRAD)
-        where = zinf_tiers_unit_grad(s->tiers, unit);
-    return source_read(s, &where, 0, own, where.bytes);
-}
-
-static int give(const struct source *s, uint32_t unit, int part)
-{
-    void *whole;
-    uint64_t bytes, own = s->setup->layout.rank;
-    int code = read_own(s, unit, part, &whole, &bytes);
-    if (code) {
-        zinf_net_tell(s->setup->net, zinf_error());
-        return code;
-    }
-    return zinf_net_gather(s->setup->net, (char *)whole + own * bytes, whole, bytes);
-}
-
-static int ask(const struct source *s, struct request *request)
-{
-    return zinf_net_broadcast(s->setup->net, 0, request, sizeof *request);
-}
-
-int collect_part(const struct source *s, uint32_t unit, int part)
-{
-    struct request request = {.part = part, .unit = unit};
-    int code = ask(s, &request);
-    return code ? code : give(s, unit, part);
-}
+/* Files are flushed and read back between rounds: so many times the limit of a step. */
+#define PATIENCE 10
 
 bool collect_is_first(const struct source *s)
 {
     return !s->setup->net || s->setup->layout.rank == 0;
 }
 
-int collect_end(const struct source *s, int code)
+/* ---- what all say ---- */
+
+static int say(const struct source *s, struct wanted *own, struct wanted *all)
 {
-    struct request request = {.ends = true, .code = code};
-    if (!s->setup->net)
-        return code;
-    if (code)
-        memcpy(request.sentence, zinf_error(), strnlen(zinf_error(), sizeof request.sentence - 1));
-    int told = ask(s, &request);
-    return code ? zinf_fail(code, "%s", *request.sentence ? request.sentence : "failed") : told;
+    struct zinf_net *net = s->setup->net;
+    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    if (own->code)
+        snprintf(own->sentence, sizeof own->sentence, "%s", zinf_error());
+    int code = zinf_net_gather(net, own, all, sizeof *own);
+    if (code || own->code)
+        return code ? code : zinf_fail(own->code, "%s", own->sentence);
+    for (uint32_t r = 0; r < world; r++)
+        if (r != rank && all[r].code)
+            return zinf_fail(all[r].code, "rank %u: %.*s", r, (int)sizeof own->sentence,
+                             all[r].sentence);
+    return 0;
 }
 
-int collect_serve(const struct source *s)
+int collect_agree(const struct source *s, int code)
 {
-    struct request request = {0};
-    int code = 0;
-    while (!code && !(code = ask(s, &request)) && !request.ends)
-        code = give(s, request.unit, request.part);
-    if (code || !request.code)
+    struct wanted own = {.code = code}, *all;
+    if (!s->setup->net)
         return code;
-    return zinf_fail(request.code, "rank 0: %s", request.sentence);
+    all = calloc(s->setup->layout.world, sizeof *all);
+    if (!all) /* the others would wait */
+        zinf_net_tell(s->setup->net, "no memory for what ranks say");
+    code = all ? say(s, &own, all) : zinf_fail(-ENOMEM, "no memory for what ranks say");
+    free(all);
+    return code;
+}
+
+/* ---- slices ---- */
+
+struct array {
+    char *memory;
+    uint64_t slice_bytes;
+};
+
+/* Of parameters in their own number type. */
+static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
+{
+    bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
+    uint64_t width = packed ? zinf_dtype_bytes(s->setup->dtype) : sizeof(float);
+    return w->ends ? 0 : s->setup->layout.units[w->unit].slice_elems * width;
+}
+
+static int read_own(const struct source *s, const struct wanted *w, char *memory)
+{
+    struct zinf_location where = zinf_tiers_param(s->tiers, w->unit, 0);
+    if (w->part >= PART_MASTER)
+        return state_read(s, w->unit, w->part, (float *)(void *)memory);
+    if (w->part == PART_GRAD)
+        where = zinf_tiers_unit_grad(s->tiers, w->unit);
+    return source_read(s, &where, 0, memory, where.bytes);
+}
+
+/* This rank's slices of what the others want, one behind the other, and of what it wants itself in
+ * its place. */
+static int read_all(const struct source *s, const struct wanted *all, void **out, uint64_t *bytes)
+{
+    struct region r = source_region(s);
+    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    char *given = r.given;
+    int code = 0;
+    for (uint32_t k = 0; !code && k < world; k++) {
+        const struct wanted *w = &all[k];
+        bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
+        bytes[k] = slice_bytes(s, w);
+        out[k] = given;
+        if (k == rank)
+            out[k] = (packed ? r.packed : (char *)r.unit) + rank * bytes[k];
+        else
+            given += bytes[k];
+        if (bytes[k])
+            code = read_own(s, w, out[k]);
+    }
+    return code;
+}
+
+static int trade(const struct source *s, const struct wanted *all)
+{
+    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    void **out = calloc(2 * (size_t)world, sizeof *out), **in = out ? out + world : NULL;
+    uint64_t *out_bytes = calloc(2 * (size_t)world, sizeof *out_bytes);
+    uint64_t *in_bytes = out_bytes ? out_bytes + world : NULL;
+    int code = out && out_bytes ? read_all(s, all, out, out_bytes)
+                                : zinf_fail(-ENOMEM, "no memory for %u slices", world);
+    for (uint32_t k = 0; !code && k < world; k++) {
+        in_bytes[k] = out_bytes[rank];
+        in[k] = (char *)out[rank] + ((int64_t)k - rank) * (int64_t)in_bytes[k];
+    }
+    if (!code)
+        code =
+            zinf_net_trade(s->setup->net, &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+    else /* the others wait for it in this very round */
+        zinf_net_tell(s->setup->net, zinf_error());
+    free(out_bytes);
+    free(out);
+    return code;
+}
+
+/* ---- rounds ---- */
+
+static int meet(const struct source *s, struct wanted *own)
+{
+    struct collect *c = s->collect;
+    bool ends = true;
+    int code = say(s, own, c->all);
+    for (uint32_t r = 0; r < s->setup->layout.world; r++)
+        ends &= c->all[r].ends;
+    c->over = code || ends;
+    if (!c->over)
+        code = trade(s, c->all);
+    c->over |= code != 0;
+    return code;
+}
+
+int collect_begin(struct source *s, struct collect *c)
+{
+    *c = (struct collect){0};
+    s->collect = c;
+    if (!s->setup->net)
+        return 0;
+    c->all = calloc(s->setup->layout.world, sizeof *c->all);
+    if (!c->all)
+        zinf_net_tell(s->setup->net, "no memory for what ranks say");
+    c->over = !c->all;
+    zinf_net_set_timeout(s->setup->net, PATIENCE * s->setup->config->timeout);
+    return c->all ? 0 : zinf_fail(-ENOMEM, "no memory for what ranks say");
+}
+
+int collect_part(const struct source *s, uint32_t unit, int part)
+{
+    struct wanted own = {.part = part, .unit = unit};
+    return s->collect->over ? zinf_fail(-ECANCELED, "%s", zinf_error()) : meet(s, &own);
+}
+
+int collect_end(struct source *s, int code)
+{
+    struct wanted own = {.ends = true, .code = code};
+    while (s->setup->net && !s->collect->over)
+        code = meet(s, &own);
+    if (s->setup->net)
+        zinf_net_set_timeout(s->setup->net, s->setup->config->timeout);
+    free(s->collect->all);
+    s->collect = NULL;
+    return code;
 }

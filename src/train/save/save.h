@@ -33,6 +33,7 @@ struct source {
     float **norms;
     uint64_t step, n_applied, base_sum;
     struct zinf_loss_scale loss_scale;
+    struct collect *collect; /* what is being written together, see transfer.h; or NULL */
 };
 
 /* ---- transfer.c ---- */

@@ -79,10 +79,16 @@ static uint64_t packed_bytes(const struct setup *s)
     return s->layout.max_unit_elems * bytes;
 }
 
+/* Slices of so many units as there are ranks are no more than one. */
+static uint64_t given_bytes(const struct setup *s)
+{
+    return s->net ? s->layout.max_unit_elems * sizeof(float) : 0;
+}
+
 uint64_t source_memory_bytes(const struct setup *s)
 {
     return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
-           quantized_sizes(s).image;
+           quantized_sizes(s).image + given_bytes(s);
 }
 
 struct region source_region(const struct source *s)
@@ -95,6 +101,7 @@ struct region source_region(const struct source *s)
     r.scratch = r.unit + r.unit_elems;
     r.packed = (char *)(r.scratch + r.scratch_elems);
     r.image = r.packed + packed_bytes(s->setup);
+    r.given = r.image + quantized_sizes(s->setup).image;
     return r;
 }
 

@@ -15,6 +15,7 @@
 struct region {
     float *unit, *scratch;
     char *packed, *image;               /* the second where weights are quantised: of one matrix */
+    char *given;                        /* where there are other ranks: a slice for each */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
@@ -40,6 +41,8 @@ enum {
 /* weights.c: -ENOENT, -EINVAL where tensors are missing or others than config.json asks for, with
  * the first few of each kind and how many there are. What is not used is a warning. */
 int weights_check(const struct setup *s, const struct zinf_tensors *file);
+/* Whether a tensor of a head is to begin with its initialisation, whatever the file has. */
+bool transfer_is_fresh(const struct setup *s, const struct zinf_tensor *tensor, bool in_file);
 int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
 
 /* transfer_quantized.c: the images of a unit to their places; sum becomes that of itself and them.
@@ -65,13 +68,23 @@ int transfer_note_norms(const struct source *s, uint32_t unit);
 int transfer_note_image(const struct source *s, uint32_t unit, const char *name);
 void transfer_put_norms(const struct source *s, uint32_t unit);
 
-/* collect.c: of a training with other ranks. At rank 0: one array of a unit, as transfer_save reads
- * it, of all slices, into the region: parameters in their number type. When all is written, or
- * cannot be: lets the others go; returns code. The others answer meanwhile. */
-bool collect_is_first(const struct source *s);
+/* collect.c: several ranks write files at once, each its own, of units that all have slices of.
+ * Between begin and end a rank asks for arrays of units, as many as it likes, and in both gives the
+ * others what they ask for; so end returns when all ranks have come to it: 0, or the first failure
+ * of any, which ends the others' calls as well. Without other ranks none of these is needed, and
+ * all may be called. */
+struct collect {
+    struct wanted *all; /* [world] */
+    bool over;
+};
+int collect_begin(struct source *s, struct collect *c);
+/* One array of a unit, as transfer_save reads it, into the region: parameters in their number
+ * type. */
 int collect_part(const struct source *s, uint32_t unit, int part);
-int collect_end(const struct source *s, int code);
-int collect_serve(const struct source *s);
+int collect_end(struct source *s, int code);
+/* Outside of begin and end: 0, or the first failure of any rank. */
+int collect_agree(const struct source *s, int code);
+bool collect_is_first(const struct source *s);
 
 /* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);

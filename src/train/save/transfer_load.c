@@ -99,14 +99,15 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
     const struct source *s = g->source;
     const bool from_base = !g->file && piece->of_base && s->base;
     char name[160];
-    if (!g->file && !from_base) {
+    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : s->prefix, piece->name);
+    const struct zinf_tensors *file = from_base ? s->base : g->file;
+    const struct zinf_tensor_info *info = !file       ? NULL
+                                          : from_base ? find_in_base(s, piece)
+                                                      : zinf_tensors_find(file, name);
+    if (!file || transfer_is_fresh(s->setup, tensor, info != NULL)) {
         fill_fresh(s->setup, tensor, piece, first, n, out);
         return 0;
     }
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : s->prefix, piece->name);
-    const struct zinf_tensors *file = from_base ? s->base : g->file;
-    const struct zinf_tensor_info *info =
-        from_base ? find_in_base(s, piece) : zinf_tensors_find(file, name);
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files", g->path,
                          piece->plain_name ? "" : zinf_model_family(s->setup->model)->prefix,

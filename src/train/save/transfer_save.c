@@ -115,10 +115,12 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
 {
     struct source source = trainer_source(t);
     struct zinf_tensors_writer *writer = NULL;
-    if (!collect_is_first(&source))
-        return collect_serve(&source);
-    int code = zinf_tensors_writer_create(&writer, options);
-    if (!code)
+    struct collect collect;
+    bool first = collect_is_first(&source);
+    int code = collect_begin(&source, &collect);
+    if (!code && first)
+        code = zinf_tensors_writer_create(&writer, options);
+    if (!code && first)
         code = transfer_stream(&source, part, dtype, writer);
     zinf_tensors_writer_destroy(writer);
     return collect_end(&source, code);
@@ -140,8 +142,8 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
     struct source source = trainer_source(t);
     bool adapted = is_adapted(&t->setup), first = collect_is_first(&source);
     int code = trainer_settle(t);
-    if (!code && first && (code = zinf_make_dirs(folder)))
-        return collect_end(&source, code);
+    if (!code)
+        code = collect_agree(&source, first ? zinf_make_dirs(folder) : 0);
     if (!code)
         code = adapted ? save_adapter(t, folder) : save(t, &options, PART_PARAM, t->setup.dtype);
     return code || !first ? code : transfer_write_rest(&source, folder);

@@ -2,6 +2,7 @@
  * weights: the tensors of a folder against those that its config.json asks for, before any is read:
  * whoever mixed two models up sees at once which tensors say so, not only the first.
  */
+#include "train/checkpoints.h"
 #include "train/save/transfer.h"
 
 #include <stdarg.h>
@@ -29,7 +30,7 @@ static const char *shape_text(char *buffer, size_t bytes, int rank, const uint64
 }
 
 ZINF_PRINTF(4, 5)
-static void found(const struct comparison *c, enum zinf_weights_kind kind, const char *name,
+static void found(const struct comparison *c, struct zinf_weights_finding finding, const char *name,
                   const char *format, ...)
 {
     char detail[512];
@@ -37,7 +38,9 @@ static void found(const struct comparison *c, enum zinf_weights_kind kind, const
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    c->see(c->arg, &(struct zinf_weights_finding){kind, name, detail});
+    finding.name = name;
+    finding.detail = detail;
+    c->see(c->arg, &finding);
 }
 
 /* The file's tensor for one of the family, with its prefix or without. */
@@ -45,29 +48,34 @@ static const struct zinf_tensor_info *find(const struct comparison *c,
                                            const struct zinf_file_tensor *wanted)
 {
     char name[MAX_NAME];
-    const char *prefix = zinf_model_family(c->model)->prefix;
-    const struct zinf_tensor_info *info =
-        zinf_tensors_find(c->file, zinf_file_tensor_name(wanted, prefix, name, sizeof name));
-    return info ? info : zinf_tensors_find(c->file, wanted->name);
+    const struct zinf_family *family = zinf_model_family(c->model);
+    const char *bare = wanted->name;
+    zinf_file_tensor_name(wanted, family->prefix, name, sizeof name);
+    if (wanted->parts[0].piece->of_base) /* an adapter's copy begins as the base has it */
+        bare = zinf_family_bare_name(family, zinf_adapter_base_name(name, wanted->name));
+    const struct zinf_tensor_info *info = zinf_tensors_find(c->file, name);
+    return info ? info : zinf_tensors_find(c->file, bare);
 }
 
 static void compare_tensor(const struct comparison *c, const struct zinf_file_tensor *wanted,
                            const struct zinf_tensor_info *info)
 {
     char has[200], asked[200];
+    const struct zinf_tensor *tensor = wanted->parts[0].tensor;
     uint64_t shape[3];
     const int rank = zinf_piece_shape(wanted->parts[0].piece, shape);
     bool same = info->rank == rank;
     for (int i = 0; same && i < rank; i++)
         same = info->shape[i] == shape[i];
     if (!same)
-        found(c, ZINF_WEIGHTS_SHAPE, info->name, "has shape %s; config.json asks for %s",
+        found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_SHAPE, .tensor = tensor},
+              info->name, "has shape %s; config.json asks for %s",
               shape_text(has, sizeof has, info->rank, info->shape),
               shape_text(asked, sizeof asked, rank, shape));
     if (info->dtype != ZINF_FILE_F32 && info->dtype != ZINF_FILE_BF16 &&
         info->dtype != ZINF_FILE_F16 && info->dtype != ZINF_FILE_F64)
-        found(c, ZINF_WEIGHTS_DTYPE, info->name, "has dtype %s; use F32, BF16 or F16",
-              zinf_file_dtype_name(info->dtype));
+        found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_DTYPE, .tensor = tensor},
+              info->name, "has dtype %s; use F32, BF16 or F16", zinf_file_dtype_name(info->dtype));
 }
 
 /* Whether the folder has the tensor quantised: its parts are looked at when they are read. */
@@ -96,8 +104,10 @@ static void compare_wanted(const struct comparison *c)
         if (info && !is_quantized(c, wanted))
             compare_tensor(c, wanted, info);
         else if (!info)
-            found(c, ZINF_WEIGHTS_MISSING, zinf_file_tensor_name(wanted, prefix, name, sizeof name),
-                  "is missing");
+            found(c,
+                  (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_MISSING,
+                                                .tensor = wanted->parts[0].tensor},
+                  zinf_file_tensor_name(wanted, prefix, name, sizeof name), "is missing");
     }
 }
 
@@ -149,7 +159,7 @@ static void compare_others(const struct comparison *c)
         const char *bare = zinf_family_bare_name(family, name);
         if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare) && !is_part(c, bare) &&
             !is_copied(c, name))
-            found(c, ZINF_WEIGHTS_UNEXPECTED, name,
+            found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_UNEXPECTED}, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }
 }
@@ -174,6 +184,7 @@ int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tenso
 #define NAMED 4 /* of a kind; the rest is counted */
 
 struct tally {
+    const struct setup *setup;
     uint64_t n[ZINF_WEIGHTS_KINDS];
     char text[ZINF_WEIGHTS_KINDS][1024]; /* of the first ones */
 };
@@ -181,6 +192,8 @@ struct tally {
 static void count(void *arg, const struct zinf_weights_finding *finding)
 {
     struct tally *tally = arg;
+    if (transfer_is_fresh(tally->setup, finding->tensor, finding->kind != ZINF_WEIGHTS_MISSING))
+        return;
     char *text = tally->text[finding->kind];
     size_t used = strlen(text), bytes = sizeof tally->text[0];
     bool says_more = finding->kind == ZINF_WEIGHTS_SHAPE || finding->kind == ZINF_WEIGHTS_DTYPE;
@@ -210,11 +223,41 @@ static const char *tally_text(char *buffer, size_t bytes, const struct tally *ta
     return buffer;
 }
 
+bool transfer_is_fresh(const struct setup *s, const struct zinf_tensor *tensor, bool in_file)
+{
+    return trains(s) && tensor &&
+           ((tensor->may_be_fresh && !in_file) || (tensor->of_classes && s->options.new_head));
+}
+
+/* Which tensors begin anew, in one line. */
+static int say_fresh(const struct setup *s, const struct zinf_tensors *file)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < s->files->n_tensors && used < sizeof names; i++) {
+        const struct zinf_file_tensor *t = &s->files->tensors[i];
+        const struct comparison c = {.model = s->model, .file = file};
+        if (transfer_is_fresh(s, t->parts[0].tensor, find(&c, t) != NULL))
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     t->name);
+    }
+    if (used && is_adapted(s))
+        return zinf_fail(-ENOTSUP,
+                         "%s has no head for the task (%s), and adapters would leave a fresh one "
+                         "as it is: train all of the model, or a folder with a head",
+                         s->options.model_path, names);
+    if (used)
+        zinf_log(ZINF_LOG_INFO, "%s %s %s: fresh, from seed %llu", s->options.model_path,
+                 s->options.new_head ? "is given a new head," : "has no", names,
+                 (unsigned long long)s->options.seed);
+    return 0;
+}
+
 int weights_check(const struct setup *s, const struct zinf_tensors *file)
 {
     static const enum zinf_weights_kind faults[] = {ZINF_WEIGHTS_MISSING, ZINF_WEIGHTS_SHAPE,
                                                     ZINF_WEIGHTS_DTYPE};
-    struct tally tally = {0};
+    struct tally tally = {.setup = s};
     char text[4096] = "", one[1200];
     size_t used = 0;
     int code = zinf_weights_compare(s->model, file, count, &tally);
@@ -228,7 +271,7 @@ int weights_check(const struct setup *s, const struct zinf_tensors *file)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? "; " : "",
                                      tally_text(one, sizeof one, &tally, faults[i]));
     if (!used)
-        return 0;
+        return say_fresh(s, file);
     return zinf_fail(tally.n[ZINF_WEIGHTS_MISSING] ? -ENOENT : -EINVAL,
                      "%s: %s: the weights are not those of its config.json; take the config.json "
                      "that belongs to these weights",

@@ -1,6 +1,8 @@
 /* batch: what the model's list of inputs asks for, from the caller's arrays to the host's arena. */
 #include "train/trainer.h"
 
+#include <math.h>
+
 static const char *input_name(enum zinf_input input)
 {
     static const char *const names[ZINF_INPUTS] = {
@@ -13,6 +15,7 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_TOKEN_TYPES] = "token types",
         [ZINF_INPUT_LABELS] = "labels",
         [ZINF_INPUT_SOURCE_POSITIONS] = "source positions",
+        [ZINF_INPUT_LABEL_WEIGHTS] = "label weights",
     };
     return names[input];
 }
@@ -26,8 +29,8 @@ static bool counts(enum zinf_input input)
  * sample is one document, and all tokens are of the first type. False: it must be there. */
 static bool stands_for_itself(enum zinf_input input)
 {
-    return counts(input) || input == ZINF_INPUT_SEGMENTS || input == ZINF_INPUT_SOURCE_SEGMENTS ||
-           input == ZINF_INPUT_TOKEN_TYPES;
+    return input == ZINF_INPUT_LABEL_WEIGHTS || counts(input) || input == ZINF_INPUT_SEGMENTS ||
+           input == ZINF_INPUT_SOURCE_SEGMENTS || input == ZINF_INPUT_TOKEN_TYPES;
 }
 
 static bool may_be_ignored(enum zinf_input input)
@@ -47,6 +50,14 @@ static void set_input(int32_t *to, const struct zinf_value *value, const int32_t
         memcpy(to, from, given * sizeof *to);
     for (uint64_t i = given; i < all; i++)
         to[i] = may_be_ignored(value->input) ? -1 : 0;
+}
+
+/* Of labels: each sample's weight. */
+static void set_weights(float *to, const int32_t *labels, const float *class_weights,
+                        uint64_t given, uint64_t all)
+{
+    for (uint64_t i = 0; i < all; i++)
+        to[i] = i < given && labels[i] >= 0 && class_weights ? class_weights[labels[i]] : 1;
 }
 
 static int refuse_id(const struct zinf_value *value, int32_t id)
@@ -80,7 +91,7 @@ static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value
 
 /* The model's list says which inputs there are; seq: of these samples. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                      int64_t seq)
+                      int64_t seq, const float *class_weights)
 {
     const struct walk *w = &t->setup.walk;
     uint64_t micros = (uint64_t)t->setup.n_micro;
@@ -100,9 +111,19 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         int code = from ? check_ids(value, from, given) : 0;
         if (code)
             return code;
-        set_input(to, value, from, given, all, (int64_t)length);
+        if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
+            set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, given, all);
+        else
+            set_input(to, value, from, given, all, (int64_t)length);
     }
     return 0;
+}
+
+static bool is_nan(int32_t bits)
+{
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return isnan(number);
 }
 
 /* Rows of the batch that count in the mean. */
@@ -114,8 +135,24 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
     const int32_t *targets = batch->inputs[value->input];
     uint64_t count = 0, n = (uint64_t)samples * per_sample(t, value, t->setup.seq);
     for (uint64_t i = 0; i < n; i++)
-        count += targets[i] >= 0;
+        count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
     return count;
+}
+
+int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                        int64_t samples, double *sum)
+{
+    const float *weights = t->setup.options.class_weights;
+    const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
+    struct exact_sum exact = {0};
+    for (int64_t i = 0; i < samples; i++)
+        if (labels[i] >= 0)
+            exact_add(&exact, (double)weights[labels[i]]);
+    int code = t->setup.net ? zinf_net_add(t->setup.net, (int64_t *)(void *)&exact,
+                                           sizeof exact / sizeof(int64_t))
+                            : 0;
+    *sum = exact_value(&exact);
+    return code;
 }
 
 /* [*n] of the first samples. */

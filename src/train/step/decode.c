@@ -72,7 +72,7 @@ static int set_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
     int32_t *to = (int32_t *)(void *)host_at(&t->plan, t->plan.at.h_rows);
     memcpy(to, rows->sequences, (size_t)rows->n * sizeof *to);
     memcpy(to + t->decoding.most_rows, rows->positions, (size_t)rows->n * sizeof *to);
-    return trainer_set_batch(t, &batch, 1, rows->n);
+    return trainer_set_batch(t, &batch, 1, rows->n, NULL);
 }
 
 /* From [visit][row][row_cols]. */

@@ -194,8 +194,8 @@ static void add_contributions(struct emitter *e, struct call *c)
         uint32_t unit = unit_of(c, i);
         struct zinf_operand at = {0};
         if (is_trained(e, unit)) {
-            of->sums[of->n_sums] =
-                of->n_sums ? emit_grad_part(e, &c->uses) : emit_grad_target(e, unit, &c->uses);
+            of->sums[of->n_sums] = of->n_sums ? emit_grad_part(e, unit, &c->uses)
+                                              : emit_grad_target(e, unit, &c->uses);
             at = of->sums[of->n_sums++].at;
         }
         add_operand(e, c, at);

@@ -68,7 +68,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool files, stages, grads, host_grads, tiles, x_stages, caches;
+    zinf_pool files, stages, grads, beside_grads, host_grads, tiles, x_stages, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -154,7 +154,7 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
 /* A second place to compute into, added to the first afterwards, on the device. */
-struct made_grad emit_grad_part(struct emitter *e, struct uses *uses);
+struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *uses);
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);

@@ -32,9 +32,15 @@ static bool is_eager(const struct emitter *e, uint32_t unit)
     return e->speculates && e->p->routes[unit].eager && !e->p->deferred[unit];
 }
 
-struct made_grad emit_grad_part(struct emitter *e, struct uses *uses)
+/* A slot for the unit's gradient. */
+static zinf_resource grad_slot(struct emitter *e, uint32_t unit)
 {
-    struct made_grad g = {.resource = emit_buffer(e, e->grads)};
+    return emit_buffer(e, e->walk->units[unit].beside ? e->beside_grads : e->grads);
+}
+
+struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *uses)
+{
+    struct made_grad g = {.resource = grad_slot(e, unit)};
     g.at = zinf_in(g.resource, 0);
     uses_write(uses, g.resource);
     return g;
@@ -49,7 +55,7 @@ struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses 
         uses_write(uses, g.resource);
         return g;
     }
-    return emit_grad_part(e, uses);
+    return emit_grad_part(e, unit, uses);
 }
 
 static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane,
@@ -188,7 +194,7 @@ static struct made_grad on_device(struct emitter *e, uint32_t unit, struct made_
 {
     if (e->p->setup->direct || !g.on_host)
         return g;
-    struct made_grad there = {.resource = emit_buffer(e, e->grads)};
+    struct made_grad there = {.resource = grad_slot(e, unit)};
     there.at = zinf_in(there.resource, 0);
     copy(e, unit, ZINF_LANE_H2D, &there, &g, grad_bytes(e, unit));
     return there;

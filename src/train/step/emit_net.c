@@ -37,6 +37,27 @@ static struct zinf_operand own_slice(struct emitter *e, uint32_t unit, struct zi
     return own;
 }
 
+/* From where each rank has its slice, this one too: read to a place of its own, or as it lives. */
+static void emit_pull(struct emitter *e, uint32_t unit, struct zinf_operand memory,
+                      zinf_resource target)
+{
+    const struct setup *s = e->p->setup;
+    struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
+    struct zinf_operand own = zinf_of(&where);
+    struct uses uses = {0};
+    if (where.tier == ZINF_TIER_DRIVE) {
+        zinf_buffer stage = emit_buffer(e, e->stages);
+        e->staged[unit] = stage;
+        e->staged_as[unit] = ++e->n_staged;
+        own = own_slice(e, unit, zinf_in(stage, 0), stage);
+        uses_read(&uses, stage);
+    }
+    uses_read(&uses, e->param[unit]);
+    uses_write(&uses, target);
+    uint64_t bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype);
+    emit_net(e, OP_PULL, unit, bytes, (struct zinf_operand[]){memory, own}, &uses);
+}
+
 void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, zinf_resource target)
 {
     const struct plan *p = e->p;
@@ -45,6 +66,10 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, z
     struct zinf_operand whole = memory;
     zinf_resource resource = target;
     struct uses gathered = {0}, copied = {0};
+    if (p->setup->lends) {
+        emit_pull(e, unit, memory, target);
+        return;
+    }
     if (!p->setup->direct) {
         e->staged[unit] = resource = emit_buffer(e, e->stages);
         e->staged_as[unit] = ++e->n_staged;

@@ -74,12 +74,14 @@ static const struct route *route(const struct emitter *e, const struct group *g)
 static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
 {
     const struct zinf_layout *layout = &e->p->setup->layout;
-    uint64_t first = layout->units[g->unit].slice_first + layout->groups[g->number].first;
+    uint64_t first = layout->groups[g->number].first;
     bool eager = e->flags & OP_EAGER;
     if (!eager || route(e, g)->fetch != FETCH_FROM_DRIVE ||
         !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
         return false;
     g->n_parts++;
+    if (!e->p->setup->lends) /* of the whole unit */
+        first += layout->units[g->unit].slice_first;
     at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->p->setup->dtype));
     if (g->tile == ZINF_NO_BUFFER)
         g->tile = emit_buffer(e, e->tiles);

@@ -110,6 +110,22 @@ static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
                            unit->slice_elems * zinf_dtype_bytes(t->setup.dtype));
 }
 
+/* Nobody's slice goes before all copies of it are made. */
+static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct setup *s = &t->setup;
+    uint64_t bytes = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+    char *to = at(op, 0);
+    int code = zinf_net_lend(s->net, at(op, 1), bytes, t->lent);
+    if (code)
+        return code;
+    for (uint32_t r = 0; !code && r < s->layout.world; r++)
+        code = s->device->ops->copy_to_device(t->pull, to + r * bytes, t->lent[r], bytes);
+    int copied = s->device->ops->queue_synchronize(t->pull);
+    int returned = zinf_net_return(s->net);
+    return code ? code : copied ? copied : returned;
+}
+
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),

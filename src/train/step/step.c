@@ -15,17 +15,24 @@ static double n_micros(const struct zinf_trainer *t)
     return (double)t->setup.n_micro * n_ranks(&t->setup);
 }
 
-/* What the step's batch is, and what the gradient of its loss is scaled by. */
-static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, uint64_t *count)
+/* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of
+ * what its rows count. */
+static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, double *counted)
 {
+    const float *weights = t->setup.options.class_weights;
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    int code = trainer_set_batch(t, batch, samples, t->setup.seq);
+    int code = trainer_set_batch(t, batch, samples, t->setup.seq, weights);
     if (code)
         return code;
-    *count = trainer_count_targets(t, batch, samples);
-    code = agree_count(&t->setup, count);
+    uint64_t count = trainer_count_targets(t, batch, samples);
+    code = agree_count(&t->setup, &count);
+    *counted = (double)(count ? count : 1);
+    if (!code && weights)
+        code = trainer_sum_weights(t, batch, samples, counted);
+    if (!(*counted > 0))
+        *counted = 1; /* all are of classes that do not count */
     memset(&t->sums, 0, sizeof t->sums);
-    t->gradient_scale = (float)(t->loss_scale.scale / (double)(*count ? *count : 1));
+    t->gradient_scale = (float)(t->loss_scale.scale / *counted);
     t->mean_scale = (float)(t->loss_scale.scale / n_micros(t));
     atomic_store(&t->partial, 0);
     atomic_store(&t->give_up, false);
@@ -46,14 +53,13 @@ static int grad_norm(struct zinf_trainer *t, double *norm)
     return code;
 }
 
-static double mean_loss(const struct zinf_trainer *t, uint64_t count)
+static double mean_loss(const struct zinf_trainer *t, double counted)
 {
     int64_t samples = t->setup.n_micro * t->setup.batch;
     if (t->setup.exact)
-        return t->sums.loss / (double)(count ? count : 1) + t->sums.other_losses / n_micros(t);
+        return t->sums.loss / counted + t->sums.other_losses / n_micros(t);
     double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
-    return sum / (double)(count ? count : 1) +
-           trainer_other_losses(t, samples) / (double)t->setup.n_micro;
+    return sum / counted + trainer_other_losses(t, samples) / (double)t->setup.n_micro;
 }
 
 /* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
@@ -226,15 +232,30 @@ static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_r
     result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
 }
 
+/* A loss that is not finite itself has not been scaled yet: a smaller scale will not mend that, and
+ * the steps that are skipped while it falls are for nothing. */
+static const char fp16_remedy[] =
+    "the loss is not finite before it is scaled: activations are beyond the largest number of "
+    "fp16, "
+    "65504, as in models that were trained in bf16; set bf16.enabled instead of fp16.enabled, or "
+    "neither for fp32";
+
 /* Overflow in fp16 and bf16 is a skipped step; in fp32 it means the run has diverged. */
-static int judge_overflow(struct zinf_trainer *t, bool overflow)
+static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
 {
+    const bool forward = overflow && !isfinite(loss) && t->setup.dtype == ZINF_DTYPE_F16;
     if (overflow && t->setup.dtype == ZINF_DTYPE_F32)
         return zinf_fail(-ERANGE,
                          "step %llu: the gradient is not finite: the training has "
                          "diverged; lower lr, or set gradient_clipping",
                          (unsigned long long)t->step);
-    return zinf_loss_scale_update(&t->loss_scale, overflow);
+    if (forward)
+        zinf_log_once(ZINF_LOG_WARN, "fp16 activations", "step %llu: %s",
+                      (unsigned long long)t->step, fp16_remedy);
+    int code = zinf_loss_scale_update(&t->loss_scale, overflow);
+    return code && forward ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
+                                       (unsigned long long)t->step, fp16_remedy)
+                           : code;
 }
 
 /* Whether all updates that a step's program has are to be made. */
@@ -297,14 +318,14 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
-    uint64_t begin = zinf_now_ns(), count;
+    uint64_t begin = zinf_now_ns();
     struct zinf_lane_times times;
-    double norm = 0, scale = t->loss_scale.scale;
+    double norm = 0, counted, scale = t->loss_scale.scale;
     double lr =
         zinf_lr_at(&t->setup.config->scheduler, t->setup.config->optimizer.lr, t->n_applied).lr;
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
-    int code = begin_step(t, batch, &count);
+    int code = begin_step(t, batch, &counted);
     if (code)
         return code;
     t->step++;
@@ -317,13 +338,14 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     bool overflow = !isfinite(norm);
     t->clipped[t->step % SPECULATION_MEMORY] = overflow || clip_of(t, norm) != 1;
     t->n_applied += !overflow;
-    code = judge_overflow(t, overflow);
+    const double loss = mean_loss(t, counted);
+    code = judge_overflow(t, overflow, loss);
     if (code)
         return code;
     *result = (struct zinf_step_result){
         .step = t->step,
         .n_applied = t->n_applied,
-        .loss = mean_loss(t, count),
+        .loss = loss,
         .grad_norm = norm,
         .lr = lr,
         .loss_scale = scale,
@@ -351,16 +373,16 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
 int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batch, double *loss,
                            double *norm)
 {
-    uint64_t count;
+    double counted;
     int code = trainer_settle(t);
     t->compute.train = false;
     if (!code)
-        code = begin_step(t, batch, &count);
+        code = begin_step(t, batch, &counted);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (!code)
         code = grad_norm(t, norm);
     if (!code)
-        *loss = mean_loss(t, count);
+        *loss = mean_loss(t, counted);
     return code;
 }

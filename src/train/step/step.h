@@ -50,8 +50,12 @@ struct update_scalars {
 
 /* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
  * many of its rows count in the mean loss. */
+/* class_weights: what a sample of each class counts; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                      int64_t seq);
+                      int64_t seq, const float *class_weights);
+/* The sum of what the first samples count by their classes, of all ranks. */
+int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                        int64_t samples, double *sum);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
 /* The sum of one of the losses over the first samples of the step; or added to a sum. */

@@ -1,0 +1,133 @@
+/*
+ * classes: the head of a sequence classifier in config.json, read and written as transformers does
+ * it, so that a folder that was trained here loads there with its labels' names.
+ */
+#include "model/classes.h"
+
+#include <stdio.h>
+
+#define MOST_CLASSES (1 << 16)
+
+static const char suffix[] = "ForSequenceClassification";
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), tail = strlen(end);
+    return n >= tail && !strcmp(text + n - tail, end);
+}
+
+bool classes_are_in(const cJSON *config)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(config, "architectures");
+    const char *first = cJSON_IsArray(list) ? cJSON_GetStringValue(list->child) : NULL;
+    return first && ends_with(first, suffix);
+}
+
+const char *classes_name(const cJSON *config, int64_t number)
+{
+    char key[24], usual[32];
+    const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "id2label");
+    snprintf(key, sizeof key, "%lld", (long long)number);
+    snprintf(usual, sizeof usual, "LABEL_%lld", (long long)number);
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(names, key));
+    return name && strcmp(name, usual) ? name : NULL;
+}
+
+/* ---- reading ---- */
+
+static int read_problem(const cJSON *config, const char *what, struct class_count *out)
+{
+    const char *problem = NULL;
+    int code = zinf_json_string(config, what, "problem_type", &problem);
+    if (code)
+        return code;
+    out->number = problem ? !strcmp(problem, "regression") : out->n == 1;
+    if (problem && !strcmp(problem, "multi_label_classification"))
+        return zinf_fail(-ENOTSUP,
+                         "%s: problem_type \"multi_label_classification\": a sample has one label "
+                         "here; single_label_classification and regression are learned",
+                         what);
+    if (problem && !out->number && strcmp(problem, "single_label_classification"))
+        return zinf_fail(-EINVAL,
+                         "%s: problem_type \"%s\" is not known: use single_label_classification or "
+                         "regression",
+                         what, problem);
+    return 0;
+}
+
+int classes_read(const cJSON *config, const char *what, struct class_count *out)
+{
+    const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "id2label");
+    *out = (struct class_count){.n = 2};
+    int code = zinf_json_int(config, what, "num_labels", &out->n);
+    if (!code && cJSON_IsObject(names))
+        out->n = cJSON_GetArraySize(names);
+    if (!code)
+        code = read_problem(config, what, out);
+    if (code || (out->number ? out->n == 1 : out->n >= 2 && out->n <= MOST_CLASSES))
+        return code;
+    return out->number ? zinf_fail(-ENOTSUP,
+                                   "%s: %lld numbers a sample (id2label, num_labels): one is "
+                                   "learned",
+                                   what, (long long)out->n)
+                       : zinf_fail(-ENOTSUP,
+                                   "%s: %lld classes (id2label, num_labels): a classifier has "
+                                   "between 2 and %d",
+                                   what, (long long)out->n, MOST_CLASSES);
+}
+
+/* ---- writing ---- */
+
+/* An architecture that foretells tokens becomes that for classes. */
+static void class_architecture(char *out, size_t bytes, const char *architecture)
+{
+    static const char *const tails[] = {"LMHeadModel", "ForCausalLM", suffix};
+    size_t n = strlen(architecture);
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (ends_with(architecture, tails[i])) {
+            n -= strlen(tails[i]);
+            break;
+        }
+    snprintf(out, bytes, "%.*s%s", (int)n, architecture, suffix);
+}
+
+static const char *name_of(const struct zinf_model_classes *classes, int64_t i, char buffer[32])
+{
+    if (classes->names)
+        return classes->names[i];
+    snprintf(buffer, 32, "LABEL_%lld", (long long)i);
+    return buffer;
+}
+
+static bool write_names(cJSON *config, const struct zinf_model_classes *classes)
+{
+    cJSON *names = cJSON_AddObjectToObject(config, "id2label");
+    cJSON *numbers = cJSON_AddObjectToObject(config, "label2id");
+    bool fine = names && numbers;
+    for (int64_t i = 0; fine && i < classes->n; i++) {
+        char key[24], usual[32];
+        const char *name = name_of(classes, i, usual);
+        snprintf(key, sizeof key, "%lld", (long long)i);
+        fine = cJSON_AddStringToObject(names, key, name) &&
+               cJSON_AddNumberToObject(numbers, name, (double)i);
+    }
+    return fine;
+}
+
+int classes_write(cJSON *config, const struct zinf_family *family,
+                  const struct zinf_model_classes *classes)
+{
+    static const char *const keys[] = {"architectures", "id2label",    "label2id",
+                                       "num_labels",    "_num_labels", "problem_type"};
+    char architecture[96];
+    class_architecture(architecture, sizeof architecture, family->architecture);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(config, keys[i]);
+    cJSON *list = cJSON_AddArrayToObject(config, "architectures");
+    bool fine =
+        list && cJSON_AddItemToArray(list, cJSON_CreateString(architecture)) &&
+        cJSON_AddStringToObject(config, "problem_type",
+                                classes->number ? "regression" : "single_label_classification") &&
+        write_names(config, classes);
+    return fine ? 0 : zinf_fail(-ENOMEM, "no memory for a model's configuration");
+}
