@@ -230,6 +230,30 @@ int check_weigh(const struct zinf_weigh *a)
     return 0;
 }
 
+int check_magnitude(const struct zinf_magnitude *a)
+{
+    if (a->rows < 0 || (a->w && (a->cols < 1 || a->rank < 1)))
+        return zinf_fail(-EINVAL, "magnitude: %lld rows of %lld columns, rank %lld", (ll)a->rows,
+                         (ll)a->cols, (ll)a->rank);
+    return 0;
+}
+
+int check_column_scale(const struct zinf_column_scale *a)
+{
+    if (a->rows < 0 || a->cols < 1)
+        return zinf_fail(-EINVAL, "scale_columns: %lld rows of %lld columns", (ll)a->rows,
+                         (ll)a->cols);
+    return 0;
+}
+
+int check_column_dot(const struct zinf_column_dot *a)
+{
+    if (a->rows < 0 || a->cols < 1 || a->ld < a->cols)
+        return zinf_fail(-EINVAL, "dot_columns: %lld rows of %lld columns, %lld apart", (ll)a->rows,
+                         (ll)a->cols, (ll)a->ld);
+    return 0;
+}
+
 int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operation)
 {
     if (a->rows < 0)

@@ -42,6 +42,9 @@ int check_shares(const struct zinf_shares *args);
 int check_balance(const struct zinf_balance *args);
 int check_rows(const struct zinf_rows *args, const char *operation);
 int check_weigh(const struct zinf_weigh *args);
+int check_magnitude(const struct zinf_magnitude *args);
+int check_column_scale(const struct zinf_column_scale *args);
+int check_column_dot(const struct zinf_column_dot *args);
 /* tile: logits are looked at, not only rows */
 int check_softcap(float cap, const char *operation);
 int check_squared_error(const struct zinf_squared_error *args);

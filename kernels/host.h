@@ -146,6 +146,10 @@ int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
 
+int host_magnitude(struct zinf_queue *q, const struct zinf_magnitude *args);
+int host_scale_columns(struct zinf_queue *q, const struct zinf_column_scale *args);
+int host_dot_columns(struct zinf_queue *q, const struct zinf_column_dot *args);
+
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
 int host_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);

@@ -23,6 +23,7 @@
 
 #include "base/base.h"
 #include "kernels/attention.h"
+#include "kernels/magnitude.h"
 #include "kernels/quantized.h"
 #include "kernels/route.h"
 
@@ -292,6 +293,10 @@ struct zinf_device_ops {
     int (*gather_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*scatter_rows)(struct zinf_queue *q, const struct zinf_rows *args);
     int (*weigh_rows)(struct zinf_queue *q, const struct zinf_weigh *args);
+    /* NULL: not on this device */
+    int (*magnitude)(struct zinf_queue *q, const struct zinf_magnitude *args);
+    int (*scale_columns)(struct zinf_queue *q, const struct zinf_column_scale *args);
+    int (*dot_columns)(struct zinf_queue *q, const struct zinf_column_dot *args);
     /* x = cap tanh(x / cap) in place, cap above 0: for logits that leave the device */
     int (*softcap)(struct zinf_queue *q, float *x, float cap, uint64_t n);
     /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */

@@ -117,6 +117,15 @@ tests_kernels_cross_test_SOURCES = tests/kernels_cross_test.c
 tests_kernels_cross_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_cross_test_LDADD = $(TEST_LDADD)
 
+# Direction and magnitude of weights apart.
+libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
+INSTALLED_H += kernels/magnitude.h
+check_PROGRAMS += tests/kernels_magnitude_test
+TESTS += tests/kernels_magnitude_test
+tests_kernels_magnitude_test_SOURCES = tests/kernels_magnitude_test.c
+tests_kernels_magnitude_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_magnitude_test_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/kernels_relative_test
 TESTS += tests/kernels_relative_test
 tests_kernels_relative_test_SOURCES = tests/kernels_relative_test.c

@@ -273,10 +273,12 @@ static double compare_merged(const char *folder, const char *expected)
 
 static void test_merge_is_that_of_peft(void)
 {
-    static const char *const list[][2] = {{"peft_a", "gpt2_a"},     {"peft_b", "llama_b"},
-                                          {"peft_c", "llama_b"},    {"peft_d", "gpt2_d"},
-                                          {"peft_f", "bloom_a"},    {"peft_g", "phi3_a"},
-                                          {"peft_h", "gpt_neox_a"}, {"peft_e", "qwen3_a"}};
+    static const char *const list[][2] = {
+        {"peft_a", "gpt2_a"},     {"peft_b", "llama_b"}, {"peft_c", "llama_b"},
+        {"peft_d", "gpt2_d"},     {"peft_f", "bloom_a"}, {"peft_g", "phi3_a"},
+        {"peft_h", "gpt_neox_a"}, {"peft_m", "gpt2_a"},  {"peft_n", "llama_b"},
+        {"peft_o", "bloom_a"},    {"peft_p", "gpt2_d"},  {"peft_q", "llama_a"},
+        {"peft_e", "qwen3_a"}};
     char adapter[600], base[600], output[600], expected[700];
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(adapter, sizeof adapter, "%s/tests/fixtures/%s", getenv("SRCDIR"), list[i][0]);
@@ -365,8 +367,8 @@ static void test_refused_by_name(void)
         {ADAPTER("\"r\": 0"), "r is 0"},
         {ADAPTER("\"lora_alpha\": 0"), "lora_alpha is 0"},
         {ADAPTER("\"lora_dropout\": 1"), "lora_dropout is 1"},
-        {ADAPTER("\"use_dora\": true"), "use_dora is true"},
-        {ADAPTER("\"bias\": \"all\""), "bias \"all\""},
+        {ADAPTER("\"use_bdlora\": true"), "use_bdlora is true"},
+        {ADAPTER("\"bias\": \"some\""), "bias \"some\""},
         {ADAPTER("\"modules_to_save\": [\"lm_head\"]"), "modules_to_save"},
         {ADAPTER("\"init_lora_weights\": \"pissa\""), "\"pissa\""},
         {ADAPTER("\"task_type\": \"SEQ_CLS\""), "SEQ_CLS"},

@@ -6,10 +6,11 @@
  */
 #include "saved.h"
 
-static const char *const pairs[] = {
-    "t5_a",         "t5_b",         "bart_a",       "bart_b",       "blenderbot_a", "bert_a",
-    "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c", "deberta_v2_d",
-    "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "bert_c",       "roberta_b"};
+static const char *const pairs[] = {"t5_a",         "t5_b",         "bart_a",       "bart_b",
+                                    "blenderbot_a", "bert_a",       "bert_b",       "roberta_a",
+                                    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c", "deberta_v2_d",
+                                    "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h",
+                                    "bert_c",       "roberta_b",    "peft_s"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* The samples of all steps, [sample][length]; a model takes some of these. */
@@ -29,7 +30,7 @@ static const struct {
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 struct fixture {
-    char folder[512];
+    char folder[512], model[512]; /* another one for an adapter */
     cJSON *expected;
     struct zinf_config *config;
     int64_t seq, source, batch, accumulation;
@@ -81,6 +82,9 @@ static void open_fixture(struct fixture *f, const char *name)
     snprintf(f->folder, sizeof f->folder, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
     snprintf(path, sizeof path, "%s/expected.json", f->folder);
     CHECKF(!zinf_json_read_file(path, 1 << 20, 0, &f->expected), "%s", zinf_error());
+    const cJSON *base = cJSON_GetObjectItem(f->expected, "base");
+    snprintf(f->model, sizeof f->model, "%s/tests/fixtures/%s", getenv("SRCDIR"),
+             base ? base->valuestring : name);
     snprintf(path, sizeof path, "%s/zinf.json", f->folder);
     CHECKF(!zinf_config_load(&f->config, path, &context), "%s", zinf_error());
     f->config->dropout = 0;
@@ -121,7 +125,8 @@ static struct zinf_trainer *open_pair(const struct fixture *f, const struct zinf
     struct zinf_trainer *t = NULL;
     struct zinf_trainer_options options = {
         .mode = mode,
-        .model_path = f->folder,
+        .model_path = f->model,
+        .adapter = strcmp(f->model, f->folder) ? f->folder : NULL,
         .config = config,
         .seed = 5,
         .seq_len = f->seq,
@@ -211,6 +216,8 @@ static void check_ten_steps(const char *name)
     snprintf(ours, sizeof ours, "%s/%s-after", work, name);
     snprintf(theirs, sizeof theirs, "%s/after10.safetensors", f.folder);
     CHECKF(t && !zinf_trainer_save(t, ours), "%s", zinf_error());
+    if (strcmp(f.model, f.folder))
+        strcat(ours, "/" ZINF_ADAPTER_WEIGHTS);
     double worst = compare_files(ours, theirs);
     CHECKF(worst <= 1e-4, "%s: worst weight after ten steps %g", name, worst);
     zinf_trainer_destroy(t);

@@ -147,6 +147,9 @@ struct zinf_config {
     char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
     int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
     bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
+    char *freeze;             /* a JSON list of patterns of tensors' names, or NULL */
+    char *learning_rates;     /* a JSON list of rules for tensors' names, or NULL */
+    double layer_decay;       /* a layer's rate by that of the next; 1: none */
     char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */

@@ -22,7 +22,7 @@ enum key_type {
     KEY_CHOICE, /* an enum: the index into choices */
     KEY_PAIR,   /* double[2] */
     KEY_PATHS,  /* nvme_path of the struct zinf_config_offload at offset: a string or a list */
-    KEY_JSON,   /* char *, an object as text: its members are another's to read */
+    KEY_JSON,   /* char *, an object (or a list) as text: its members are another's to read */
     KEY_ANY,    /* not looked into; never stored */
 };
 
@@ -68,6 +68,7 @@ struct zinf_config_key {
     unsigned takers; /* optimizers or schedulers that have this parameter; 0: not such a key */
     bool loose;      /* numbers and booleans may be written as strings */
     bool below_max;  /* max itself is outside */
+    bool list;       /* KEY_JSON: a list */
     bool above_min;  /* min itself is outside */
     bool by_enabled; /* KEY_UNSUPPORTED: only where an "enabled" in it is true */
     size_t offset;   /* in struct zinf_config, of a used key */

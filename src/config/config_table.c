@@ -385,6 +385,9 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
     INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
+    NUMBER_KEY("zinf.layer_decay", layer_decay, 1, 0.01, 1)
+    {.path = "zinf.freeze", .type = KEY_JSON, .list = true, .offset = AT(freeze)},
+    {.path = "zinf.learning_rates", .type = KEY_JSON, .list = true, .offset = AT(learning_rates)},
     {.path = "zinf.adapter", .type = KEY_JSON, .offset = AT(adapter)},
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;

@@ -13,6 +13,8 @@
 
 /* ---- JSON to value ---- */
 
+#define JSON_WORD(key) ((key)->list ? "a list [...]" : "an object {...}")
+
 static void describe_choices(const struct zinf_config_key *key, char *out, size_t out_bytes)
 {
     size_t used = 0;
@@ -64,7 +66,7 @@ static void describe(const struct zinf_config_key *key, char *out, size_t out_by
                  ZINF_CONFIG_MAX_PATHS);
         break;
     default:
-        snprintf(out, out_bytes, key->type == KEY_JSON ? "an object {...}" : "a string");
+        snprintf(out, out_bytes, key->type != KEY_JSON ? "a string" : JSON_WORD(key));
     }
 }
 
@@ -224,7 +226,7 @@ int zinf_config_value_parse(const struct zinf_config_key *key, const cJSON *json
     else if (key->type == KEY_PATHS)
         good = parse_paths(json, out);
     else if (key->type == KEY_JSON)
-        good = cJSON_IsObject(json) && (out->object = json);
+        good = (key->list ? cJSON_IsArray(json) : cJSON_IsObject(json)) && (out->object = json);
     else if (key->type != KEY_ANY)
         good = parse_text(json, out);
     return good ? 0 : mismatch(key, json, where);

@@ -3,26 +3,19 @@
  * one that has their A and B. Which tensors are linear layers is learnt from the stages themselves,
  * whose code is run without a queue: an adapter that no product would add cannot be made.
  */
-#include "model/adapter.h"
+#include "model/adapter_attach.h"
 #include "model/frame.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* PEFT's names of a module's tensors, behind its path. */
+static const char name_a[] = ".lora_A.weight", name_b[] = ".lora_B.weight",
+                  name_magnitude[] = ".lora_magnitude_vector";
+
 /* Sites of adapters' dropout: beyond those of any family. */
 #define FIRST_SITE ((uint32_t)1 << 24)
-
-/* Of a graph that is being adapted, by the units' numbers before. */
-struct attaching {
-    struct zinf_graph *graph;
-    struct adapter_choice *choice;
-    const char *prefix;
-    uint32_t n_base;
-    bool **linear;     /* [n_base][its tensors] */
-    uint32_t *adapter; /* [n_base]: its second unit; 0: none */
-    const struct zinf_stage *seen;
-};
 
 /* ---- linear layers ---- */
 
@@ -49,17 +42,6 @@ static int find_linears(struct attaching *at)
 }
 
 /* ---- modules ---- */
-
-/* The path of the module whose weight the piece is, into path; false: it is none's. */
-static bool path_of(const struct zinf_piece *piece, const char *prefix, char path[128])
-{
-    static const char weight[] = ".weight";
-    size_t n = strlen(piece->name), tail = sizeof weight - 1;
-    if (n <= tail || strcmp(piece->name + n - tail, weight))
-        return false;
-    snprintf(path, 128, "%s%.*s", piece->plain_name ? "" : prefix, (int)(n - tail), piece->name);
-    return true;
-}
 
 /* The rows of a unit's tensor that the p-th piece's module has. */
 struct module {
@@ -102,7 +84,7 @@ static int check_module(const struct attaching *at, const struct module *m)
 {
     uint64_t side = m->rows < m->cols ? m->rows : m->cols;
     char name[160];
-    int length = snprintf(name, sizeof name, ADAPTER_KEY_PREFIX "%s.lora_A.weight", m->path);
+    int length = snprintf(name, sizeof name, ADAPTER_KEY_PREFIX "%s%s", m->path, name_magnitude);
     if (length >= (int)sizeof((struct zinf_piece *)0)->name)
         return zinf_fail(-ENAMETOOLONG, "%s: the name of %s is too long", at->choice->what,
                          m->path);
@@ -131,7 +113,7 @@ static uint32_t add_tensor(struct attaching *at, const struct module *m, uint64_
                            : ZINF_INIT_UNIFORM,
         .init_std = is_a ? bound : 0,
     };
-    return zinf_graph_add_tensor(at->graph, at->adapter[m->unit], &tensor);
+    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, m->unit), &tensor);
 }
 
 static struct zinf_piece make_piece(const struct module *m, const char *which, uint64_t rows,
@@ -139,30 +121,41 @@ static struct zinf_piece make_piece(const struct module *m, const char *which, u
 {
     struct zinf_piece piece = {
         .plain_name = true,
-        .rank = 2,
+        .rank = cols ? 2 : 1,
         .shape = {rows, cols},
         .rows = {.rows = rows, .count = 1},
     };
-    snprintf(piece.name, sizeof piece.name, ADAPTER_KEY_PREFIX "%.*s.lora_%s.weight",
+    snprintf(piece.name, sizeof piece.name, ADAPTER_KEY_PREFIX "%.*s%s",
              (int)(sizeof piece.name - 40), m->path, which);
     return piece;
 }
 
-/* The file has B's rows in the order in which it has those of the module's weight. */
-static void add_pieces_of_b(struct attaching *at, const struct module *m)
+/* Of B, or of magnitudes: the file has their rows in the order in which it has those of the
+ * module's weight. */
+static void add_pieces_of_rows(struct attaching *at, const struct module *m, const char *which,
+                               uint64_t cols)
 {
     const struct zinf_tensor *t = &at->graph->units[m->unit].tensors[m->tensor];
-    struct zinf_piece piece = make_piece(m, "B", m->rows, (uint64_t)m->how.rank);
+    struct zinf_piece piece = make_piece(m, which, m->rows, cols);
     for (uint32_t p = 0; p < t->n_pieces; p++) {
         if (!same_file_tensor(&t->pieces[m->piece], &t->pieces[p]))
             continue;
         piece.rows = t->pieces[p].rows;
         piece.rows.flat_first -= m->first;
-        zinf_graph_add_piece(at->graph, at->adapter[m->unit], &piece);
+        zinf_graph_add_piece(at->graph, companion_of(&at->second, m->unit), &piece);
     }
 }
 
-static int note_adapted(struct attaching *at, const struct module *m, uint32_t a, uint32_t b)
+static uint32_t add_magnitude(struct attaching *at, const struct module *m)
+{
+    struct zinf_tensor tensor = {
+        .rank = 1, .rows = m->rows, .cols = 1, .decay = true, .init = ZINF_INIT_MAGNITUDE};
+    uint32_t number = zinf_graph_add_tensor(at->graph, companion_of(&at->second, m->unit), &tensor);
+    add_pieces_of_rows(at, m, name_magnitude, 0);
+    return number;
+}
+
+static int note_adapted(struct attaching *at, const struct zinf_adapted *adapted)
 {
     struct zinf_graph *g = at->graph;
     struct zinf_adapted *list = g->adapted;
@@ -175,36 +168,34 @@ static int note_adapted(struct attaching *at, const struct module *m, uint32_t a
             memcpy(list, g->adapted, g->n_adapted * sizeof *list);
         g->adapted = list;
     }
-    struct zinf_unit *unit = &g->units[m->unit];
+    struct zinf_unit *unit = &g->units[adapted->unit];
     unit->first_adapted = unit->n_adapted++ ? unit->first_adapted : g->n_adapted;
-    list[g->n_adapted] = (struct zinf_adapted){
-        .unit = m->unit,
-        .tensor = m->tensor,
-        .first_row = (uint32_t)m->first,
-        .rows = (uint32_t)m->rows,
-        .adapter = at->adapter[m->unit],
-        .a = a,
-        .b = b,
-        .scale = (float)m->how.scale,
-        .dropout = (float)at->choice->dropout,
-        .site = FIRST_SITE + g->n_adapted,
-    };
-    g->n_adapted++;
+    list[g->n_adapted++] = *adapted;
     return 0;
 }
 
 static int add_module(struct attaching *at, const struct module *m)
 {
     uint64_t rank = (uint64_t)m->how.rank;
-    struct zinf_piece piece = make_piece(m, "A", rank, m->cols);
-    if (!at->adapter[m->unit])
-        at->adapter[m->unit] =
-            zinf_graph_add_unit(at->graph, true, "adapter.%s", at->graph->units[m->unit].name);
-    uint32_t a = add_tensor(at, m, rank, m->cols, true);
-    zinf_graph_add_piece(at->graph, at->adapter[m->unit], &piece);
-    uint32_t b = add_tensor(at, m, m->rows, rank, false);
-    add_pieces_of_b(at, m);
-    return note_adapted(at, m, a, b);
+    struct zinf_piece piece = make_piece(m, name_a, rank, m->cols);
+    struct zinf_adapted adapted = {
+        .unit = m->unit,
+        .tensor = m->tensor,
+        .first_row = (uint32_t)m->first,
+        .rows = (uint32_t)m->rows,
+        .adapter = companion_of(&at->second, m->unit),
+        .has_magnitude = at->choice->has_magnitude,
+        .scale = (float)m->how.scale,
+        .dropout = (float)at->choice->dropout,
+        .site = FIRST_SITE + at->graph->n_adapted,
+    };
+    adapted.a = add_tensor(at, m, rank, m->cols, true);
+    zinf_graph_add_piece(at->graph, adapted.adapter, &piece);
+    adapted.b = add_tensor(at, m, m->rows, rank, false);
+    add_pieces_of_rows(at, m, name_b, rank);
+    if (adapted.has_magnitude)
+        adapted.magnitude = add_magnitude(at, m);
+    return note_adapted(at, &adapted);
 }
 
 static bool begins_module(const struct zinf_tensor *t, uint32_t piece)
@@ -221,7 +212,7 @@ static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
     for (uint32_t p = 0; !code && p < at->graph->units[unit].tensors[tensor].n_pieces; p++) {
         const struct zinf_tensor *t = &at->graph->units[unit].tensors[tensor];
         struct module m = {.unit = unit, .tensor = tensor, .piece = p};
-        if (!begins_module(t, p) || !path_of(&t->pieces[p], at->prefix, m.path))
+        if (!begins_module(t, p) || !attach_path_of(at, &t->pieces[p], m.path))
             continue;
         code = adapter_choose(at->choice, m.path, &m.how);
         if (code || !m.how.wanted)
@@ -235,124 +226,22 @@ static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
     return code;
 }
 
-/* ---- names that are no module's ---- */
-
-/* A path that the name is of, among those of all tensors; NULL: of none. */
-static const char *find_other(const struct attaching *at, const char *name, char path[128])
-{
-    for (uint32_t u = 0; u < at->n_base; u++)
-        for (uint32_t i = 0; i < at->graph->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &at->graph->units[u].tensors[i];
-            for (uint32_t p = 0; p < t->n_pieces; p++)
-                if (path_of(&t->pieces[p], at->prefix, path) && adapter_name_is(name, path))
-                    return path;
-        }
-    return NULL;
-}
-
-/* Appends the word to a list with commas, unless it is there. */
-static void add_word(char *list, size_t bytes, const char *word)
-{
-    size_t used = strlen(list), n = strlen(word);
-    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
-        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ','))
-            return;
-    snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", word);
-}
-
-/* Last parts of the paths of linear layers. */
-static void list_linears(const struct attaching *at, char *list, size_t bytes)
-{
-    char path[128];
-    list[0] = 0;
-    for (uint32_t u = 0; u < at->n_base; u++)
-        for (uint32_t i = 0; i < at->graph->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &at->graph->units[u].tensors[i];
-            for (uint32_t p = 0; at->linear[u][i] && p < t->n_pieces; p++) {
-                if (!path_of(&t->pieces[p], at->prefix, path))
-                    continue;
-                const char *dot = strrchr(path, '.');
-                add_word(list, bytes, dot ? dot + 1 : path);
-            }
-        }
-}
-
-static int check_names(const struct attaching *at)
-{
-    const struct adapter_names *targets = &at->choice->targets;
-    const char *what = at->choice->what;
-    char path[128], linears[512];
-    const cJSON *item;
-    size_t i = 0;
-    cJSON_ArrayForEach(item, targets->list)
-    {
-        if (targets->met[i++])
-            continue;
-        list_linears(at, linears, sizeof linears);
-        if (find_other(at, item->valuestring, path))
-            return zinf_fail(-ENOTSUP,
-                             "%s: target_modules: %s is no linear layer of a block: only those can "
-                             "be adapted: %s",
-                             what, path, linears);
-        return zinf_fail(-EINVAL, "%s: target_modules: the model has no module %s; it has %s", what,
-                         item->valuestring, linears);
-    }
-    if (at->graph->n_adapted)
-        return 0;
-    list_linears(at, linears, sizeof linears);
-    return zinf_fail(-EINVAL, "%s: target_modules chooses no linear layer; the model has %s", what,
-                     linears);
-}
-
 /* ---- the graph ---- */
 
-/* Adapters at hand wherever their units are. */
-static void put_at_hand(struct attaching *at)
+static int attach(struct attaching *at)
 {
-    for (uint32_t s = 0; s < at->graph->n_stages; s++) {
-        uint32_t n = at->graph->stages[s].units.n;
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t adapter = at->adapter[at->graph->stages[s].units.at[i]];
-            if (adapter)
-                zinf_stage_append(at->graph, s, ZINF_STAGE_UNITS, adapter);
-        }
+    int code = find_linears(at);
+    for (uint32_t u = 0; !code && u < at->n_base; u++) {
+        at->graph->units[u].trained = false;
+        for (uint32_t i = 0; !code && i < at->graph->units[u].n_tensors; i++)
+            if (at->linear[u][i])
+                code = adapt_tensor(at, u, i);
     }
-}
-
-static void number_list(struct zinf_ids *ids, uint32_t *number, uint32_t *next)
-{
-    for (uint32_t i = 0; i < ids->n; i++) {
-        uint32_t *of = &number[ids->at[i]];
-        if (*of == UINT32_MAX)
-            *of = (*next)++;
-        ids->at[i] = *of;
-    }
-}
-
-/* Units are numbered in the order in which stages first need them. */
-static int number_units(struct attaching *at)
-{
-    struct zinf_graph *g = at->graph;
-    uint32_t *number = malloc(g->n_units * sizeof *number), next = 0;
-    struct zinf_unit *units = zinf_graph_take(g, g->n_units * sizeof *units);
-    if (!number || !units) {
-        free(number);
-        return zinf_fail(-ENOMEM, "no memory to adapt a model");
-    }
-    memset(number, 0xff, g->n_units * sizeof *number);
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        number_list(&g->stages[s].units, number, &next);
-        number_list(&g->stages[s].sweep, number, &next);
-    }
-    for (uint32_t u = 0; u < g->n_units; u++)
-        units[number[u]] = g->units[u];
-    g->units = units;
-    for (uint32_t i = 0; i < g->n_adapted; i++) {
-        g->adapted[i].unit = number[g->adapted[i].unit];
-        g->adapted[i].adapter = number[g->adapted[i].adapter];
-    }
-    free(number);
-    return 0;
+    if (!code)
+        code = attach_check_targets(at);
+    if (!code)
+        code = attach_copies(at);
+    return code ? code : companions_finish(&at->second);
 }
 
 int adapter_attach(struct zinf_graph *graph, struct adapter_choice *choice, const char *prefix)
@@ -363,25 +252,16 @@ int adapter_attach(struct zinf_graph *graph, struct adapter_choice *choice, cons
         .prefix = prefix,
         .n_base = graph->n_units,
         .linear = calloc(graph->n_units, sizeof *at.linear),
-        .adapter = calloc(graph->n_units, sizeof *at.adapter),
     };
-    int code = at.linear && at.adapter ? find_linears(&at)
-                                       : zinf_fail(-ENOMEM, "no memory to adapt a model");
-    for (uint32_t u = 0; !code && u < at.n_base; u++) {
-        graph->units[u].trained = false;
-        for (uint32_t i = 0; !code && i < graph->units[u].n_tensors; i++)
-            if (at.linear[u][i])
-                code = adapt_tensor(&at, u, i);
-    }
+    for (uint32_t v = 0; v < graph->n_values; v++)
+        choice->classifies |= graph->values[v].input == ZINF_INPUT_LABELS;
+    int code = at.linear ? companions_init(&at.second, graph, "adapter")
+                         : zinf_fail(-ENOMEM, "no memory to adapt a model");
     if (!code)
-        code = check_names(&at);
-    if (!code) {
-        put_at_hand(&at);
-        code = number_units(&at);
-    }
+        code = attach(&at);
     for (uint32_t u = 0; at.linear && u < at.n_base; u++)
         free(at.linear[u]);
     free(at.linear);
-    free(at.adapter);
+    companions_fini(&at.second);
     return code;
 }

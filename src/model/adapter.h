@@ -15,6 +15,7 @@
 
 #define ADAPTER_CONFIG "adapter_config.json"
 #define ADAPTER_KEY_PREFIX "base_model.model." /* of names in an adapter's file */
+#define ADAPTER_BASE_LAYER ".base_layer"       /* behind the path of an adapted module */
 
 /* Names, as a list or as an expression. */
 struct adapter_names {
@@ -28,14 +29,25 @@ struct adapter_pattern {
     void *expression;
     double value;
 };
+/* Which biases are trained: none, those of adapted modules ("lora_only"), all. */
+enum adapter_bias {
+    ADAPTER_BIAS_NONE,
+    ADAPTER_BIAS_OF_ADAPTED,
+    ADAPTER_BIAS_ALL,
+};
 struct adapter_choice {
     char *what;    /* names it in messages */
     cJSON *config; /* as it was given */
     int64_t rank;
     double alpha, dropout;
-    bool root_of_rank; /* scale is alpha / sqrt(rank), Kalajdzievski, arXiv 2312.03732 */
-    bool gaussian;     /* A begins normal, else uniform */
+    bool root_of_rank;  /* scale is alpha / sqrt(rank), Kalajdzievski, arXiv 2312.03732 */
+    bool gaussian;      /* A begins normal, else uniform */
+    bool has_magnitude; /* "use_dora" */
+    enum adapter_bias bias;
+    bool for_classes; /* task_type */
+    bool classifies;  /* the head of a classifier is trained whole, as PEFT does by itself */
     struct adapter_names targets, excluded;
+    struct adapter_names saved; /* modules that are trained whole, and not adapted */
     struct adapter_pattern *ranks, *alphas;
     size_t n_ranks, n_alphas;
 };
@@ -54,6 +66,10 @@ struct adapter_module {
 int adapter_choose(struct adapter_choice *choice, const char *path, struct adapter_module *out);
 /* Whether a name of a list is that of the module at path. */
 bool adapter_name_is(const char *name, const char *path);
+/* Whether it is what transformers calls the head of a classifier. */
+bool adapter_is_head(const char *path);
+/* Whether the module at path, or one that it is in, is of modules_to_save. */
+bool adapter_is_saved(const struct adapter_choice *choice, const char *path);
 
 /* ---- adapter.c ---- */
 

@@ -173,7 +173,7 @@ static int check_keys(const struct adapter_choice *c)
         /* read */
         "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "target_modules",
         "exclude_modules", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights",
-        "bias",
+        "bias", "use_dora", "modules_to_save",
         /* what the model's own files say, or what changes nothing */
         "fan_in_fan_out", "base_model_name_or_path", "revision", "auto_mapping", "inference_mode",
         "peft_version", "megatron_core", "qalora_group_size", "runtime_config"};
@@ -186,7 +186,8 @@ static int check_keys(const struct adapter_choice *c)
         int code = zinf_fail(-ENOTSUP,
                              "%s: %s is %.60s, which is not supported: r, lora_alpha, "
                              "lora_dropout, target_modules, exclude_modules, use_rslora, "
-                             "rank_pattern and alpha_pattern are",
+                             "use_dora, bias, modules_to_save, rank_pattern and "
+                             "alpha_pattern are",
                              c->what, member->string, value ? value : "?");
         cJSON_free(value);
         return code;
@@ -194,14 +195,41 @@ static int check_keys(const struct adapter_choice *c)
     return 0;
 }
 
-/* A word that must be one of two where it is given. */
-static int check_word(const struct adapter_choice *c, const char *key, const char *wanted)
+/* A word that must be one of those listed where it is given: its number there, else 0. */
+static int read_word(const struct adapter_choice *c, const char *key, const char *const *words,
+                     size_t n, int *out)
 {
     const char *word = NULL;
+    char list[96] = "";
     int code = zinf_json_string(c->config, c->what, key, &word);
-    if (!code && word && strcmp(word, wanted))
-        code = zinf_fail(-ENOTSUP, "%s: %s \"%s\" is not supported; it must be \"%s\"", c->what,
-                         key, word, wanted);
+    *out = 0;
+    for (size_t i = 0; !code && word && i < n; i++) {
+        if (!strcmp(word, words[i])) {
+            *out = (int)i;
+            return 0;
+        }
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"", i ? ", " : "",
+                 words[i]);
+    }
+    if (!code && word)
+        code = zinf_fail(-ENOTSUP, "%s: %s \"%s\" is not supported; it must be %s", c->what, key,
+                         word, list);
+    return code;
+}
+
+static int read_words(struct adapter_choice *c)
+{
+    static const char *const types[] = {"LORA"};
+    static const char *const tasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "SEQ_CLS"};
+    static const char *const biases[] = {"none", "lora_only", "all"}; /* enum adapter_bias */
+    int type, task = 0, bias = 0;
+    int code = read_word(c, "peft_type", types, 1, &type);
+    if (!code)
+        code = read_word(c, "task_type", tasks, sizeof tasks / sizeof *tasks, &task);
+    if (!code)
+        code = read_word(c, "bias", biases, sizeof biases / sizeof *biases, &bias);
+    c->bias = (enum adapter_bias)bias;
+    c->for_classes = task == 2;
     return code;
 }
 
@@ -216,6 +244,23 @@ static int read_init(struct adapter_choice *c)
                      key, cJSON_IsString(value) ? value->valuestring : "false");
 }
 
+static int check_numbers(const struct adapter_choice *c)
+{
+    if (c->rank < 1 || c->rank > MAX_RANK)
+        return zinf_fail(-EINVAL, "%s: r is %lld; it must be from 1 to %d", c->what,
+                         (long long)c->rank, MAX_RANK);
+    if (!(c->alpha > 0) || !isfinite(c->alpha))
+        return zinf_fail(-EINVAL, "%s: lora_alpha is %g; it must be above 0", c->what, c->alpha);
+    if (!(c->dropout >= 0 && c->dropout < 1))
+        return zinf_fail(-EINVAL, "%s: lora_dropout is %g; it must be in [0, 1)", c->what,
+                         c->dropout);
+    if (c->has_magnitude && c->dropout > 0)
+        return zinf_fail(-ENOTSUP,
+                         "%s: lora_dropout with use_dora is not supported: leave one of them out",
+                         c->what);
+    return 0;
+}
+
 static int read_numbers(struct adapter_choice *c)
 {
     int code = zinf_json_int(c->config, c->what, "r", &c->rank);
@@ -225,27 +270,67 @@ static int read_numbers(struct adapter_choice *c)
         code = zinf_json_double(c->config, c->what, "lora_dropout", &c->dropout);
     if (!code)
         code = zinf_json_bool(c->config, c->what, "use_rslora", &c->root_of_rank);
-    if (code)
-        return code;
-    if (c->rank < 1 || c->rank > MAX_RANK)
-        return zinf_fail(-EINVAL, "%s: r is %lld; it must be from 1 to %d", c->what,
-                         (long long)c->rank, MAX_RANK);
-    if (!(c->alpha > 0) || !isfinite(c->alpha))
-        return zinf_fail(-EINVAL, "%s: lora_alpha is %g; it must be above 0", c->what, c->alpha);
-    if (!(c->dropout >= 0 && c->dropout < 1))
-        return zinf_fail(-EINVAL, "%s: lora_dropout is %g; it must be in [0, 1)", c->what,
-                         c->dropout);
-    return 0;
+    if (!code)
+        code = zinf_json_bool(c->config, c->what, "use_dora", &c->has_magnitude);
+    return code ? code : check_numbers(c);
+}
+
+/* ---- modules that are trained whole ---- */
+
+static int read_saved(struct adapter_choice *c)
+{
+    static const char key[] = "modules_to_save";
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(c->config, key);
+    if (list && !cJSON_IsNull(list) && !cJSON_IsArray(list))
+        return zinf_fail(-EINVAL, "%s: %s must be a list of names", c->what, key);
+    return read_names(c, key, &c->saved);
+}
+
+bool adapter_is_head(const char *path)
+{
+    return adapter_name_is("classifier", path) || adapter_name_is("score", path);
+}
+
+/* As PEFT: any end of a path is, whether it begins behind a dot or not. */
+static bool ends_in(const char *path, const char *name)
+{
+    size_t n = strlen(name), length = strlen(path);
+    return length >= n && !strcmp(path + length - n, name);
+}
+
+static bool is_listed(const struct adapter_choice *c, const char *module)
+{
+    bool is = c->classifies && adapter_is_head(module);
+    size_t i = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, c->saved.list)
+    {
+        bool matches = ends_in(module, item->valuestring);
+        c->saved.met[i] = c->saved.met[i] || matches;
+        is = is || matches;
+        i++;
+    }
+    return is;
+}
+
+bool adapter_is_saved(const struct adapter_choice *c, const char *path)
+{
+    char module[128];
+    snprintf(module, sizeof module, "%s", path);
+    bool is = is_listed(c, module);
+    for (char *dot = strrchr(module, '.'); dot; dot = strrchr(module, '.')) {
+        *dot = 0;
+        is = is_listed(c, module) || is;
+    }
+    return is;
 }
 
 static int read_all(struct adapter_choice *c)
 {
     int code;
-    if ((code = check_keys(c)) || (code = check_word(c, "peft_type", "LORA")) ||
-        (code = check_word(c, "task_type", "CAUSAL_LM")) ||
-        (code = check_word(c, "bias", "none")) || (code = read_init(c)) ||
+    if ((code = check_keys(c)) || (code = read_words(c)) || (code = read_init(c)) ||
         (code = read_numbers(c)) || (code = read_targets(c)) ||
-        (code = read_names(c, "exclude_modules", &c->excluded)) ||
+        (code = read_names(c, "exclude_modules", &c->excluded)) || (code = read_saved(c)) ||
         (code = read_patterns(c, "rank_pattern", &c->ranks, &c->n_ranks)))
         return code;
     return read_patterns(c, "alpha_pattern", &c->alphas, &c->n_alphas);
@@ -278,6 +363,8 @@ void adapter_choice_fini(struct adapter_choice *c)
     free_patterns(c->alphas, c->n_alphas);
     pcre2_code_free(c->targets.expression);
     pcre2_code_free(c->excluded.expression);
+    pcre2_code_free(c->saved.expression);
+    free(c->saved.met);
     free(c->targets.met);
     free(c->excluded.met);
     cJSON_Delete(c->config);
@@ -293,6 +380,7 @@ int adapter_choose(struct adapter_choice *c, const char *path, struct adapter_mo
     int code = names_match(c, &c->targets, path, &out->wanted);
     if (!code)
         code = names_match(c, &c->excluded, path, &excluded);
+    excluded = excluded || adapter_is_saved(c, path);
     out->wanted = out->wanted && !excluded;
     if (!code)
         code = look_up(c, c->ranks, c->n_ranks, path, &rank);

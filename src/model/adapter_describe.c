@@ -135,9 +135,27 @@ static cJSON *init_of(const struct adapter_choice *choice)
     return choice->gaussian ? cJSON_CreateString("gaussian") : cJSON_CreateTrue();
 }
 
+/* What the model is for, as PEFT has it: by what comes with a batch. */
+static const char *task_of(const struct zinf_graph *graph, const struct adapter_choice *choice)
+{
+    for (uint32_t v = 0; v < graph->n_values; v++)
+        if (graph->values[v].input == ZINF_INPUT_SOURCE_IDS)
+            return "SEQ_2_SEQ_LM";
+    return choice->classifies ? "SEQ_CLS" : "CAUSAL_LM";
+}
+
+static cJSON *saved_of(const struct adapter_choice *choice)
+{
+    static const char *const heads[] = {"classifier", "score"};
+    if (choice->classifies && !choice->saved.list)
+        return cJSON_CreateStringArray(heads, 2);
+    return choice->saved.list ? sorted(choice->saved.list) : cJSON_CreateNull();
+}
+
 int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice *choice,
                      const char *base, cJSON **out)
 {
+    static const char *const bias_names[] = {"none", "lora_only", "all"}; /* enum adapter_bias */
     const cJSON *excluded = cJSON_GetObjectItemCaseSensitive(choice->config, "exclude_modules");
     const struct {
         const char *key;
@@ -145,7 +163,7 @@ int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice
     } members[] = {
         {"alpha_pattern", object_of(choice, "alpha_pattern")},
         {"base_model_name_or_path", cJSON_CreateString(base)},
-        {"bias", cJSON_CreateString("none")},
+        {"bias", cJSON_CreateString(bias_names[choice->bias])},
         {"exclude_modules", excluded ? cJSON_Duplicate(excluded, true) : cJSON_CreateNull()},
         {"fan_in_fan_out", cJSON_CreateBool(is_transposed(graph))},
         {"inference_mode", cJSON_CreateTrue()},
@@ -154,14 +172,14 @@ int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice
         {"layers_to_transform", cJSON_CreateNull()},
         {"lora_alpha", cJSON_CreateNumber(choice->alpha)},
         {"lora_dropout", cJSON_CreateNumber(choice->dropout)},
-        {"modules_to_save", cJSON_CreateNull()},
+        {"modules_to_save", saved_of(choice)},
         {"peft_type", cJSON_CreateString("LORA")},
         {"r", cJSON_CreateNumber((double)choice->rank)},
         {"rank_pattern", object_of(choice, "rank_pattern")},
         {"revision", cJSON_CreateNull()},
         {"target_modules", targets_of(graph, choice)},
-        {"task_type", cJSON_CreateString("CAUSAL_LM")},
-        {"use_dora", cJSON_CreateFalse()},
+        {"task_type", cJSON_CreateString(task_of(graph, choice))},
+        {"use_dora", cJSON_CreateBool(choice->has_magnitude)},
         {"use_rslora", cJSON_CreateBool(choice->root_of_rank)},
     };
     cJSON *object = cJSON_CreateObject();

@@ -48,8 +48,8 @@ void build_place_tensors(struct zinf_unit *unit)
     for (int decay = 1; decay >= 0; decay--) {
         for (uint32_t i = 0; i < unit->n_tensors; i++) {
             struct zinf_tensor *t = &unit->tensors[i];
-            t->elems = t->rows * t->cols;
-            if (t->decay != (bool)decay || t->form != ZINF_FORM_PLAIN)
+            t->elems = t->moved ? 0 : t->rows * t->cols;
+            if (t->decay != (bool)decay || t->form != ZINF_FORM_PLAIN || t->moved)
                 continue;
             t->offset = at;
             at = zinf_align_up(at + t->elems, TENSOR_ALIGN);
@@ -112,7 +112,7 @@ static int check_unit(const struct zinf_unit *unit)
                 return code;
             rows += t->pieces[p].rows.rows * t->pieces[p].rows.count;
         }
-        if (rows != t->rows)
+        if (rows != t->rows && !t->moved)
             return zinf_fail(-EINVAL,
                              "unit %s: the file has %llu rows of tensor %u, which has %llu",
                              unit->name, (unsigned long long)rows, i, (unsigned long long)t->rows);

@@ -173,6 +173,8 @@ static int check_flat(const struct zinf_graph *graph, struct side *sides)
     for (uint32_t u = 0; u < graph->n_units; u++)
         for (uint32_t i = 0; i < graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *tensor = &graph->units[u].tensors[i];
+            if (tensor->moved)
+                continue;
             for (uint32_t p = 0; p < tensor->n_pieces; p++)
                 sides[p] = (struct side){&tensor->pieces[p].rows, true};
             uint64_t row = walk(sides, tensor->n_pieces, tensor->rows);

@@ -93,22 +93,54 @@ const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
     return &f->graph->units[stage->sweep.at[f->pass == ZINF_PASS_WHOLE ? unit : f->visit]];
 }
 
+/* Where a tensor is: its unit at hand, and its number there. */
+struct place {
+    uint32_t unit, tensor;
+};
+
+static struct place place_of(const struct zinf_frame *f, uint32_t unit, uint32_t tensor)
+{
+    const struct zinf_tensor *t = &frame_unit(f, unit)->tensors[tensor];
+    struct place at = {t->moved ? 0 : unit, t->moved ? t->home_tensor : tensor};
+    while (t->moved && f->stage->units.at[at.unit] != t->home_unit)
+        at.unit++;
+    return at;
+}
+
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor)
 {
     if (tensor < 0)
         return NULL;
     if (!f->queue)
         return &placeholder;
-    const struct zinf_unit *u = frame_unit(f, unit);
-    uint64_t offset = u->image_bytes + u->tensors[tensor].offset * frame_width(f);
-    return (const char *)f->weights[unit] + offset;
+    struct place at = place_of(f, unit, (uint32_t)tensor);
+    const struct zinf_unit *u = frame_unit(f, at.unit);
+    uint64_t offset = u->image_bytes + u->tensors[at.tensor].offset * frame_width(f);
+    return (const char *)f->weights[at.unit] + offset;
 }
 
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor)
 {
-    if (tensor < 0 || !f->grads || !f->grads[unit])
+    if (tensor < 0 || !f->grads)
         return NULL;
-    return f->queue ? f->grads[unit] + frame_unit(f, unit)->tensors[tensor].offset : f->grads[unit];
+    struct place at = place_of(f, unit, (uint32_t)tensor);
+    if (!f->grads[at.unit])
+        return NULL;
+    uint64_t offset = f->queue ? frame_unit(f, at.unit)->tensors[at.tensor].offset : 0;
+    return f->grads[at.unit] + offset;
+}
+
+int frame_each_moved(struct zinf_frame *f, uint32_t unit,
+                     int (*act)(struct zinf_frame *f, uint32_t unit, uint32_t tensor))
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < u->n_tensors; i++)
+        if (u->tensors[i].moved) {
+            struct place at = place_of(f, unit, i);
+            code = act(f, at.unit, at.tensor);
+        }
+    return code;
 }
 
 int64_t frame_rows(const struct zinf_frame *f)

@@ -166,6 +166,9 @@ int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, c
 int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args);
+int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args);
+int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args);
+int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);
 int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
@@ -198,6 +201,10 @@ int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, co
 /* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are
  * clean; or all of it. */
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit);
+/* What is done to a unit's gradient is done to that of its moved tensors too, each with the gap
+ * behind it, by these. */
+int frame_each_moved(struct zinf_frame *f, uint32_t unit,
+                     int (*act)(struct zinf_frame *f, uint32_t unit, uint32_t tensor));
 /* The gap behind one tensor alone. */
 int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor);
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit);

@@ -228,6 +228,28 @@ int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
                : ops_of(f)->dequantize(f->queue, args);
 }
 
+int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args)
+{
+    double n = args->w ? (double)args->rows * (double)args->cols : 0;
+    return counts(f, n * (double)frame_width(f)) ? 0 : ops_of(f)->magnitude(f->queue, args);
+}
+
+int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args)
+{
+    double n = (double)args->rows * (double)args->cols;
+    if (counts(f, 2 * n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->scale_columns(f->queue, args);
+}
+
+int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args)
+{
+    double n = (double)args->rows * (double)args->cols;
+    if (counts(f, 2 * n * (double)frame_width(f)))
+        return 0;
+    return ops_of(f)->dot_columns(f->queue, args);
+}
+
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
 {
     double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);
@@ -330,45 +352,4 @@ int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, co
     if (counts(f, (double)(n * width)))
         return 0;
     return ops_of(f)->convert(f->queue, dst, dst_dtype, src, src_dtype, n);
-}
-
-static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
-{
-    uint64_t bytes = (end - first) * sizeof(float);
-    return bytes ? frame_zero(f, f->queue ? grads + first : grads, bytes) : 0;
-}
-
-int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
-{
-    const struct zinf_unit *u = frame_unit(f, unit);
-    float *grads = f->grads ? f->grads[unit] : NULL;
-    uint64_t end = 0; /* of what has been looked at: tensors with decay come first */
-    int code = 0;
-    if (!grads)
-        return 0;
-    for (int decay = 1; decay >= 0; decay--)
-        for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
-            if (u->tensors[i].decay != (bool)decay)
-                continue;
-            code = fill_zero(f, grads, end, u->tensors[i].offset);
-            end = u->tensors[i].offset + u->tensors[i].elems;
-        }
-    return code ? code : fill_zero(f, grads, end, u->elems);
-}
-
-int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
-{
-    const struct zinf_unit *u = frame_unit(f, unit);
-    float *grads = f->grads ? f->grads[unit] : NULL;
-    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems, next = u->elems;
-    for (uint32_t i = 0; i < u->n_tensors; i++)
-        if (u->tensors[i].offset >= end && u->tensors[i].offset < next)
-            next = u->tensors[i].offset;
-    return grads ? fill_zero(f, grads, end, next) : 0;
-}
-
-int frame_zero_grads(struct zinf_frame *f, uint32_t unit)
-{
-    float *grads = f->grads ? f->grads[unit] : NULL;
-    return grads ? fill_zero(f, grads, 0, frame_unit(f, unit)->elems) : 0;
 }

@@ -82,7 +82,7 @@ struct zinf_row_map {
 };
 /* A part of a unit's tensor that is one tensor of the file, or rows of one. */
 struct zinf_piece {
-    char name[96]; /* in the file, without the family's prefix unless plain_name */
+    char name[128]; /* in the file, without the family's prefix unless plain_name */
     bool plain_name;
     int rank;
     uint64_t shape[2]; /* of the whole tensor in the file */
@@ -91,13 +91,17 @@ struct zinf_piece {
     bool transposed; /* the file has [in][out] */
     struct zinf_row_map rows;
     uint64_t image_at; /* of a quantised tensor: where the file's tensor is in the unit's images */
-    float init_std;    /* 0: the tensor's */
+    /* Of an adapter, but a copy of the base's: the name is PEFT's, and what no adapter's file gives
+     * comes from the base (zinf_adapter_base_name). */
+    bool of_base;
+    float init_std; /* 0: the tensor's */
 };
 enum zinf_init {
     ZINF_INIT_NORMAL,
     ZINF_INIT_ONE,
     ZINF_INIT_ZERO,
-    ZINF_INIT_UNIFORM, /* from -init_std to init_std */
+    ZINF_INIT_UNIFORM,   /* from -init_std to init_std */
+    ZINF_INIT_MAGNITUDE, /* norms of the rows of the weight that it is an adapter's of */
 };
 struct zinf_tensor {
     struct zinf_piece *pieces;
@@ -114,6 +118,10 @@ struct zinf_tensor {
      * image (kernels/quantized.h) of that, whole, as [out][in] with rows in the file's order;
      * frozen, and read by frame_linear alone. */
     enum zinf_form form;
+    /* It is a tensor of another unit, at hand wherever this one is, and has no place and no pieces
+     * here, but its shape: what is trained of a frozen unit. */
+    bool moved;
+    uint32_t home_unit, home_tensor;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
@@ -131,10 +139,13 @@ struct zinf_unit {
 };
 /* A low-rank adapter of rows of a tensor that a stage multiplies with: to y = x W^T it adds
  * scale (dropout(x) A^T) B^T (Hu et al., arXiv 2106.09685). A is [rank][cols], B [rows][rank]: two
- * tensors of another unit, at hand wherever the first one is. */
+ * tensors of another unit, at hand wherever the first one is. With magnitudes, a third tensor
+ * [rows], the sum's rows are scaled to those (kernels/magnitude.h). */
 struct zinf_adapted {
     uint32_t unit, tensor, first_row, rows;
     uint32_t adapter, a, b; /* the other unit, and the tensors in it */
+    bool has_magnitude;
+    uint32_t magnitude;
     float scale, dropout;
     uint32_t site;
 };

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "model/adapter.h"
 #include "model/classes.h"
+#include "model/freeze.h"
 #include "model/quantize.h"
 
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct zinf_model {
     bool join_tiles, packed;
     struct quantize_choice quantize;
     struct adapter_choice *adapter; /* NULL: none */
+    struct freeze_choice *freeze;   /* NULL: none */
 };
 
 /* ---- opening ---- */
@@ -70,7 +72,9 @@ static int build_graph(struct zinf_model *m, const char *what)
         code = zinf_graph_finish(graph);
     if (!code && m->adapter)
         code = adapter_attach(graph, m->adapter, m->family->prefix);
-    if (!code && m->adapter)
+    else if (!code && m->freeze)
+        code = freeze_graph(graph, m->freeze, m->family->prefix);
+    if (!code && (m->adapter || m->freeze))
         code = zinf_graph_finish(graph);
     if (code) {
         zinf_graph_destroy(graph);
@@ -144,11 +148,20 @@ static void close_adapter(struct zinf_model *m)
     m->adapter = NULL;
 }
 
+static void close_freeze(struct zinf_model *m)
+{
+    if (m->freeze)
+        freeze_choice_fini(m->freeze);
+    free(m->freeze);
+    m->freeze = NULL;
+}
+
 void zinf_model_close(struct zinf_model *m)
 {
     if (!m)
         return;
     close_adapter(m);
+    close_freeze(m);
     cJSON_Delete(m->config);
     zinf_graph_destroy(m->graph);
     free(m);
@@ -197,6 +210,20 @@ int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what
     return build_graph(m, "config.json");
 }
 
+int zinf_model_freeze(struct zinf_model *m, const cJSON *patterns, const char *what)
+{
+    close_freeze(m);
+    struct freeze_choice *choice = calloc(1, sizeof *choice);
+    int code = choice ? freeze_choice_init(choice, patterns, what)
+                      : zinf_fail(-ENOMEM, "no memory for %s", what);
+    if (code) {
+        free(choice);
+        return code;
+    }
+    m->freeze = choice;
+    return build_graph(m, "config.json");
+}
+
 static bool takes_labels(const struct zinf_graph *graph)
 {
     return graph->values[graph->targets].input == ZINF_INPUT_LABELS;
@@ -234,7 +261,9 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
     other->quantize.form = (*model)->quantize.form;
     other->packed = (*model)->packed;
     other->adapter = (*model)->adapter;
+    other->freeze = (*model)->freeze;
     (*model)->adapter = NULL;
+    (*model)->freeze = NULL;
     code = build_graph(other, "config.json");
     zinf_model_close(code ? other : *model);
     if (!code)

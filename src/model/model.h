@@ -92,6 +92,9 @@ int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
  * adapter_config.json chooses them (adapter.h); what names it in messages. All further calls of
  * this group keep them. */
 int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *what);
+/* Freezes what patterns over names of tensors choose (freeze.h), and splits units that are trained
+ * in parts; kept as adapters are, which are for frozen models and not beside this. */
+int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
 /* What samples are told apart by, instead of what config.json says; the document then says this,
  * and an architecture for it. Names are copied. -ENOTSUP: the family has no head for it. */
 struct zinf_model_classes {
@@ -123,6 +126,9 @@ static inline bool zinf_model_is_adapted(const struct zinf_model *model)
 }
 /* A folder's document: caller frees. -ENOENT: it is no adapter's. */
 int zinf_adapter_read_config(const char *folder, cJSON **out);
+/* Of a piece that is of_base (graph.h), by its name: that of the base's tensor, with the family's
+ * prefix, into buffer (returned). */
+const char *zinf_adapter_base_name(char buffer[160], const char *name);
 /* What PEFT would write for an adapted model; base: the folder of its weights. Caller frees. */
 int zinf_model_adapter_config(const struct zinf_model *model, const char *base, cJSON **out);
 /* The model's adapters against another document: -EINVAL names the first key that differs and is

@@ -14,7 +14,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
-	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/merge.c src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/merge_module.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
@@ -124,7 +124,7 @@ tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
 tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_soak_test_LDADD = $(TEST_LDADD)
 
-ADAPTER_TESTS = tests/train_adapter_test tests/train_quantized_test tests/train_in_place_test
+ADAPTER_TESTS = tests/train_adapter_test tests/train_adapter_forms_test tests/train_freeze_test tests/train_quantized_test tests/train_in_place_test
 check_PROGRAMS += $(ADAPTER_TESTS)
 TESTS += $(ADAPTER_TESTS)
 tests_train_in_place_test_SOURCES = tests/train_in_place_test.c tests/trainings.h tests/train_support.h
@@ -136,6 +136,13 @@ tests_train_quantized_test_LDADD = $(TEST_LDADD)
 tests_train_adapter_test_SOURCES = tests/train_adapter_test.c tests/trainings.h \
 	tests/train_support.h
 tests_train_adapter_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_freeze_test_SOURCES = tests/train_freeze_test.c tests/trainings.h tests/saved.h
+tests_train_freeze_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_freeze_test_LDADD = $(TEST_LDADD)
+tests_train_adapter_forms_test_SOURCES = tests/train_adapter_forms_test.c tests/trainings.h \
+	tests/saved.h
+tests_train_adapter_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_adapter_forms_test_LDADD = $(TEST_LDADD)
 tests_train_adapter_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/generate_test

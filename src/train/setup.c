@@ -6,6 +6,7 @@
 #include "train/estimate.h"
 #include "train/op.h"
 #include "train/setup.h"
+#include "train/setup_rates.h"
 
 #include <stdlib.h>
 
@@ -123,6 +124,8 @@ static int open_model(struct setup *s)
         code = setup_quantize(s);
     if (!code)
         code = setup_adapt(s);
+    if (!code)
+        code = setup_freeze(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
@@ -130,6 +133,8 @@ static int open_model(struct setup *s)
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
+    if (!code)
+        code = setup_rates(s);
     if (!code)
         code = zinf_file_map_create(&s->files, s->graph);
     if (!code)
@@ -306,6 +311,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = open_device(s, plan_only);
     if (!code)
+        code = setup_check_adapter(s);
+    if (!code)
         code = walk_model(s);
     if (code)
         return code;
@@ -327,6 +334,7 @@ void setup_fini(struct setup *s)
 {
     zinf_device_destroy(s->device);
     setup_free_files(s);
+    setup_free_rates(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
     zinf_file_map_destroy(s->files);

@@ -117,6 +117,7 @@ struct setup {
     enum zinf_state_form form;
     enum moment_form moments;
     struct zinf_optim_hyper hyper; /* without lr and step */
+    struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
     uint64_t update_bytes;         /* workspace of the optimizer */
     uint8_t generations;           /* of what can be taken back */
@@ -204,7 +205,10 @@ int setup_agree(struct setup *s);
 
 int setup_quantize(struct setup *s);
 int setup_adapt(struct setup *s);
+int setup_freeze(struct setup *s);
 int setup_check_quantized(const struct setup *s);
+/* Whether the device has all that the adapters need. */
+int setup_check_adapter(const struct setup *s);
 
 /* ---- setup_files.c ---- */
 

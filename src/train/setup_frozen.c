@@ -58,3 +58,34 @@ int setup_adapt(struct setup *s)
     cJSON_Delete(found);
     return code;
 }
+
+/* Whoever only computes needs to know nothing of it. */
+int setup_freeze(struct setup *s)
+{
+    static const char key[] = "zinf.freeze";
+    const char *text = s->config->freeze;
+    cJSON *patterns = NULL;
+    if (!text || !has_backward(s))
+        return 0;
+    if (s->config->adapter || s->options.adapter)
+        return zinf_fail(-EINVAL,
+                         "%s: with adapters all of the model is frozen already: leave out "
+                         "one of the two",
+                         key);
+    int code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &patterns);
+    if (!code)
+        code = zinf_model_freeze(s->model, patterns, key);
+    cJSON_Delete(patterns);
+    return code;
+}
+
+int setup_check_adapter(const struct setup *s)
+{
+    bool has_magnitude = false;
+    for (uint32_t i = 0; i < s->graph->n_adapted; i++)
+        has_magnitude = has_magnitude || s->graph->adapted[i].has_magnitude;
+    if (!has_magnitude || s->device->kind == ZINF_DEVICE_HOST)
+        return 0;
+    return zinf_fail(-ENOTSUP, "adapters with use_dora run on the host device alone so far: "
+                               "--device host, or an adapter without use_dora");
+}

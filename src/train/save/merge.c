@@ -1,120 +1,17 @@
 /*
- * merge: a model folder from a base and adapters of it: W + scale B A. The base's tensors are
- * streamed in the order of its file, a block of whole rows at a time, so memory does not depend on
- * the model: a block, and A and B of one module. The sum is made in fp32 and rounded once.
+ * merge: a model folder from a base and adapters of it: W + scale B A, its rows scaled where they
+ * have magnitudes, and copies in the place of what they are of. The base's tensors are streamed in
+ * the order of its file, a block of whole rows at a time, so memory does not depend on the model: a
+ * block, and A and B of one module. The sum is made in fp32 and rounded once.
  */
 #include "train/save/checkpoint.h"
-#include "train/checkpoints.h"
+#include "train/save/merge.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define BLOCK_ELEMS ((uint64_t)1 << 20) /* or a row */
-
-struct merging {
-    const struct zinf_merge_options *options;
-    const char *folder; /* of the adapter */
-    char *base;
-    struct zinf_model *model; /* the base's, adapted */
-    struct zinf_tensors *weights, *adapter;
-    struct zinf_tensors_writer *to;
-    struct zinf_device *device;
-    struct zinf_queue *queue;
-    void *workspace;
-    float *block, *a, *b;
-    void *packed;
-    uint64_t block_elems;
-    uint32_t n_merged;
-};
-
-/* ---- one module ---- */
-
-static const struct zinf_piece *piece_of(const struct zinf_graph *g, const struct zinf_adapted *of)
-{
-    const struct zinf_tensor *t = &g->units[of->unit].tensors[of->tensor];
-    for (uint32_t p = 0; p < t->n_pieces; p++)
-        if (t->pieces[p].rows.flat_first >= of->first_row &&
-            t->pieces[p].rows.flat_first < of->first_row + of->rows)
-            return &t->pieces[p];
-    return NULL;
-}
-
-/* The module whose weight a tensor of the base's file is, or NULL. */
-static const struct zinf_adapted *find_adapted(const struct merging *m, const char *name)
-{
-    const struct zinf_graph *g = zinf_model_graph(m->model);
-    const char *bare = zinf_family_bare_name(zinf_model_family(m->model), name);
-    for (uint32_t i = 0; i < g->n_adapted; i++) {
-        const struct zinf_piece *piece = piece_of(g, &g->adapted[i]);
-        if (piece && !strcmp(piece->plain_name ? name : bare, piece->name))
-            return &g->adapted[i];
-    }
-    return NULL;
-}
-
-/* A or B of a module, on the heap. */
-static int read_factor(const struct merging *m, const struct zinf_tensor *tensor, float **out)
-{
-    const char *name = tensor->pieces[0].name;
-    const struct zinf_tensor_info *info = zinf_tensors_find(m->adapter, name);
-    *out = NULL;
-    if (!info)
-        return zinf_fail(-ENOENT, "%s: tensor %s is missing", m->folder, name);
-    if (info->rank != 2 || info->shape[0] != tensor->rows || info->shape[1] != tensor->cols)
-        return zinf_fail(-EINVAL, "%s: tensor %s does not have the shape [%llu, %llu]", m->folder,
-                         name, (unsigned long long)tensor->rows, (unsigned long long)tensor->cols);
-    *out = malloc(tensor->elems * sizeof **out);
-    if (!*out)
-        return zinf_fail(-ENOMEM, "no memory for %s", name);
-    return zinf_tensors_read_f32(m->adapter, info, 0, tensor->elems, *out);
-}
-
-static int read_factors(struct merging *m, const struct zinf_adapted *of)
-{
-    const struct zinf_unit *unit = &zinf_model_graph(m->model)->units[of->adapter];
-    int code = read_factor(m, &unit->tensors[of->a], &m->a);
-    return code ? code : read_factor(m, &unit->tensors[of->b], &m->b);
-}
-
-static void free_factors(struct merging *m)
-{
-    free(m->a);
-    free(m->b);
-    m->a = m->b = NULL;
-}
-
-/* Rows [first, first + n) of the file's tensor, which has W or its transpose, += scale B A. The
- * adapter's file has B in the order of the base's file. */
-static int add_product(const struct merging *m, const struct zinf_adapted *of,
-                       const struct zinf_tensor_info *info, uint64_t first, uint64_t n)
-{
-    const struct zinf_graph *g = zinf_model_graph(m->model);
-    int64_t rank = (int64_t)g->units[of->adapter].tensors[of->a].rows;
-    struct zinf_matmul args = {
-        .m = (int64_t)n,
-        .n = (int64_t)info->shape[1],
-        .k = rank,
-        .a = m->b + first * (uint64_t)rank,
-        .b = m->a,
-        .c = m->block,
-        .lda = rank,
-        .ldb = (int64_t)info->shape[1],
-        .ldc = (int64_t)info->shape[1],
-        .alpha = of->scale,
-        .beta = 1,
-    };
-    if (piece_of(g, of)->transposed) {
-        args.a = m->a + first;
-        args.b = m->b;
-        args.trans_a = args.trans_b = true;
-        args.lda = (int64_t)info->shape[0];
-        args.ldb = rank;
-    }
-    m->device->ops->queue_set_workspace(m->queue, m->workspace,
-                                        m->device->ops->matmul_workspace(m->device, &args));
-    return m->device->ops->matmul(m->queue, &args);
-}
 
 /* ---- streaming ---- */
 
@@ -137,41 +34,82 @@ static int declare(const struct merging *m)
     return code ? code : zinf_tensors_writer_begin(m->to);
 }
 
-static int copy_block(const struct merging *m, const struct zinf_tensor_info *info,
-                      const struct zinf_adapted *of, uint64_t at, uint64_t n)
+/* What takes the place of a tensor of the base's file: itself, a sum, or a copy. */
+struct replacement {
+    const struct zinf_tensor_info *base, *copy;
+    const struct zinf_adapted *of;
+};
+
+static int copy_block(const struct merging *m, const struct replacement *r, uint64_t at, uint64_t n)
 {
-    enum zinf_dtype dtype = dtype_of(m, info);
-    int code = zinf_tensors_read_f32(m->weights, info, at, n, m->block);
-    if (!code && of)
-        code = add_product(m, of, info, at / info->shape[1], n / info->shape[1]);
-    if (!code)
-        zinf_convert(m->packed, dtype, m->block, ZINF_DTYPE_F32, n);
-    return code ? code : zinf_tensors_writer_append(m->to, m->packed, n * zinf_dtype_bytes(dtype));
+    enum zinf_dtype dtype = dtype_of(m, r->base);
+    int code = r->of     ? merge_read_block(m, r->of, r->base, at, n)
+               : r->copy ? zinf_tensors_read_f32(m->adapter, r->copy, at, n, m->block)
+                         : zinf_tensors_read_f32(m->weights, r->base, at, n, m->block);
+    if (code)
+        return code;
+    zinf_convert(m->packed, dtype, m->block, ZINF_DTYPE_F32, n);
+    return zinf_tensors_writer_append(m->to, m->packed, n * zinf_dtype_bytes(dtype));
+}
+
+static int other_base(const struct merging *m, const char *name)
+{
+    return zinf_fail(-EINVAL,
+                     "%s: tensor %s has no place in the weights of %s: the adapter is of another "
+                     "base, or of a kind that is not supported",
+                     m->folder, name, m->base);
+}
+
+static bool same_shape(const struct zinf_tensor_info *a, const struct zinf_tensor_info *b)
+{
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
 static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
 {
-    const struct zinf_adapted *of = find_adapted(m, info->name);
+    struct replacement r = {info, merge_find_copy(m, info->name),
+                            merge_find_adapted(m, info->name)};
     uint64_t row = info->rank == 2 ? info->shape[1] : 1, step = m->block_elems / row * row;
-    int code = of ? read_factors(m, of) : 0;
-    m->n_merged += of != NULL;
+    int code = r.of ? merge_read_module(m, r.of, info, step) : 0;
+    if (r.copy && !same_shape(info, r.copy))
+        code = other_base(m, r.copy->name);
+    m->n_merged += r.of != NULL;
+    m->n_copied += r.copy != NULL;
     for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
         uint64_t left = info->n_elems - at;
-        code = copy_block(m, info, of, at, left < step ? left : step);
+        code = copy_block(m, &r, at, left < step ? left : step);
     }
-    free_factors(m);
+    merge_free_module(m);
     return code;
+}
+
+/* What has no place would be lost without a word. */
+static int check_names(const struct merging *m)
+{
+    for (uint64_t i = 0; i < zinf_tensors_count(m->adapter); i++) {
+        const char *name = zinf_tensors_at(m->adapter, i)->name;
+        if (!zinf_file_map_find(m->files, name))
+            return other_base(m, name);
+    }
+    return 0;
 }
 
 static int copy_all(struct merging *m)
 {
-    int code = declare(m);
+    int code = check_names(m);
+    if (!code)
+        code = declare(m);
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++)
         code = copy_tensor(m, zinf_tensors_at(m->weights, i));
-    uint32_t wanted = zinf_model_graph(m->model)->n_adapted;
+    uint32_t wanted = zinf_model_graph(m->model)->n_adapted, copies = 0;
+    for (uint32_t i = 0; i < m->files->n_tensors; i++)
+        copies += m->files->tensors[i].parts[0].piece->of_base;
     if (!code && m->n_merged != wanted)
         code = zinf_fail(-EINVAL, "%s: %u of %u adapted modules are not in the weights of %s",
                          m->folder, wanted - m->n_merged, wanted, m->base);
+    if (!code && m->n_copied != copies)
+        code = zinf_fail(-EINVAL, "%s: %u of %u tensors of modules_to_save and bias are not in %s",
+                         m->folder, copies - m->n_copied, copies, m->base);
     return code ? code : zinf_tensors_writer_finish(m->to);
 }
 
@@ -203,6 +141,8 @@ static int open_model(struct merging *m)
         code = zinf_model_open(&m->model, m->base);
     if (!code)
         code = zinf_model_adapt(m->model, config, m->folder);
+    if (!code)
+        code = zinf_file_map_create(&m->files, zinf_model_graph(m->model));
     cJSON_Delete(config);
     return code;
 }
@@ -242,7 +182,7 @@ static int take_memory(struct merging *m)
         const struct zinf_unit *unit = &g->units[g->adapted[i].adapter];
         uint64_t in = unit->tensors[g->adapted[i].a].cols,
                  out = unit->tensors[g->adapted[i].b].rows;
-        uint64_t row = piece_of(g, &g->adapted[i])->transposed ? out : in;
+        uint64_t row = merge_piece_of(g, &g->adapted[i])->transposed ? out : in;
         int64_t rows = (int64_t)(m->block_elems / row),
                 rank = (int64_t)unit->tensors[g->adapted[i].a].rows;
         struct zinf_matmul args = {.m = rows, .n = (int64_t)row, .k = rank, .ldc = (int64_t)row};
@@ -259,13 +199,14 @@ static int take_memory(struct merging *m)
 
 static void close_all(struct merging *m)
 {
-    free_factors(m);
+    merge_free_module(m);
     zinf_tensors_writer_destroy(m->to);
     zinf_tensors_close(m->adapter);
     zinf_tensors_close(m->weights);
     if (m->queue)
         m->device->ops->queue_destroy(m->queue);
     zinf_device_destroy(m->device);
+    zinf_file_map_destroy(m->files);
     zinf_model_close(m->model);
     free(m->workspace);
     free(m->packed);

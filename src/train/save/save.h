@@ -27,6 +27,10 @@ struct source {
     const char *folder; /* has what belongs beside the weights */
     char *memory;       /* the region, source_memory_bytes */
     uint64_t scratch_elems;
+    /* Of fresh adapters, while weights are loaded: the base's file, and of each adapted module that
+     * has magnitudes the norms of its rows, in our order. */
+    const struct zinf_tensors *base;
+    float **norms;
     uint64_t step, n_applied, base_sum;
     struct zinf_loss_scale loss_scale;
     struct collect *collect; /* what is being written together, see transfer.h; or NULL */

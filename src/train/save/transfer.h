@@ -61,6 +61,13 @@ const char *transfer_quantized_name(char buffer[200], const char *weight, const 
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
                     struct zinf_tensors_writer *writer);
 
+/* transfer_magnitude.c: with source.norms: of the region's unit, whose plain weights it has; of the
+ * region's image, which is that of the file's tensor of this name; and what was noted for a unit of
+ * adapters, to the region's unit. */
+int transfer_note_norms(const struct source *s, uint32_t unit);
+int transfer_note_image(const struct source *s, uint32_t unit, const char *name);
+void transfer_put_norms(const struct source *s, uint32_t unit);
+
 /* collect.c: several ranks write files at once, each its own, of units that all have slices of.
  * Between begin and end a rank asks for arrays of units, as many as it likes, and in both gives the
  * others what they ask for; so end returns when all ranks have come to it: 0, or the first failure

@@ -69,24 +69,52 @@ static int check_finite(const struct gathering *g, const struct zinf_piece *piec
                      (unsigned long long)(first + at));
 }
 
+/* Of a copy of the base's tensor that no adapter's file gives: as the base has it. */
+static const struct zinf_tensor_info *find_in_base(const struct source *s,
+                                                   const struct zinf_piece *piece)
+{
+    char name[160];
+    zinf_adapter_base_name(name, piece->name);
+    const struct zinf_tensor_info *info = zinf_tensors_find(s->base, name);
+    const char *bare = zinf_family_bare_name(zinf_model_family(s->setup->model), name);
+    return info ? info : zinf_tensors_find(s->base, bare);
+}
+
+static void fill_fresh(const struct setup *s, const struct zinf_tensor *tensor,
+                       const struct zinf_piece *piece, uint64_t first, uint64_t n, float *out)
+{
+    struct zinf_piece named = *piece;
+    char name[160];
+    if (piece->of_base)
+        snprintf(named.name, sizeof named.name, "%.95s",
+                 zinf_family_bare_name(zinf_model_family(s->model),
+                                       zinf_adapter_base_name(name, piece->name)));
+    zinf_tensor_init_fill(tensor, &named, s->options.seed, first, n, out);
+}
+
 static int read_values(void *context, const struct zinf_tensor *tensor,
                        const struct zinf_piece *piece, uint64_t first, uint64_t n, float *out)
 {
     const struct gathering *g = context;
-    const struct setup *s = g->source->setup;
+    const struct source *s = g->source;
+    const bool from_base = !g->file && piece->of_base && s->base;
     char name[160];
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : g->source->prefix, piece->name);
-    const struct zinf_tensor_info *info = g->file ? zinf_tensors_find(g->file, name) : NULL;
-    if (!g->file || transfer_is_fresh(s, tensor, info != NULL)) {
-        zinf_tensor_init_fill(tensor, piece, s->options.seed, first, n, out);
+    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : s->prefix, piece->name);
+    const struct zinf_tensors *file = from_base ? s->base : g->file;
+    const struct zinf_tensor_info *info = !file       ? NULL
+                                          : from_base ? find_in_base(s, piece)
+                                                      : zinf_tensors_find(file, name);
+    if (!file || transfer_is_fresh(s->setup, tensor, info != NULL)) {
+        fill_fresh(s->setup, tensor, piece, first, n, out);
         return 0;
     }
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files", g->path,
-                         piece->plain_name ? "" : zinf_model_family(s->model)->prefix, piece->name);
+                         piece->plain_name ? "" : zinf_model_family(s->setup->model)->prefix,
+                         piece->name);
     int code = check_shape(g->path, info, piece);
     if (!code)
-        code = zinf_tensors_read_f32(g->file, info, first, n, out);
+        code = zinf_tensors_read_f32(file, info, first, n, out);
     return code ? code : check_finite(g, piece, first, n, out);
 }
 
@@ -194,25 +222,43 @@ static int quantize_images(struct zinf_trainer *t, const struct source *s,
                : 0;
 }
 
+/* One unit: of the model's file, or of an adapter's; NULL: fresh. */
+static int load_unit(struct zinf_trainer *t, const struct source *s,
+                     const struct zinf_tensors *file, const struct zinf_tensors *adapter,
+                     uint32_t u)
+{
+    bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
+    int code = quantize_images(t, s, file, u);
+    if (!code)
+        code = transfer_gather(s, adapts ? adapter : file, u);
+    if (!code && s->norms)
+        code = transfer_note_norms(s, u);
+    if (code)
+        return code;
+    transfer_put_norms(s, u);
+    note_base(t, s, u);
+    return t->plan.homes[u].in_files ? 0 : place_unit(s, u);
+}
+
 /* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. Of a recovered
  * step only what is frozen, which no record has. */
 static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
                       const struct zinf_tensors *adapter)
 {
     struct source source = trainer_source(t);
+    const uint32_t n_adapted = t->setup.graph->n_adapted;
     int code = 0;
-    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
-        bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
-        if (t->durable.recovered && unit_trains(&t->setup, u))
-            continue;
-        code = quantize_images(t, &source, file, u);
-        if (!code)
-            code = transfer_gather(&source, adapts ? adapter : file, u);
-        if (!code)
-            note_base(t, &source, u);
-        if (!code && !t->plan.homes[u].in_files)
-            code = place_unit(&source, u);
+    source.base = file;
+    if (n_adapted && !adapter) {
+        source.norms = calloc(n_adapted, sizeof *source.norms);
+        code = source.norms ? 0 : zinf_fail(-ENOMEM, "no memory for fresh adapters");
     }
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
+        if (!t->durable.recovered || !unit_trains(&t->setup, u))
+            code = load_unit(t, &source, file, adapter, u);
+    for (uint32_t i = 0; source.norms && i < n_adapted; i++)
+        free(source.norms[i]);
+    free(source.norms);
     /* what was only filled, too, is there before another queue looks */
     return code ? code : t->setup.device->ops->queue_synchronize(source.to_device);
 }

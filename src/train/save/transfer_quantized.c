@@ -239,6 +239,10 @@ int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_g
             code = make_image(&p, gather, file);
             if (code)
                 break;
+            if (s->norms)
+                code = transfer_note_image(s, unit, t->pieces[k].name);
+            if (code)
+                break;
             *sum = XXH3_64bits_withSeed(p.r.image, p.as.bytes, *sum);
             code = source_write(s, &where, t->pieces[k].image_at, p.r.image, p.as.bytes);
         }

@@ -48,10 +48,13 @@ static const struct zinf_tensor_info *find(const struct comparison *c,
                                            const struct zinf_file_tensor *wanted)
 {
     char name[MAX_NAME];
-    const char *prefix = zinf_model_family(c->model)->prefix;
-    const struct zinf_tensor_info *info =
-        zinf_tensors_find(c->file, zinf_file_tensor_name(wanted, prefix, name, sizeof name));
-    return info ? info : zinf_tensors_find(c->file, wanted->name);
+    const struct zinf_family *family = zinf_model_family(c->model);
+    const char *bare = wanted->name;
+    zinf_file_tensor_name(wanted, family->prefix, name, sizeof name);
+    if (wanted->parts[0].piece->of_base) /* an adapter's copy begins as the base has it */
+        bare = zinf_family_bare_name(family, zinf_adapter_base_name(name, wanted->name));
+    const struct zinf_tensor_info *info = zinf_tensors_find(c->file, name);
+    return info ? info : zinf_tensors_find(c->file, bare);
 }
 
 static void compare_tensor(const struct comparison *c, const struct zinf_file_tensor *wanted,
@@ -132,13 +135,30 @@ static bool is_part(const struct comparison *c, const char *bare)
     return false;
 }
 
+/* Whether an adapter has a copy of its own, which takes the place of this one. */
+static bool is_copied(const struct comparison *c, const char *name)
+{
+    char base[160];
+    for (uint32_t i = 0; i < c->map->n_tensors; i++) {
+        const struct zinf_file_tensor *t = &c->map->tensors[i];
+        if (!t->parts[0].piece->of_base)
+            continue;
+        zinf_adapter_base_name(base, t->name);
+        if (!strcmp(base, name) ||
+            !strcmp(zinf_family_bare_name(zinf_model_family(c->model), base), name))
+            return true;
+    }
+    return false;
+}
+
 static void compare_others(const struct comparison *c)
 {
     const struct zinf_family *family = zinf_model_family(c->model);
     for (uint64_t i = 0; i < zinf_tensors_count(c->file); i++) {
         const char *name = zinf_tensors_at(c->file, i)->name;
         const char *bare = zinf_family_bare_name(family, name);
-        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare) && !is_part(c, bare))
+        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare) && !is_part(c, bare) &&
+            !is_copied(c, name))
             found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_UNEXPECTED}, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }

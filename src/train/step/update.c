@@ -2,6 +2,7 @@
  * update: one sub-group's step, on arrays in the form of its state. What two generations or a tile
  * put elsewhere is copied first and then updated in place.
  */
+#include "train/setup_rates.h"
 #include "train/trainer.h"
 
 static void *at(const struct zinf_op *op, int operand)
@@ -76,30 +77,53 @@ static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper 
     return t->setup.device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
 }
 
-/* A sub-group is at most two runs: with weight decay, then without. */
+/* Elements of a unit that are updated alike. */
+struct run {
+    uint64_t n;
+    double lr_scale;
+    float weight_decay;
+};
+
+/* From element `at` of the unit on: to where weight decay ends or, where tensors have rates of
+ * their own, to the next tensor. Gaps are zero and stay so, by whose rate ever. */
+static struct run run_at(const struct setup *s, uint32_t unit, uint64_t at)
+{
+    const struct zinf_unit *u = &s->graph->units[unit];
+    bool decays = at < u->decay_elems;
+    struct run run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
+                      decays ? s->hyper.weight_decay : 0};
+    uint64_t begin = 0;
+    for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
+        uint64_t offset = u->tensors[i].offset;
+        if (offset > at && offset - at < run.n)
+            run.n = offset - at;
+        if (offset > at || offset < begin || u->tensors[i].decay != decays)
+            continue;
+        begin = offset;
+        run.lr_scale = s->rates[unit][i].scale;
+        run.weight_decay = s->rates[unit][i].weight_decay;
+    }
+    return run;
+}
+
 static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
                            const struct update_scalars *scalars)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
-    uint64_t first = t->setup.layout.units[g->unit].slice_first + g->first;
-    uint64_t decay_end = t->setup.graph->units[g->unit].decay_elems;
-    uint64_t split = decay_end > first ? decay_end - first : 0;
-    if (split > g->n)
-        split = g->n;
-    for (int part = 0; part < 2; part++) {
-        uint64_t begin = part ? split : 0, n = part ? g->n - split : split;
+    uint64_t first = t->setup.layout.units[g->unit].slice_first + g->first, n;
+    int code = 0;
+    for (uint64_t begin = 0; !code && begin < g->n; begin += n) {
+        struct run run = run_at(&t->setup, g->unit, first + begin);
         struct zinf_optim_hyper hyper = scalars->hyper;
-        if (part)
-            hyper.weight_decay = 0;
+        hyper.weight_decay = run.weight_decay;
+        hyper.lr = (float)((double)hyper.lr * run.lr_scale);
+        n = g->n - begin < run.n ? g->n - begin : run.n;
         struct zinf_optim_array array = arrays_of(t, op, begin, n, scalars->grad_scale);
-        int code = !n ? 0
-                   : op->kind == OP_DEVICE_UPDATE
-                       ? step_on_device(t, &hyper, &array)
-                       : zinf_optim_step(&hyper, &array, t->setup.device->n_threads);
-        if (code)
-            return code;
+        code = op->kind == OP_DEVICE_UPDATE
+                   ? step_on_device(t, &hyper, &array)
+                   : zinf_optim_step(&hyper, &array, t->setup.device->n_threads);
     }
-    return 0;
+    return code;
 }
 
 /* ---- Adafactor: tensor by tensor; a sub-group is a whole unit ---- */
@@ -169,6 +193,10 @@ static int update_tensors(struct zinf_trainer *t, const struct zinf_op *op,
         tensor.grad_scale = scalars->grad_scale;
         if (!unit->tensors[i].decay)
             hyper.weight_decay = 0;
+        if (t->setup.rates) {
+            hyper.lr = (float)((double)hyper.lr * t->setup.rates[g->unit][i].scale);
+            hyper.weight_decay = t->setup.rates[g->unit][i].weight_decay;
+        }
         code = zinf_adafactor_step(&hyper, &tensor, t->setup.device->n_threads);
     }
     if (code != -ERANGE || !(op->flags & OP_EAGER))

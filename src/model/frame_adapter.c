@@ -1,0 +1,288 @@
+/*
+ * frame_adapter: what adapters add to products with a weight: with
+ *   x~ = dropout(x), u = scale x~ A^T, v = scale dy B
+ *   y += u B^T; dx += mask(v A); dA = v^T x~; dB = dy^T u
+ * An adapter of some rows of W (keys, of a W that is queries, keys and values) sees those columns
+ * of y and dy alone. u, v and x~ are made where they are needed: nothing is kept for backward, and
+ * the frozen W asks for no saved input.
+ */
+#include "model/frame_adapter.h"
+
+int64_t frame_linear_rows(const struct zinf_frame *f, const struct frame_linear *l)
+{
+    if (l->rows)
+        return l->rows;
+    return f->stage->choice.n ? f->n_chosen : frame_rows(f);
+}
+
+const struct zinf_tensor *frame_linear_weight(const struct zinf_frame *f,
+                                              const struct frame_linear *l)
+{
+    return &frame_unit(f, l->unit)->tensors[l->weight];
+}
+
+struct zinf_matmul frame_product(const struct zinf_frame *f)
+{
+    enum zinf_dtype dtype = f->compute->dtype;
+    return (struct zinf_matmul){.a_dtype = dtype, .b_dtype = dtype, .c_dtype = dtype};
+}
+
+/* ---- one adapter in one call ---- */
+
+static struct low_rank low_rank_of(const struct zinf_frame *f, const struct frame_linear *l,
+                                   const struct zinf_adapted *spec)
+{
+    const struct zinf_unit *adapter = &f->graph->units[spec->adapter];
+    const struct zinf_tensor *w = &f->graph->units[spec->unit].tensors[spec->tensor];
+    struct low_rank r = {
+        .spec = spec,
+        .rows = frame_linear_rows(f, l),
+        .rank = (int64_t)adapter->tensors[spec->a].rows,
+        .in = (int64_t)w->cols,
+        .ld = (int64_t)w->rows,
+        .first_bytes = spec->first_row * frame_width(f),
+    };
+    while (f->stage->units.at[r.unit] != spec->adapter)
+        r.unit++;
+    return r;
+}
+
+void *frame_adapter_columns(const struct zinf_frame *f, const struct low_rank *r, const void *y)
+{
+    uint64_t first = f->queue ? r->first_bytes : 0;
+    return (char *)(uintptr_t)y + first;
+}
+
+static struct zinf_dropout dropout_of(const struct zinf_frame *f, const struct low_rank *r)
+{
+    uint64_t per_sample = (uint64_t)(r->rows / f->compute->batch * r->in);
+    return frame_dropout_at(f, r->spec->dropout, r->spec->site, per_sample);
+}
+
+/* *masked: x~, in scratch where it is not x itself. */
+static int mask(struct zinf_frame *f, const struct low_rank *r, const void *x, const void **masked)
+{
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype,
+        .n = r->rows * r->in,
+        .r = x,
+        .dropout = dropout_of(f, r),
+    };
+    *masked = x;
+    if (!(args.dropout.p > 0))
+        return 0;
+    *masked = args.y = frame_scratch(f, (uint64_t)args.n * frame_width(f));
+    return frame_dropout(f, &args);
+}
+
+/* *u [rows][rank] = scale x~ A^T, in scratch. */
+static int down(struct zinf_frame *f, const struct low_rank *r, const void *masked, void **u)
+{
+    struct zinf_matmul args = frame_product(f);
+    *u = frame_scratch(f, (uint64_t)(r->rows * r->rank) * frame_width(f));
+    args.m = r->rows;
+    args.n = r->rank;
+    args.k = r->in;
+    args.a = masked;
+    args.b = frame_weight(f, r->unit, (int)r->spec->a);
+    args.c = *u;
+    args.trans_b = true;
+    args.lda = args.ldb = r->in;
+    args.ldc = r->rank;
+    args.alpha = r->spec->scale;
+    return frame_matmul(f, &args);
+}
+
+/* *v [rows][rank] = scale dy B, in scratch. */
+static int down_back(struct zinf_frame *f, const struct low_rank *r, const void *dy, void **v)
+{
+    struct zinf_matmul args = frame_product(f);
+    *v = frame_scratch(f, (uint64_t)(r->rows * r->rank) * frame_width(f));
+    args.m = r->rows;
+    args.n = r->rank;
+    args.k = r->spec->rows;
+    args.a = frame_adapter_columns(f, r, dy);
+    args.b = frame_weight(f, r->unit, (int)r->spec->b);
+    args.c = *v;
+    args.lda = r->ld;
+    args.ldb = args.ldc = r->rank;
+    args.alpha = r->spec->scale;
+    return frame_matmul(f, &args);
+}
+
+static int add_forward(struct zinf_frame *f, const struct low_rank *r, const void *x, void *y)
+{
+    struct zinf_matmul args = frame_product(f);
+    const void *masked;
+    void *u;
+    int code = mask(f, r, x, &masked);
+    if (code || (code = down(f, r, masked, &u)))
+        return code;
+    args.m = r->rows;
+    args.n = r->spec->rows;
+    args.k = r->rank;
+    args.a = u;
+    args.b = frame_weight(f, r->unit, (int)r->spec->b);
+    args.c = frame_adapter_columns(f, r, y);
+    args.trans_b = true;
+    args.lda = args.ldb = r->rank;
+    args.ldc = r->ld;
+    args.beta = 1;
+    return frame_matmul(f, &args);
+}
+
+static int add_input_gradient(struct zinf_frame *f, const struct low_rank *r, const void *dy,
+                              void *dx)
+{
+    struct zinf_matmul args = frame_product(f);
+    struct zinf_residual added = {
+        .dtype = f->compute->dtype,
+        .n = r->rows * r->in,
+        .x = dx,
+        .y = dx,
+        .dropout = dropout_of(f, r),
+    };
+    bool masks = added.dropout.p > 0;
+    void *v;
+    int code = down_back(f, r, dy, &v);
+    if (code)
+        return code;
+    args.m = r->rows;
+    args.n = r->in;
+    args.k = r->rank;
+    args.a = v;
+    args.b = frame_weight(f, r->unit, (int)r->spec->a);
+    args.c = masks ? frame_scratch(f, (uint64_t)added.n * frame_width(f)) : dx;
+    args.lda = r->rank;
+    args.ldb = args.ldc = r->in;
+    args.beta = masks ? 0 : 1;
+    code = frame_matmul(f, &args);
+    added.r = args.c;
+    return code || !masks ? code : frame_residual(f, &added);
+}
+
+/* dA = v^T x~ */
+static int gradient_of_a(struct zinf_frame *f, const struct low_rank *r, const void *dy,
+                         const void *masked)
+{
+    struct zinf_matmul args = frame_product(f);
+    void *v;
+    args.c = frame_grad(f, r->unit, (int)r->spec->a);
+    int code = down_back(f, r, dy, &v);
+    if (code)
+        return code;
+    args.m = r->rank;
+    args.n = r->in;
+    args.k = r->rows;
+    args.a = v;
+    args.b = masked;
+    args.trans_a = true;
+    args.lda = r->rank;
+    args.ldb = args.ldc = r->in;
+    args.c_dtype = ZINF_DTYPE_F32;
+    code = frame_matmul(f, &args);
+    return code ? code : frame_zero_gap(f, r->unit, r->spec->a);
+}
+
+/* dB = dy^T u */
+static int gradient_of_b(struct zinf_frame *f, const struct low_rank *r, const void *dy,
+                         const void *masked)
+{
+    struct zinf_matmul args = frame_product(f);
+    void *u;
+    args.c = frame_grad(f, r->unit, (int)r->spec->b);
+    int code = down(f, r, masked, &u);
+    if (code)
+        return code;
+    args.m = r->spec->rows;
+    args.n = r->rank;
+    args.k = r->rows;
+    args.a = frame_adapter_columns(f, r, dy);
+    args.b = u;
+    args.trans_a = true;
+    args.lda = r->ld;
+    args.ldb = args.ldc = r->rank;
+    args.c_dtype = ZINF_DTYPE_F32;
+    code = frame_matmul(f, &args);
+    return code ? code : frame_zero_gap(f, r->unit, r->spec->b);
+}
+
+static int make_gradients(struct zinf_frame *f, const struct low_rank *r, const void *dy,
+                          const void *x)
+{
+    const void *masked;
+    if (!frame_grad(f, r->unit, (int)r->spec->a))
+        return 0;
+    int code = mask(f, r, x, &masked);
+    uint64_t mark = frame_mark(f);
+    if (!code)
+        code = gradient_of_a(f, r, dy, masked);
+    frame_release(f, mark);
+    return code ? code : gradient_of_b(f, r, dy, masked);
+}
+
+/* ---- all adapters of a weight ---- */
+
+int frame_each_adapter(struct zinf_frame *f, const struct frame_linear *l,
+                       int (*act)(struct zinf_frame *f, const struct low_rank *r, void *argument),
+                       void *argument)
+{
+    const struct zinf_unit *unit = frame_unit(f, l->unit);
+    uint64_t mark = frame_mark(f);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < unit->n_adapted; i++) {
+        const struct zinf_adapted *spec = &f->graph->adapted[unit->first_adapted + i];
+        struct low_rank r;
+        if ((int)spec->tensor != l->weight)
+            continue;
+        r = low_rank_of(f, l, spec);
+        code = act(f, &r, argument);
+        frame_release(f, mark);
+    }
+    return code;
+}
+
+/* What goes in, and what is added to or made gradients of. */
+struct ends {
+    const void *from;
+    void *to;
+    const void *input;
+};
+
+static int forward_one(struct zinf_frame *f, const struct low_rank *r, void *argument)
+{
+    const struct ends *e = argument;
+    return add_forward(f, r, e->from, e->to);
+}
+
+static int backward_one(struct zinf_frame *f, const struct low_rank *r, void *argument)
+{
+    const struct ends *e = argument;
+    return add_input_gradient(f, r, e->from, e->to);
+}
+
+static int gradients_of_one(struct zinf_frame *f, const struct low_rank *r, void *argument)
+{
+    const struct ends *e = argument;
+    return make_gradients(f, r, e->from, e->input);
+}
+
+int frame_adapt(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
+{
+    struct ends ends = {.from = x, .to = y};
+    return frame_each_adapter(f, l, forward_one, &ends);
+}
+
+int frame_adapt_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                               void *dx)
+{
+    struct ends ends = {.from = dy, .to = dx};
+    return frame_each_adapter(f, l, backward_one, &ends);
+}
+
+int frame_adapt_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
+                                const void *x)
+{
+    struct ends ends = {.from = dy, .input = x};
+    return frame_each_adapter(f, l, gradients_of_one, &ends);
+}

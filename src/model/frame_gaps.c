@@ -1,0 +1,59 @@
+/* frame_gaps: gradients between tensors, which must be zero, and of whole units. */
+#include "model/frame.h"
+
+static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
+{
+    uint64_t bytes = (end - first) * sizeof(float);
+    return bytes ? frame_zero(f, f->queue ? grads + first : grads, bytes) : 0;
+}
+
+/* Where the next tensor behind this one begins, or the unit ends. */
+static uint64_t gap_end(const struct zinf_unit *u, uint32_t tensor)
+{
+    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems, next = u->elems;
+    for (uint32_t i = 0; i < u->n_tensors; i++)
+        if (u->tensors[i].elems && u->tensors[i].offset >= end && u->tensors[i].offset < next)
+            next = u->tensors[i].offset;
+    return next;
+}
+
+int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems;
+    return grads ? fill_zero(f, grads, end, gap_end(u, tensor)) : 0;
+}
+
+int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    uint64_t end = 0; /* of what has been looked at: tensors with decay come first */
+    int code = frame_each_moved(f, unit, frame_zero_gap);
+    if (code || !grads)
+        return code;
+    for (int decay = 1; decay >= 0; decay--)
+        for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
+            if (u->tensors[i].decay != (bool)decay)
+                continue;
+            code = fill_zero(f, grads, end, u->tensors[i].offset);
+            end = u->tensors[i].offset + u->tensors[i].elems;
+        }
+    return code ? code : fill_zero(f, grads, end, u->elems);
+}
+
+/* A tensor's gradient and the gap behind it. */
+static int zero_tensor(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    return grads ? fill_zero(f, grads, u->tensors[tensor].offset, gap_end(u, tensor)) : 0;
+}
+
+int frame_zero_grads(struct zinf_frame *f, uint32_t unit)
+{
+    float *grads = f->grads ? f->grads[unit] : NULL;
+    int code = frame_each_moved(f, unit, zero_tensor);
+    return code || !grads ? code : fill_zero(f, grads, 0, frame_unit(f, unit)->elems);
+}

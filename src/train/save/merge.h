@@ -1,0 +1,44 @@
+/*
+ * merge: one module of an adapter beside the base's tensor that it changes. Inside merge*.c only.
+ */
+#ifndef ZINF_TRAIN_MERGE_H
+#define ZINF_TRAIN_MERGE_H
+
+#include "train/checkpoints.h"
+#include "train/save/transfer.h"
+
+struct merging {
+    const struct zinf_merge_options *options;
+    const char *folder; /* of the adapter */
+    char *base;
+    struct zinf_model *model;    /* the base's, adapted */
+    struct zinf_file_map *files; /* of the model */
+    struct zinf_tensors *weights, *adapter;
+    struct zinf_tensors_writer *to;
+    struct zinf_device *device;
+    struct zinf_queue *queue;
+    void *workspace;
+    float *block, *a, *b;
+    float *gain; /* of one module's rows; NULL: none */
+    void *packed;
+    uint64_t block_elems;
+    uint32_t n_merged, n_copied;
+};
+
+/* The piece of the base's weight that the module is of. */
+const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);
+/* The module whose weight a tensor of the base's file is, or NULL. */
+const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name);
+/* The adapter's copy of a tensor of the base's file, which takes its place, or NULL. */
+const struct zinf_tensor_info *merge_find_copy(const struct merging *m, const char *name);
+/* A, B and, with blocks of step elements of the base's tensor, gains of rows that have magnitudes,
+ * into merging. */
+int merge_read_module(struct merging *m, const struct zinf_adapted *of,
+                      const struct zinf_tensor_info *info, uint64_t step);
+void merge_free_module(struct merging *m);
+/* Elements [at, at + n), which are whole rows of the file's tensor, of W + scale B A, scaled, into
+ * the block. */
+int merge_read_block(const struct merging *m, const struct zinf_adapted *of,
+                     const struct zinf_tensor_info *info, uint64_t at, uint64_t n);
+
+#endif

@@ -1,0 +1,16 @@
+/* setup_rates: learning rates and weight decay of tensors, where they have their own. */
+#ifndef ZINF_SETUP_RATES_H
+#define ZINF_SETUP_RATES_H
+
+#include "train/setup.h"
+
+/* What a tensor's updates differ by from the run's: [n_units][its tensors]. */
+struct tensor_rate {
+    double scale; /* of the learning rate */
+    float weight_decay;
+};
+/* From zinf.learning_rates and zinf.layer_decay; -EINVAL or -ENOTSUP names what cannot be. */
+int setup_rates(struct setup *s);
+void setup_free_rates(struct setup *s);
+
+#endif
