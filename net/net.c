@@ -25,6 +25,27 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
 }
 
+int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world)
+{
+    if (!world || world > ZINF_NET_MOST_RANKS || !local_world || world % local_world)
+        return zinf_fail(-EINVAL,
+                         "%u ranks, %u on each host, are not possible: at most %d, and as "
+                         "many on every host",
+                         world, local_world, ZINF_NET_MOST_RANKS);
+    struct zinf_net *net = calloc(1, sizeof *net);
+    if (!net)
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    net->place = (struct zinf_net_place){.world = world, .local_world = local_world, .seats = 1};
+    snprintf(net->name, sizeof net->name, "described");
+    *out = net;
+    return 0;
+}
+
+bool zinf_net_is_described(const struct zinf_net *net)
+{
+    return !net->ops;
+}
+
 void zinf_net_close(struct zinf_net *net)
 {
     if (!net)
@@ -92,6 +113,8 @@ static int end_exchange(struct zinf_net *net, uint32_t n_out)
 static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 {
     struct net_exchange x = exchange_of(net, n_out, n_in, same);
+    if (zinf_net_is_described(net))
+        return zinf_fail(-ENOTSUP, "ranks that are only described exchange nothing");
     if (!net->failed)
         net->failed = net->ops->exchange(net, &x);
     return end_exchange(net, n_out);
@@ -322,7 +345,7 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
-    if (net->told)
+    if (net->told || zinf_net_is_described(net))
         return;
     net->told = true;
     net->ops->tell(net, sentence);

@@ -46,6 +46,9 @@ uint32_t zinf_net_launched(void);
 int zinf_net_open(struct zinf_net **out);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
+/* One that is only thought of, for plans: it has a place, and exchanges nothing (-ENOTSUP). */
+int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world);
+bool zinf_net_is_described(const struct zinf_net *net);
 /* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
 void zinf_net_close(struct zinf_net *net);
 

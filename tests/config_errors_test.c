@@ -300,6 +300,9 @@ static void test_batch_messages(void)
          {"zero_quantized_weights", "full precision"}},
         {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 4}}",
          {"zero_hpz_partition_size", "remove it"}},
+        {"{" MICRO
+         ", \"zero_optimization\": {\"stage\": 3, \"zeropp_loco_param\": {\"err_beta\": 0.8}}}",
+         {"zeropp_loco_param", "remove it"}},
         {"{" MICRO ", \"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2}}",
          {"mics_shard_size", "remove it"}},
         {"{\"train_batch_size\": 3}", {"world size 4", "Set train_batch_size to 4;"}},

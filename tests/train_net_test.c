@@ -147,6 +147,44 @@ static void test_traffic(void)
            (unsigned long long)bytes[0], (unsigned long long)bytes[1]);
 }
 
+/* What goes out of a rank in a step: at stage 3, layer by layer, (n - 1) / n of all parameters
+ * twice, for forward and backward, less what is still at hand in between, and of their gradients in
+ * fp32 once. The simulated step counts the same bytes, and a real one sends no more than a few
+ * numbers beside them. */
+static void check_traffic(struct setting s, uint32_t world, const char *name)
+{
+    struct zinf_estimate estimate = {0};
+    struct zinf_config *config = configure_of(&s, world);
+    struct zinf_estimate_options options = {
+        .trainer = trainer_options(&s, config), .ranks = world, .local_ranks = world};
+    struct outcome out;
+    run_ranks(&s, world, name, &out);
+    CHECKF(!zinf_estimate(&estimate, &options), "%s", zinf_error());
+    uint64_t width = s.precision ? 2 : 4, share = padded_elems / world * (world - 1);
+    uint64_t most = share * (2 * width + 4), least = share * (width + 4);
+    CHECKF(net_bytes == estimate.lane_bytes[ZINF_LANE_NET], "%s: %llu bytes, %llu estimated", name,
+           (unsigned long long)net_bytes, (unsigned long long)estimate.lane_bytes[ZINF_LANE_NET]);
+    CHECKF(net_bytes <= most && net_bytes > least, "%s: %llu bytes, not from %llu to %llu", name,
+           (unsigned long long)net_bytes, (unsigned long long)least, (unsigned long long)most);
+    CHECKF(out.sent >= net_bytes && out.sent < net_bytes + 32768 * (world - 1),
+           "%s: %llu bytes sent, %llu by the lane", name, (unsigned long long)out.sent,
+           (unsigned long long)net_bytes);
+    zinf_config_destroy(config);
+}
+
+static void test_formulas(void)
+{
+    struct setting s = {.param = "cpu", .state = "cpu", .look_ahead = "1", .accumulation = 2};
+    trainings.shape.arch = "gpt2";
+    make_model(model, "formulas", &trainings.shape, 11);
+    check_traffic(s, 2, "fp32, 2 ranks");
+    s.precision = bf16;
+    check_traffic(s, 4, "bf16, 4 ranks");
+    s.param = s.state = "nvme";
+    s.copies = true;
+    check_traffic(s, 3, "bf16, drive, 3 ranks");
+}
+
 /* ---- failures ---- */
 
 static void test_refusals(void)
@@ -188,6 +226,7 @@ int main(void)
     TAP_RUN(test_stages);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
+    TAP_RUN(test_formulas);
     TAP_RUN(test_refusals);
     remove_work();
     return tap_done();

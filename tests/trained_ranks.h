@@ -23,10 +23,14 @@ struct rank {
     struct outcome out;
     int code;
     uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
+    uint64_t step_bytes; /* sent in the last step */
+    uint64_t net_bytes;  /* and by its lane */
+    uint64_t elems;      /* of all units, padded */
     char said[600];
 };
 
-static char said[600]; /* by rank 0 at last */
+static char said[600];                   /* by rank 0 at last */
+static uint64_t net_bytes, padded_elems; /* its */
 
 /* This rank's share of a step's samples. */
 static inline int share_step(const struct rank *rank, struct zinf_trainer *t, uint64_t step,
@@ -56,8 +60,11 @@ static inline void *train_rank(void *argument)
         rank->code = share_step(rank, t, (uint64_t)step, &result);
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
+        rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];
         note_step(&rank->out, step, &result);
     }
+    for (uint32_t u = 0; t && u < t->setup.n_units; u++)
+        rank->elems += t->setup.layout.units[u].padded_elems;
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)
@@ -147,6 +154,8 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
     out->failed = ranks[0].code;
     out->sent = ranks[0].step_bytes;
     out->lent = ranks[0].lent_bytes;
+    net_bytes = ranks[0].net_bytes;
+    padded_elems = ranks[0].elems;
     snprintf(said, sizeof said, "%s", ranks[0].said);
     snprintf(out->folder, sizeof out->folder, "%s", folder);
 }

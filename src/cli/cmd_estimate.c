@@ -8,7 +8,9 @@ struct options {
     struct cli_common common;
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
-    const char *trace, *machine, *compare;
+    const char *trace, *machine, *compare, *network;
+    int64_t ranks, local_ranks;
+    double net_bytes; /* a second, of a host */
 };
 
 /* The same estimate on a machine that has more. */
@@ -50,6 +52,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
 {
     int code = 0;
     estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
+    options->speeds.net_bytes = o->net_bytes;
     if (o->measure) {
         code = zinf_rates_measure(rates, &options->trainer);
         options->rates = rates;
@@ -66,8 +69,11 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
 static int estimate(const struct options *o, const struct cli_session *s,
                     const struct estimate_request *request, const struct machine *machine)
 {
-    struct estimate e = {
-        .tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW, .tokens = o->tokens, .watts = o->power};
+    struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
+                         .tokens = o->tokens,
+                         .watts = o->power,
+                         .ranks = (uint32_t)o->ranks,
+                         .local_ranks = (uint32_t)o->local_ranks};
     struct zinf_described_machine described;
     struct zinf_rates rates;
     char *plan = NULL;
@@ -76,6 +82,9 @@ static int estimate(const struct options *o, const struct cli_session *s,
         .trainer = request->trainer,
         .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
         .trace = o->trace,
+        .ranks = (uint32_t)o->ranks,
+        .local_ranks = (uint32_t)o->local_ranks,
+        .speeds = {.net_bytes = o->net_bytes},
     };
     int code = machine ? estimate_described(&e, request, machine, &options)
                        : estimate_here(&e, o, s, &options, &rates);
@@ -90,7 +99,7 @@ static int estimate(const struct options *o, const struct cli_session *s,
         options.trainer.described = &described;
     }
     add_changes(&e, &options);
-    if (e.drive_free < e.now.bytes[2])
+    if (e.drive_free < estimate_drive_bytes(&e))
         zinf_log(ZINF_LOG_WARN, "%s has too little room: zinf train would refuse to begin",
                  e.drive_path);
     if (o->json)
@@ -127,8 +136,49 @@ static int run_session(const struct options *o)
     return code;
 }
 
-static int check(const struct options *o)
+/* "25Gbit/s" or "3.1GB/s"; networks are sold by bits. */
+static int read_network(struct options *o)
 {
+    static const struct {
+        const char *word;
+        double bytes;
+    } units[] = {{"Gbit/s", 1.25e8}, {"Gbit", 1.25e8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
+    char *unit = NULL;
+    double number = o->network ? strtod(o->network, &unit) : 0;
+    for (size_t i = 0; o->network && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(unit, units[i].word))
+            o->net_bytes = number * units[i].bytes;
+    if (o->network && !(o->net_bytes >= 1e6 && o->net_bytes < 1e13))
+        return zinf_fail(-EINVAL, "--network %s: a rate is needed, such as 25Gbit/s or 3GB/s",
+                         o->network);
+    return 0;
+}
+
+static int check_ranks(struct options *o)
+{
+    if (!o->ranks)
+        o->ranks = o->local_ranks ? o->local_ranks : 1;
+    if (!o->local_ranks)
+        o->local_ranks = o->ranks;
+    if (o->ranks % o->local_ranks)
+        return zinf_fail(-EINVAL,
+                         "--ranks %lld are not as many on every host as --gpus-per-host "
+                         "%lld",
+                         (long long)o->ranks, (long long)o->local_ranks);
+    if (o->ranks > o->local_ranks && !o->network)
+        return zinf_fail(-EINVAL, "several hosts: say how fast the network of each is, such as "
+                                  "--network 25Gbit/s");
+    if (o->ranks > 1 && (o->measure || o->compare))
+        return zinf_fail(-EINVAL, "--ranks are described, on this machine's figures or on those of "
+                                  "--machine: leave out --measure and --compare");
+    return read_network(o);
+}
+
+static int check(struct options *o)
+{
+    int code = check_ranks(o);
+    if (code)
+        return code;
     if (o->machine && o->compare)
         return zinf_fail(-EINVAL, "--compare names the machines: leave out --machine");
     if (o->measure && (o->machine || o->compare))
@@ -156,6 +206,9 @@ static int run(int argc, char **argv)
         {"--compare", CLI_STRING, &o.compare, 0, 0},
         {"--power", CLI_DOUBLE, &o.power, 1, 1e9},
         {"--trace", CLI_STRING, &o.trace, 0, 0},
+        {"--ranks", CLI_INT, &o.ranks, 1, 1024},
+        {"--gpus-per-host", CLI_INT, &o.local_ranks, 1, 1024},
+        {"--network", CLI_STRING, &o.network, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
     };
     int code =
@@ -167,6 +220,7 @@ static int run(int argc, char **argv)
     if (code)
         return cli_error(&cli_estimate, CLI_USAGE);
     c->no_training = true; /* a learning rate changes no time */
+    c->world = o.ranks;
     return run_session(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
 }
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <sys/statvfs.h>
 
-static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host"};
-static const char *const lane_texts[] = {"drive reads", "drive writes", "to the device",
-                                         "to the host", "device",       "CPU"};
+static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};
+static const char *const lane_texts[] = {
+    "drive reads", "drive writes", "to the device", "to the host", "device", "CPU", "network"};
 static const char *const tiers[] = {"device", "host", "drive"};
 #define N_LANES (sizeof lanes / sizeof *lanes)
 
@@ -106,11 +106,26 @@ static void print_length(const struct estimate *e)
     }
     if (e->drive_free != UINT64_MAX && e->now.bytes[2]) {
         snprintf(text, sizeof text, "%s needed, %s free in %s%s",
-                 zinf_size_format(needed, sizeof needed, e->now.bytes[2]),
+                 zinf_size_format(needed, sizeof needed, estimate_drive_bytes(e)),
                  zinf_size_format(room, sizeof room, e->drive_free), e->drive_path,
-                 e->drive_free < e->now.bytes[2] ? ": TOO LITTLE" : "");
+                 e->drive_free < estimate_drive_bytes(e) ? ": TOO LITTLE" : "");
         cli_print_field(stdout, "drive room", LABEL, text);
     }
+}
+
+static void print_ranks(const struct estimate *e)
+{
+    char text[200];
+    if (e->ranks < 2)
+        return;
+    int used = snprintf(text, sizeof text, "%u on %u host%s", e->ranks, e->ranks / e->local_ranks,
+                        e->ranks == e->local_ranks ? "" : "s");
+    if (e->ranks > e->local_ranks)
+        used += snprintf(text + used, sizeof text - (size_t)used, ", %.4g Gbit/s a host",
+                         e->now.speeds.net_bytes * 8e-9);
+    snprintf(text + used, sizeof text - (size_t)used,
+             "; memory, lanes and bytes are those of one rank");
+    cli_print_field(stdout, "ranks", LABEL, text);
 }
 
 void estimate_print(const struct estimate *e)
@@ -119,6 +134,7 @@ void estimate_print(const struct estimate *e)
     snprintf(text, sizeof text, "%llu parameters on %s", (unsigned long long)e->now.params,
              e->now.device);
     cli_print_field(stdout, "model", LABEL, text);
+    print_ranks(e);
     print_memory(&e->now);
     print_step(e);
     print_wear(e);
@@ -195,6 +211,11 @@ cJSON *estimate_json(const struct estimate *e)
     cJSON *root = cJSON_CreateObject();
     cJSON_AddNumberToObject(root, "parameters", (double)n->params);
     cJSON_AddStringToObject(root, "device", n->device);
+    if (e->ranks > 1) {
+        cJSON_AddNumberToObject(root, "ranks", e->ranks);
+        cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);
+        cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
+    }
     add_memory(root, n);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);

@@ -42,10 +42,16 @@ struct estimate {
     double steps_apart;            /* zinf_rates; 0: nothing was measured */
     const struct machine *machine; /* the one that is described; NULL: this one */
     double watts;                  /* 0: not known */
+    uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
 {
     return (double)e->now.lane_bytes[1] * 86400 / e->now.step_seconds;
+}
+/* On the drives of a host, by all of its ranks. */
+static inline uint64_t estimate_drive_bytes(const struct estimate *e)
+{
+    return e->now.bytes[2] * (e->local_ranks ? e->local_ranks : 1);
 }
 /* Of the matrix products' measured rate. */
 static inline double estimate_utilisation(const struct estimate *e)

@@ -8,11 +8,16 @@ int estimate_described(struct estimate *e, const struct estimate_request *reques
 {
     struct zinf_described_machine described;
     double tbw = machine->figures[MACHINE_TBW].value;
-    *e = (struct estimate){.machine = machine, .tokens = request->tokens};
+    *e = (struct estimate){.machine = machine,
+                           .tokens = request->tokens,
+                           .ranks = options->ranks,
+                           .local_ranks = options->local_ranks};
     e->tbw = request->tbw > 0 ? request->tbw : tbw > 0 ? tbw : ESTIMATE_TBW;
     e->watts = request->watts > 0 ? request->watts : machine->figures[MACHINE_POWER].value;
     machine_describe(machine, &described);
+    double net_bytes = options->speeds.net_bytes; /* no figure of a machine */
     machine_speeds(machine, request->trainer.config->dtype, &options->speeds);
+    options->speeds.net_bytes = net_bytes;
     options->trainer = request->trainer;
     options->trainer.described = &described;
     int code = zinf_estimate(&e->now, options);

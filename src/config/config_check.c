@@ -258,6 +258,10 @@ static int check_communication(struct config_loader *loader)
         {"zero_optimization.mics_hierarchical_params_gather", 0},
     };
     const struct zinf_config *config = loader->config;
+    const char *loco = "zero_optimization.zeropp_loco_param";
+    if (config->world_size > 1 && zinf_config_entry(config, loco)->state == ENTRY_FILE)
+        return zinf_fail(-ENOTSUP, "%s: gradients between ranks are not quantised; remove it",
+                         zinf_config_where(config, loco));
     for (size_t i = 0; config->world_size > 1 && i < sizeof keys / sizeof *keys; i++)
         if (accepted_value(config, keys[i].path) > keys[i].most)
             return zinf_fail(-ENOTSUP,

@@ -20,6 +20,7 @@ struct zinf_speeds {
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes;                     /* that an update reads and writes */
+    double net_bytes;                           /* of a host's network, each way */
 };
 /* A machine that need not be here: nothing of the one that runs is looked at then. */
 struct zinf_described_machine {
@@ -47,6 +48,9 @@ struct zinf_estimate_options {
     const struct zinf_rates *rates;      /* NULL: from speeds */
     struct zinf_speeds speeds;
     double device_factor, drive_factor; /* so many times as fast; 0: 1 */
+    /* Ranks, so many on each host, that share its speeds, RAM and threads; 0: 1. The estimate is of
+     * one of them, but for the tokens. */
+    uint32_t ranks, local_ranks;
     /* What the configuration leaves open is as in that estimate, and not searched. NULL: it is. */
     const struct zinf_estimate *like;
     FILE *plan;        /* the ledger is printed there; NULL: it is not */
@@ -58,7 +62,8 @@ struct zinf_estimate {
     uint64_t pinned;              /* of the host bytes: what transfers work on */
     bool ram_is_shared;           /* device and host bytes are one machine's RAM */
     double step_seconds;
-    /* read, write (drive), to the device, to the host, device, host (CPU): busy, and moved */
+    /* read, write (drive), to the device, to the host, device, host (CPU), to other ranks: busy,
+     * and moved */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
     int bottleneck;            /* lane */

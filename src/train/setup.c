@@ -173,7 +173,8 @@ static int describe_gpu(struct setup *s, int n_threads)
 static int open_described(struct setup *s, const struct zinf_described_machine *machine)
 {
     int64_t given = s->config->threads;
-    int threads = given > 0 ? (int)given : machine->n_threads;
+    int shared = machine->n_threads / (int)setup_local_ranks(s);
+    int threads = given > 0 ? (int)given : shared > 1 ? shared : 1;
     const struct zinf_device_description gpu = {.name = machine->name,
                                                 .memory_bytes = machine->gpu_bytes,
                                                 .capability = machine->capability,

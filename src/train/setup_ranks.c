@@ -129,8 +129,9 @@ int setup_agree(struct setup *s)
     int64_t most[4] = {(int64_t)s->resident_bytes};
     for (int i = 0; i < 3; i++)
         most[i + 1] = -(int64_t)*least[i];
-    int code = s->net ? zinf_net_max(s->net, most, 4) : 0;
-    if (code || !s->net)
+    bool alone = !s->net || zinf_net_is_described(s->net);
+    int code = alone ? 0 : zinf_net_max(s->net, most, 4);
+    if (code || alone)
         return code;
     s->resident_bytes = (uint64_t)most[0];
     for (int i = 0; i < 3; i++)

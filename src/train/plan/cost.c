@@ -60,6 +60,32 @@ static double mixed_of(const struct zinf_speeds *s)
     return BESIDE * (s->drive_read_bytes + s->drive_write_bytes);
 }
 
+/* Ranks of one host that are only thought of share what it has: its CPUs and their memory, which
+ * all that goes to GPUs passes as well, and its drives. */
+static void share(const struct plan *p, struct zinf_speeds *used)
+{
+    double n = setup_local_ranks(p->setup);
+    if (!p->setup->net || !zinf_net_is_described(p->setup->net))
+        return;
+    used->optimizer_bytes /= n;
+    used->drive_read_bytes /= n;
+    used->drive_write_bytes /= n;
+    if (used->link_bytes > used->optimizer_bytes && n > 1)
+        used->link_bytes = used->optimizer_bytes;
+}
+
+/* Seconds that a byte takes from one rank to the others: some are on its host, and all of its
+ * host's ranks share the network to the rest. */
+static double net_seconds(const struct plan *p, const struct zinf_speeds *used)
+{
+    if (!p->setup->net || !zinf_net_is_described(p->setup->net))
+        return 1 / NET_BYTES;
+    struct zinf_net_place at = zinf_net_place(p->setup->net);
+    double far = (double)(at.world - at.local_world) / (at.world - 1);
+    double near = (1 - far) / NET_BYTES, beyond = far * at.local_world / used->net_bytes;
+    return near > beyond ? near : beyond;
+}
+
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
 {
     bool host_device = p->setup->device->host_addressable;
@@ -71,8 +97,10 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .optimizer_bytes = known_or(s->optimizer_bytes, MEMORY_BYTES),
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
+        .net_bytes = known_or(s->net_bytes, NET_BYTES),
     };
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
+    share(p, used);
 }
 
 /* Whether stages of this kind make products, as one of them at least does. */
@@ -105,7 +133,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
         [COST_DRIVE_READ] = 1 / used.drive_read_bytes,
         [COST_DRIVE_WRITE] = 1 / used.drive_write_bytes,
-        [COST_NET] = 1 / NET_BYTES,
+        [COST_NET] = net_seconds(p, &used),
         [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);

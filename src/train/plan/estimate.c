@@ -58,7 +58,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         return code;
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
-        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows,
+        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows * n_ranks(p->setup),
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .step_seconds = step.seconds,
@@ -188,9 +188,14 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     _Static_assert(sizeof variant <= sizeof out->found, "a variant has room");
     planned.init = true;
     planned.speeds = &options->speeds;
-    planned.net = NULL; /* a question of one rank */
+    planned.net = NULL;
     planned.mode = ZINF_TRAINER_TRAIN;
-    int code = setup_init(&setup, &planned, true);
+    int code = options->ranks > 1
+                   ? zinf_net_describe(&planned.net, options->ranks, options->local_ranks)
+                   : 0;
+    if (code)
+        return code;
+    code = setup_init(&setup, &planned, true);
     if (!code)
         code = make_plan(&plan, &setup, &variant, options);
     if (!code && options->plan)
@@ -205,6 +210,7 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
         code = write_trace(&plan, options->trace);
     plan_fini(&plan);
     setup_fini(&setup);
+    zinf_net_close(planned.net);
     return code;
 }
 
