@@ -23,7 +23,7 @@ struct rank {
     struct outcome out;
     int code;
     uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
-    uint64_t net_bytes;              /* and by its lane */
+    uint64_t net_bytes;              /* by its lane */
     uint64_t elems;                  /* of all units, padded */
     char said[600];
 };
