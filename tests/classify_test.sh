@@ -152,7 +152,7 @@ run 0 "$zinf" init --arch roberta --size base --layers 1 --hidden 32 --heads 2 -
     --tokenizer "$SRCDIR/examples/classify" --output roberta
 check "pairs for a model of one text" train 1 none --model roberta --steps 1 \
     --data "$SRCDIR/examples/classify/pairs-eval.tsv" --source-column sentence1,sentence2
-complains "token type 1 is none of the model's 1 (type_vocab_size in config.json)"
+complains "token type 1 is none of the model's 1 (config.json): take the tokenizer"
 verdict $? "are another tokenizer's"
 check "too long a text" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3
 complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"

@@ -26,7 +26,8 @@ from folders import Collector
 HERE = pathlib.Path(__file__).resolve().parent
 PAIRS = ["t5", "t5-flan", "bart", "blenderbot"]
 CLASSIFIERS = ["bert", "roberta", "deberta-v2"]
-SIZES = {"t5": "v1-small", "t5-flan": "small", "blenderbot": "400m-distill"}
+SIZES = {"t5": "v1-small", "t5-flan": "small", "blenderbot": "400m-distill",
+         "deberta-v2": "v3-small"}
 bad = 0
 
 

@@ -68,8 +68,8 @@ static int refuse_id(const struct zinf_value *value, int32_t id)
                          id, (long long)value->limit);
     if (value->input == ZINF_INPUT_TOKEN_TYPES)
         return zinf_fail(-EINVAL,
-                         "token type %d is none of the model's %lld (type_vocab_size in "
-                         "config.json): take the tokenizer that belongs to the model",
+                         "token type %d is none of the model's %lld (config.json): take the "
+                         "tokenizer that belongs to the model",
                          id, (long long)value->limit);
     return zinf_fail(-EINVAL,
                      "token id %d is outside of the model's vocabulary of %lld "
