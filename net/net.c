@@ -199,7 +199,7 @@ static int give_back(struct zinf_net *net)
 
 bool zinf_net_lends(const struct zinf_net *net)
 {
-    return net->ops->borrow && net->place.world > 1;
+    return !zinf_net_is_described(net) && net->ops->borrow && net->place.world > 1;
 }
 
 int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
