@@ -20,16 +20,17 @@ missing=
 need() { missing="$missing $1"; }
 
 compiler=
-for candidate in ${CC-} cc gcc clang; do
-    if command -v "$candidate" >/dev/null 2>&1; then
+for candidate in "${CC-}" cc gcc clang; do # CC may be two words, as in CC='ccache gcc'
+    if command -v "${candidate%% *}" >/dev/null 2>&1; then
         compiler=$candidate
         break
     fi
 done
 # A header counts only if the C library's are there too.
+# shellcheck disable=SC2086 # words of $compiler
 has_header() {
     [ -n "$compiler" ] && printf '#include <stdio.h>\n#include <%s>\n' "$1" |
-        "$compiler" -E -o /dev/null -xc - >/dev/null 2>&1
+        $compiler -E -o /dev/null -xc - >/dev/null 2>&1
 }
 has_tool() { command -v "$1" >/dev/null 2>&1; }
 has_module() { has_tool pkg-config && pkg-config --exists "$1" 2>/dev/null; }
@@ -41,7 +42,7 @@ has_tool pkg-config || need pkg-config
 has_tool make || need make
 has_header stdio.h || need gcc
 # SentencePiece is C++; Debian's gcc comes without.
-has_tool "${CXX:-c++}" || has_tool g++ || need g++
+has_tool c++ || has_tool g++ || need g++
 has_module 'liburing >= 2.3' || need liburing-dev
 has_header numa.h || need libnuma-dev
 has_module openblas || need libopenblas-openmp-dev
