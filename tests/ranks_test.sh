@@ -122,7 +122,9 @@ if [ -r "$SHIM" ] && [ -z "$ZINF_SANITIZER" ]; then
         "file system is full"
     [ -z "$(find "$work/full" -name '*checkpoint-*')" ] &&
         [ "$(wc -l <"$work/full/log.jsonl")" -eq 5 ] && [ -f "$work/full/model/config.json" ]
-    verdict $? "the training goes on, and of the checkpoint nothing is left"
+    left=$?
+    [ $left -eq 0 ] || { find "$work/full"; wc -l "$work/full/log.jsonl"; } | sed 's/^/# /'
+    verdict $left "the training goes on, and of the checkpoint nothing is left"
 else
     skip "a rank that cannot write its part of a checkpoint" "no shared library to preload"
 fi
