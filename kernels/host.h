@@ -43,6 +43,17 @@ int host_slices(const struct host_device *device, uint64_t work);
 /* Slice number slice of n items, cut at multiples of align; may be empty. */
 struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices);
 
+/* What an operation with these arguments does with one row, or with some columns of all rows: at
+ * most HOST_COLUMNS. Rows and columns are dealt to threads; work: elements of all of them. */
+enum { HOST_COLUMNS = 256 };
+typedef void host_row(const struct host_simd *simd, const void *args, uint64_t row);
+typedef void host_columns(const struct host_simd *simd, const void *args,
+                          struct host_range columns);
+int host_each_row(const struct zinf_queue *q, int64_t rows, int64_t work, host_row *do_row,
+                  const void *args);
+int host_each_columns(const struct zinf_queue *q, int64_t cols, int64_t work,
+                      host_columns *do_columns, const void *args);
+
 static inline const char *host_at(const void *base, enum zinf_dtype dtype, uint64_t element)
 {
     return (const char *)base + element * zinf_dtype_bytes(dtype);

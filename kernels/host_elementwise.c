@@ -117,25 +117,31 @@ int host_dropout(struct zinf_queue *q, const struct zinf_residual *args)
 
 /* ---- column sums ---- */
 
-enum { COLUMN_TILE = 256, ROW_GROUP = 64 };
+enum { ROW_GROUP = 64 };
+
+struct column_sum {
+    float *sum;
+    const void *x;
+    enum zinf_dtype dtype;
+    int64_t rows, cols;
+};
 
 /* Rows are added in groups, groups to the total: the rounding error grows with the square root of
  * what a single running sum would collect. */
-static void column_sum_tile(const struct host_simd *simd, float *sum, const void *x,
-                            enum zinf_dtype dtype, int64_t rows, int64_t cols,
-                            struct host_range columns)
+static void sum_columns(const struct host_simd *simd, const void *args, struct host_range columns)
 {
-    float buffer[COLUMN_TILE], group[COLUMN_TILE];
-    memset(sum + columns.first, 0, columns.count * sizeof *sum);
-    for (int64_t row = 0; row < rows; row += ROW_GROUP) {
-        int64_t end = rows - row < ROW_GROUP ? rows : row + ROW_GROUP;
+    const struct column_sum *a = args;
+    float buffer[HOST_COLUMNS], group[HOST_COLUMNS], *sum = a->sum + columns.first;
+    memset(sum, 0, columns.count * sizeof *sum);
+    for (int64_t row = 0; row < a->rows; row += ROW_GROUP) {
+        int64_t end = a->rows - row < ROW_GROUP ? a->rows : row + ROW_GROUP;
         memset(group, 0, sizeof group);
         for (int64_t i = row; i < end; i++)
             simd->add(group,
-                      host_read(simd, buffer, x, dtype, (uint64_t)(i * cols) + columns.first,
-                                columns.count),
+                      host_read(simd, buffer, a->x, a->dtype,
+                                (uint64_t)(i * a->cols) + columns.first, columns.count),
                       columns.count);
-        simd->add(sum + columns.first, group, columns.count);
+        simd->add(sum, group, columns.count);
     }
 }
 
@@ -150,18 +156,7 @@ uint64_t host_column_sum_workspace(struct zinf_device *device, int64_t rows, int
 int host_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
                     int64_t rows, int64_t cols)
 {
+    const struct column_sum args = {sum, x, dtype, rows, cols};
     int code = check_column_sum(rows, cols);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)rows * (uint64_t)cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)cols, 16, slice, n_slices);
-        for (uint64_t done = 0; done < range.count; done += COLUMN_TILE) {
-            uint64_t left = range.count - done;
-            struct host_range tile = {range.first + done, left < COLUMN_TILE ? left : COLUMN_TILE};
-            column_sum_tile(q->device->simd, sum, x, dtype, rows, cols, tile);
-        }
-    }
-    return 0;
+    return code ? code : host_each_columns(q, cols, rows * cols, sum_columns, &args);
 }

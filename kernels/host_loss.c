@@ -34,8 +34,9 @@ static float capped_sum(const struct host_simd *simd, const struct zinf_cross_en
     return sum;
 }
 
-static void update_row(const struct host_simd *simd, const struct zinf_cross_entropy *a, int64_t i)
+static void update_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
+    const struct zinf_cross_entropy *a = args;
     const float *logits = a->logits + i * a->ld;
     int64_t target = (int64_t)a->targets[i] - a->first;
     if (a->targets[i] < 0)
@@ -59,16 +60,7 @@ static void update_row(const struct host_simd *simd, const struct zinf_cross_ent
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
     int code = check_loss(args, true, "cross_entropy_update");
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = 0; i < range.count; i++)
-            update_row(q->device->simd, args, (int64_t)(range.first + i));
-    }
-    return 0;
+    return code ? code : host_each_row(q, args->rows, args->rows * args->cols, update_row, args);
 }
 
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args)
@@ -100,7 +92,7 @@ static void capped_gradient(const struct host_simd *simd, const struct zinf_cros
     }
 }
 
-static void backward_row(const struct host_simd *simd, const struct zinf_cross_entropy *a,
+static void gradient_row(const struct host_simd *simd, const struct zinf_cross_entropy *a,
                          int64_t i)
 {
     float *logits = a->logits + i * a->ld;
@@ -129,6 +121,12 @@ static void narrow_row(const struct host_simd *simd, const struct zinf_cross_ent
     }
 }
 
+static void backward_row(const struct host_simd *simd, const void *args, uint64_t row)
+{
+    gradient_row(simd, args, (int64_t)row);
+    narrow_row(simd, args, (int64_t)row);
+}
+
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
 {
     int code = check_softcap(cap, "softcap");
@@ -147,17 +145,5 @@ int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
 int host_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
     int code = check_loss(args, true, "cross_entropy_backward");
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = 0; i < range.count; i++) {
-            const int64_t row = (int64_t)(range.first + i);
-            backward_row(q->device->simd, args, row);
-            narrow_row(q->device->simd, args, row);
-        }
-    }
-    return 0;
+    return code ? code : host_each_row(q, args->rows, args->rows * args->cols, backward_row, args);
 }

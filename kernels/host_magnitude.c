@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { COLUMN_TILE = 256, ROW_GROUP = 64 };
+enum { ROW_GROUP = 64 };
 
 /* ---- norms ---- */
 
@@ -49,8 +49,9 @@ static double added_squares(const struct host_simd *simd, const struct zinf_magn
     return (double)a->scale * sum;
 }
 
-static void magnitude_row(const struct host_simd *simd, const struct zinf_magnitude *a, uint64_t i)
+static void magnitude_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
+    const struct zinf_magnitude *a = args;
     a->norm[i] = a->gain[i] = 1;
     if (!a->w)
         return;
@@ -63,22 +64,14 @@ static void magnitude_row(const struct host_simd *simd, const struct zinf_magnit
 int host_magnitude(struct zinf_queue *q, const struct zinf_magnitude *args)
 {
     int code = check_magnitude(args);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            magnitude_row(q->device->simd, args, i);
-    }
-    return 0;
+    return code ? code : host_each_row(q, args->rows, args->rows * args->cols, magnitude_row, args);
 }
 
 /* ---- columns ---- */
 
-static void scale_row(const struct host_simd *simd, const struct zinf_column_scale *a, uint64_t i)
+static void scale_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
+    const struct zinf_column_scale *a = args;
     float x_buffer[HOST_CHUNK], bias_buffer[HOST_CHUNK];
     uint64_t cols = (uint64_t)a->cols;
     for (uint64_t c = 0; c < cols; c += HOST_CHUNK) {
@@ -98,23 +91,14 @@ static void scale_row(const struct host_simd *simd, const struct zinf_column_sca
 int host_scale_columns(struct zinf_queue *q, const struct zinf_column_scale *args)
 {
     int code = check_column_scale(args);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->rows, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            scale_row(q->device->simd, args, i);
-    }
-    return 0;
+    return code ? code : host_each_row(q, args->rows, args->rows * args->cols, scale_row, args);
 }
 
 /* Rows are added in groups, groups to the total, as in column_sum. */
-static void dot_tile(const struct host_simd *simd, const struct zinf_column_dot *a,
-                     struct host_range columns)
+static void dot(const struct host_simd *simd, const void *args, struct host_range columns)
 {
-    float x_buffer[COLUMN_TILE], y_buffer[COLUMN_TILE], group[COLUMN_TILE];
+    const struct zinf_column_dot *a = args;
+    float x_buffer[HOST_COLUMNS], y_buffer[HOST_COLUMNS], group[HOST_COLUMNS];
     float *sum = a->sum + columns.first;
     memset(sum, 0, columns.count * sizeof *sum);
     for (int64_t row = 0; row < a->rows; row += ROW_GROUP) {
@@ -135,17 +119,5 @@ static void dot_tile(const struct host_simd *simd, const struct zinf_column_dot 
 int host_dot_columns(struct zinf_queue *q, const struct zinf_column_dot *args)
 {
     int code = check_column_dot(args);
-    if (code)
-        return code;
-    int n_slices = host_slices(q->device, (uint64_t)args->rows * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)args->cols, 16, slice, n_slices);
-        for (uint64_t done = 0; done < range.count; done += COLUMN_TILE) {
-            uint64_t left = range.count - done;
-            struct host_range tile = {range.first + done, left < COLUMN_TILE ? left : COLUMN_TILE};
-            dot_tile(q->device->simd, args, tile);
-        }
-    }
-    return 0;
+    return code ? code : host_each_columns(q, args->cols, args->rows * args->cols, dot, args);
 }

@@ -63,8 +63,10 @@ static void statistics(const struct host_simd *simd, const struct zinf_norm *a, 
     a->rstd[unit] = (float)(1.0 / sqrt(squares / (double)a->cols + (double)a->eps));
 }
 
-static void forward_unit(const struct host_simd *simd, const struct zinf_norm *a, int64_t unit)
+static void forward_unit(const struct host_simd *simd, const void *args, uint64_t number)
 {
+    const struct zinf_norm *a = args;
+    const int64_t unit = (int64_t)number;
     float x[HOST_CHUNK], w[HOST_CHUNK], b[HOST_CHUNK];
     uint64_t start = unit_at(a, unit);
     statistics(simd, a, unit);
@@ -89,15 +91,8 @@ int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
     int code = check_norm(args, "norm_forward");
     if (code)
         return code;
-    const uint64_t n_units = unit_count(args);
-    int n_slices = host_slices(q->device, n_units * (uint64_t)args->cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice(n_units, 1, slice, n_slices);
-        for (uint64_t i = 0; i < range.count; i++)
-            forward_unit(q->device->simd, args, (int64_t)(range.first + i));
-    }
-    return 0;
+    const int64_t n_units = (int64_t)unit_count(args);
+    return host_each_row(q, n_units, n_units * args->cols, forward_unit, args);
 }
 
 /* ---- backward ---- */

@@ -85,3 +85,33 @@ struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices
     end = end < n ? end : n;
     return (struct host_range){first, end - first};
 }
+
+int host_each_row(const struct zinf_queue *q, int64_t rows, int64_t work, host_row *do_row,
+                  const void *args)
+{
+    const int n_slices = host_slices(q->device, (uint64_t)work);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)rows, 1, slice, n_slices);
+        for (uint64_t i = range.first; i < range.first + range.count; i++)
+            do_row(q->device->simd, args, i);
+    }
+    return 0;
+}
+
+int host_each_columns(const struct zinf_queue *q, int64_t cols, int64_t work,
+                      host_columns *do_columns, const void *args)
+{
+    const int n_slices = host_slices(q->device, (uint64_t)work);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+    for (int slice = 0; slice < n_slices; slice++) {
+        struct host_range range = host_slice((uint64_t)cols, 16, slice, n_slices);
+        for (uint64_t done = 0; done < range.count; done += HOST_COLUMNS) {
+            uint64_t left = range.count - done;
+            struct host_range part = {range.first + done,
+                                      left < HOST_COLUMNS ? left : HOST_COLUMNS};
+            do_columns(q->device->simd, args, part);
+        }
+    }
+    return 0;
+}

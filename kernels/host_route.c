@@ -6,23 +6,6 @@
 
 #define NOT_CHOSEN (-1.0f)
 
-/* What is done with one row by an operation's arguments. */
-typedef void row_call(const struct host_simd *simd, const void *args, uint64_t row);
-
-/* All rows, in slices over threads; work: elements of all of them. */
-static int each_row(const struct zinf_queue *q, int64_t rows, int64_t work, row_call *do_row,
-                    const void *args)
-{
-    const int n_slices = host_slices(q->device, (uint64_t)work);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice((uint64_t)rows, 1, slice, n_slices);
-        for (uint64_t i = range.first; i < range.first + range.count; i++)
-            do_row(q->device->simd, args, i);
-    }
-    return 0;
-}
-
 /* ---- choosing ---- */
 
 static void probabilities(const struct host_simd *simd, float *p, const float *logits, size_t n)
@@ -99,10 +82,10 @@ static void forward_row(const struct host_simd *simd, const void *args, uint64_t
 }
 
 static int route(struct zinf_queue *q, const struct zinf_route *args, const char *operation,
-                 row_call *do_row)
+                 host_row *do_row)
 {
     int code = check_route(args, operation);
-    return code ? code : each_row(q, args->rows, args->rows * args->cols, do_row, args);
+    return code ? code : host_each_row(q, args->rows, args->rows * args->cols, do_row, args);
 }
 
 int host_route_forward(struct zinf_queue *q, const struct zinf_route *args)
@@ -140,7 +123,7 @@ int host_route_shares(struct zinf_queue *q, const struct zinf_shares *args)
 {
     const int64_t work = args->samples * args->seq * args->cols;
     int code = check_shares(args);
-    return code ? code : each_row(q, args->samples, work, share_sample, args);
+    return code ? code : host_each_row(q, args->samples, work, share_sample, args);
 }
 
 int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
@@ -185,7 +168,7 @@ static void gather_row(const struct host_simd *simd, const void *args, uint64_t 
 int host_gather_rows(struct zinf_queue *q, const struct zinf_rows *args)
 {
     int code = check_rows(args, "gather_rows");
-    return code ? code : each_row(q, args->n, args->n * args->cols, gather_row, args);
+    return code ? code : host_each_row(q, args->n, args->n * args->cols, gather_row, args);
 }
 
 static void fill(float *factors, float value, size_t n)
@@ -214,7 +197,7 @@ static void scatter_row(const struct host_simd *simd, const void *args, uint64_t
 int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args)
 {
     int code = check_rows(args, "scatter_rows");
-    return code ? code : each_row(q, args->n, args->n * args->cols, scatter_row, args);
+    return code ? code : host_each_row(q, args->n, args->n * args->cols, scatter_row, args);
 }
 
 /* array[n] from element `at` on times a factor. */
@@ -250,5 +233,5 @@ static void weigh_row(const struct host_simd *simd, const void *args, uint64_t i
 int host_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args)
 {
     int code = check_weigh(args);
-    return code ? code : each_row(q, args->n, args->n * args->cols, weigh_row, args);
+    return code ? code : host_each_row(q, args->n, args->n * args->cols, weigh_row, args);
 }

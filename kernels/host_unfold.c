@@ -14,7 +14,7 @@ static int64_t neighbour(const struct zinf_unfold *a, int64_t row, int64_t shift
     return at;
 }
 
-static void unfold_row(const struct zinf_unfold *a, int64_t row, int64_t shift)
+static void unfold_place(const struct zinf_unfold *a, int64_t row, int64_t shift)
 {
     const int64_t from = neighbour(a, row, shift), n = a->cols, step = a->width;
     const uint64_t x = (uint64_t)(from * n), y = (uint64_t)(row * n * step + shift);
@@ -31,27 +31,34 @@ static void unfold_row(const struct zinf_unfold *a, int64_t row, int64_t shift)
     }
 }
 
-int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args)
+static void unfold_row(const struct host_simd *simd, const void *args, uint64_t row)
 {
-    int code = check_unfold(args, "unfold");
+    const struct zinf_unfold *a = args;
+    (void)simd;
+    for (int64_t shift = 0; shift < a->width; shift++)
+        unfold_place(a, (int64_t)row, shift);
+}
+
+static int unfold(struct zinf_queue *q, const struct zinf_unfold *args, const char *operation,
+                  host_row *do_row)
+{
+    int code = check_unfold(args, operation);
     if (code)
         return code;
-    const uint64_t rows = (uint64_t)(args->batch * args->seq);
-    const int n_slices = host_slices(q->device, rows * (uint64_t)(args->cols * args->width));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        const struct host_range range = host_slice(rows, 1, slice, n_slices);
-        for (uint64_t row = range.first; row < range.first + range.count; row++)
-            for (int64_t shift = 0; shift < args->width; shift++)
-                unfold_row(args, (int64_t)row, shift);
-    }
-    return 0;
+    const int64_t rows = args->batch * args->seq;
+    return host_each_row(q, rows, rows * args->cols * args->width, do_row, args);
+}
+
+int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args)
+{
+    return unfold(q, args, "unfold", unfold_row);
 }
 
 /* dx of one row: the sum over the rows that show it. */
-static void fold_row(const struct host_simd *simd, const struct zinf_unfold *a, int64_t row)
+static void fold_row(const struct host_simd *simd, const void *args, uint64_t number)
 {
-    const int64_t width = a->width, most = HOST_CHUNK / width;
+    const struct zinf_unfold *a = args;
+    const int64_t row = (int64_t)number, width = a->width, most = HOST_CHUNK / width;
     float sum[HOST_CHUNK], shown[HOST_CHUNK];
     for (int64_t c = 0; c < a->cols; c += most) {
         const int64_t n = a->cols - c < most ? a->cols - c : most;
@@ -78,16 +85,5 @@ static void fold_row(const struct host_simd *simd, const struct zinf_unfold *a, 
 
 int host_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args)
 {
-    int code = check_unfold(args, "unfold_backward");
-    if (code)
-        return code;
-    const uint64_t rows = (uint64_t)(args->batch * args->seq);
-    const int n_slices = host_slices(q->device, rows * (uint64_t)(args->cols * args->width));
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        const struct host_range range = host_slice(rows, 1, slice, n_slices);
-        for (uint64_t row = range.first; row < range.first + range.count; row++)
-            fold_row(q->device->simd, args, (int64_t)row);
-    }
-    return 0;
+    return unfold(q, args, "unfold_backward", fold_row);
 }
