@@ -58,6 +58,7 @@ int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 
 struct contents {
     bool steps, commit;
+    off_t data;         /* bytes */
     char stranger[256]; /* a name that no store gives; "": there is none */
 };
 
@@ -80,6 +81,9 @@ static int look_into(int folder_fd, struct contents *contents)
     }
     int code = -errno;
     closedir(dir);
+    struct stat info;
+    if (!fstatat(folder_fd, ZINF_STORE_FILE, &info, AT_SYMLINK_NOFOLLOW))
+        contents->data = info.st_size;
     return code;
 }
 
@@ -106,10 +110,11 @@ static enum verdict judge(int folder_fd, const char *path, bool lasts)
         zinf_fail(-EINVAL, "%s holds %s, which is not of a store", path, contents.stranger);
     else if (!lasts && (contents.steps || contents.commit))
         zinf_fail(-EINVAL, "%s holds steps, which its name does not say", path);
-    else if (!lasts || (!contents.steps && !contents.commit))
+    else if (!lasts || (!contents.steps && !contents.commit && !contents.data))
         return ABANDONED; /* of a store with steps: its space was not even taken */
     else if (!contents.steps)
-        zinf_fail(-EBADMSG, "%s holds a commit area, but not whose it is", path);
+        zinf_fail(-EBADMSG, "%s holds %s, but not whose it is", path,
+                  contents.commit ? "a commit area" : "data");
     else if (!zinf_steps_plan_read(&plan, path))
         return is_kept(&plan) ? KEPT : ABANDONED;
     return UNCLEAR;
