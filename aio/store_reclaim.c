@@ -57,8 +57,7 @@ int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 /* ---- what it is ---- */
 
 struct contents {
-    bool steps, commit;
-    off_t data;         /* bytes */
+    bool steps, commit, data;
     char stranger[256]; /* a name that no store gives; "": there is none */
 };
 
@@ -75,15 +74,14 @@ static int look_into(int folder_fd, struct contents *contents)
             contents->steps = true;
         else if (!strcmp(name, ZINF_COMMIT_FILE))
             contents->commit = true;
+        else if (!strcmp(name, ZINF_STORE_FILE))
+            contents->data = true;
         else if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, ZINF_LOCK_FILE) &&
-                 strcmp(name, ZINF_STORE_FILE) && !is_unfinished(name))
+                 !is_unfinished(name))
             memcpy(contents->stranger, name, strlen(name) + 1);
     }
     int code = -errno;
     closedir(dir);
-    struct stat info;
-    if (!fstatat(folder_fd, ZINF_STORE_FILE, &info, AT_SYMLINK_NOFOLLOW))
-        contents->data = info.st_size;
     return code;
 }
 
