@@ -35,7 +35,8 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         return code;
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
-    t->compute.batch = n_windows; /* a loss may look at the batch as a whole */
+    t->compute.batch = n_windows;                      /* a loss may look at the batch as a whole */
+    t->compute.objective = (struct zinf_objective){0}; /* what is measured is the model */
     code = zinf_executor_run(t->executor, &t->plan.forward);
     t->compute = whole;
     *count = trainer_count_targets(t, batch, n_windows);
