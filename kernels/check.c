@@ -26,6 +26,28 @@ int check_squared_error(const struct zinf_squared_error *a)
     return zinf_fail(-EINVAL, "squared_error: %lld rows", (ll)a->rows);
 }
 
+int check_preference(const struct zinf_preference *a)
+{
+    bool referenced = zinf_preference_has_reference(a->kind);
+    if (a->pairs < 0 || a->seq < 1)
+        return zinf_fail(-EINVAL, "preference: %lld pairs of sequences of %lld tokens",
+                         (ll)a->pairs, (ll)a->seq);
+    if ((unsigned)a->kind >= ZINF_PREFERENCES || referenced != (a->reference != NULL))
+        return zinf_fail(-EINVAL, "preference: kind %d %s a reference", (int)a->kind,
+                         a->reference ? "with" : "without");
+    if (!(a->beta > 0.0f) || !(a->smoothing >= 0.0f && a->smoothing < 1.0f))
+        return zinf_fail(-EINVAL, "preference: beta %g, label smoothing %g", (double)a->beta,
+                         (double)a->smoothing);
+    return 0;
+}
+
+int check_noise(const struct zinf_noise *a)
+{
+    if (a->n >= 0)
+        return 0;
+    return zinf_fail(-EINVAL, "noise: %lld elements", (ll)a->n);
+}
+
 int check_matmul(const struct zinf_matmul *m)
 {
     int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
@@ -261,6 +283,12 @@ int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operat
     if (tile && (a->cols < 1 || a->ld < a->cols || a->first < 0))
         return zinf_fail(-EINVAL, "%s: a tile of %lld columns at %lld with rows %lld apart",
                          operation, (ll)a->cols, (ll)a->first, (ll)a->ld);
+    if (!(a->smoothing >= 0.0f && a->smoothing < 1.0f) || (a->smoothing != 0.0f && a->vocab < 1))
+        return zinf_fail(-EINVAL, "%s: label smoothing of %g over %lld ids", operation,
+                         (double)a->smoothing, (ll)a->vocab);
+    if (!(a->z_loss >= 0.0f))
+        return zinf_fail(-EINVAL, "%s: z-loss of %g: it must be at least 0", operation,
+                         (double)a->z_loss);
     return check_cap(a->softcap, false, operation);
 }
 

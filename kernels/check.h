@@ -47,6 +47,8 @@ int check_column_scale(const struct zinf_column_scale *args);
 int check_column_dot(const struct zinf_column_dot *args);
 /* tile: logits are looked at, not only rows */
 int check_softcap(float cap, const char *operation);
+int check_preference(const struct zinf_preference *args);
+int check_noise(const struct zinf_noise *args);
 int check_squared_error(const struct zinf_squared_error *args);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);

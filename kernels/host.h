@@ -163,6 +163,8 @@ int host_dot_columns(struct zinf_queue *q, const struct zinf_column_dot *args);
 
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
 int host_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);
+int host_preference(struct zinf_queue *q, const struct zinf_preference *args);
+int host_noise(struct zinf_queue *q, const struct zinf_noise *args);
 int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);

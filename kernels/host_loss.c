@@ -18,18 +18,23 @@ int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entro
         args->sum[i] = 0.0f;
         args->target_logit[i] = NAN; /* a target beyond the vocabulary shows in the loss */
     }
+    if (args->smoothing != 0.0f)
+        memset(args->logit_sum, 0, (size_t)args->rows * sizeof *args->logit_sum);
     return 0;
 }
 
-/* Sum of exp(logit - max) of a row's capped logits. */
+/* Sum of exp(logit - max) of a row's capped logits; and of these themselves, added to *total unless
+ * that is NULL. */
 static float capped_sum(const struct host_simd *simd, const struct zinf_cross_entropy *a,
-                        const float *logits, float max)
+                        const float *logits, float max, float *total)
 {
     float capped[HOST_CHUNK], sum = 0.0f;
     for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
         size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
         simd->softcap(capped, NULL, logits + c, a->softcap, n);
         sum += simd->sum_exp(capped, max, n);
+        if (total)
+            *total += simd->sum(capped, n);
     }
     return sum;
 }
@@ -44,6 +49,7 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
     if (target >= 0 && target < a->cols)
         a->target_logit[i] = logits[target];
     float top = simd->max(logits, (size_t)a->cols);
+    float *total = a->smoothing != 0.0f ? &a->logit_sum[i] : NULL;
     if (a->softcap != 0.0f) { /* the largest stays the largest */
         if (target >= 0 && target < a->cols)
             simd->softcap(&a->target_logit[i], NULL, &a->target_logit[i], a->softcap, 1);
@@ -53,7 +59,9 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
         a->sum[i] *= expf(a->max[i] - top);
         a->max[i] = top;
     }
-    a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, a->max[i])
+    if (total && a->softcap == 0.0f)
+        *total += simd->sum(logits, (size_t)a->cols);
+    a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, a->max[i], total)
                                     : simd->sum_exp(logits, a->max[i], (size_t)a->cols);
 }
 
@@ -63,6 +71,17 @@ int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entr
     return code ? code : host_each_row(q, args->rows, args->rows * args->cols, update_row, args);
 }
 
+/* Of a row that counts. */
+static float loss_of(const struct zinf_cross_entropy *a, int64_t i)
+{
+    const float e = a->smoothing, log_sum = logf(a->sum[i]);
+    float wanted = a->target_logit[i];
+    if (e != 0.0f)
+        wanted = (1.0f - e) * wanted + e * (a->logit_sum[i] / (float)a->vocab);
+    const float loss = log_sum + (a->max[i] - wanted), z = log_sum + a->max[i];
+    return a->z_loss != 0.0f ? loss + a->z_loss * (z * z) : loss;
+}
+
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args)
 {
     int code = check_loss(args, false, "cross_entropy_finish");
@@ -70,10 +89,35 @@ int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entr
     if (code)
         return code;
     for (int64_t i = 0; i < args->rows; i++)
-        args->loss[i] = args->targets[i] < 0
-                            ? 0.0f
-                            : logf(args->sum[i]) + (args->max[i] - args->target_logit[i]);
+        args->loss[i] = args->targets[i] < 0 ? 0.0f : loss_of(args, i);
     return 0;
+}
+
+/* A row's gradient at logit j is probability * exp(logit - max) - (j is the target) target -
+ * each. */
+struct slopes {
+    float probability, target, each;
+};
+
+static struct slopes slopes_of(const struct zinf_cross_entropy *a, int64_t i)
+{
+    const float scale = a->row_scales ? a->scale * a->row_scales[i] : a->scale;
+    struct slopes s = {scale, scale * (1.0f - a->smoothing), 0.0f};
+    if (a->smoothing != 0.0f)
+        s.each = scale * a->smoothing / (float)a->vocab;
+    if (a->z_loss != 0.0f)
+        s.probability *= 1.0f + 2.0f * a->z_loss * (logf(a->sum[i]) + a->max[i]);
+    s.probability /= a->sum[i];
+    return s;
+}
+
+/* What is wanted of n columns of which number `target`, if it is one, is the target's. */
+static void subtract_wanted(const struct slopes *s, float *logits, int64_t target, size_t n)
+{
+    if (target >= 0 && target < (int64_t)n)
+        logits[target] -= s->target;
+    for (size_t c = 0; s->each != 0.0f && c < n; c++)
+        logits[c] -= s->each;
 }
 
 /* A row of logits becomes its gradient through the cap. */
@@ -81,13 +125,13 @@ static void capped_gradient(const struct host_simd *simd, const struct zinf_cros
                             int64_t i)
 {
     float slope[HOST_CHUNK], *logits = a->logits + i * a->ld;
+    const struct slopes s = slopes_of(a, i);
     int64_t target = (int64_t)a->targets[i] - a->first;
     for (int64_t c = 0; c < a->cols; c += HOST_CHUNK, target -= HOST_CHUNK) {
         size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
         simd->softcap(logits + c, slope, logits + c, a->softcap, n);
-        simd->scale_exp(logits + c, a->max[i], a->scale / a->sum[i], n);
-        if (target >= 0 && target < (int64_t)n)
-            logits[c + target] -= a->scale;
+        simd->scale_exp(logits + c, a->max[i], s.probability, n);
+        subtract_wanted(&s, logits + c, target, n);
         simd->multiply(logits + c, logits + c, slope, n);
     }
 }
@@ -105,9 +149,9 @@ static void gradient_row(const struct host_simd *simd, const struct zinf_cross_e
         capped_gradient(simd, a, i);
         return;
     }
-    simd->scale_exp(logits, a->max[i], a->scale / a->sum[i], (size_t)a->cols);
-    if (target >= 0 && target < a->cols)
-        logits[target] -= a->scale;
+    const struct slopes s = slopes_of(a, i);
+    simd->scale_exp(logits, a->max[i], s.probability, (size_t)a->cols);
+    subtract_wanted(&s, logits, target, (size_t)a->cols);
 }
 
 /* Gradients in another type, a chunk at a time: its room is taken from what was read before. */

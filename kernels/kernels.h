@@ -23,6 +23,7 @@
 
 #include "base/base.h"
 #include "kernels/attention.h"
+#include "kernels/loss.h"
 #include "kernels/magnitude.h"
 #include "kernels/quantized.h"
 #include "kernels/route.h"
@@ -161,35 +162,6 @@ struct zinf_embedding {
     float *d_table; /* [count][cols] fp32, added to */
 };
 
-/* Softmax cross-entropy over tiles of the vocabulary. For each row an online (max, sum) and the
- * target's logit are kept in stats; tiles in increasing order of first. A row with target < 0 is
- * ignored: loss 0, gradient 0. With a softcap all of this is of softcap tanh(logits / softcap);
- * logits themselves are not changed but by backward, which gives the gradient at them. */
-struct zinf_cross_entropy {
-    int64_t rows, cols, ld; /* logits tile [rows][cols], fp32 */
-    float softcap;          /* 0: none */
-    int64_t first;          /* vocabulary id of column 0 */
-    const int32_t *targets; /* [rows] */
-    float *logits;
-    float *max, *sum, *target_logit; /* [rows] each */
-    float *loss;                     /* [rows]: finish writes log(sum) + max - target_logit */
-    float scale; /* backward: logits become scale * (softmax - onehot), and with a softcap times its
-                  * slope, in place */
-    /* What these gradients are rounded to. In 16 bits they take the front of their row of logits: a
-     * row is 2 ld elements of theirs from the next. */
-    enum zinf_dtype d_dtype;
-};
-
-/* (x - label)^2 of a row, and its gradient by x times a scale: PyTorch's MSELoss but for the mean.
- * A row whose label is NaN is ignored: loss 0, gradient 0. */
-struct zinf_squared_error {
-    int64_t rows;
-    const float *x, *labels; /* [rows] */
-    float *loss;             /* [rows]; NULL: not wanted */
-    float *dx;               /* [rows], scale * 2 (x - label); may be x; NULL: not wanted */
-    float scale;
-};
-
 /* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
 struct zinf_residual {
     enum zinf_dtype dtype;
@@ -306,6 +278,8 @@ struct zinf_device_ops {
     int (*cross_entropy_backward)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 
     int (*squared_error)(struct zinf_queue *q, const struct zinf_squared_error *args);
+    int (*preference)(struct zinf_queue *q, const struct zinf_preference *args);
+    int (*noise)(struct zinf_queue *q, const struct zinf_noise *args);
 
     /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
      * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b

@@ -117,6 +117,15 @@ tests_kernels_cross_test_SOURCES = tests/kernels_cross_test.c
 tests_kernels_cross_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_kernels_cross_test_LDADD = $(TEST_LDADD)
 
+# Losses, of pairs too, and noise on a model's input.
+libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c kernels/host_noise.c
+INSTALLED_H += kernels/loss.h
+check_PROGRAMS += tests/kernels_preference_test
+TESTS += tests/kernels_preference_test
+tests_kernels_preference_test_SOURCES = tests/kernels_preference_test.c
+tests_kernels_preference_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_kernels_preference_test_LDADD = $(TEST_LDADD)
+
 # Direction and magnitude of weights apart.
 libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
 INSTALLED_H += kernels/magnitude.h

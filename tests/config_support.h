@@ -15,7 +15,8 @@
 #define NOTHING                                                                                    \
     .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1, .dropout = -1,             \
     .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1, .lora_rank = -1,           \
-    .lora_alpha = -1, .lora_dropout = -1
+    .lora_alpha = -1, .lora_dropout = -1, .label_smoothing = -1, .z_loss = -1,                     \
+    .neftune_alpha = -1, .preference_beta = -1
 
 static char logged[16384];
 

@@ -192,6 +192,78 @@ static void column_sums(struct twin *t)
         }
 }
 
+/* The host's numbers, bit for bit. */
+static void noises(struct twin *t)
+{
+    for (int d = 0; d < 3; d++)
+        for (size_t n = 3; n < 5000; n = n * 9 + 4)
+            for (size_t shift = 0; shift < 2; shift++) {
+                struct pair x = pair_shifted(t, tensor_random(all_dtypes[d], n, 1, 1.0f), shift);
+                struct zinf_noise a = {.dtype = all_dtypes[d],
+                                       .n = (int64_t)n,
+                                       .magnitude = 0.3f,
+                                       .random = {.seed = 0x123456789abcdef0u,
+                                                  .step = 17,
+                                                  .site = 5,
+                                                  .element_first = (uint64_t)1 << 34 | n % 4}};
+                ON_BOTH(t, (a.x = at(&x, side), ops->noise(q, &a)));
+                PAIR_CHECK(t, &x, 0.0, 0.0);
+                pair_free(&x);
+                twin_reset(t);
+            }
+}
+
+/* ---- pairs ---- */
+
+static void preference_case(struct twin *t, enum zinf_preference_kind kind, size_t pairs,
+                            size_t seq)
+{
+    const size_t n = 2 * pairs * seq;
+    struct pair losses = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 1, 1.0f));
+    struct pair reference = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 2, 1.0f));
+    struct pair targets = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+    struct pair labels = pair_of(t, tensor_new(ZINF_DTYPE_F32, 2 * pairs));
+    struct pair loss = pair_of(t, tensor_new(ZINF_DTYPE_F32, 2 * pairs));
+    struct pair rewards = pair_of(t, tensor_new(ZINF_DTYPE_F32, 2 * pairs));
+    struct pair d_losses = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+    struct pair *all[] = {&losses, &reference, &targets, &labels, &loss, &rewards, &d_losses};
+    struct zinf_preference a = {.kind = kind, .beta = 0.3f, .margin = 0.5f, .smoothing = 0.1f};
+    const bool referenced = zinf_preference_has_reference(kind);
+    for (size_t i = 0; i < n; i++) {
+        ((int32_t *)targets.host.data)[i] = i / seq % 7 == 5 || i % 3 == 1 ? -1 : (int32_t)i;
+        ((float *)losses.host.data)[i] = fabsf(((float *)losses.host.data)[i]) + 0.01f;
+    }
+    for (size_t i = 0; i < 2 * pairs; i++)
+        ((int32_t *)labels.host.data)[i] = i % 2 || i % 6 == 4 ? -1 : 0;
+    twin_transfer(t, targets.device, targets.host.data, n * 4, true);
+    twin_transfer(t, losses.device, losses.host.data, n * 4, true);
+    twin_transfer(t, labels.device, labels.host.data, 2 * pairs * 4, true);
+    a.pairs = (int64_t)pairs, a.seq = (int64_t)seq, a.scale = 0.5f;
+    for (int back = 0; back < 2; back++)
+        ON_BOTH(t, (a.losses = at(&losses, side), a.targets = at(&targets, side),
+                    a.labels = at(&labels, side),
+                    a.reference = referenced ? at(&reference, side) : NULL,
+                    a.loss = back ? NULL : at(&loss, side),
+                    a.rewards = back ? NULL : at(&rewards, side),
+                    a.d_losses = back ? at(&d_losses, side) : NULL, ops->preference(q, &a)));
+    PAIR_CHECK(t, &loss, 1e-5, 1e-5);
+    PAIR_CHECK(t, &rewards, 1e-5, 1e-5);
+    PAIR_CHECK(t, &d_losses, 1e-6, 2e-5);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void preferences(struct twin *t)
+{
+    for (int kind = 0; kind < ZINF_PREFERENCES; kind++) {
+        preference_case(t, (enum zinf_preference_kind)kind, 1, 3);
+        preference_case(t, (enum zinf_preference_kind)kind, 5, 40);
+        preference_case(t, (enum zinf_preference_kind)kind, 3, 700);
+    }
+    CHECK(t->cuda->ops->preference(t->q, &(struct zinf_preference){.pairs = 1}) == -EINVAL);
+}
+
 static void copies(struct twin *t)
 {
     struct pair a = pair_of(t, tensor_random(ZINF_DTYPE_F32, 1000, 1, 1.0f));
@@ -229,6 +301,8 @@ CASE(residuals)
 CASE(activations)
 CASE(gated)
 CASE(column_sums)
+CASE(noises)
+CASE(preferences)
 CASE(copies)
 CASE(empty_work)
 
@@ -241,6 +315,8 @@ int main(void)
     TAP_RUN(test_activations);
     TAP_RUN(test_gated);
     TAP_RUN(test_column_sums);
+    TAP_RUN(test_noises);
+    TAP_RUN(test_preferences);
     TAP_RUN(test_copies);
     TAP_RUN(test_empty_work);
     return tap_done();

@@ -178,8 +178,11 @@ static void embeddings(struct twin *t)
 /* ---- loss ---- */
 
 struct loss_pairs {
-    struct pair logits, targets, max, sum, target_logit, loss;
+    struct pair logits, targets, max, sum, target_logit, loss, logit_sum, row_scales;
 };
+
+/* Labels are smoothed, there is a z-loss, and rows are weighed. */
+static bool has_more;
 
 static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, int side)
 {
@@ -189,6 +192,8 @@ static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, 
     a->sum = at(&p->sum, side);
     a->target_logit = at(&p->target_logit, side);
     a->loss = at(&p->loss, side);
+    a->logit_sum = has_more ? at(&p->logit_sum, side) : NULL;
+    a->row_scales = has_more ? at(&p->row_scales, side) : NULL;
 }
 
 /* Behind gradients of 16 bits anything may be in a row. */
@@ -219,8 +224,11 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
         .sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 3, 1.0f)),
         .target_logit = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 4, 1.0f)),
         .loss = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 5, 1.0f)),
+        .logit_sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 6, 1.0f)),
+        .row_scales = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 7, 1.0f)),
     };
-    struct pair *all[] = {&p.logits, &p.targets, &p.max, &p.sum, &p.target_logit, &p.loss};
+    struct pair *all[] = {&p.logits,       &p.targets, &p.max,       &p.sum,
+                          &p.target_logit, &p.loss,    &p.logit_sum, &p.row_scales};
     for (size_t i = 0; i < r; i++) /* some ignored, one that no tile holds */
         ((int32_t *)p.targets.host.data)[i] = i % 5 == 4 ? -100
                                               : i == 3   ? (int32_t)vocabulary
@@ -231,6 +239,9 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
     twin_transfer(t, p.logits.device, p.logits.host.data, p.logits.host.n * 4, true);
     struct zinf_cross_entropy a = {
         .rows = rows, .ld = vocabulary, .softcap = softcap, .scale = 0.5f, .d_dtype = d_dtype};
+    a.vocab = vocabulary;
+    a.smoothing = has_more ? 0.2f : 0.0f;
+    a.z_loss = has_more ? 1e-3f : 0.0f;
     ON_BOTH(t, (a.first = 0, loss_side(&a, &p, side), ops->cross_entropy_start(q, &a)));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < vocabulary; a.first += tile) {
@@ -268,6 +279,17 @@ static void losses(struct twin *t)
         loss_case(t, 5, 4616, 4616, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);
         loss_case(t, 5, 4099, 4099, 5.0f, d == 1 ? 30.0f : 0.0f, all_dtypes[d]);
     }
+}
+
+static void smoothed_losses(struct twin *t)
+{
+    has_more = true;
+    loss_case(t, 1, 3, 3, 0.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 7, 601, 200, 20.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 7, 601, 200, 2.0f, 5.0f, ZINF_DTYPE_F32);
+    loss_case(t, 5, 4616, 4616, 5.0f, 0.0f, ZINF_DTYPE_BF16);
+    loss_case(t, 5, 4099, 4099, 5.0f, 30.0f, ZINF_DTYPE_F16);
+    has_more = false;
 }
 
 static void squared_errors(struct twin *t)
@@ -336,6 +358,7 @@ CASE(norms)
 CASE(large_mean)
 CASE(embeddings)
 CASE(losses)
+CASE(smoothed_losses)
 CASE(squared_errors)
 CASE(softcaps)
 CASE(refusals)
@@ -346,6 +369,7 @@ int main(void)
     TAP_RUN(test_large_mean);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_losses);
+    TAP_RUN(test_smoothed_losses);
     TAP_RUN(test_squared_errors);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);

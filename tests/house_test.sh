@@ -58,7 +58,7 @@ family='src/model/family_'
     words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
     words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
     words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
-    words 'baichuan|w_pack|z_loss' "${family}baichuan\.c"
+    words 'baichuan|w_pack|z_loss_weight' "${family}baichuan\.c"
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
     words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"

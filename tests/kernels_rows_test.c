@@ -76,7 +76,8 @@ enum { LOSS_ROWS = 70, VOCABULARY = 1301 }; /* columns of more than one chunk */
 struct loss_problem {
     int32_t targets[LOSS_ROWS];
     float max[LOSS_ROWS], sum[LOSS_ROWS], target_logit[LOSS_ROWS], loss[LOSS_ROWS];
-    float softcap;
+    float softcap, smoothing, z_loss, logit_sum[LOSS_ROWS], row_scales[LOSS_ROWS];
+    bool weighed;
     struct tensor logits; /* [LOSS_ROWS][VOCABULARY], becomes the gradient */
 };
 
@@ -95,7 +96,12 @@ static void run_loss(struct fixture *f, struct loss_problem *p, int64_t tile_col
                                    .sum = p->sum,
                                    .target_logit = p->target_logit,
                                    .loss = p->loss,
-                                   .scale = 0.5f};
+                                   .scale = 0.5f,
+                                   .row_scales = p->weighed ? p->row_scales : NULL,
+                                   .smoothing = p->smoothing,
+                                   .vocab = VOCABULARY,
+                                   .logit_sum = p->logit_sum,
+                                   .z_loss = p->z_loss};
     CHECK(!f->ops->cross_entropy_start(f->q, &a));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < VOCABULARY; a.first += tile_cols) {
@@ -121,50 +127,60 @@ static void run_loss(struct fixture *f, struct loss_problem *p, int64_t tile_col
 static void loss_open(struct loss_problem *p, float softcap)
 {
     const float offset = softcap > 0.0f ? softcap / 3.0f : 300.0f;
-    p->softcap = softcap;
+    *p = (struct loss_problem){.softcap = softcap};
     p->logits = tensor_random(ZINF_DTYPE_F32, LOSS_ROWS * VOCABULARY, 1, 4.0f);
     for (int i = 0; i < LOSS_ROWS; i++)
         p->targets[i] = i % 9 == 4 ? -100 : (i * 37) % VOCABULARY;
+    for (int i = 0; i < LOSS_ROWS; i++)
+        p->row_scales[i] = (float)(i % 5) - 1.5f;
     for (int j = 0; j < VOCABULARY; j++)
         ((float *)p->logits.data)[j] += j % 2 ? offset : -offset;
 }
 
-static double loss_row(const double *logits, int32_t target, double cap)
+static double loss_row(const struct loss_problem *p, const double *logits, int32_t target)
 {
-    double capped[VOCABULARY], max = -INFINITY, sum = 0.0;
+    const double cap = (double)p->softcap, e = (double)p->smoothing, z = (double)p->z_loss;
+    double capped[VOCABULARY], max = -INFINITY, sum = 0.0, spread = 0.0;
     for (int j = 0; j < VOCABULARY; j++) {
         capped[j] = cap > 0.0 ? cap * tanh(logits[j] / cap) : logits[j];
         max = capped[j] > max ? capped[j] : max;
     }
     for (int j = 0; j < VOCABULARY; j++)
         sum += exp(capped[j] - max);
-    return target < 0 ? 0.0 : log(sum) + max - capped[target];
+    const double all = log(sum) + max;
+    for (int j = 0; j < VOCABULARY; j++)
+        spread += (all - capped[j]) / VOCABULARY;
+    return target < 0 ? 0.0 : (1 - e) * (all - capped[target]) + e * spread + z * all * all;
 }
 
 /* The gradient of row i at column j, by central differences of the loss. */
 static void check_slope(struct fixture *f, const struct loss_problem *p, double *row, int i, int j)
 {
     const double at = row[j], step = 1e-5, got = get(&p->logits, (size_t)(i * VOCABULARY + j));
+    const double scale = 0.5 * (p->weighed ? (double)p->row_scales[i] : 1.0);
     row[j] = at + step;
-    double slope = loss_row(row, p->targets[i], (double)p->softcap);
+    double slope = loss_row(p, row, p->targets[i]);
     row[j] = at - step;
-    slope = 0.5 * (slope - loss_row(row, p->targets[i], (double)p->softcap)) / (2.0 * step);
+    slope = scale * (slope - loss_row(p, row, p->targets[i])) / (2.0 * step);
     row[j] = at;
     CHECKF(near(got, slope, 1e-7, 1e-5), "%s gradient [%d][%d] %.9g, want %.9g", f->name, i, j, got,
            slope);
 }
 
-static void cross_entropy_capped(struct fixture *f, float softcap)
+static void cross_entropy_of(struct fixture *f, float softcap, float smoothing, float z_loss)
 {
     static const int64_t tiles[] = {VOCABULARY, 200, 64, 33};
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
         struct loss_problem p;
         loss_open(&p, softcap);
+        p.smoothing = smoothing;
+        p.z_loss = z_loss;
+        p.weighed = z_loss > 0;
         double *logits = tensor_doubles(&p.logits);
         run_loss(f, &p, tiles[t]);
         for (int i = 0; i < LOSS_ROWS; i++) {
             double *row = logits + i * VOCABULARY;
-            double want = loss_row(row, p.targets[i], (double)softcap);
+            double want = loss_row(&p, row, p.targets[i]);
             CHECKF(near((double)p.loss[i], want, 1e-6, 1e-6), "%s tile %d loss[%d] %.9g, want %.9g",
                    f->name, (int)tiles[t], i, (double)p.loss[i], want);
             for (int j = i % 7; j < VOCABULARY; j += 200)
@@ -179,8 +195,14 @@ static void cross_entropy_capped(struct fixture *f, float softcap)
 
 static void cross_entropy(struct fixture *f)
 {
-    cross_entropy_capped(f, 0.0f);
-    cross_entropy_capped(f, 10.0f);
+    cross_entropy_of(f, 0.0f, 0.0f, 0.0f);
+    cross_entropy_of(f, 10.0f, 0.0f, 0.0f);
+}
+
+static void cross_entropy_and_more(struct fixture *f)
+{
+    cross_entropy_of(f, 0.0f, 0.1f, 0.0f);
+    cross_entropy_of(f, 10.0f, 0.1f, 0.01f);
 }
 
 /* What leaves the device is capped by itself. */
@@ -277,6 +299,39 @@ static void test_cross_entropy_over_tiles(void)
     for_each_device(cross_entropy);
 }
 
+static void test_cross_entropy_of_smoothed_labels_and_z_loss(void)
+{
+    for_each_device(cross_entropy_and_more);
+}
+
+/* Logits [[2, 1, 0, -1], [.5, 0, 1.5, -.5]] with labels 0 and 2, a tenth of them spread: the mean
+ * that transformers' LabelSmoother gives. */
+static void test_smoothed_labels_as_transformers_has_them(void)
+{
+    struct fixture f;
+    float logits[] = {2, 1, 0, -1, .5f, 0, 1.5f, -.5f}, max[2], sum[2], target[2], all[2], loss[2];
+    const int32_t targets[] = {0, 2};
+    struct zinf_cross_entropy a = {.rows = 2,
+                                   .cols = 4,
+                                   .ld = 4,
+                                   .targets = targets,
+                                   .logits = logits,
+                                   .max = max,
+                                   .sum = sum,
+                                   .target_logit = target,
+                                   .loss = loss,
+                                   .smoothing = 0.1f,
+                                   .vocab = 4,
+                                   .logit_sum = all};
+    fixture_open(&f, zinf_isa(), 1);
+    CHECK(!f.ops->cross_entropy_start(f.q, &a) && !f.ops->cross_entropy_update(f.q, &a));
+    CHECK(!f.ops->cross_entropy_finish(f.q, &a));
+    CHECK(fabs(0.5 * (double)(loss[0] + loss[1]) - 0.6243480) < 1e-6);
+    a.smoothing = 1.0f;
+    CHECK(f.ops->cross_entropy_start(f.q, &a) == -EINVAL && strstr(zinf_error(), "smoothing"));
+    fixture_close(&f);
+}
+
 static void test_cross_entropy_gradient_sums_to_zero_and_ignores(void)
 {
     struct fixture f;
@@ -323,6 +378,8 @@ int main(void)
     TAP_RUN(test_embedding_of_part_of_a_table);
     TAP_RUN(test_cross_entropy_over_tiles);
     TAP_RUN(test_cross_entropy_of_narrow_gradients);
+    TAP_RUN(test_cross_entropy_of_smoothed_labels_and_z_loss);
+    TAP_RUN(test_smoothed_labels_as_transformers_has_them);
     TAP_RUN(test_softcap);
     TAP_RUN(test_squared_error);
     TAP_RUN(test_cross_entropy_gradient_sums_to_zero_and_ignores);

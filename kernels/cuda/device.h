@@ -124,6 +124,8 @@ int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *ar
 int cuda_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
 int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);
+int cuda_preference(struct zinf_queue *q, const struct zinf_preference *args);
+int cuda_noise(struct zinf_queue *q, const struct zinf_noise *args);
 int cuda_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int cuda_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args);
 int cuda_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args);

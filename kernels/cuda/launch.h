@@ -70,6 +70,11 @@ cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n)
 /* ---- squared_error.cu ---- */
 
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);
+
+/* ---- preference.cu, noise.cu ---- */
+
+cudaError_t launch_preference(cudaStream_t stream, const struct zinf_preference *args);
+cudaError_t launch_noise(cudaStream_t stream, const struct zinf_noise *args);
 /* ---- update.cu ---- */
 cudaError_t launch_adam(cudaStream_t stream, const struct zinf_adam *args);
 cudaError_t launch_sum_squares(cudaStream_t stream, double *parts, const float *x, uint64_t n);

@@ -5,11 +5,12 @@ cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
-	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu \
+	kernels/cuda/preference.cu kernels/cuda/noise.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
-cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
+cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
 	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh kernels/cuda/attention_plain.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh

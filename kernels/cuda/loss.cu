@@ -2,6 +2,7 @@
  * loss: softmax cross-entropy over tiles of the vocabulary, a block a row. A tile is read two
  * times, for its maximum and for the sum of exponentials; the second time it is in the cache.
  */
+#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/softcap.cuh"
 
 enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
@@ -25,20 +26,6 @@ template <bool CAPPED> DEVICE float seen(const loss_args &a, float logit, float 
     return CAPPED ? softcap_of(logit, a.z.softcap, a.inverse_cap, slope) : logit;
 }
 
-/* The block's sum or maximum, the same in every thread. */
-DEVICE float block_reduce(float x, bool sum, float *shared)
-{
-    x = sum ? warp_sum(x) : warp_max(x);
-    sync_block(); /* an earlier result has been read */
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    sync_block();
-    x = shared[0];
-    for (int k = 1; k < LOSS_WARPS; k++)
-        x = sum ? x + shared[k] : shared[k] > x ? shared[k] : x;
-    return x;
-}
-
 KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
 {
     int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
@@ -47,6 +34,20 @@ KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
     a.z.max[i] = -INFINITY;
     a.z.sum[i] = 0.0f;
     a.z.target_logit[i] = NAN; /* a target beyond the vocabulary shows in the loss */
+    if (a.z.smoothing != 0.0f)
+        a.z.logit_sum[i] = 0.0f;
+}
+
+/* The row's sum of what the loss sees of a tile, which a third look at it takes; in thread 0. */
+template <bool CAPPED> DEVICE float sum_seen(const loss_args &a, const float *logits, float *shared)
+{
+    float total = 0.0f, slope, x[EACH];
+    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+        load_each(x, logits + c, a.z.cols - c, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++) total +=
+            c + k < a.z.cols ? seen<CAPPED>(a, x[k], slope) : 0.0f;
+    }
+    return block_reduce<LOSS_WARPS>(total, true, shared);
 }
 
 template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
@@ -61,16 +62,20 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
         load_each(x, logits + c, a.z.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++) top = c + k < a.z.cols && x[k] > top ? x[k] : top;
     }
-    top = seen<CAPPED>(a, block_reduce(top, false, shared), slope); /* the largest stays so */
+    top = seen<CAPPED>(a, block_reduce<LOSS_WARPS>(top, false, shared),
+                       slope); /* the largest stays so */
     const float before = a.z.max[i], after = top > before ? top : before;
     for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
         load_each(x, logits + c, a.z.cols - c, a.vector);
         UNROLL for (int k = 0; k < EACH; k++) sum +=
             c + k < a.z.cols ? expf(seen<CAPPED>(a, x[k], slope) - after) : 0.0f;
     }
-    sum = block_reduce(sum, true, shared);
+    sum = block_reduce<LOSS_WARPS>(sum, true, shared);
+    const float total = a.z.smoothing != 0.0f ? sum_seen<CAPPED>(a, logits, shared) : 0.0f;
     if (threadIdx.x)
         return;
+    if (a.z.smoothing != 0.0f)
+        a.z.logit_sum[i] += total;
     int64_t target = (int64_t)a.z.targets[i] - a.z.first;
     if (target >= 0 && target < a.z.cols)
         a.z.target_logit[i] = seen<CAPPED>(a, logits[target], slope);
@@ -82,9 +87,34 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
 KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
 {
     int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
-    if (i < a.z.rows)
-        a.z.loss[i] =
-            a.z.targets[i] < 0 ? 0.0f : logf(a.z.sum[i]) + (a.z.max[i] - a.z.target_logit[i]);
+    if (i >= a.z.rows)
+        return;
+    const float e = a.z.smoothing, log_sum = logf(a.z.sum[i]), z = log_sum + a.z.max[i];
+    float wanted = a.z.target_logit[i];
+    if (e != 0.0f)
+        wanted = (1.0f - e) * wanted + e * (a.z.logit_sum[i] / (float)a.z.vocab);
+    float loss = log_sum + (a.z.max[i] - wanted);
+    if (a.z.z_loss != 0.0f)
+        loss += a.z.z_loss * (z * z);
+    a.z.loss[i] = a.z.targets[i] < 0 ? 0.0f : loss;
+}
+
+/* As in the host's: what multiplies exp(logit - max), and what is taken off, at the target and of
+ * each. */
+struct loss_slopes {
+    float probability, target, each;
+};
+
+DEVICE loss_slopes loss_slopes_of(const loss_args &a, int64_t i)
+{
+    const float scale = a.z.row_scales ? a.z.scale * a.z.row_scales[i] : a.z.scale;
+    loss_slopes s = {scale, scale * (1.0f - a.z.smoothing), 0.0f};
+    if (a.z.smoothing != 0.0f)
+        s.each = scale * a.z.smoothing / (float)a.z.vocab;
+    if (a.z.z_loss != 0.0f)
+        s.probability *= 1.0f + 2.0f * a.z.z_loss * (logf(a.z.sum[i]) + a.z.max[i]);
+    s.probability /= a.z.sum[i];
+    return s;
 }
 
 /* Gradients in 16 bits take the front of their row: what a turn writes, all threads have read in
@@ -96,7 +126,7 @@ template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_a
     T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
     const bool ignored = a.z.targets[i] < 0;
     const float max = ignored ? 0.0f : a.z.max[i];
-    const float factor = ignored ? 0.0f : a.z.scale / a.z.sum[i];
+    const loss_slopes s = ignored ? loss_slopes{0.0f, 0.0f, 0.0f} : loss_slopes_of(a, i);
     for (int64_t turn = 0; turn < a.z.cols; turn += LOSS_THREADS * EACH) {
         const int64_t c = turn + threadIdx.x * EACH, count = a.z.cols - c; /* none: count < 1 */
         float x[EACH];
@@ -106,9 +136,11 @@ template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_a
         UNROLL for (int k = 0; k < EACH; k++)
         {
             float slope;
-            x[k] = ignored ? 0.0f : factor * expf(seen<CAPPED>(a, x[k], slope) - max);
+            x[k] = ignored ? 0.0f : s.probability * expf(seen<CAPPED>(a, x[k], slope) - max);
             if (!ignored && c + k == target)
-                x[k] -= a.z.scale;
+                x[k] -= s.target;
+            if (s.each != 0.0f)
+                x[k] -= s.each;
             if (CAPPED)
                 x[k] = ignored ? 0.0f : x[k] * slope;
         }

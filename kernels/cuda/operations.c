@@ -324,6 +324,24 @@ int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *ar
     return queue_leave(q, launch_squared_error(q->stream, args));
 }
 
+int cuda_preference(struct zinf_queue *q, const struct zinf_preference *args)
+{
+    int code = check_preference(args);
+    if (code || !args->pairs)
+        return code;
+    queue_enter(q, "preference");
+    return queue_leave(q, launch_preference(q->stream, args));
+}
+
+int cuda_noise(struct zinf_queue *q, const struct zinf_noise *args)
+{
+    int code = check_noise(args);
+    if (code || !args->n)
+        return code;
+    queue_enter(q, "noise");
+    return queue_leave(q, launch_noise(q->stream, args));
+}
+
 /* ---- the optimizer ---- */
 
 int cuda_adam(struct zinf_queue *q, const struct zinf_adam *args)

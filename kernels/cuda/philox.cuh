@@ -14,8 +14,12 @@ struct dropout_rule {
 
 static inline dropout_rule dropout_rule_of(const struct zinf_dropout &d)
 {
-    dropout_rule rule = {d.seed, d.element_first, d.step,
-                         d.site, (uint32_t)ceilf(d.p * 16777216.0f), 1.0f / (1.0f - d.p)};
+    dropout_rule rule = {d.seed,
+                         d.element_first,
+                         d.step,
+                         d.site,
+                         (uint32_t)ceilf(d.p * 16777216.0f),
+                         1.0f / (1.0f - d.p)};
     return rule;
 }
 
@@ -29,19 +33,28 @@ DEVICE void philox_round(uint32_t (&c)[4], uint32_t k0, uint32_t k1)
     c[3] = low0;
 }
 
-/* Whether the four elements of block number e / 4 are kept, a bit each. */
-DEVICE uint32_t dropout_bits(const dropout_rule &rule, uint64_t block)
+/* The four words of block number e / 4. */
+DEVICE void philox_block(uint32_t (&c)[4], const dropout_rule &rule, uint64_t block)
 {
-    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), rule.step, rule.site};
-    uint32_t k0 = (uint32_t)rule.seed, k1 = (uint32_t)(rule.seed >> 32), bits = 0;
+    uint32_t k0 = (uint32_t)rule.seed, k1 = (uint32_t)(rule.seed >> 32);
+    c[0] = (uint32_t)block;
+    c[1] = (uint32_t)(block >> 32);
+    c[2] = rule.step;
+    c[3] = rule.site;
     UNROLL for (int round = 0; round < 10; round++)
     {
         philox_round(c, k0, k1);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    UNROLL for (int k = 0; k < 4; k++)
-        bits |= (uint32_t)((c[k] >> 8) >= rule.threshold) << k;
+}
+
+/* Whether the four elements of block number e / 4 are kept, a bit each. */
+DEVICE uint32_t dropout_bits(const dropout_rule &rule, uint64_t block)
+{
+    uint32_t c[4], bits = 0;
+    philox_block(c, rule, block);
+    UNROLL for (int k = 0; k < 4; k++) bits |= (uint32_t)((c[k] >> 8) >= rule.threshold) << k;
     return bits;
 }
 
@@ -66,8 +79,8 @@ DEVICE void dropout_factors(float (&factors)[N], const dropout_rule &rule, uint6
 DEVICE uint32_t dropout_word(const dropout_rule &rule, uint64_t first)
 {
     uint64_t e = rule.first + first, wide = 0;
-    NO_UNROLL for (int block = 0; block < 9; block++)
-        wide |= (uint64_t)dropout_bits(rule, e / 4 + block) << (4 * block);
+    NO_UNROLL for (int block = 0; block < 9; block++) wide |=
+        (uint64_t)dropout_bits(rule, e / 4 + block) << (4 * block);
     return (uint32_t)(wide >> e % 4);
 }
 

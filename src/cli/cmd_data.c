@@ -205,6 +205,7 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_data, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
+    c->task.looks = true;
     if (!code)
         code = cli_check_common(c);
     if (!code && !o.data.n)

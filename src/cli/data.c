@@ -183,9 +183,12 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    if (!code && s->task == ZINF_TASK_CAUSAL)
+    bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_PREFERENCE;
+    if (!code && texts)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
+    if (!code && texts)
+        code = cli_samples_check(s, c, paths->gl_pathv[0], format);
     if (code)
         return code;
     const struct zinf_samples_options samples = {
@@ -244,6 +247,11 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
     context.threads = c->threads;
     context.early_stopping = c->early_stopping;
+    context.label_smoothing = c->label_smoothing;
+    context.z_loss = c->z_loss;
+    context.neftune_alpha = c->neftune_alpha;
+    context.preference = c->preference;
+    context.preference_beta = c->preference_beta;
     context.load_best_at_end = c->load_best_at_end;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
@@ -277,6 +285,7 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
+        .pairs = s->task == ZINF_TASK_PREFERENCE,
         .device = s->device,
     };
     return zinf_trainer_create(out, &options);

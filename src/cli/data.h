@@ -22,6 +22,7 @@ struct cli_task {
     const char *class_weights; /* "balanced", or a number each */
     bool new_head;             /* instead of the folder's */
     bool fresh;                /* all weights are */
+    bool looks;                /* nothing is computed: rows are shown, whatever they are for */
 };
 /* Options of every command that runs a model. */
 struct cli_common {
@@ -35,6 +36,8 @@ struct cli_common {
     int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
         lora_rank, early_stopping, min_tokens;
     double lr, dropout, weight_decay, lora_alpha, lora_dropout;
+    double label_smoothing, z_loss, neftune_alpha, preference_beta;
+    const char *preference;
     bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows; /* of samples */
     bool no_training;                          /* nobody is told of learning rates */
@@ -44,7 +47,8 @@ struct cli_common {
     {                                                                                              \
         .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
         .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .lora_rank = -1, .lora_alpha = -1,  \
-        .lora_dropout = -1, .early_stopping = -1                                                   \
+        .lora_dropout = -1, .early_stopping = -1, .label_smoothing = -1, .z_loss = -1,             \
+        .neftune_alpha = -1, .preference_beta = -1                                                 \
     }
 
 /* Rows of a table of options, as USAGE_DEVICE says them. */
@@ -101,6 +105,11 @@ struct cli_common {
         {"--lora-alpha", CLI_DOUBLE, &(c)->lora_alpha, 1e-9, 1e9},                                 \
         {"--lora-dropout", CLI_DOUBLE, &(c)->lora_dropout, 0, 0.999},                              \
         {"--lora-targets", CLI_STRING, &(c)->lora_targets, 0, 0},                                  \
+        {"--label-smoothing", CLI_DOUBLE, &(c)->label_smoothing, 0, 0.999},                        \
+        {"--z-loss", CLI_DOUBLE, &(c)->z_loss, 0, 1e6},                                            \
+        {"--neftune-alpha", CLI_DOUBLE, &(c)->neftune_alpha, 0, 1e6},                              \
+        {"--preference", CLI_STRING, &(c)->preference, 0, 0},                                      \
+        {"--beta", CLI_DOUBLE, &(c)->preference_beta, 1e-9, 1e6},                                  \
     {                                                                                              \
         "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
     }
@@ -147,6 +156,9 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
  * --format or --text-column says. All are of one. */
 int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
                      enum zinf_format *out);
+/* Whether they are what the task is for; file names them. */
+int cli_samples_check(const struct cli_session *s, const struct cli_common *c, const char *file,
+                      enum zinf_format format);
 /* As cli_session_data, of samples. */
 int cli_samples_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, enum zinf_format format,

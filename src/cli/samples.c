@@ -28,6 +28,23 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
     return 0;
 }
 
+int cli_samples_check(const struct cli_session *s, const struct cli_common *c, const char *file,
+                      enum zinf_format format)
+{
+    const bool pairs = format == ZINF_FORMAT_PREFERENCE, asked = s->task == ZINF_TASK_PREFERENCE;
+    if (pairs == asked || (pairs && c->task.looks))
+        return 0;
+    if (asked)
+        return zinf_fail(-EINVAL,
+                         "--task preference: %s is of the format \"%s\": rows have a prompt, and "
+                         "what was chosen and rejected",
+                         file, zinf_format_name(format));
+    return zinf_fail(-EINVAL,
+                     "%s has rows of what was chosen and rejected: train on them with --task "
+                     "preference",
+                     file);
+}
+
 static int parse_cut(const char *word, enum zinf_cut *out)
 {
     static const char *const names[] = {"end", "beginning", "drop"};
@@ -49,7 +66,8 @@ static int open_chat(const struct cli_common *c, enum zinf_format format,
     if (format == ZINF_FORMAT_TEXT || format == ZINF_FORMAT_GDGPT)
         return 0;
     int code = zinf_chat_open(out, c->model, c->chat_template, tokenizer);
-    bool optional = format == ZINF_FORMAT_ALPACA || format == ZINF_FORMAT_PROMPT;
+    bool optional = format == ZINF_FORMAT_ALPACA || format == ZINF_FORMAT_PROMPT ||
+                    format == ZINF_FORMAT_PREFERENCE;
     return code == -ENOENT && optional && !c->chat_template ? 0 : code;
 }
 

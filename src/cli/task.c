@@ -36,7 +36,8 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
         return zinf_fail_in(code, "--task");
     if (asked == s->task)
         return 0;
-    if (labelled && cli_is_labelled(asked)) {
+    if ((labelled && cli_is_labelled(asked)) ||
+        (s->task == ZINF_TASK_CAUSAL && asked == ZINF_TASK_PREFERENCE)) {
         s->task = asked;
         return 0;
     }
@@ -46,11 +47,11 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
                          "train it with --task causal-lm on rows of prompt and completion, or "
                          "take an encoder-decoder",
                          c->model, family);
-    if (asked == ZINF_TASK_CAUSAL)
-        return zinf_fail(
-            -EINVAL, "--task causal-lm: --model %s is of the family %s, %s: its task is %s",
-            c->model, family, labelled ? "which tells samples apart" : "an encoder-decoder",
-            zinf_task_name(s->task));
+    if (asked == ZINF_TASK_CAUSAL || asked == ZINF_TASK_PREFERENCE)
+        return zinf_fail(-EINVAL, "--task %s: --model %s is of the family %s, %s: its task is %s",
+                         zinf_task_name(asked), c->model, family,
+                         labelled ? "which tells samples apart" : "an encoder-decoder",
+                         zinf_task_name(s->task));
     return zinf_fail(-ENOTSUP,
                      "--task %s: --model %s is of the family %s, which has no head for it",
                      zinf_task_name(asked), c->model, family);

@@ -37,9 +37,14 @@ static void write_events(struct train_show *s, const struct zinf_step_result *r)
                   {"train/grad_norm", r->grad_norm},
                   {"train/learning_rate", r->lr},
                   {"train/epoch", train_summary_epochs(s, r->step)},
-                  {"train/tokens_per_second", (double)r->tokens / r->seconds}};
+                  {"train/tokens_per_second", (double)r->tokens / r->seconds},
+                  {"train/rewards/chosen", r->rewards.chosen},
+                  {"train/rewards/rejected", r->rewards.rejected},
+                  {"train/rewards/margins", r->rewards.chosen - r->rewards.rejected},
+                  {"train/rewards/accuracies", r->rewards.accuracy}};
+    const size_t n = sizeof values / sizeof *values - (r->rewards.n ? 0 : 4);
     double wall = tb_wall_seconds();
-    for (size_t i = 0; s->events && i < sizeof values / sizeof *values; i++)
+    for (size_t i = 0; s->events && i < n; i++)
         if (tb_writer_scalar(s->events, wall, (int64_t)r->step, values[i].tag, values[i].value))
             lose_events(s);
 }
@@ -116,7 +121,7 @@ static void count(struct train_show *s, const struct zinf_step_result *r)
 static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
 {
     struct train_show *s = arg;
-    char text[160], scale[32] = "", norm[32];
+    char text[200], scale[32] = "", norm[32], rewards[48] = "";
     bool first = !s->n_steps;
     if (first) {
         cli_progress_begin(&s->progress, s->mode, "step", steps);
@@ -127,8 +132,11 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
     if (r->loss_scale != 1)
         snprintf(scale, sizeof scale, "  scale %g", r->loss_scale);
     snprintf(norm, sizeof norm, r->grad_norm < 1e5 ? "%.3f" : "%.3g", r->grad_norm);
-    snprintf(text, sizeof text, "loss %.4f  norm %s  lr %.3g  %.0f tok/s  [%s]%s%s", r->loss, norm,
-             r->lr, (double)r->tokens / r->seconds, r->bottleneck, scale,
+    if (r->rewards.n)
+        snprintf(rewards, sizeof rewards, "  margin %.3f  right %.0f %%",
+                 r->rewards.chosen - r->rewards.rejected, 100 * r->rewards.accuracy);
+    snprintf(text, sizeof text, "loss %.4f%s  norm %s  lr %.3g  %.0f tok/s  [%s]%s%s", r->loss,
+             rewards, norm, r->lr, (double)r->tokens / r->seconds, r->bottleneck, scale,
              r->skipped ? "  SKIPPED (overflow)" : "");
     bool print =
         first || r->step == steps || r->skipped || (s->every && r->step % (uint64_t)s->every == 0);

@@ -19,8 +19,8 @@
     "                        tokens (.bin, .npy), a quoted pattern, or - for standard\n"           \
     "                        input\n"                                                              \
     "  --text-column NAME    field or column that is the text (default: text)\n"                   \
-    "  --format NAME         of rows: alpaca, sharegpt, messages, prompt, gdgpt, text\n"           \
-    "                        or stream (default: told by the first row)\n"                         \
+    "  --format NAME         of rows: alpaca, sharegpt, messages, prompt, preference,\n"           \
+    "                        gdgpt, text or stream (default: told by the first row)\n"             \
     "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
     "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
     "  --pack                several samples in a sequence, apart from each other\n"               \
@@ -42,15 +42,21 @@
     "  --lora-rank N         train low-rank adapters and freeze the model: their rank\n"           \
     "  --lora-alpha X        their scale times the rank (default: 8)\n"                            \
     "  --lora-dropout X      of their inputs (default: 0)\n"                                       \
-    "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"
+    "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"           \
+    "  --label-smoothing X   a share of every label is spread over all (default: 0)\n"             \
+    "  --z-loss X            keeps logits small: X times their log-sum-exp squared\n"              \
+    "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n"                 \
+    "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo\n"                  \
+    "  --beta X              how far it goes (default: 0.1)\n"
 
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, seq2seq, classification or regression\n"                   \
-    "                        (default: what the model is); of all but the first:\n"                \
+    "  --task NAME           causal-lm, preference, seq2seq, classification or\n"                  \
+    "                        regression (default: what the model is); of the last\n"               \
+    "                        three:\n"                                                             \
     "  --source-column NAME  field or column of sources, or of texts; a,b: a pair of\n"            \
     "                        texts (default: source; text)\n"                                      \
     "  --target-column NAME  and of targets (default: target)\n"                                   \

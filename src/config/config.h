@@ -147,10 +147,15 @@ struct zinf_config {
     char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
     int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
     bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
-    char *freeze;             /* a JSON list of patterns of tensors' names, or NULL */
-    char *learning_rates;     /* a JSON list of rules for tensors' names, or NULL */
-    double layer_decay;       /* a layer's rate by that of the next; 1: none */
-    char *adapter;            /* a JSON object as PEFT's adapter_config.json, or NULL: none */
+    double label_smoothing;   /* of cross-entropy; 0: none */
+    double z_loss;            /* times the square of the logits' log-sum-exp; 0: none */
+    double neftune_alpha;     /* of noise on embedded tokens; 0: none */
+    char *preference;         /* "dpo", "ipo", "orpo", "simpo": the loss of pairs, */
+    double preference_beta, preference_margin; /* and its numbers */
+    char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
+    char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
+    double layer_decay;   /* a layer's rate by that of the next; 1: none */
+    char *adapter;        /* a JSON object as PEFT's adapter_config.json, or NULL: none */
 
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
 };
@@ -175,6 +180,8 @@ struct zinf_config_context {
     int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
     int64_t threads;
     int64_t early_stopping;
+    double label_smoothing, z_loss, neftune_alpha, preference_beta;
+    const char *preference;
     bool load_best_at_end; /* false: as the file says */
     uint64_t device_memory, host_memory;
     const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
@@ -189,7 +196,8 @@ struct zinf_config_context {
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
         .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1,         \
-        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1, .early_stopping = -1                \
+        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1, .early_stopping = -1,               \
+        .label_smoothing = -1, .z_loss = -1, .neftune_alpha = -1, .preference_beta = -1            \
     }
 
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

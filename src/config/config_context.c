@@ -166,6 +166,12 @@ int zinf_config_apply_context(struct config_loader *loader)
         {"zinf.seats", "--seats", (double)context->seats, context->seats > 0},
         {"zinf.early_stopping", "--early-stopping", (double)context->early_stopping,
          context->early_stopping >= 0},
+        {"zinf.label_smoothing", "--label-smoothing", context->label_smoothing,
+         context->label_smoothing >= 0},
+        {"zinf.z_loss", "--z-loss", context->z_loss, context->z_loss >= 0},
+        {"zinf.neftune_alpha", "--neftune-alpha", context->neftune_alpha,
+         context->neftune_alpha >= 0},
+        {"zinf.preference_beta", "--beta", context->preference_beta, context->preference_beta >= 0},
         {"zinf.device_memory", "--device-memory", (double)context->device_memory,
          context->device_memory > 0},
         {"zinf.host_memory", "--host-memory", (double)context->host_memory,
@@ -186,6 +192,8 @@ int zinf_config_apply_context(struct config_loader *loader)
         code = override_name(loader, "optimizer.type", context->optimizer, "--optimizer");
     if (!code && context->quantize)
         code = override_name(loader, "zinf.quantize", context->quantize, "--quantize");
+    if (!code && context->preference)
+        code = override_name(loader, "zinf.preference", context->preference, "--preference");
     if (!code && context->lr_scheduler)
         code = override_schedule(loader, context->lr_scheduler);
     if (!code && context->lr >= 0)

@@ -32,6 +32,7 @@ static const char *const schedules[] = {
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
 static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
 static const char *const sums[] = {"auto", "tree", NULL};
+static const char *const preferences[] = {"dpo", "ipo", "orpo", "simpo", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
@@ -378,13 +379,18 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,
         .text = "auto")
-    TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices,
-        .text = "cpu")
+    TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices, .text = "cpu")
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
     INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
+    NUMBER_KEY("zinf.label_smoothing", label_smoothing, 0, 0, 1, .below_max = true)
+    NUMBER_KEY("zinf.z_loss", z_loss, 0, 0, 1e6)
+    NUMBER_KEY("zinf.neftune_alpha", neftune_alpha, 0, 0, 1e6)
+    TEXT_KEY("zinf.preference", preference, .choices = preferences, .text = "dpo")
+    NUMBER_KEY("zinf.preference_beta", preference_beta, 0.1, 0, 1e6, .above_min = true)
+    NUMBER_KEY("zinf.preference_margin", preference_margin, 0.5, 0, 1e6)
     NUMBER_KEY("zinf.layer_decay", layer_decay, 1, 0.01, 1)
     {.path = "zinf.freeze", .type = KEY_JSON, .list = true, .offset = AT(freeze)},
     {.path = "zinf.learning_rates", .type = KEY_JSON, .list = true, .offset = AT(learning_rates)},

@@ -133,10 +133,13 @@ static int check_values(const struct zinf_graph *g, const struct zinf_stage *sta
 {
     if (!stage->in.n || !stage->out.n)
         return zinf_fail(-EINVAL, "stage %s has no values", stage->name);
-    for (uint32_t i = 0; i < stage->in.n; i++)
-        if (!met->made[stage->in.at[i]])
+    for (uint32_t i = 0; i < stage->in.n; i++) {
+        const struct zinf_value *value = &g->values[stage->in.at[i]];
+        uint32_t made = value->kind == ZINF_VALUE_REFERENCE ? value->of : stage->in.at[i];
+        if (made >= g->n_values || !met->made[made])
             return zinf_fail(-EINVAL, "stage %s takes %s, which no stage before makes", stage->name,
-                             g->values[stage->in.at[i]].name);
+                             value->name);
+    }
     for (uint32_t i = 0; i < stage->out.n; i++) {
         if (met->made[stage->out.at[i]])
             return zinf_fail(-EINVAL, "stage %s makes %s, which is there already", stage->name,

@@ -20,12 +20,21 @@ struct zinf_decoding {
     int64_t most_rows;                    /* of a call */
     const int32_t *sequences, *positions; /* [seq] on the device */
 };
+/* What tokens' and samples' losses have beside cross-entropy (kernels/loss.h), and uniform noise on
+ * what the first layer takes: alpha / sqrt(length of a sample * columns) times u in [-1, 1)
+ * (NEFTune, Jain et al., arXiv 2310.05914). 0: none. */
+struct zinf_objective {
+    float smoothing, z_loss;
+    float noise_alpha; /* only where compute trains */
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
     enum zinf_dtype dtype; /* of parameters and activations */
     int64_t batch, seq, source_seq;
-    bool train; /* dropout on */
+    bool train;     /* dropout on */
+    bool reference; /* adapters off, and train is: for a ZINF_VALUE_REFERENCE */
+    struct zinf_objective objective;
     uint64_t seed;
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
@@ -192,6 +201,8 @@ enum frame_loss {
     FRAME_LOSS_BACKWARD,
 };
 int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args);
+int frame_preference(struct zinf_frame *f, const struct zinf_preference *args);
+int frame_noise(struct zinf_frame *f, const struct zinf_noise *args);
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n);
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args);
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes);

@@ -230,7 +230,7 @@ int frame_each_adapter(struct zinf_frame *f, const struct frame_linear *l,
     const struct zinf_unit *unit = frame_unit(f, l->unit);
     uint64_t mark = frame_mark(f);
     int code = 0;
-    for (uint32_t i = 0; !code && i < unit->n_adapted; i++) {
+    for (uint32_t i = 0; !code && !f->compute->reference && i < unit->n_adapted; i++) {
         const struct zinf_adapted *spec = &f->graph->adapted[unit->first_adapted + i];
         struct low_rank r;
         if ((int)spec->tensor != l->weight)

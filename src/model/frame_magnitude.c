@@ -16,7 +16,7 @@ struct gains {
 bool frame_has_magnitude(const struct zinf_frame *f, const struct frame_linear *l)
 {
     const struct zinf_unit *unit = frame_unit(f, l->unit);
-    for (uint32_t i = 0; i < unit->n_adapted; i++) {
+    for (uint32_t i = 0; !f->compute->reference && i < unit->n_adapted; i++) {
         const struct zinf_adapted *spec = &f->graph->adapted[unit->first_adapted + i];
         if ((int)spec->tensor == l->weight && spec->has_magnitude)
             return true;

@@ -318,6 +318,20 @@ int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *a
                : ops_of(f)->squared_error(f->queue, args);
 }
 
+int frame_preference(struct zinf_frame *f, const struct zinf_preference *args)
+{
+    return counts(f, 8.0 * (double)(args->pairs * args->seq) * sizeof(float))
+               ? 0
+               : ops_of(f)->preference(f->queue, args);
+}
+
+int frame_noise(struct zinf_frame *f, const struct zinf_noise *args)
+{
+    return counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype))
+               ? 0
+               : ops_of(f)->noise(f->queue, args);
+}
+
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)
 {
     const struct zinf_device_ops *ops = ops_of(f);

@@ -25,7 +25,16 @@ enum zinf_value_kind {
      * by those that count; others are added to it: of each the sum over a micro-batch, in the mean
      * over micro-batches. */
     ZINF_VALUE_LOSS,
+    ZINF_VALUE_REPORT, /* as LOSS, but of no loss a part: what is told of a step */
+    /* What the value `of` is without adapters, dropout and noise. Whatever leads there is made so,
+     * too, beside what it is otherwise: one stage and visit after the other, while their units are
+     * at hand. Nothing flows back. */
+    ZINF_VALUE_REFERENCE,
 };
+static inline bool zinf_value_is_told(enum zinf_value_kind kind)
+{
+    return kind == ZINF_VALUE_LOSS || kind == ZINF_VALUE_REPORT;
+}
 /* What an input is, for whoever fills it. */
 enum zinf_input {
     ZINF_INPUT_NONE,
@@ -39,7 +48,8 @@ enum zinf_input {
     ZINF_INPUT_SOURCE_IDS,      /* what an encoder reads for the decoder, of its own length */
     ZINF_INPUT_SOURCE_SEGMENTS, /* as SEGMENTS; a target's token attends to its own number here */
     ZINF_INPUT_TOKEN_TYPES,     /* of each token: which of the two texts of a pair it is from */
-    ZINF_INPUT_LABELS,          /* of each sample: its class, or the bits of its number */
+    /* Of each sample: its class, or the bits of its number; of pairs 0, then < 0. */
+    ZINF_INPUT_LABELS,
     ZINF_INPUT_SOURCE_POSITIONS,
     /* Of each sample: the bits of how much it counts in the mean loss. */
     ZINF_INPUT_LABEL_WEIGHTS,
@@ -62,6 +72,7 @@ struct zinf_value {
     char name[24];
     enum zinf_value_kind kind;
     enum zinf_input input; /* of an INPUT */
+    uint32_t of;           /* of a REFERENCE: another value, that a stage makes */
     int64_t limit;         /* of an INPUT: ids are below it; 0: not checked */
     enum zinf_axis axis;
     int64_t cols;

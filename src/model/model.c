@@ -5,6 +5,7 @@
 #include "model/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
+#include "model/preference.h"
 #include "model/quantize.h"
 
 #include <stdio.h>
@@ -23,6 +24,8 @@ struct zinf_model {
     struct quantize_choice quantize;
     struct adapter_choice *adapter; /* NULL: none */
     struct freeze_choice *freeze;   /* NULL: none */
+    bool has_pairs;
+    struct preference_spec preference; /* where it has */
 };
 
 /* ---- opening ---- */
@@ -74,7 +77,9 @@ static int build_graph(struct zinf_model *m, const char *what)
         code = adapter_attach(graph, m->adapter, m->family->prefix);
     else if (!code && m->freeze)
         code = freeze_graph(graph, m->freeze, m->family->prefix);
-    if (!code && (m->adapter || m->freeze))
+    if (!code && m->has_pairs)
+        code = preference_graph(graph, &m->preference);
+    if (!code && (m->adapter || m->freeze || m->has_pairs))
         code = zinf_graph_finish(graph);
     if (code) {
         zinf_graph_destroy(graph);
@@ -224,6 +229,14 @@ int zinf_model_freeze(struct zinf_model *m, const cJSON *patterns, const char *w
     return build_graph(m, "config.json");
 }
 
+int zinf_model_set_preference(struct zinf_model *m, const struct zinf_model_preference *preference)
+{
+    m->preference = (struct preference_spec){preference->kind, preference->beta, preference->margin,
+                                             preference->smoothing};
+    m->has_pairs = true;
+    return build_graph(m, "config.json");
+}
+
 static bool takes_labels(const struct zinf_graph *graph)
 {
     return graph->values[graph->targets].input == ZINF_INPUT_LABELS;
@@ -260,6 +273,8 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
     other->join_tiles = (*model)->join_tiles;
     other->quantize.form = (*model)->quantize.form;
     other->packed = (*model)->packed;
+    other->has_pairs = (*model)->has_pairs;
+    other->preference = (*model)->preference;
     other->adapter = (*model)->adapter;
     other->freeze = (*model)->freeze;
     (*model)->adapter = NULL;

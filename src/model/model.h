@@ -95,6 +95,14 @@ int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *
 /* Freezes what patterns over names of tensors choose (freeze.h), and splits units that are trained
  * in parts; kept as adapters are, which are for frozen models and not beside this. */
 int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
+/* The loss of pairs of samples, a preferred one and another (kernels/loss.h), in place of that of
+ * tokens. -ENOTSUP: the model has none of those, or no reference where the kind has one. */
+struct zinf_model_preference {
+    enum zinf_preference_kind kind;
+    float beta, margin, smoothing;
+};
+int zinf_model_set_preference(struct zinf_model *model,
+                              const struct zinf_model_preference *preference);
 /* What samples are told apart by, instead of what config.json says; the document then says this,
  * and an architecture for it. Names are copied. -ENOTSUP: the family has no head for it. */
 struct zinf_model_classes {

@@ -11,6 +11,7 @@ struct kept {
     void *dense, *act;               /* [batch][hidden]; with its dropout */
     float *logits;                   /* [batch][classes] */
     float *max, *sum, *target_logit; /* [batch] */
+    float *logit_sum;                /* [batch], where labels are smoothed */
 };
 
 static int64_t hidden_of(const struct zinf_frame *f)
@@ -30,7 +31,7 @@ static struct kept keep(struct zinf_frame *f)
         f->pass == ZINF_PASS_ROW ? frame_scratch : frame_keep;
     const struct classify_spec *s = f->stage->spec;
     const uint64_t batch = (uint64_t)f->compute->batch, bytes = batch * sizeof(float);
-    struct kept k;
+    struct kept k = {0};
     k.first = take(f, batch * row_bytes(f));
     k.dense = take(f, batch * row_bytes(f));
     k.act = take(f, batch * row_bytes(f));
@@ -38,6 +39,8 @@ static struct kept keep(struct zinf_frame *f)
     k.max = take(f, bytes);
     k.sum = take(f, bytes);
     k.target_logit = take(f, bytes);
+    if (f->compute->objective.smoothing > 0)
+        k.logit_sum = take(f, bytes);
     return k;
 }
 
@@ -113,6 +116,10 @@ static struct zinf_cross_entropy loss_of(const struct zinf_frame *f, const struc
         .target_logit = k->target_logit,
         .loss = f->out ? f->out[0] : NULL,
         .scale = f->loss_scale,
+        .smoothing = f->compute->objective.smoothing,
+        .vocab = s->n_classes,
+        .logit_sum = k->logit_sum,
+        .z_loss = f->compute->objective.z_loss,
     };
 }
 

@@ -7,39 +7,15 @@
  * Gradients of logits are made in the number type that the device multiplies them in, where they
  * are.
  *
- * Where rows of the table are divided by their norm, a copy of each tile at hand is in scratch for
- * the products; the gradient of that copy becomes the tile's, in place, once it is complete.
+ * Where what is made is not the loss itself but each token's, of which a later stage makes one,
+ * that stage's gradient weighs the rows.
  */
-#include "model/stages.h"
+#include "model/stage_head.h"
 
-#include <math.h>
-
-/* Rows of a tile that are fp32 at a time while their gradient is made. */
-#define SLAB_ROWS 1024
-
-/* What all tiles and chunks of a call share. */
-struct head {
-    int64_t chunk_rows, hidden, tile_rows;
-    enum zinf_dtype
-        d_dtype; /* gradients of logits, in their place; d_ld elements from row to row */
-    int64_t d_ld;
-    float scale;                     /* of the logits; 0: 1 */
-    float *max, *sum, *target_logit; /* [rows] */
-    float *logits;                   /* [tiles at hand][chunk_rows][tile_rows] */
-    bool unit_rows;
-    void *units; /* [tiles at hand][tile_rows][hidden]: the tables' rows, of norm 1 */
-    float *rstd; /* [tiles at hand][tile_rows] */
-};
-
-static void take_units(struct zinf_frame *f, struct head *h, uint64_t tiles)
+/* Whether what it makes is the loss itself, and no value that a later stage makes a loss of. */
+static bool makes_loss(const struct zinf_frame *f)
 {
-    const struct head_spec *s = f->stage->spec;
-    const uint64_t rows = tiles * (uint64_t)s->tile_rows;
-    h->unit_rows = s->unit_rows;
-    if (!h->unit_rows)
-        return;
-    h->units = frame_scratch(f, rows * (uint64_t)h->hidden * frame_width(f));
-    h->rstd = frame_scratch(f, rows * sizeof(float));
+    return f->graph->values[f->stage->out.at[0]].kind == ZINF_VALUE_LOSS;
 }
 
 static struct head make_head(struct zinf_frame *f)
@@ -61,8 +37,12 @@ static struct head make_head(struct zinf_frame *f)
     h.max = take(f, bytes);
     h.sum = take(f, bytes);
     h.target_logit = take(f, bytes);
+    if (makes_loss(f))
+        h.objective = f->compute->objective;
+    if (h.objective.smoothing > 0)
+        h.logit_sum = take(f, bytes);
     h.logits = frame_scratch(f, tiles * (uint64_t)(h.chunk_rows * s->tile_rows) * sizeof(float));
-    take_units(f, &h, tiles);
+    head_take_units(f, &h, tiles);
     return h;
 }
 
@@ -73,93 +53,9 @@ struct chunk {
     float *logits; /* [count][tile_rows] */
 };
 
-/* Offsets into arrays that are not there while measuring. */
-static float *at(float *array, int64_t index)
-{
-    return array ? array + index : NULL;
-}
-
 static const struct zinf_tensor *table_of(const struct zinf_frame *f, const struct chunk *k)
 {
     return &frame_unit(f, k->unit)->tensors[0];
-}
-
-/* ---- unit rows ---- */
-
-/* Bytes from an array's start to a row of hidden elements; 0 while measuring. */
-static uint64_t row_bytes(const struct zinf_frame *f, const struct head *h, uint64_t row)
-{
-    return f->queue ? row * (uint64_t)h->hidden * frame_width(f) : 0;
-}
-
-/* The rows that a product with tile number `tile` of those at hand takes. */
-static const void *rows_of(const struct zinf_frame *f, const struct head *h, uint32_t tile)
-{
-    if (!h->unit_rows)
-        return frame_weight(f, f->stage->units.n + tile, 0);
-    return (const char *)h->units + row_bytes(f, h, (uint64_t)tile * (uint64_t)h->tile_rows);
-}
-
-/* W / max(|W|, 1e-12) of the tile's rows: RMSNorm but for a factor, with an eps that at a norm of 0
- * is that bound. */
-static struct zinf_norm row_norm(const struct zinf_frame *f, const struct head *h, uint32_t tile)
-{
-    const uint32_t unit = f->stage->units.n + tile;
-    return (struct zinf_norm){
-        .kind = ZINF_NORM_RMS,
-        .dtype = f->compute->dtype,
-        .rows = (int64_t)frame_unit(f, unit)->tensors[0].rows,
-        .cols = h->hidden,
-        .eps = 1e-24f / (float)h->hidden,
-        .w_add = 1.0f / sqrtf((float)h->hidden),
-        .x = frame_weight(f, unit, 0),
-        .rstd = at(h->rstd, tile * h->tile_rows),
-    };
-}
-
-static int make_units(struct zinf_frame *f, const struct head *h, uint32_t n_tiles)
-{
-    int code = 0;
-    for (uint32_t tile = 0; !code && h->unit_rows && tile < n_tiles; tile++) {
-        struct zinf_norm args = row_norm(f, h, tile);
-        args.y = (void *)(uintptr_t)rows_of(f, h, tile);
-        code = frame_norm(f, &args);
-    }
-    return code;
-}
-
-/* The gradient of a tile's unit rows becomes that of its rows. */
-static int tile_backward(struct zinf_frame *f, const struct head *h, uint32_t tile)
-{
-    const uint64_t mark = frame_mark(f);
-    struct zinf_norm args = row_norm(f, h, tile);
-    const char *table = args.x;
-    const int64_t rows = args.rows;
-    float *grad = frame_grad(f, f->stage->units.n + tile, 0), *rstd = args.rstd;
-    float *slab = frame_scratch(f, SLAB_ROWS * (uint64_t)h->hidden * sizeof *slab);
-    int code = 0;
-    args.dtype = ZINF_DTYPE_F32;
-    args.x = slab;
-    for (int64_t first = 0; !code && first < rows; first += args.rows) {
-        args.rows = rows - first < SLAB_ROWS ? rows - first : SLAB_ROWS;
-        args.rstd = at(rstd, first);
-        args.dy = args.dx = f->queue ? grad + first * h->hidden : grad;
-        code = frame_convert(f, slab, ZINF_DTYPE_F32, table + row_bytes(f, h, (uint64_t)first),
-                             f->compute->dtype, (uint64_t)(args.rows * h->hidden));
-        if (!code)
-            code = frame_norm_backward(f, &args);
-    }
-    frame_release(f, mark);
-    return code;
-}
-
-static int units_backward(struct zinf_frame *f, const struct head *h, uint32_t n_tiles)
-{
-    int code = 0;
-    for (uint32_t tile = 0; !code && h->unit_rows && tile < n_tiles; tile++)
-        if (frame_grad(f, f->stage->units.n + tile, 0))
-            code = tile_backward(f, h, tile);
-    return code;
 }
 
 /* ---- chunks ---- */
@@ -169,6 +65,7 @@ static struct zinf_cross_entropy loss_args(const struct zinf_frame *f, const str
 {
     const struct head_spec *s = f->stage->spec;
     const struct zinf_tensor *table = table_of(f, k);
+    const bool weighed = f->pass == ZINF_PASS_BACKWARD && !makes_loss(f);
     return (struct zinf_cross_entropy){
         .rows = k->count,
         .cols = (int64_t)table->rows,
@@ -177,12 +74,17 @@ static struct zinf_cross_entropy loss_args(const struct zinf_frame *f, const str
         .first = (int64_t)table->pieces[0].rows.file_first,
         .targets = (const int32_t *)f->in[1] + (f->queue ? k->first : 0),
         .logits = k->logits,
-        .max = at(h->max, k->first),
-        .sum = at(h->sum, k->first),
-        .target_logit = at(h->target_logit, k->first),
+        .max = head_at(h->max, k->first),
+        .sum = head_at(h->sum, k->first),
+        .target_logit = head_at(h->target_logit, k->first),
         .loss = f->out && f->out[0] && f->queue ? (float *)f->out[0] + k->first : NULL,
-        .scale = f->loss_scale,
+        .scale = weighed ? 1 : f->loss_scale,
+        .row_scales = weighed && f->queue ? (const float *)f->d_out[0] + k->first : NULL,
         .d_dtype = h->d_dtype,
+        .smoothing = h->objective.smoothing,
+        .vocab = f->graph->vocab,
+        .logit_sum = head_at(h->logit_sum, k->first),
+        .z_loss = h->objective.z_loss,
     };
 }
 
@@ -207,7 +109,7 @@ static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct
         .n = (int64_t)table_of(f, k)->rows,
         .k = h->hidden,
         .a = norm_row(f, h, k->first),
-        .b = rows_of(f, h, k->unit - f->stage->units.n),
+        .b = head_rows_of(f, h, k->unit - f->stage->units.n),
         .c = k->logits,
         .alpha = h->scale,
         .bias = bias_of(f, k),
@@ -239,7 +141,7 @@ static int chunk_input_gradient(struct zinf_frame *f, const struct head *h, cons
         .n = h->hidden,
         .k = (int64_t)table_of(f, k)->rows,
         .a = k->logits,
-        .b = rows_of(f, h, k->unit - f->stage->units.n),
+        .b = head_rows_of(f, h, k->unit - f->stage->units.n),
         .a_dtype = h->d_dtype,
         .b_dtype = f->compute->dtype,
         .c_dtype = ZINF_DTYPE_F32,
@@ -297,7 +199,7 @@ static struct chunk chunk_at(const struct zinf_frame *f, const struct head *h, i
         .first = first,
         .count = left < h->chunk_rows ? left : h->chunk_rows,
         .unit = f->stage->units.n + tile,
-        .logits = at(h->logits, (int64_t)tile * h->chunk_rows * h->tile_rows),
+        .logits = head_at(h->logits, (int64_t)tile * h->chunk_rows * h->tile_rows),
     };
 }
 
@@ -314,7 +216,7 @@ static int forward(struct zinf_frame *f)
     struct head h = make_head(f);
     int code = f->visit ? 0 : all_rows(f, &h, FRAME_LOSS_START);
     if (!code)
-        code = make_units(f, &h, 1);
+        code = head_make_units(f, &h, 1);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         struct chunk k = chunk_at(f, &h, first, 0);
         code = chunk_statistics(f, &h, &k);
@@ -329,14 +231,14 @@ static int backward(struct zinf_frame *f)
     struct head h = make_head(f);
     int code = frame_zero_gaps(f, f->stage->units.n);
     if (!code)
-        code = make_units(f, &h, 1);
+        code = head_make_units(f, &h, 1);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         struct chunk k = chunk_at(f, &h, first, 0);
         code = chunk_logits(f, &h, &k);
         if (!code)
             code = chunk_backward(f, &h, &k, f->visit == 0);
     }
-    return code ? code : units_backward(f, &h, 1);
+    return code ? code : head_units_backward(f, &h, 1);
 }
 
 static int whole(struct zinf_frame *f)
@@ -347,7 +249,7 @@ static int whole(struct zinf_frame *f)
     for (uint32_t t = 0; !code && t < n_tiles; t++)
         code = frame_zero_gaps(f, f->stage->units.n + t);
     if (!code)
-        code = make_units(f, &h, n_tiles);
+        code = head_make_units(f, &h, n_tiles);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         for (uint32_t t = 0; !code && t < n_tiles; t++) {
             struct chunk k = chunk_at(f, &h, first, t);
@@ -359,7 +261,7 @@ static int whole(struct zinf_frame *f)
         }
     }
     if (!code)
-        code = units_backward(f, &h, n_tiles);
+        code = head_units_backward(f, &h, n_tiles);
     return code ? code : all_rows(f, &h, FRAME_LOSS_FINISH);
 }
 
@@ -378,8 +280,8 @@ static int row(struct zinf_frame *f)
         .unit = f->stage->units.n,
         .logits = f->out[0],
     };
-    take_units(f, &h, 1);
-    int code = make_units(f, &h, 1);
+    head_take_units(f, &h, 1);
+    int code = head_make_units(f, &h, 1);
     if (!code)
         code = chunk_logits(f, &h, &k);
     if (code || s->softcap == 0)

@@ -1,10 +1,12 @@
 /*
  * stage_lookup: rows of the token table, and of the tables of positions and of tokens' types where
  * there are such, tile by tile: rows whose id lies in another tile are left as they are, so the
- * order of tiles does not matter to the result. The last visit applies the dropout; in backward the
- * first one does.
+ * order of tiles does not matter to the result. The last visit adds the noise, if there is any, and
+ * applies the dropout; in backward the first one does that, and noise has no part in it.
  */
 #include "model/stages.h"
+
+#include <math.h>
 
 /* Which table of tokens' numbers it is: 0 is the token table, 1 the first one behind it. */
 static uint32_t table_number(const struct zinf_frame *f)
@@ -53,13 +55,34 @@ static int mask(struct zinf_frame *f, void *x)
     return frame_mask(f, x, s->dropout, s->site, frame_length(f) * cols);
 }
 
+/* Sites of noise: beyond those of dropout, which each lookup has one of. */
+#define NOISE_SITE ((uint32_t)1 << 25)
+
+static int add_noise(struct zinf_frame *f)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    const int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
+    const uint64_t per_sample = (uint64_t)(frame_length(f) * cols);
+    const struct zinf_noise args = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * cols,
+        .x = f->out[0],
+        .magnitude = f->compute->objective.noise_alpha / sqrtf((float)per_sample),
+        .random = frame_dropout_at(f, 0, NOISE_SITE + s->site, per_sample),
+    };
+    return f->compute->train && args.magnitude > 0 ? frame_noise(f, &args) : 0;
+}
+
 static int forward(struct zinf_frame *f)
 {
     struct zinf_embedding args = lookup_args(f);
     args.table = (const char *)frame_weight(f, 0, 0) + skipped(f, &args) * frame_width(f);
     args.x = f->out[0];
     int code = frame_embedding(f, &args);
-    return code || f->visit + 1 < f->n_visits ? code : mask(f, f->out[0]);
+    if (code || f->visit + 1 < f->n_visits)
+        return code;
+    code = add_noise(f);
+    return code ? code : mask(f, f->out[0]);
 }
 
 /* Of rows [first, first + count) of the table that the arguments are of. */

@@ -33,6 +33,9 @@
  *           out: x
  *   project a product without a bias. in: x; out: x of another width
  *   classify  logits of a sample by its first token's row, and their loss. in: x, labels; out: loss
+ *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
+ *           tokens that a head makes, targets, labels, and where there is one the reference's
+ *           losses; out: loss, rewards, of each sample
  *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
@@ -43,7 +46,7 @@
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project;
+    zinf_stage_convolution, zinf_stage_project, zinf_stage_preference;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -223,6 +226,11 @@ struct classify_spec {
     float first_dropout;  /* in front of dense */
     float dropout;
     uint32_t site; /* in front of dense, and the next one */
+};
+
+struct preference_spec { /* kernels/loss.h */
+    enum zinf_preference_kind kind;
+    float beta, margin, smoothing;
 };
 
 struct head_spec {

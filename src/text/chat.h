@@ -60,7 +60,10 @@ enum zinf_format {
     ZINF_FORMAT_SHAREGPT, /* conversations: [{from, value}] */
     ZINF_FORMAT_MESSAGES, /* messages: [{role, content}] */
     ZINF_FORMAT_PROMPT,   /* prompt, completion: texts or messages */
-    ZINF_FORMAT_GDGPT,    /* type: pretrain, instruct, conversation, conver_has_api or ref_qa */
+    /* prompt, chosen, rejected: texts or messages; without a prompt it is what the two begin with.
+     * A pair of samples. */
+    ZINF_FORMAT_PREFERENCE,
+    ZINF_FORMAT_GDGPT, /* type: pretrain, instruct, conversation, conver_has_api or ref_qa */
     ZINF_FORMATS,
 };
 const char *zinf_format_name(enum zinf_format format); /* "stream", "text", "alpaca", ... */

@@ -12,7 +12,7 @@
 #define RULES 1 /* changes whenever rows become samples in another way */
 
 static const char *const names[ZINF_FORMATS] = {
-    "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "gdgpt",
+    "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "preference", "gdgpt",
 };
 
 const char *zinf_format_name(enum zinf_format format)
@@ -72,6 +72,8 @@ static int see_row(void *handle, const cJSON *row, long line)
         *format = ZINF_FORMAT_ALPACA;
     else if (has(row, "prompt") && has(row, "completion"))
         *format = ZINF_FORMAT_PROMPT;
+    else if (has(row, "chosen") && has(row, "rejected"))
+        *format = ZINF_FORMAT_PREFERENCE;
     return SEEN;
 }
 
@@ -111,25 +113,38 @@ static int take_text(struct zinf_format_recipe *r, const cJSON *row, struct zinf
     return code ? code : chat_script_encode(&r->script, r->options.tokenizer, false, sample);
 }
 
+typedef int take_row(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
+
+static int take_by(struct zinf_format_recipe *r, take_row *take, const cJSON *row,
+                   struct zinf_sample *sample)
+{
+    format_turns_clear(&r->turns);
+    r->script.n_parts = r->script.text.count = 0;
+    r->script.by_prefix = false;
+    int code = take(r, row, sample);
+    for (size_t i = 0; !code && r->options.train_on_prompt && i < sample->ids.count; i++)
+        sample->marks[i] |= ZINF_MARK_COUNTS;
+    return code;
+}
+
 static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
 {
-    static int (*const by_format[ZINF_FORMATS])(struct zinf_format_recipe *, const cJSON *,
-                                                struct zinf_sample *) = {
+    static take_row *const by_format[ZINF_FORMATS] = {
         [ZINF_FORMAT_TEXT] = take_text,
         [ZINF_FORMAT_ALPACA] = format_take_conversation,
         [ZINF_FORMAT_SHAREGPT] = format_take_conversation,
         [ZINF_FORMAT_MESSAGES] = format_take_conversation,
         [ZINF_FORMAT_PROMPT] = format_take_prompt,
+        [ZINF_FORMAT_PREFERENCE] = format_take_chosen,
         [ZINF_FORMAT_GDGPT] = format_take_gdgpt,
     };
     struct zinf_format_recipe *r = arg;
-    format_turns_clear(&r->turns);
-    r->script.n_parts = r->script.text.count = 0;
-    r->script.by_prefix = false;
-    int code = by_format[r->options.format](r, row, sample);
-    for (size_t i = 0; !code && r->options.train_on_prompt && i < sample->ids.count; i++)
-        sample->marks[i] |= ZINF_MARK_COUNTS;
-    return code;
+    return take_by(r, by_format[r->options.format], row, sample);
+}
+
+static int take_rejected(void *arg, const cJSON *row, struct zinf_sample *sample)
+{
+    return take_by(arg, format_take_rejected, row, sample);
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -157,7 +172,7 @@ static int find_chat(struct zinf_format_recipe *r)
     const struct zinf_format_options *o = &r->options;
     r->chat = o->chat;
     if (o->chat || o->format == ZINF_FORMAT_TEXT || o->format == ZINF_FORMAT_PROMPT ||
-        o->format == ZINF_FORMAT_GDGPT)
+        o->format == ZINF_FORMAT_PREFERENCE || o->format == ZINF_FORMAT_GDGPT)
         return 0;
     if (o->format != ZINF_FORMAT_ALPACA)
         return zinf_fail(-EINVAL,
@@ -184,7 +199,9 @@ int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_o
         zinf_format_close(r);
         return code;
     }
-    r->recipe = (struct zinf_recipe){names[options->format], key_of(r), take, r};
+    bool pairs = options->format == ZINF_FORMAT_PREFERENCE;
+    r->recipe = (struct zinf_recipe){names[options->format], key_of(r), take, r,
+                                     pairs ? take_rejected : NULL};
     *out = r;
     return 0;
 }

@@ -35,6 +35,19 @@ int format_string(const cJSON *row, const char *field, const char **out);
 int format_take_conversation(struct zinf_format_recipe *r, const cJSON *row,
                              struct zinf_sample *sample);
 int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
+int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
+int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row,
+                         struct zinf_sample *sample);
+/* A prompt and an answer to it, of which the answer counts: both texts, or lists of messages.
+ * shared, without a prompt: how much of the answer, bytes or messages, is one. field names the
+ * answer. */
+struct format_answer {
+    const cJSON *prompt, *answer;
+    size_t shared;
+    const char *field;
+};
+int format_take_answer(struct zinf_format_recipe *r, const struct format_answer *a,
+                       struct zinf_sample *sample);
 int format_take_gdgpt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
 
 /* format_python.c: a value as Python's repr() writes it, and as json.dumps(indent=2,

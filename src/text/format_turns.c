@@ -244,11 +244,12 @@ int format_take_conversation(struct zinf_format_recipe *r, const cJSON *row,
 /* ---- a prompt and its completion ---- */
 
 /* All behind the prompt counts, with the end of the text. */
-static int take_texts(struct zinf_format_recipe *r, const char *prompt, const char *completion)
+static int take_texts(struct zinf_format_recipe *r, const char *prompt, size_t prompt_bytes,
+                      const char *completion)
 {
     size_t bytes = strlen(completion), end = strlen(r->end);
     bool ends = end && bytes >= end && !strcmp(completion + bytes - end, r->end);
-    int code = chat_script_add(&r->script, prompt, strlen(prompt), false);
+    int code = chat_script_add(&r->script, prompt, prompt_bytes, false);
     if (!code)
         code = chat_script_add(&r->script, completion, bytes, true);
     if (!code && !ends)
@@ -268,14 +269,16 @@ static int count_completion(struct zinf_format_recipe *r, size_t asked)
     return code;
 }
 
-static int take_messages(struct zinf_format_recipe *r, const cJSON *prompt, const cJSON *completion)
+static int take_messages(struct zinf_format_recipe *r, const struct format_answer *a)
 {
-    int code = r->chat ? add_messages(&r->turns, prompt, "prompt")
+    int code = r->chat ? 0
                        : zinf_fail(-EINVAL, "its prompt is a conversation, and there is no chat "
                                             "template: --chat-template NAME");
-    size_t asked = r->turns.n;
+    if (!code && a->prompt)
+        code = add_messages(&r->turns, a->prompt, "prompt");
+    size_t asked = a->prompt ? r->turns.n : a->shared;
     if (!code)
-        code = add_messages(&r->turns, completion, "completion");
+        code = add_messages(&r->turns, a->answer, a->field);
     if (!code)
         code = check_answers(&r->turns, asked);
     if (!code)
@@ -283,22 +286,33 @@ static int take_messages(struct zinf_format_recipe *r, const cJSON *prompt, cons
     return code ? code : count_completion(r, asked);
 }
 
-int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+int format_take_answer(struct zinf_format_recipe *r, const struct format_answer *a,
+                       struct zinf_sample *sample)
 {
-    const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt");
-    const cJSON *completion = cJSON_GetObjectItemCaseSensitive(row, "completion");
-    const char *asked, *answer;
+    const char *answer = cJSON_GetStringValue(a->answer);
+    const char *prompt = a->prompt ? cJSON_GetStringValue(a->prompt) : answer;
     int code;
-    if (cJSON_IsArray(prompt)) {
-        code = take_messages(r, prompt, completion);
+    if (cJSON_IsArray(a->prompt ? a->prompt : a->answer)) {
+        code = take_messages(r, a);
         return code ? code
                     : chat_script_encode(&r->script, r->options.tokenizer,
                                          r->chat->template->separate, sample);
     }
-    code = format_string(row, "prompt", &asked);
-    if (!code)
-        code = format_string(row, "completion", &answer);
-    if (!code)
-        code = take_texts(r, asked, answer);
+    if (!prompt || !answer)
+        return zinf_fail(-EINVAL, "\"%s\" is no string", prompt ? a->field : "prompt");
+    code = a->prompt ? take_texts(r, prompt, strlen(prompt), answer)
+                     : take_texts(r, answer, a->shared, answer + a->shared);
     return code ? code : chat_script_encode(&r->script, r->options.tokenizer, false, sample);
+}
+
+int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    const struct format_answer a = {
+        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
+        .answer = cJSON_GetObjectItemCaseSensitive(row, "completion"),
+        .field = "completion",
+    };
+    if (!a.prompt || !a.answer)
+        return zinf_fail(-EINVAL, "there is no \"%s\"", a.prompt ? "completion" : "prompt");
+    return format_take_answer(r, &a, sample);
 }

@@ -13,7 +13,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
 libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
 	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/chat_jinja.c src/text/format.h \
-	src/text/format.c src/text/format_turns.c src/text/format_gdgpt.c src/text/format_python.c
+	src/text/format.c src/text/format_turns.c src/text/format_pairs.c src/text/format_gdgpt.c src/text/format_python.c
 libcore_la_SOURCES += src/text/task.h src/text/task.c src/text/labels.c
 INSTALLED_H += src/text/text.h
 EXTRA_DIST += src/text/samples.h src/text/chat.h src/text/task.h

@@ -106,30 +106,52 @@ static int keep(struct zinf_samples *s, struct sample_entry entry, const struct 
     return 0;
 }
 
-static int sift_file(struct zinf_samples *s, uint32_t file)
+/* A row's samples, of which the numbers begin at `first`. */
+struct sifted {
+    uint32_t n_counted[2];
+    bool is_long, is_short, is_unlabelled;
+};
+
+static int look_at(struct zinf_samples *s, const struct samples_cache *cache, uint64_t first,
+                   uint64_t number, struct sifted *out)
 {
     const struct zinf_samples_options *o = &s->options;
+    int code = 0;
+    *out = (struct sifted){{0}, false, false, false};
+    for (uint32_t i = 0; !code && i < s->together; i++) {
+        const struct sample_place *place = &cache->places[number + i];
+        note_longest(&s->facts, place);
+        out->is_long |= place->n_ids > o->max_ids || place->n_source > o->source_len;
+        out->is_short |= samples_cut(s, place->n_ids, false).n < o->min_ids;
+        code = count_left(s, &cache->tokens, first, place, &out->n_counted[i]);
+        out->is_unlabelled |= !out->n_counted[i] && !o->unlabelled;
+        first += (uint64_t)place->n_ids + place->n_source;
+    }
+    return code;
+}
+
+static int sift_file(struct zinf_samples *s, uint32_t file)
+{
     const struct samples_cache *cache = &s->caches[file];
     struct zinf_samples_facts *f = &s->facts;
+    const uint32_t n = s->together;
     uint64_t first = 0;
     int code = 0;
-    for (uint64_t i = 0; !code && i < cache->rows.n_samples; i++) {
-        const struct sample_place *place = &cache->places[i];
-        struct sample_entry entry = {first, file, (uint32_t)i};
-        uint32_t left = samples_cut(s, place->n_ids, false).n, n_counted = 0;
-        bool is_long = place->n_ids > o->max_ids || place->n_source > o->source_len;
-        note_longest(f, place);
-        if (is_long && o->cut == ZINF_CUT_DROP)
-            f->n_long++;
-        else if (left < o->min_ids)
-            f->n_short++;
-        else if (!(code = count_left(s, &cache->tokens, first, place, &n_counted))) {
-            if (!n_counted && !o->unlabelled)
-                f->n_unlabelled++;
-            else
-                code = keep(s, entry, place, n_counted);
+    for (uint64_t i = 0; !code && i + n <= cache->rows.n_samples; i += n) {
+        struct sifted row;
+        code = look_at(s, cache, first, i, &row);
+        const bool too_long = row.is_long && s->options.cut == ZINF_CUT_DROP;
+        const bool kept = !too_long && !row.is_short && !row.is_unlabelled;
+        f->n_long += too_long ? n : 0;
+        f->n_short += !too_long && row.is_short ? n : 0;
+        f->n_unlabelled += !too_long && !row.is_short && row.is_unlabelled ? n : 0;
+        for (uint32_t k = 0; !code && k < n; k++) {
+            const struct sample_place *place = &cache->places[i + k];
+            if (kept)
+                code = keep(s, (struct sample_entry){first, file, (uint32_t)(i + k)}, place,
+                            row.n_counted[k]);
+            first += (uint64_t)place->n_ids + place->n_source;
         }
-        first += (uint64_t)place->n_ids + place->n_source;
     }
     return code;
 }
@@ -166,6 +188,8 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
     if (o->packed && o->unlabelled)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
+    if (o->packed && o->recipe->take_second)
+        return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
     if (o->max_ids > o->seq_len + 1)
         return zinf_fail(-EINVAL, "samples of %u tokens do not go into a sequence of %u",
                          o->max_ids, o->seq_len);
@@ -225,6 +249,7 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
     s->options.max_ids = options->max_ids ? options->max_ids : options->seq_len;
     s->options.min_ids = options->min_ids ? options->min_ids : 1;
     s->sample = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
+    s->together = options->recipe->take_second ? 2 : 1;
     s->caches = calloc((size_t)options->n_files, sizeof *s->caches);
     if (!s->caches)
         code = zinf_fail(-ENOMEM, "no memory for a store of %d files", options->n_files);

@@ -62,6 +62,9 @@ struct zinf_recipe {
      * other codes end the reading. */
     int (*take)(void *arg, const cJSON *row, struct zinf_sample *sample);
     void *arg;
+    /* NULL, or makes a second sample of the row, which stands behind the first: they are a pair,
+     * dropped together, and one behind the other in any order of windows. */
+    int (*take_second)(void *arg, const cJSON *row, struct zinf_sample *sample);
 };
 
 /* ---- store ---- */

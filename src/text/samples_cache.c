@@ -15,7 +15,7 @@ struct maker {
     const struct zinf_samples_options *options;
     struct token_cache_writer *writer;
     const char *path;
-    struct zinf_sample sample;
+    struct zinf_sample sample, second;
     struct zinf_tokens numbers; /* a sample's, as they are kept */
     struct sample_place *places;
     uint64_t capacity;
@@ -40,9 +40,8 @@ uint32_t samples_count(const int32_t *numbers, size_t n)
 
 /* ---- writing ---- */
 
-static int append_place(struct maker *m)
+static int append_place(struct maker *m, const struct zinf_sample *s)
 {
-    const struct zinf_sample *s = &m->sample;
     if (m->rows.n_samples == m->capacity) {
         uint64_t capacity = m->capacity ? 2 * m->capacity : 1024;
         void *grown = realloc(m->places, capacity * sizeof *m->places);
@@ -64,9 +63,8 @@ static int append_place(struct maker *m)
     return 0;
 }
 
-static int put_sample(struct maker *m)
+static int put_sample(struct maker *m, const struct zinf_sample *s)
 {
-    const struct zinf_sample *s = &m->sample;
     int code = 0;
     if (s->ids.count > INT32_MAX || s->source.count > INT32_MAX)
         return zinf_fail(-EFBIG, "a sample of %zu tokens", s->ids.count + s->source.count);
@@ -81,7 +79,7 @@ static int put_sample(struct maker *m)
         code = token_cache_put(m->writer, s->source.ids, s->source.count);
     if (!code)
         code = token_cache_put(m->writer, m->numbers.ids, m->numbers.count);
-    return code ? code : append_place(m);
+    return code ? code : append_place(m, s);
 }
 
 /* The message says why, and of rows that are no JSON also where. */
@@ -106,11 +104,16 @@ static int take_row(void *handle, const cJSON *row, long line)
     const struct zinf_recipe *recipe = m->options->recipe;
     m->rows.n_rows++;
     zinf_sample_clear(&m->sample);
+    zinf_sample_clear(&m->second);
     int code = row ? recipe->take(recipe->arg, row, &m->sample) : -EINVAL;
+    if (!code && recipe->take_second)
+        code = recipe->take_second(recipe->arg, row, &m->second);
     if (code == -EINVAL)
         return is_bad(m, row, line);
     if (!code)
-        code = put_sample(m);
+        code = put_sample(m, &m->sample);
+    if (!code && recipe->take_second)
+        code = put_sample(m, &m->second);
     return code ? zinf_fail_in(code, "%s: row %llu (line %ld)", m->path,
                                (unsigned long long)m->rows.n_rows, line)
                 : 0;
@@ -174,12 +177,14 @@ static int read_tables(struct samples_cache *cache)
 int samples_cache_open(struct samples_cache *cache, const char *path,
                        const struct zinf_samples_options *options)
 {
-    struct maker maker = {.options = options, .sample = ZINF_SAMPLE_EMPTY};
+    struct maker maker = {
+        .options = options, .sample = ZINF_SAMPLE_EMPTY, .second = ZINF_SAMPLE_EMPTY};
     const struct token_cache_content content = {
         .key = key_of_samples, .write = write_samples, .arg = &maker, .id_bytes = 4};
     *cache = (struct samples_cache){0};
     int code = token_cache_open(&cache->tokens, path, options->cache_folder, &content);
     zinf_sample_free(&maker.sample);
+    zinf_sample_free(&maker.second);
     zinf_tokens_free(&maker.numbers);
     free(maker.places);
     if (code)

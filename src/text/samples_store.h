@@ -70,6 +70,7 @@ struct zinf_samples {
     struct sample_entry *entries; /* [facts.n_samples] */
     uint64_t capacity;
     struct zinf_samples_facts facts;
+    uint32_t together;             /* samples that are a row's: 2 of pairs, else 1 */
     struct sample_packing packing; /* n_windows 0: a sample is a window */
     pthread_mutex_t lock;          /* guards the two below, which reading uses */
     struct zinf_tokens numbers;    /* as they lie in a cache */

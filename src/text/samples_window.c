@@ -65,8 +65,10 @@ static void put_source(const struct zinf_window *w, const struct zinf_tokens *so
 static int fill_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *window)
 {
     const struct sample_packing *packing = &s->packing;
-    uint64_t index =
-        text_window_index(position, zinf_samples_n_windows(s), s->options.shuffle, s->options.seed);
+    const uint32_t n = s->together;
+    uint64_t index = n * text_window_index(position / n, zinf_samples_n_windows(s) / n,
+                                           s->options.shuffle, s->options.seed) +
+                     position % n;
     uint64_t first = packing->n_windows ? packing->firsts[index] : index;
     uint64_t end = packing->n_windows ? packing->firsts[index + 1] : index + 1;
     uint32_t at = 0, source_at = 0;
@@ -76,13 +78,13 @@ static int fill_window(struct zinf_samples *s, uint64_t position, const struct z
         if (code)
             return code;
         int32_t number = (int32_t)(i - first) + 1;
-        uint32_t left = s->options.seq_len - at, n = (uint32_t)s->sample.ids.count;
-        n = n < left ? n : left;
-        put_ids(window, &s->sample, at, n, number);
+        uint32_t left = s->options.seq_len - at, count = (uint32_t)s->sample.ids.count;
+        count = count < left ? count : left;
+        put_ids(window, &s->sample, at, count, number);
         put_source(window, &s->sample.source, source_at, number);
         if (window->label)
             *window->label = s->sample.label;
-        at += n;
+        at += count;
         source_at += (uint32_t)s->sample.source.count;
     }
     return 0;

@@ -23,7 +23,7 @@ struct zinf_task_recipe {
 };
 
 static const char *const names[ZINF_TASKS] = {"causal-lm", "seq2seq", "classification",
-                                              "regression"};
+                                              "regression", "preference"};
 
 const char *zinf_task_name(enum zinf_task task)
 {
@@ -37,7 +37,9 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
             *out = (enum zinf_task)i;
             return 0;
         }
-    return zinf_fail(-EINVAL, "%s is no task: use causal-lm, seq2seq, classification or regression",
+    return zinf_fail(-EINVAL,
+                     "%s is no task: use causal-lm, preference, seq2seq, classification or "
+                     "regression",
                      name);
 }
 

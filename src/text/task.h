@@ -20,6 +20,7 @@ enum zinf_task {
     ZINF_TASK_SEQ2SEQ,
     ZINF_TASK_CLASSIFICATION,
     ZINF_TASK_REGRESSION,
+    ZINF_TASK_PREFERENCE, /* pairs of answers; chat.h has its data, too */
     ZINF_TASKS,
 };
 const char *zinf_task_name(enum zinf_task task); /* "causal-lm", "seq2seq", ... */
@@ -44,7 +45,7 @@ void zinf_labels_free(struct zinf_labels *labels);
 /* ---- recipes ---- */
 
 struct zinf_task_options {
-    enum zinf_task task; /* not CAUSAL */
+    enum zinf_task task; /* neither CAUSAL nor PREFERENCE */
     const struct zinf_tokenizer *tokenizer;
     /* NULL: "source" of SEQ2SEQ, else "text"; two names with a comma between are a pair of texts,
      * which the tokenizer frames as one. */

@@ -5,7 +5,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
-	src/train/step/batch.c src/train/op.c src/train/step/run_stage.c \
+	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
@@ -14,7 +14,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
-	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/merge_module.c src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/base_identity.h src/train/save/base_identity.c src/train/save/merge_module.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
@@ -169,9 +169,14 @@ tests_train_packed_test_LDADD = $(TEST_LDADD)
 # Encoder-decoders.
 check_PROGRAMS += tests/train_pairs_test
 TESTS += tests/train_pairs_test
-tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/trainings.h tests/train_support.h
+tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
 tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_pairs_test_LDADD = $(TEST_LDADD)
+check_PROGRAMS += tests/train_losses_test
+TESTS += tests/train_losses_test
+tests_train_losses_test_SOURCES = tests/train_losses_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
+tests_train_losses_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_losses_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/paraphrases_test
 TESTS += tests/paraphrases_test

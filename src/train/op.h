@@ -86,6 +86,7 @@ enum op_flags {
     /* Of a kept gradient that was not written where it is zeros (PENDING_ZEROS): its read is left
      * out then, and the update makes them. */
     OP_KEPT = 64,
+    OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

@@ -107,6 +107,18 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 
 /* ---- model and device ---- */
 
+/* A number has no labels to smooth. */
+static int check_objective(const struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    const bool number = s->graph->values[s->graph->targets].element == ZINF_ELEMENT_F32;
+    if (!number || !trains(s) || (c->label_smoothing == 0 && c->z_loss == 0))
+        return 0;
+    return zinf_fail(
+        -EINVAL, "%s is of the loss of tokens and classes, and %s learns a number: set it to 0",
+        c->label_smoothing > 0 ? "zinf.label_smoothing" : "zinf.z_loss", s->options.model_path);
+}
+
 static int open_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
@@ -126,6 +138,8 @@ static int open_model(struct setup *s)
         code = setup_adapt(s);
     if (!code)
         code = setup_freeze(s);
+    if (!code)
+        code = setup_pairs(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
@@ -133,6 +147,8 @@ static int open_model(struct setup *s)
     s->graph = zinf_model_graph(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
+    if (!code)
+        code = check_objective(s);
     if (!code)
         code = setup_rates(s);
     if (!code)
@@ -146,6 +162,8 @@ static int open_model(struct setup *s)
         .source_seq = s->source_seq,
         .train = trains(s),
         .seed = s->options.seed,
+        .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
+                      (float)s->config->neftune_alpha},
         .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
     };
     return code;

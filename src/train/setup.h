@@ -206,6 +206,7 @@ int setup_agree(struct setup *s);
 int setup_quantize(struct setup *s);
 int setup_adapt(struct setup *s);
 int setup_freeze(struct setup *s);
+int setup_pairs(struct setup *s);
 int setup_check_quantized(const struct setup *s);
 /* Whether the device has all that the adapters need. */
 int setup_check_adapter(const struct setup *s);

@@ -1,6 +1,6 @@
 /*
  * setup_frozen: what becomes of a model that is not trained itself: its weights quantised, adapters
- * beside them.
+ * beside them; and of the loss, where samples come in pairs, whose reference is what is frozen.
  */
 #include "train/setup.h"
 
@@ -77,6 +77,31 @@ int setup_freeze(struct setup *s)
         code = zinf_model_freeze(s->model, patterns, key);
     cJSON_Delete(patterns);
     return code;
+}
+
+static enum zinf_preference_kind preference_named(const char *word)
+{
+    static const char *const names[] = {"dpo", "ipo", "orpo", "simpo"};
+    int kind = 0;
+    while (kind + 1 < ZINF_PREFERENCES && strcmp(word, names[kind]))
+        kind++;
+    return (enum zinf_preference_kind)kind;
+}
+
+int setup_pairs(struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    const struct zinf_model_preference preference = {
+        preference_named(c->preference), (float)c->preference_beta, (float)c->preference_margin,
+        (float)c->label_smoothing};
+    if (!s->options.pairs)
+        return 0;
+    if (c->micro_batch % 2)
+        return zinf_fail(-EINVAL,
+                         "pairs of samples in micro-batches of %lld: a pair is two, so that "
+                         "train_micro_batch_size_per_gpu (--micro-batch) is even",
+                         (long long)c->micro_batch);
+    return zinf_model_set_preference(s->model, &preference);
 }
 
 int setup_check_adapter(const struct setup *s)

@@ -56,6 +56,9 @@ struct zinf_trainer_options {
     /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
+    /* Two samples are a pair, the first of which is preferred: labels are 0 and -1, or -1 for both
+     * where it does not count. The loss is that of zinf.preference, over pairs. */
+    bool pairs;
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
     const struct zinf_model_classes *classes;
@@ -112,7 +115,12 @@ struct zinf_step_result {
     double loss;        /* mean over the step's tokens */
     double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
     double lr, loss_scale;
-    bool skipped;                      /* overflow: no update was made */
+    bool skipped; /* overflow: no update was made */
+    /* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
+    struct zinf_rewards {
+        uint64_t n;
+        double chosen, rejected, accuracy; /* the share in which the first's is the larger */
+    } rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
     uint64_t tokens;
     const char *schedule; /* of this step */

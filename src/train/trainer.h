@@ -30,6 +30,7 @@ struct zinf_trainer {
     const void **lent;                     /* [ranks], by that */
     const char *prefix;                    /* of tensor names: as the folder has them */
     uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
+    struct base_identity base_identity;    /* and of the folder that they are from */
     struct zinf_arena host;
     struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */

@@ -41,6 +41,8 @@ static int losses_of(struct setup *s, float softcap, enum zinf_dtype d_dtype)
     a.max = take(s, (size_t)rows, ZINF_DTYPE_F32), a.sum = take(s, (size_t)rows, ZINF_DTYPE_F32);
     a.target_logit = take(s, (size_t)rows, ZINF_DTYPE_F32);
     a.loss = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    a.logit_sum = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    a.smoothing = softcap == 0.0f ? 0.1f : 0.0f, a.vocab = cols, a.z_loss = 0.01f;
     int code = s->ops->copy(s->q, a.logits, s->in[6], (uint64_t)(rows * ld) * sizeof(float));
     code = code ? code : s->ops->copy(s->q, a.sum, s->in[7], rows * sizeof(float));
     code = code ? code : s->ops->cross_entropy_start(s->q, &a);
@@ -62,6 +64,40 @@ static int capped_losses(struct setup *s)
 static int narrow_losses(struct setup *s)
 {
     return losses_of(s, 3.0f, s->dtype);
+}
+
+/* Reference and losses are any numbers. */
+static int preferences_of(struct setup *s, enum zinf_preference_kind kind)
+{
+    enum { PAIRS = 2, SEQ = 70, N = 2 * PAIRS * SEQ };
+    struct zinf_preference a = {.kind = kind, .beta = 0.3f, .smoothing = 0.1f, .pairs = PAIRS};
+    a.seq = SEQ, a.scale = 0.5f, a.targets = (int32_t *)(void *)s->in[10];
+    a.labels = (int32_t *)(void *)s->in[10], a.losses = (float *)(void *)s->in[11];
+    a.reference = kind == ZINF_PREFERENCE_DPO ? (float *)(void *)s->in[7] : NULL;
+    a.loss = take(s, 2 * PAIRS, ZINF_DTYPE_F32), a.rewards = take(s, 2 * PAIRS, ZINF_DTYPE_F32);
+    a.d_losses = take(s, N, ZINF_DTYPE_F32);
+    return s->ops->preference(s->q, &a);
+}
+
+static int preferences(struct setup *s)
+{
+    return preferences_of(s, ZINF_PREFERENCE_DPO);
+}
+
+static int odds(struct setup *s)
+{
+    return preferences_of(s, ZINF_PREFERENCE_ORPO);
+}
+
+static int noises(struct setup *s)
+{
+    const struct zinf_noise a = {.dtype = s->dtype,
+                                 .n = 2051,
+                                 .x = take(s, 2051, s->dtype),
+                                 .magnitude = 0.5f,
+                                 .random = {.seed = 3, .step = 2, .site = 1, .element_first = 5}};
+    int code = s->ops->copy(s->q, a.x, s->in[0], 2051 * zinf_dtype_bytes(s->dtype));
+    return code ? code : s->ops->noise(s->q, &a);
 }
 
 static int squared_errors(struct setup *s)

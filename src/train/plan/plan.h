@@ -57,7 +57,7 @@ struct variant {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists, d_rows, d_cache;
+        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
         h_files, h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;

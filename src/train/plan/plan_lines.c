@@ -122,6 +122,14 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
         {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
          &at->d_cache},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
+        {"activations of the reference", "train_micro_batch_size_per_gpu",
+         w->has_reference ? (uint64_t)p->n_x_micros * w->n_slots * w->slot_bytes : 0,
+         &at->d_reference},
+        {"what the reference's stages keep", "train_micro_batch_size_per_gpu",
+         !w->has_reference ? 0
+         : backward        ? (uint64_t)p->n_x_micros * w->kept_always
+                           : w->working_of_any,
+         &at->d_reference_kept},
     };
     return want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants);
 }

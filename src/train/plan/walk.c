@@ -56,6 +56,24 @@ static void find_reach(struct walk *w, bool *reached)
         w->values[v].flows = w->values[v].flows && reached[v];
 }
 
+/* What leads to a value that there is a reference of. */
+static void find_references(struct walk *w, bool *wanted)
+{
+    const struct zinf_graph *g = w->graph;
+    memset(wanted, 0, g->n_values * sizeof *wanted);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_REFERENCE)
+            w->has_reference = wanted[g->values[v].of] = true;
+    for (uint32_t s = g->n_stages; s-- > 0;) {
+        const struct zinf_stage *stage = &g->stages[s];
+        bool *referenced = &w->stages[s].referenced;
+        for (uint32_t i = 0; i < stage->out.n; i++)
+            *referenced = *referenced || wanted[stage->out.at[i]];
+        for (uint32_t i = 0; *referenced && i < stage->in.n; i++)
+            wanted[stage->in.at[i]] = true;
+    }
+}
+
 static uint64_t aligned(uint64_t bytes)
 {
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
@@ -150,6 +168,8 @@ int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_
         find_reach(w, reached);
         give_places(w, compute);
     }
+    if (!code)
+        find_references(w, reached);
     if (!code)
         code = walk_measure(w, compute);
     free(reached);

@@ -13,6 +13,7 @@
 struct walk_stage {
     struct zinf_stage_size size[ZINF_PASSES]; /* of one visit; zero where there is no such pass */
     bool differentiates;                      /* its backward runs */
+    bool referenced;                          /* its forward runs for a reference, too (graph.h) */
     bool runs_last;   /* backward: after all others, for all micro-batches, adding in one place */
     uint32_t kind;    /* number of its ops among those of the model */
     uint32_t ordinal; /* among the stages that recompute; WALK_NONE */
@@ -65,6 +66,7 @@ struct walk {
     uint32_t *layers;               /* [n_layers]: their units */
     uint32_t *by_own_order;         /* [n_units]: units in that order */
     uint32_t n_leaving;
+    bool has_reference;
     uint32_t n_choices;               /* stages whose rows choose visits */
     uint32_t whole;                   /* the stage with a whole sweep; WALK_NONE */
     uint32_t row;                     /* the stage that makes logits; WALK_NONE */

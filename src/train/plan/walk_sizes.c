@@ -47,6 +47,14 @@ static void measure_cache(struct walk *w, const struct zinf_compute *c, struct w
     w->largest_cache = most(w->largest_cache, info->cache_bytes);
 }
 
+/* Whether forward and backward can be one call: nothing stands between them. */
+static bool can_be_whole(const struct walk *w, uint32_t s)
+{
+    const struct zinf_stage *stage = &w->graph->stages[s];
+    return w->stages[s].differentiates && stage->ops->whole &&
+           w->graph->values[stage->out.at[0]].kind == ZINF_VALUE_LOSS;
+}
+
 static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t s)
 {
     const struct zinf_stage *stage = &w->graph->stages[s];
@@ -54,7 +62,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
     int code = measure_pass(w, c, s, ZINF_PASS_FORWARD);
     if (!code && info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_BACKWARD);
-    if (!code && info->differentiates && stage->ops->whole)
+    if (!code && can_be_whole(w, s))
         code = measure_pass(w, c, s, ZINF_PASS_WHOLE);
     if (!code && stage->ops->row)
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
@@ -70,7 +78,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         w->kept_always += info->kept;
     }
     w->flops += info->size[ZINF_PASS_FORWARD].flops * zinf_stage_visits(stage);
-    if (info->differentiates && stage->ops->whole && !stage->units.n)
+    if (can_be_whole(w, s) && !stage->units.n)
         w->whole = s;
     if (stage->ops->row)
         w->row = s;
@@ -106,9 +114,11 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
     const struct zinf_graph *g = w->graph;
     for (uint32_t v = 0; v < g->n_values; v++) {
         struct walk_value *value = &w->values[v];
-        value->bytes = zinf_value_bytes(c, &g->values[v]);
         bool input = g->values[v].kind == ZINF_VALUE_INPUT;
-        bool loss = g->values[v].kind == ZINF_VALUE_LOSS;
+        bool loss = zinf_value_is_told(g->values[v].kind);
+        if (g->values[v].kind == ZINF_VALUE_REFERENCE) /* is where the other's slot is */
+            continue;
+        value->bytes = zinf_value_bytes(c, &g->values[v]);
         if (!input && !loss)
             value->bytes = aligned(value->bytes);
         uint64_t *sum = input                 ? &w->input_bytes

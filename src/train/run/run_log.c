@@ -135,6 +135,17 @@ static void print_number(FILE *file, const char *key, double value)
         fprintf(file, ", \"%s\": null", key);
 }
 
+/* Under TRL's names. */
+static void print_rewards(FILE *file, const struct zinf_rewards *r)
+{
+    if (!r->n)
+        return;
+    print_number(file, "rewards/chosen", r->chosen);
+    print_number(file, "rewards/rejected", r->rejected);
+    print_number(file, "rewards/margins", r->chosen - r->rejected);
+    print_number(file, "rewards/accuracies", r->accuracy);
+}
+
 static int finish_line(FILE *file)
 {
     fputs("}\n", file);
@@ -206,6 +217,7 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_number(file, "loss", r->loss);
     print_number(file, "grad_norm", r->grad_norm);
     print_number(file, "lr", r->lr);
+    print_rewards(file, &r->rewards);
     print_number(file, "loss_scale", r->loss_scale);
     fprintf(file, ", \"skipped\": %s, \"tokens\": %llu", r->skipped ? "true" : "false",
             (unsigned long long)r->tokens);

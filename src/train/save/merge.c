@@ -223,12 +223,21 @@ static int write_rest(const struct merging *m)
     return code ? code : zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
 }
 
+static int check_base(const struct merging *m)
+{
+    struct base_identity identity;
+    int code = base_identity_of(m->weights, &identity);
+    return code ? code : base_identity_check(&identity, m->folder, m->base);
+}
+
 static int merge(const struct zinf_merge_options *options, const char *folder)
 {
     struct merging m = {.options = options, .folder = folder};
     int code = open_model(&m);
     if (!code)
         code = open_tensors(&m);
+    if (!code)
+        code = check_base(&m);
     if (!code)
         code = take_memory(&m);
     if (!code)

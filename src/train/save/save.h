@@ -11,6 +11,7 @@
 #ifndef ZINF_TRAIN_SAVE_H
 #define ZINF_TRAIN_SAVE_H
 
+#include "train/save/base_identity.h"
 #include "train/setup.h"
 #include "train/step/scales.h"
 
@@ -32,6 +33,7 @@ struct source {
     const struct zinf_tensors *base;
     float **norms;
     uint64_t step, n_applied, base_sum;
+    struct base_identity base_identity; /* of an adapted model's folder */
     struct zinf_loss_scale loss_scale;
     struct collect *collect; /* what is being written together, see transfer.h; or NULL */
 };

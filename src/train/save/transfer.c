@@ -120,6 +120,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .step = t->step,
         .n_applied = t->n_applied,
         .base_sum = t->base_sum,
+        .base_identity = t->base_identity,
         .loss_scale = t->loss_scale,
     };
 }

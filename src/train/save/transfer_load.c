@@ -272,6 +272,11 @@ int trainer_load(struct zinf_trainer *t)
         return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (!code && setup->options.adapter)
         code = open_adapter(setup, &adapter);
+    if (!code && file && is_adapted(setup))
+        code = base_identity_of(file, &t->base_identity);
+    if (!code && adapter)
+        code = base_identity_check(&t->base_identity, setup->options.adapter,
+                                   setup->options.model_path);
     t->prefix = prefix_of(setup, file);
     if (!code && file)
         code = weights_check(setup, file);

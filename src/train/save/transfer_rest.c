@@ -29,6 +29,8 @@ int transfer_write_rest(const struct source *s, const char *folder)
     int code = is_adapted(setup)
                    ? write_adapter_config(setup->model, setup->options.model_path, folder)
                    : transfer_write_config(zinf_model_config(setup->model), setup->dtype, folder);
+    if (!code && is_adapted(setup))
+        code = base_identity_write(&s->base_identity, folder);
     enum zinf_companions which =
         is_adapted(setup) ? ZINF_COMPANIONS_TOKENIZER : ZINF_COMPANIONS_ALL;
     return code ? code : zinf_folder_copy_companions(s->folder, folder, which);

@@ -18,12 +18,15 @@ struct step_sums {
     /* [lane] of the gradient's blocks: lanes do not share */
     struct exact_sum squares[ZINF_LANES];
     double norm_squares, loss, other_losses; /* agreed; losses are sums */
+    struct zinf_rewards rewards;
 };
 
 /* Of all ranks. */
 int agree_count(const struct setup *s, uint64_t *count);
 /* After a program with gradients: fills t->sums, and t->give_up where any rank has given up. */
 int agree_step(struct zinf_trainer *t);
+/* Of the step's pairs, of all ranks: fills t->sums.rewards. */
+int agree_rewards(struct zinf_trainer *t);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);
 /* -EINVAL where the ranks' programs would not meet in the same collectives. */

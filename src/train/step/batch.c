@@ -160,9 +160,8 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
     return code;
 }
 
-/* [*n] of the first samples. */
-static const float *losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
-                              uint64_t *n)
+const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                               uint64_t *n)
 {
     const struct walk_value *v = &t->setup.walk.values[value];
     uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
@@ -173,7 +172,7 @@ static const float *losses_of(const struct zinf_trainer *t, uint32_t value, int6
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
 {
     uint64_t n;
-    const float *losses = losses_of(t, value, samples, &n);
+    const float *losses = trainer_losses_of(t, value, samples, &n);
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
         sum += (double)losses[i];
@@ -184,7 +183,7 @@ void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samp
                       struct exact_sum *sum)
 {
     uint64_t n;
-    const float *losses = losses_of(t, value, samples, &n);
+    const float *losses = trainer_losses_of(t, value, samples, &n);
     for (uint64_t i = 0; i < n; i++)
         exact_add(sum, (double)losses[i]);
 }

@@ -77,18 +77,34 @@ static struct zinf_operand input_at(const struct emitter *e, uint32_t value, int
     const struct walk_value *v = &e->walk->values[value];
     uint64_t n = (uint64_t)p->setup->n_micro;
     uint64_t offset = n * v->bytes_before + (uint64_t)micro * v->bytes;
-    bool loss = e->walk->graph->values[value].kind == ZINF_VALUE_LOSS;
+    bool loss = zinf_value_is_told(e->walk->graph->values[value].kind);
     return zinf_at(device_at(p, (loss ? p->at.d_losses : p->at.d_inputs) + offset));
+}
+
+/* What a stage makes for a reference: in slots of its own, which are free again after the last
+ * consumer. Computations come one after the other, and nothing else looks there. */
+static struct zinf_operand reference_at(const struct emitter *e, uint32_t value, int64_t micro)
+{
+    const struct plan *p = e->p;
+    const struct walk *w = e->walk;
+    uint64_t copy = (uint64_t)micro % (uint64_t)p->n_x_micros;
+    return zinf_at(device_at(p, p->at.d_reference +
+                                    (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
 
 static void add_inputs(struct emitter *e, struct call *c)
 {
     for (uint32_t i = 0; i < c->stage->in.n; i++) {
         uint32_t v = c->stage->in.at[i];
-        bool input = e->walk->graph->values[v].kind == ZINF_VALUE_INPUT;
-        if (input)
+        const struct zinf_value *value = &e->walk->graph->values[v];
+        if (value->kind == ZINF_VALUE_INPUT) {
             uses_read(&c->uses, e->inputs);
-        add_operand(e, c, input ? input_at(e, v, e->micro) : emit_value(e, v, e->micro, &c->uses));
+            add_operand(e, c, input_at(e, v, e->micro));
+        } else if (value->kind == ZINF_VALUE_REFERENCE) {
+            add_operand(e, c, reference_at(e, value->of, e->micro));
+        } else {
+            add_operand(e, c, emit_value(e, v, e->micro, &c->uses));
+        }
     }
     if (c->stage->choice.n)
         emit_choice_reads(e, (uint32_t)c->op.stage, e->micro, &c->uses);
@@ -101,7 +117,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
         uint32_t v = c->stage->out.at[i];
         const struct zinf_value *value = &e->walk->graph->values[v];
         struct zinf_operand at = {0};
-        if (value->kind == ZINF_VALUE_LOSS) {
+        if (zinf_value_is_told(value->kind)) {
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
         } else if (!backward || !value->leaves) {
@@ -137,11 +153,34 @@ static void end_values(struct emitter *e, const struct call *c, bool first,
     }
 }
 
+/* The same call for a reference, in front of the other, which may leave something at hand. */
+static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
+{
+    struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
+    c.op.flags = OP_REFERENCE;
+    add_units(e, &c, false);
+    for (uint32_t i = 0; i < c.stage->in.n; i++) {
+        uint32_t value = c.stage->in.at[i];
+        bool input = e->walk->graph->values[value].kind == ZINF_VALUE_INPUT;
+        if (input)
+            uses_read(&c.uses, e->inputs);
+        add_operand(e, &c, input ? input_at(e, value, m) : reference_at(e, value, m));
+    }
+    for (uint32_t i = 0; i < c.stage->out.n; i++)
+        add_operand(e, &c, reference_at(e, c.stage->out.at[i], m));
+    compute(e, &c.op, &c.uses);
+    if (c.info->ordinal != WALK_NONE)
+        e->working = UINT64_MAX;
+}
+
 void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    bool referenced = e->walk->stages[s].referenced && !e->makes_rows;
     for (uint32_t v = 0; v < visits; v++)
         for (int64_t m = micros.first; m < micros.end; m++) {
+            if (referenced)
+                emit_reference(e, s, v, m);
             struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
             add_units(e, &c, false);
             add_inputs(e, &c);

@@ -65,6 +65,7 @@ struct emitter {
     uint32_t position; /* of the next computation */
     uint32_t deadline; /* of what is emitted now */
     uint16_t flags;    /* of what is emitted now */
+    bool makes_rows;   /* for logits alone: no loss, and no reference for it */
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;

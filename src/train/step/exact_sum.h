@@ -7,6 +7,7 @@
 #define ZINF_TRAIN_EXACT_SUM_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define EXACT_LOWEST (-1088) /* of the first limb: below the least bit of any double */
@@ -38,21 +39,32 @@ static inline void exact_add_sum(struct exact_sum *s, const struct exact_sum *ot
     s->n_not_finite += other->n_not_finite;
 }
 
-/* A function of the sum alone: carries are made first, then there is one way to write it. */
+/* Makes carries: all limbs but the last are then from 0 up to 2^32 - 1, and its sign is the sum's.
+ */
+static inline void exact_carry(struct exact_sum *s)
+{
+    for (int i = 0; i + 1 < EXACT_LIMBS; i++) {
+        int64_t low = s->limb[i] & 0xffffffff;
+        s->limb[i + 1] += (s->limb[i] - low) >> 32;
+        s->limb[i] = low;
+    }
+}
+
+/* A function of the sum alone: after the carries there is one way to write its size. */
 static inline double exact_value(const struct exact_sum *sum)
 {
     struct exact_sum s = *sum;
     double value = 0;
     if (s.n_not_finite)
         return NAN;
-    for (int i = 0; i + 1 < EXACT_LIMBS; i++) {
-        int64_t low = s.limb[i] & 0xffffffff;
-        s.limb[i + 1] += (s.limb[i] - low) >> 32;
-        s.limb[i] = low;
-    }
+    exact_carry(&s);
+    const bool negative = s.limb[EXACT_LIMBS - 1] < 0;
+    for (int i = 0; negative && i < EXACT_LIMBS; i++)
+        s.limb[i] = -s.limb[i];
+    exact_carry(&s);
     for (int i = EXACT_LIMBS; i-- > 0;)
         value += ldexp((double)s.limb[i], 32 * i + EXACT_LOWEST);
-    return value;
+    return negative ? -value : value;
 }
 
 #endif

@@ -36,6 +36,7 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
         return code;
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
+    t->compute.objective = (struct zinf_objective){0}; /* what is measured is the model */
     t->compute.batch = n_windows;
     code = zinf_executor_run(t->executor, program);
     t->compute = whole;

@@ -155,6 +155,7 @@ int program_decode(struct plan *p)
     struct emitter e;
     struct range one = {0, 1};
     if (!emitter_init(&e, p, &p->decode, "decode")) {
+        e.makes_rows = true;
         emit_inputs(&e);
         emit_rows(&e);
         for (uint32_t s = 0; s < e.walk->row; s++)
@@ -169,6 +170,7 @@ int program_logits(struct plan *p)
     struct emitter e;
     struct range one = {0, 1};
     if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE) {
+        e.makes_rows = true;
         emit_inputs(&e);
         for (uint32_t s = 0; s < e.walk->row; s++)
             emit_forward(&e, s, one);

@@ -67,6 +67,18 @@ static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
     return device_at(p, stage_is_kept(p, s) ? p->at.d_kept + offset : p->at.d_working);
 }
 
+/* The same of a call for a reference: nobody's backward reads it, but visits of one sweep do. */
+static char *reference_kept_at(const struct plan *p, uint32_t s, int64_t micro)
+{
+    const struct walk_stage *info = &p->setup->walk.stages[s];
+    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    if (!has_backward(p->setup))
+        return device_at(p, p->at.d_reference_kept);
+    if (info->ordinal != WALK_NONE)
+        return device_at(p, p->at.d_working);
+    return device_at(p, p->at.d_reference_kept + n * info->kept_before + copy * info->kept);
+}
+
 /* The rows that chose the visit, of a stage whose rows choose. */
 static void find_chosen(const struct plan *p, const struct zinf_op *op, struct zinf_frame *f)
 {
@@ -132,6 +144,11 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     enum zinf_pass pass = kind_pass(op->kind);
     struct zinf_compute compute = t->compute;
     uint64_t micro = (uint64_t)t->setup.n_micro * (t->setup.net ? t->setup.layout.rank : 0);
+    const bool reference = op->flags & OP_REFERENCE;
+    if (reference) {
+        compute.reference = true;
+        compute.train = false;
+    }
     compute.first_sample = (micro + (uint64_t)op->micro) * (uint64_t)t->setup.batch;
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
@@ -160,7 +177,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .row = t->logits_row,
         .n_rows = t->n_logits,
         .cache = w->stages[op->stage].cache_bytes ? zinf_address(&op->at[op->n_at - 1]) : NULL,
-        .kept = {.base = kept_at(p, (uint32_t)op->stage, op->micro)},
+        .kept = {.base = reference ? reference_kept_at(p, (uint32_t)op->stage, op->micro)
+                                   : kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
     find_chosen(p, op, &f);

@@ -340,6 +340,8 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     t->n_applied += !overflow;
     const double loss = mean_loss(t, counted);
     code = judge_overflow(t, overflow, loss);
+    if (!code)
+        code = agree_rewards(t);
     if (code)
         return code;
     *result = (struct zinf_step_result){
@@ -351,6 +353,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .loss_scale = scale,
         .skipped = overflow,
         .tokens = (uint64_t)t->setup.n_micro * t->setup.rows * n_ranks(&t->setup),
+        .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
         .schedule = schedule,

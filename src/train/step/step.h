@@ -58,6 +58,9 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
                         int64_t samples, double *sum);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
+/* [*n] of one of the losses, of the first samples of the step. */
+const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
+                               uint64_t *n);
 /* The sum of one of the losses over the first samples of the step; or added to a sum. */
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,

@@ -1,0 +1,114 @@
+/*
+ * host_preference: the loss of pairs of sequences, from what each token's loss is. A pair is a few
+ * thousand numbers: sums are in double, in order.
+ */
+#include "kernels/host.h"
+
+#include <math.h>
+
+/* Of one sequence of a pair. */
+struct side {
+    const int32_t *targets;
+    double gain;  /* sum of log p, less the reference's; where the kind asks for it, the mean */
+    double count; /* of the tokens that count */
+    double slope; /* of the loss by gain, and then of each token's loss by sign */
+};
+
+static void sum_side(struct side *s, const struct zinf_preference *a, int64_t first)
+{
+    *s = (struct side){.targets = a->targets + first};
+    for (int64_t i = 0; i < a->seq; i++) {
+        if (s->targets[i] < 0)
+            continue;
+        s->gain +=
+            (a->reference ? (double)a->reference[first + i] : 0.0) - (double)a->losses[first + i];
+        s->count++;
+    }
+    if (a->kind != ZINF_PREFERENCE_DPO && s->count > 0)
+        s->gain /= s->count;
+}
+
+/* log(1 + exp(-x)) and its slope */
+static double soft(double x, double *slope)
+{
+    *slope = -1.0 / (1.0 + exp(x));
+    return (x < 0 ? -x : 0.0) + log1p(exp(-fabs(x)));
+}
+
+/* Of beta times the difference of gains, less the margin. */
+static double smoothed(const struct zinf_preference *a, double x, double *slope)
+{
+    const double e = (double)a->smoothing;
+    double right, wrong, loss = (1 - e) * soft(x, &right) + e * soft(-x, &wrong);
+    *slope = (1 - e) * right - e * wrong;
+    return loss;
+}
+
+/* 1 - exp(a): what a probability leaves; never 0. */
+static double rest_of(double a)
+{
+    return fmax(-expm1(a), 1e-7);
+}
+
+/* The pair's loss; slopes by gain into both. */
+static double pair_loss(const struct zinf_preference *a, struct side *c, struct side *r)
+{
+    const double beta = (double)a->beta, away = c->gain - r->gain - 0.5 / beta;
+    double loss, slope;
+    if (a->kind == ZINF_PREFERENCE_IPO) {
+        c->slope = 2 * away;
+        r->slope = -2 * away;
+        return away * away;
+    }
+    if (a->kind == ZINF_PREFERENCE_ORPO) {
+        const double rest_c = rest_of(c->gain), rest_r = rest_of(r->gain);
+        loss = beta * soft(c->gain - log(rest_c) - r->gain + log(rest_r), &slope) - c->gain;
+        c->slope = beta * slope / rest_c - 1;
+        r->slope = -beta * slope / rest_r;
+        return loss;
+    }
+    const double margin = a->kind == ZINF_PREFERENCE_SIMPO ? (double)a->margin : 0;
+    loss = smoothed(a, beta * (c->gain - r->gain) - margin, &slope);
+    c->slope = beta * slope;
+    r->slope = -beta * slope;
+    return loss;
+}
+
+static void spread(const struct zinf_preference *a, const struct side *s, int64_t first)
+{
+    const bool mean = a->kind != ZINF_PREFERENCE_DPO && s->count > 0;
+    const float slope = (float)(-(double)a->scale * s->slope / (mean ? s->count : 1));
+    for (int64_t i = 0; i < a->seq; i++)
+        a->d_losses[first + i] = s->targets[i] < 0 ? 0.0f : slope;
+}
+
+static void do_pair(const struct zinf_preference *a, int64_t pair)
+{
+    const int64_t first = 2 * pair * a->seq;
+    const bool ignored = a->labels[2 * pair] < 0;
+    struct side c, r;
+    sum_side(&c, a, first);
+    sum_side(&r, a, first + a->seq);
+    const double loss = pair_loss(a, &c, &r);
+    if (ignored)
+        c.slope = r.slope = 0;
+    if (a->loss) {
+        a->loss[2 * pair] = ignored ? 0.0f : (float)loss;
+        a->loss[2 * pair + 1] = 0.0f;
+        a->rewards[2 * pair] = ignored ? 0.0f : (float)((double)a->beta * c.gain);
+        a->rewards[2 * pair + 1] = ignored ? 0.0f : (float)((double)a->beta * r.gain);
+    }
+    if (a->d_losses) {
+        spread(a, &c, first);
+        spread(a, &r, first + a->seq);
+    }
+}
+
+int host_preference(struct zinf_queue *q, const struct zinf_preference *args)
+{
+    int code = check_preference(args);
+    (void)q;
+    for (int64_t pair = 0; !code && pair < args->pairs; pair++)
+        do_pair(args, pair);
+    return code;
+}

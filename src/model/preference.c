@@ -1,0 +1,106 @@
+/* preference: the end of a graph, anew. */
+#include "model/preference.h"
+
+#include <stdio.h>
+
+/* The stage that makes the loss; n_stages: none. */
+static uint32_t maker_of(const struct zinf_graph *g, uint32_t value)
+{
+    for (uint32_t s = 0; s < g->n_stages; s++)
+        for (uint32_t i = 0; i < g->stages[s].out.n; i++)
+            if (g->stages[s].out.at[i] == value)
+                return s;
+    return g->n_stages;
+}
+
+static bool has_moved(const struct zinf_graph *g)
+{
+    for (uint32_t u = 0; u < g->n_units; u++)
+        for (uint32_t i = 0; i < g->units[u].n_tensors; i++)
+            if (g->units[u].tensors[i].moved)
+                return true;
+    return false;
+}
+
+static bool has_choices(const struct zinf_graph *g)
+{
+    for (uint32_t s = 0; s < g->n_stages; s++)
+        if (g->stages[s].choice.n)
+            return true;
+    return false;
+}
+
+#define OTHER_LOSSES "; zinf.preference \"orpo\" and \"simpo\" need no reference"
+
+static int check_reference(const struct zinf_graph *g)
+{
+    if (!g->n_adapted)
+        return zinf_fail(-ENOTSUP, "the reference of zinf.preference \"dpo\" and \"ipo\" is the "
+                                   "model without its adapters, and there are none: train some "
+                                   "(--lora-rank)" OTHER_LOSSES);
+    if (has_moved(g))
+        return zinf_fail(-ENOTSUP, "the reference of zinf.preference \"dpo\" and \"ipo\" is the "
+                                   "model without its adapters, but bias or modules_to_save of "
+                                   "zinf.adapter train tensors of it: remove them" OTHER_LOSSES);
+    if (has_choices(g))
+        return zinf_fail(-ENOTSUP, "a model with experts has no reference" OTHER_LOSSES);
+    return 0;
+}
+
+static uint32_t add_value(struct zinf_graph *g, const char *name, struct zinf_value value)
+{
+    snprintf(value.name, sizeof value.name, "%s", name);
+    return zinf_graph_add_value(g, &value);
+}
+
+static uint32_t add_labels(struct zinf_graph *g)
+{
+    return add_value(g, "labels",
+                     (struct zinf_value){.kind = ZINF_VALUE_INPUT,
+                                         .input = ZINF_INPUT_LABELS,
+                                         .limit = 2,
+                                         .axis = ZINF_AXIS_SAMPLE,
+                                         .cols = 1,
+                                         .element = ZINF_ELEMENT_ID});
+}
+
+static uint32_t add_told(struct zinf_graph *g, const char *name, enum zinf_value_kind kind)
+{
+    return add_value(
+        g, name,
+        (struct zinf_value){
+            .kind = kind, .axis = ZINF_AXIS_SAMPLE, .cols = 1, .element = ZINF_ELEMENT_F32});
+}
+
+int preference_graph(struct zinf_graph *g, const struct preference_spec *spec)
+{
+    const bool referenced = zinf_preference_has_reference(spec->kind);
+    const uint32_t losses = g->loss, head = maker_of(g, losses), targets = g->targets;
+    int code = referenced ? check_reference(g) : 0;
+    if (code)
+        return code;
+    if (head == g->n_stages || g->stages[head].ops != &zinf_stage_head)
+        return zinf_fail(-ENOTSUP, "pairs of answers need a model that continues texts");
+    struct zinf_value *value = &g->values[losses];
+    value->kind = ZINF_VALUE_ACTIVATION;
+    value->gradient = ZINF_ELEMENT_F32;
+    snprintf(value->name, sizeof value->name, "losses of tokens");
+    const struct zinf_value reference = {.kind = ZINF_VALUE_REFERENCE,
+                                         .of = losses,
+                                         .axis = value->axis,
+                                         .cols = 1,
+                                         .element = ZINF_ELEMENT_F32};
+    g->targets = add_labels(g);
+    g->loss = add_told(g, "loss", ZINF_VALUE_LOSS);
+    const uint32_t rewards = add_told(g, "rewards", ZINF_VALUE_REPORT);
+    uint32_t stage =
+        zinf_graph_add_stage(g, &zinf_stage_preference, spec, sizeof *spec, "preference");
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, losses);
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, targets);
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, g->targets);
+    if (referenced)
+        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_value(g, "reference", reference));
+    zinf_stage_append(g, stage, ZINF_STAGE_OUT, g->loss);
+    zinf_stage_append(g, stage, ZINF_STAGE_OUT, rewards);
+    return 0;
+}

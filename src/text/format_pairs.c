@@ -1,0 +1,62 @@
+/*
+ * format_pairs: a prompt with two answers, of which the first is preferred, in the forms that TRL
+ * takes. A row without a prompt has two texts or conversations: what they begin with alike is it.
+ */
+#include "text/format.h"
+
+/* In front of the first byte that differs, and of the space before it, which is the answers'. */
+static size_t common_text(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] && a[n] == b[n])
+        n++;
+    while (n && ((unsigned char)a[n] & 0xc0) == 0x80) /* within a character */
+        n--;
+    return n && a[n - 1] == ' ' ? n - 1 : n;
+}
+
+static size_t common_messages(const cJSON *a, const cJSON *b)
+{
+    const cJSON *x = a->child, *y = b->child;
+    size_t n = 0;
+    for (; x && y && cJSON_Compare(x, y, true); x = x->next, y = y->next)
+        n++;
+    return n;
+}
+
+static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
+                struct zinf_sample *sample)
+{
+    static const char *const fields[] = {"rejected", "chosen"};
+    const cJSON *other = cJSON_GetObjectItemCaseSensitive(row, fields[!chosen]);
+    struct format_answer a = {
+        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
+        .answer = cJSON_GetObjectItemCaseSensitive(row, fields[chosen]),
+        .field = fields[chosen],
+    };
+    if (!a.answer || !other)
+        return zinf_fail(-EINVAL, "there is no \"%s\"", a.answer ? fields[!chosen] : a.field);
+    if (cJSON_IsNull(a.prompt))
+        a.prompt = NULL;
+    bool texts = cJSON_IsString(a.answer) && cJSON_IsString(other);
+    if (!texts && !(cJSON_IsArray(a.answer) && cJSON_IsArray(other)))
+        return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are not two texts, and not two "
+                                  "lists of messages");
+    if (cJSON_Compare(a.answer, other, true))
+        return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are the same");
+    if (!a.prompt)
+        a.shared = texts ? common_text(a.answer->valuestring, other->valuestring)
+                         : common_messages(a.answer, other);
+    sample->label = chosen ? 0 : -1;
+    return format_take_answer(r, &a, sample);
+}
+
+int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    return take(r, row, true, sample);
+}
+
+int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    return take(r, row, false, sample);
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# Pairs of answers from files to adapters: the forms of rows are told, a small model comes to prefer
+# what was chosen by every loss, the log has the rewards under TRL's names, a run that was
+# interrupted ends with the same bits, and what cannot be is refused with the way out.
+. "$SRCDIR/tests/command.sh"
+cd "$work" || exit 99
+"$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 128 \
+    --output model >/dev/null || exit 99
+
+awk 'BEGIN {
+    for (i = 0; i < 40; i++) {
+        good = i % 2 ? "red" : "pink"; bad = i % 3 ? "blue" : "green"
+        printf "{\"prompt\": \"%d is \", \"chosen\": \"%s\", \"rejected\": \"%s\"}\n", i, good, bad
+    }
+}' >pairs.jsonl
+sed 's/"prompt": "\([^"]*\)", "chosen": "\([^"]*\)", "rejected": "\([^"]*\)"/"chosen": "\1\2", "rejected": "\1\3"/' \
+    pairs.jsonl >implicit.jsonl
+sed 's/"prompt": "\([^"]*\)", "chosen": "\([^"]*\)", "rejected": "\([^"]*\)"/"prompt": [{"role": "user", "content": "\1"}], "chosen": [{"role": "assistant", "content": "\2"}], "rejected": [{"role": "assistant", "content": "\3"}]/' \
+    pairs.jsonl >turns.jsonl
+
+train() { # status, output, options...
+    train_status=$1
+    out=$2
+    shift 2
+    run "$train_status" "$zinf" train --model model --task preference --seq-len 24 \
+        --micro-batch 8 --dropout 0 --lr 1e-2 --lr-scheduler constant --threads 1 \
+        --progress none --no-final-checkpoint --output "$out" "$@"
+}
+last() { # key, output: of the last step
+    sed -n "s|.*\"$1\": \\([-+.a-z0-9]*\\).*|\\1|p" "$2/log.jsonl" | tail -n 1
+}
+first() { # key, output
+    sed -n "s|.*\"$1\": \\([-+.a-z0-9]*\\).*|\\1|p" "$2/log.jsonl" | head -n 1
+}
+is() { awk "BEGIN { exit !($1) }"; }
+
+# ---- losses ----
+
+check "dpo" train 0 dpo --data pairs.jsonl --steps 60 --lora-rank 4
+is "$(first loss dpo) > 0.6931 && $(first loss dpo) < 0.6932 && $(first rewards/margins dpo) == 0"
+verdict $? "begins where the model is its own reference"
+is "$(last loss dpo) < 0.4 && $(last rewards/accuracies dpo) == 1 &&
+    $(last rewards/margins dpo) > 1 && $(last rewards/chosen dpo) > $(last rewards/rejected dpo)"
+verdict $? "and comes to prefer what was chosen"
+for loss in ipo orpo simpo; do
+    adapter="--lora-rank 4"
+    [ $loss = ipo ] || adapter=
+    # shellcheck disable=SC2086
+    check "$loss" train 0 $loss --data pairs.jsonl --steps 60 --preference $loss $adapter
+    is "$(last loss $loss) < 0.9 * $(first loss $loss) && $(last rewards/accuracies $loss) > 0.9"
+    verdict $? "and comes to prefer what was chosen"
+done
+check "evaluated on the way" train 0 seen --data pairs.jsonl --steps 4 --lora-rank 4 \
+    --eval-data implicit.jsonl --eval-every 2
+[ "$(grep -c '"eval_loss"' seen/log.jsonl)" = 2 ] && [ "$(last eval_samples seen)" = 40 ] &&
+    ! grep -q perplexity seen/log.jsonl
+verdict $? "by pairs"
+
+# ---- rows ----
+
+check "rows without a prompt" run 0 "$zinf" data --model model --data implicit.jsonl --json
+grep -o '"first":.*' said.out >implicit.ids
+check "and with one" run 0 "$zinf" data --model model --data pairs.jsonl --json
+grep -o '"first":.*' said.out >pairs.ids
+[ "$(grep -c . pairs.ids)" = 1 ] && says '"samples":80'
+verdict $? "are two samples each"
+check "conversations" train 0 turns --data turns.jsonl --steps 2 --lora-rank 2 --seq-len 128 \
+    --chat-template chatml
+echo '{"prompt": "a", "chosen": "same", "rejected": "same"}' >same.jsonl
+check "answers that are the same" train 1 none --data same.jsonl --lora-rank 2
+check "are named" complains "same.jsonl: row 1" "are the same" "--skip-bad-rows"
+check "rows of texts" train 1 none --data model/config.json --lora-rank 2
+check "have no pairs" complains "--task preference"
+run 1 "$zinf" train --model model --data pairs.jsonl --output none
+complains "--task preference"
+verdict $? "and pairs are no texts"
+
+# ---- going on ----
+
+check "interrupted" train 0 parts --data pairs.jsonl --steps 7 --lora-rank 4 --save-every 7
+check "and gone on with" train 0 parts --data pairs.jsonl --steps 12 --lora-rank 4 --save-every 7 \
+    --resume
+check "a run" train 0 whole --data pairs.jsonl --steps 12 --lora-rank 4
+cmp parts/model/adapter_model.safetensors whole/model/adapter_model.safetensors
+verdict $? "ends with the same bits"
+
+# ---- refusals ----
+
+train 1 none --data pairs.jsonl
+complains "--lora-rank" "simpo"
+verdict $? "dpo without adapters has no reference"
+train 1 none --data pairs.jsonl --lora-rank 4 --micro-batch 3
+complains "--micro-batch" "is even"
+verdict $? "pairs are two rows"
+train 1 none --data pairs.jsonl --lora-rank 4 --pack
+complains "pairs of samples are not packed"
+verdict $? "and not packed"
+train 1 none --data pairs.jsonl --lora-rank 4 --preference kto
+complains "zinf.preference" "kto"
+verdict $? "other losses are named"
+[ ! -e none/model ]
+verdict $? "nothing is left of those"
+finish
