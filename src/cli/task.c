@@ -36,7 +36,8 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
         return zinf_fail_in(code, "--task");
     if (asked == s->task)
         return 0;
-    if (labelled && cli_is_labelled(asked)) {
+    /* A decoder gets its head when the data have been seen (classes.c). */
+    if ((labelled || s->task == ZINF_TASK_CAUSAL) && cli_is_labelled(asked)) {
         s->task = asked;
         return 0;
     }

@@ -28,7 +28,7 @@ libcore_la_SOURCES += src/model/family_gemma.c
 libcore_la_SOURCES += src/model/family_gemma2.c
 libcore_la_SOURCES += src/model/family_gemma3_text.c
 libcore_la_SOURCES += src/model/family_gemma.h
-libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c \
+libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_classes.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stage_attention.c src/model/stage_router.c src/model/stage_experts.c \
 	src/model/stage_shared.c src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
 	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c

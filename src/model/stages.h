@@ -32,8 +32,9 @@
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
  *           out: x
  *   project a product without a bias. in: x; out: x of another width
- *   classify  logits of a sample by its first token's row, and their loss. in: x, labels; out: loss
- *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
+ *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
+ * of classes the weights of samples, and the last rows where it goes by those; out: loss rows in:
+ * x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
 #define ZINF_STAGES_H
@@ -212,13 +213,14 @@ struct shared_spec {
     int up_w, down_w; /* as in experts_spec */
 };
 
-/* out(dropout(activation(dense(first row)))): classes, by cross-entropy with in[2] as the weight of
- * each sample; or one number, by squared error. */
+/* out(dropout(activation(dense(first row)))), or out(row) alone: classes, by cross-entropy with
+ * in[2] as the weight of each sample; or one number, by squared error. */
 struct classify_spec {
     int64_t n_classes;
     bool number;
+    int last; /* where the stage takes ZINF_INPUT_LAST_ROWS, to have these; 0: first rows */
     enum zinf_activation activation;
-    int dense_w, dense_b; /* [hidden][hidden] */
+    int dense_w, dense_b; /* [hidden][hidden]; -1: neither it nor an activation */
     int out_w, out_b;     /* [n_classes][hidden] */
     float first_dropout;  /* in front of dense */
     float dropout;
