@@ -313,6 +313,16 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+/* part_distance.c: the bias of the stage's own rows, where the spec has one. Made in scratch, for
+ * attention to take; with a gradient wanted, room for it; the gradient of its table. */
+struct zinf_distance_bias distance_args(const struct zinf_frame *f, const struct attention_spec *s);
+int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
+                  struct zinf_attention *attention, bool backward);
+int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct zinf_attention *attention);
+/* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
+int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept, const void *qkv);
 
 /* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);

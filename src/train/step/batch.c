@@ -116,8 +116,9 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
 static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value,
                            int64_t seq)
 {
-    const int64_t rows[] = {
-        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = seq, [ZINF_AXIS_SOURCE] = t->setup.source_seq};
+    const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
+                            [ZINF_AXIS_TARGET] = seq,
+                            [ZINF_AXIS_SOURCE] = t->compute.source_seq};
     return (uint64_t)rows[value->axis];
 }
 
