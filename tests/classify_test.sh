@@ -172,6 +172,8 @@ refuse "which tells samples apart: its task is classification" "another task" --
     --task causal-lm
 run 0 "$zinf" init --arch roberta --size base --layers 1 --hidden 32 --heads 2 --context 32 \
     --tokenizer "$SRCDIR/examples/classify" --output roberta
+config_of roberta | grep -q '"pad_token_id":1,'
+verdict $? "a RoBERTa of any tokenizer says where its positions begin"
 check "pairs for a model of one text" train 1 pairs --model roberta --steps 1 \
     --data "$SRCDIR/examples/classify/pairs-eval.tsv" --source-column sentence1,sentence2
 complains "token type 1 is none of the model's 1 (config.json): take the tokenizer"
@@ -179,6 +181,12 @@ verdict $? "are another tokenizer's"
 check "too long a text" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3
 complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"
 verdict $? "is cut, counted and said"
+check "off its beginning" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3 --truncate beginning
+complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"
+verdict $? "as well"
+check "or not at all" evaluate 1 --model kinds/model --data one.jsonl --seq-len 3 --truncate drop
+complains "no sample is left" "1 too long"
+verdict $? "is left out"
 one '{"text": "a car", "label": "x"}'
 check "nothing to tell apart" train 1 none --model base --data one.jsonl --steps 1
 complains "all rows have the same label x: there is nothing to tell apart"

@@ -28,7 +28,7 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
     return 0;
 }
 
-static int parse_cut(const char *word, enum zinf_cut *out)
+int cli_samples_cut(const char *word, enum zinf_cut *out)
 {
     static const char *const names[] = {"end", "beginning", "drop"};
     *out = ZINF_CUT_END;
@@ -64,7 +64,7 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
     int code = cli_session_need_tokenizer(s, c);
     if (!code)
-        code = parse_cut(c->truncate, &options.cut);
+        code = cli_samples_cut(c->truncate, &options.cut);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
     const struct zinf_format_options form = {
