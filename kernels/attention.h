@@ -85,24 +85,42 @@ static inline int64_t zinf_attention_distances(const struct zinf_attention *args
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
 
+/* Keys and values of other sequences than the rows' own (cross-attention), each of which stays as
+ * it was brought: a row sees all of its source, whose number stands in the place of its sequence's.
+ */
+struct zinf_cached_source {
+    const int32_t *lengths; /* [n_sequences] on the device: slots in use, at least 1 where a row
+                             * sees the source */
+    int64_t rows;           /* that are brought now; 0: none */
+    const int32_t *sequences, *slots; /* [rows] on the device: where each goes */
+    const void *kv;                   /* [rows][2 n_kv_heads head_dim]: keys, then values */
+};
+
 /* Attention of new rows over what came before them in their sequences: row r is the token at
  * positions[r] of sequence sequences[r]. First the keys and values of all rows go into the cache,
  * then each row sees its sequence up to itself, or the last `window` positions of that. Position p
  * is in slot p % capacity: with a window the cache may be shorter than a sequence, but a call that
- * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. What lies on a
- * GPU is not looked at: sequences and positions must be what there are slots for. */
+ * has n rows of one sequence needs window + n - 1 slots. Rows may come in any order. With a source
+ * those of its rows go into the cache instead, qkv has the queries alone, and positions are not
+ * read. What lies on a GPU is not looked at: sequences and positions must be what there are slots
+ * for. */
 struct zinf_attention_cached {
     enum zinf_dtype dtype; /* of qkv, cache and out */
     int64_t rows, n_heads, n_kv_heads, head_dim;
     int64_t n_sequences, capacity; /* slots of one sequence */
     int64_t window;                /* as in zinf_attention; 0: all */
     float scale;
-    float softcap;                        /* scores become softcap tanh(score / softcap); 0: none */
-    const float *slopes;                  /* [n_heads] in the caller's memory, read before the call
-                                           * returns: a score gets slopes[h] (key - query position)
-                                           * (Press et al., arXiv 2108.12409); NULL: none */
-    const int32_t *sequences, *positions; /* [rows] on the device */
-    const void *qkv;                      /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
+    float softcap;       /* scores become softcap tanh(score / softcap); 0: none */
+    const float *slopes; /* [n_heads] in the caller's memory, read before the call
+                          * returns: a score gets slopes[h] (key - query position)
+                          * (Press et al., arXiv 2108.12409); NULL: none */
+    /* As in zinf_attention: bias[h][key - query position + capacity - 1]. [n_heads][capacity] on
+     * the device, without a window, a soft cap or slopes; NULL: none. */
+    const float *bias;
+    const struct zinf_cached_source *source; /* without a window, slopes or a bias; in the caller's
+                                              * memory; NULL: none */
+    const int32_t *sequences, *positions;    /* [rows] on the device */
+    const void *qkv;                         /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
     void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
     void *out;   /* [rows][n_heads head_dim] */
 };

@@ -141,6 +141,13 @@ int check_attention_cached(const struct zinf_attention_cached *a)
         return zinf_fail(-EINVAL,
                          "attention_cached: %lld sequences of %lld slots for a window of %lld",
                          (ll)a->n_sequences, (ll)a->capacity, (ll)a->window);
+    if (a->bias && (a->window || a->softcap != 0.0f || a->slopes || a->source))
+        return zinf_fail(-EINVAL, "attention_cached: a bias by distance beside a window, a soft "
+                                  "cap, slopes or a source");
+    if (a->source && (a->window || a->slopes || a->source->rows < 0))
+        return zinf_fail(-EINVAL,
+                         "attention_cached: %lld rows of a source beside a window or slopes",
+                         (ll)a->source->rows);
     return 0;
 }
 

@@ -27,44 +27,91 @@ uint64_t host_attention_cached_workspace(struct zinf_device *device,
     return (uint64_t)device->n_threads * scratch_floats(args) * sizeof(float);
 }
 
-static int check_positions(const struct zinf_attention_cached *a)
+static int fail_place(const struct zinf_attention_cached *a, int32_t slot, int32_t sequence)
 {
-    for (int64_t r = 0; r < a->rows; r++)
-        if (a->sequences[r] < 0 || a->sequences[r] >= a->n_sequences || a->positions[r] < 0 ||
-            (!a->window && a->positions[r] >= a->capacity))
-            return zinf_fail(-EINVAL,
-                             "attention_cached: position %d of sequence %d; there are %lld "
-                             "sequences of %lld slots",
-                             a->positions[r], a->sequences[r], (long long)a->n_sequences,
-                             (long long)a->capacity);
+    return zinf_fail(-EINVAL,
+                     "attention_cached: position %d of sequence %d; there are %lld sequences of "
+                     "%lld slots",
+                     slot, sequence, (long long)a->n_sequences, (long long)a->capacity);
+}
+
+static bool is_sequence(const struct zinf_attention_cached *a, int32_t sequence)
+{
+    return sequence >= 0 && sequence < a->n_sequences;
+}
+
+static int check_source(const struct zinf_attention_cached *a)
+{
+    const struct zinf_cached_source *s = a->source;
+    for (int64_t r = 0; r < s->rows; r++)
+        if (!is_sequence(a, s->sequences[r]) || s->slots[r] < 0 || s->slots[r] >= a->capacity)
+            return fail_place(a, s->slots[r], s->sequences[r]);
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int32_t sequence = a->sequences[r];
+        const int32_t length = is_sequence(a, sequence) ? s->lengths[sequence] : 0;
+        if (length < 1 || length > a->capacity)
+            return fail_place(a, length - 1, sequence);
+    }
     return 0;
 }
 
-/* The heads' keys and values of a row to their slots. */
-static void keep_row(const struct zinf_attention_cached *a, int64_t row)
+static int check_positions(const struct zinf_attention_cached *a)
+{
+    if (a->source)
+        return check_source(a);
+    for (int64_t r = 0; r < a->rows; r++)
+        if (!is_sequence(a, a->sequences[r]) || a->positions[r] < 0 ||
+            (!a->window && a->positions[r] >= a->capacity))
+            return fail_place(a, a->positions[r], a->sequences[r]);
+    return 0;
+}
+
+/* The heads' keys and values that stand at `from` to a slot. */
+static void keep(const struct zinf_attention_cached *a, const char *from, int64_t sequence,
+                 int64_t slot)
 {
     const size_t bytes = (size_t)a->head_dim * zinf_dtype_bytes(a->dtype);
-    const int64_t heads = a->n_heads + 2 * a->n_kv_heads, planes = 2 * a->n_kv_heads;
-    const char *from = (const char *)a->qkv + (size_t)(row * heads + a->n_heads) * bytes;
+    const int64_t planes = 2 * a->n_kv_heads;
     for (int64_t plane = 0; plane < planes; plane++) {
-        const int64_t slot =
-            (a->sequences[row] * planes + plane) * a->capacity + a->positions[row] % a->capacity;
-        memcpy((char *)a->cache + (size_t)slot * bytes, from + (size_t)plane * bytes, bytes);
+        const int64_t to = (sequence * planes + plane) * a->capacity + slot;
+        memcpy((char *)a->cache + (size_t)to * bytes, from + (size_t)plane * bytes, bytes);
     }
 }
 
-/* Rows [row, end) as runs of one sequence, one position after the other. */
+static void keep_rows(const struct zinf_attention_cached *a)
+{
+    const size_t bytes = (size_t)a->head_dim * zinf_dtype_bytes(a->dtype);
+    const size_t own = (size_t)(a->n_heads + 2 * a->n_kv_heads) * bytes;
+    const size_t other = (size_t)(2 * a->n_kv_heads) * bytes;
+    const struct zinf_cached_source *s = a->source;
+    for (int64_t r = 0; s && r < s->rows; r++)
+        keep(a, (const char *)s->kv + (size_t)r * other, s->sequences[r], s->slots[r]);
+    for (int64_t r = 0; !s && r < a->rows; r++)
+        keep(a, (const char *)a->qkv + (size_t)r * own + (size_t)a->n_heads * bytes,
+             a->sequences[r], a->positions[r] % a->capacity);
+}
+
+/* Rows [row, end) as runs of one sequence, one position after the other, or of one source. */
 static void attend_rows(const struct host_device *device, const struct zinf_attention_cached *a,
                         int64_t row, int64_t end, int64_t kv_head, float *scratch)
 {
     while (row < end) {
         int64_t n = 1;
         while (row + n < end && a->sequences[row + n] == a->sequences[row] &&
-               a->positions[row + n] == a->positions[row] + n)
+               (a->source || a->positions[row + n] == a->positions[row] + n))
             n++;
         device->simd->attention_cached(a, row, n, kv_head, scratch);
         row += n;
     }
+}
+
+/* Keys that all rows see. */
+static int64_t count_seen(const struct zinf_attention_cached *a)
+{
+    int64_t seen = 0;
+    for (int64_t r = 0; r < a->rows; r++)
+        seen += a->source ? a->source->lengths[a->sequences[r]] : a->positions[r] + 1;
+    return seen;
 }
 
 int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args)
@@ -81,12 +128,9 @@ int host_attention_cached(struct zinf_queue *q, const struct zinf_attention_cach
     const uint64_t floats = scratch_floats(args);
     const int64_t block = block_rows(args), n_blocks = (args->rows + block - 1) / block;
     const int64_t n_units = n_blocks * args->n_kv_heads;
-    int64_t seen = 0; /* keys of all rows */
-    for (int64_t r = 0; r < args->rows; r++) {
-        keep_row(args, r);
-        seen += args->positions[r] + 1;
-    }
+    const int64_t seen = count_seen(args);
     const int n_threads = host_slices(q->device, (uint64_t)(seen * args->n_heads * args->head_dim));
+    keep_rows(args);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
     for (int64_t unit = 0; unit < n_units; unit++) {
         const int64_t row = unit / args->n_kv_heads * block, left = args->rows - row;

@@ -9,7 +9,8 @@
  * key head. Query q is head q % group of row q / group. */
 struct cached_queries {
     const struct zinf_attention_cached *args;
-    int64_t row, n_rows, position; /* the first row, and its position */
+    int64_t row, n_rows, position; /* the first row, and the last position that it sees */
+    int64_t step;                  /* by which the next row sees more: 1, or 0 of a source */
     int64_t kv_head, group, n;
     float *query, *out, *scores; /* [n][head_dim], [n][head_dim], [n][HOST_TILE_KEYS] */
     float *max, *sum;            /* [n] */
@@ -26,7 +27,7 @@ static size_t cached_offset(const struct cached_queries *w, int64_t q, int64_t h
 static void cached_begin(struct cached_queries *w)
 {
     const struct zinf_attention_cached *a = w->args;
-    const int64_t dim = a->head_dim, heads = a->n_heads + 2 * a->n_kv_heads;
+    const int64_t dim = a->head_dim, heads = a->n_heads + (a->source ? 0 : 2 * a->n_kv_heads);
     for (int64_t q = 0; q < w->n; q++) {
         float *query = w->query + q * dim;
         loop_to_f32(query,
@@ -55,11 +56,24 @@ static const float *cached_tile(const struct cached_queries *w, bool values, int
     return wide;
 }
 
-/* Scores of one query with the keys at positions [first, first + n): capped, sloped and masked. */
+/* The bias of the keys at positions [first, first + n), as far as the query sees them. */
+static void cached_bias(const struct cached_queries *w, int64_t q, int64_t first, int64_t n)
+{
+    const struct zinf_attention_cached *a = w->args;
+    const int64_t position = w->position + q / w->group, seen = min_i64(n, position + 1 - first);
+    const int64_t head = w->kv_head * w->group + q % w->group;
+    const float *bias = a->bias + (head + 1) * a->capacity - 1 + first - position;
+    float *scores = w->scores + q * HOST_TILE_KEYS;
+    for (int64_t j = 0; j < seen; j++)
+        scores[j] += bias[j];
+}
+
+/* Scores of one query with the keys at positions [first, first + n): capped, sloped, with their
+ * bias, and masked. */
 static void cached_mask(const struct cached_queries *w, int64_t q, int64_t first, int64_t n)
 {
     const struct zinf_attention_cached *a = w->args;
-    const int64_t position = w->position + q / w->group;
+    const int64_t position = w->position + w->step * (q / w->group);
     const int64_t oldest = a->window ? position + 1 - a->window : 0;
     float *scores = w->scores + q * HOST_TILE_KEYS;
     if (a->softcap > 0.0f)
@@ -70,6 +84,8 @@ static void cached_mask(const struct cached_queries *w, int64_t q, int64_t first
         for (int64_t j = 0; j < n; j++)
             scores[j] += slope * (float)(first + j - position);
     }
+    if (a->bias)
+        cached_bias(w, q, first, n);
     for (int64_t j = 0; j < n; j++)
         if (first + j > position || first + j < oldest)
             scores[j] = -INFINITY;
@@ -146,13 +162,14 @@ static void cached_attention(const struct zinf_attention_cached *a, int64_t row,
         .args = a,
         .row = row,
         .n_rows = n_rows,
-        .position = a->positions[row],
+        .position = a->source ? a->source->lengths[a->sequences[row]] - 1 : a->positions[row],
+        .step = !a->source,
         .kv_head = kv_head,
         .group = group,
         .n = n,
         .query = scratch,
     };
-    const int64_t last = w.position + n_rows - 1;
+    const int64_t last = w.position + w.step * (n_rows - 1);
     int64_t first = a->window && w.position >= a->window ? w.position + 1 - a->window : 0;
     w.out = w.query + n * dim;
     w.scores = w.out + n * dim;

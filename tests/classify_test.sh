@@ -130,6 +130,28 @@ check "numbers for a model of classes" train 1 none --model kinds/model --task r
 complains "has a head for classes: --new-head"
 verdict $? "need another head"
 
+# ---- decoders ----
+
+check "a new LLaMA" run 0 "$zinf" init --arch llama --layers 1 --hidden 32 --heads 2 --context 32 \
+    --tokenizer "$SRCDIR/examples/classify" --output llama
+check "as a classifier" train 0 decoded --model llama --data kinds.tsv $columns --micro-batch 16 \
+    --steps 160 --task classification
+complains "llama has no score.weight: fresh"
+verdict $? "is given a head"
+config_of decoded/model | grep -q '"architectures":\["LlamaForSequenceClassification"\]' &&
+    config_of decoded/model | grep -q '"pad_token_id":[0-9]' &&
+    ! grep -q lm_head decoded/model/model.safetensors
+verdict $? "in the place of the old one, and knows what padding is"
+check "the model" evaluate 0 --model decoded/model --data kinds.tsv $columns --metric accuracy
+[ "$(field accuracy said.out)" = 1 ]
+verdict $? "tells classes apart by the last token"
+check "numbers, too" train 0 counted --model llama --data numbers.jsonl --task regression --steps 1
+check "a decoder that nobody has a head for" run 0 "$zinf" init --arch chatglm --layers 1 \
+    --hidden 32 --heads 2 --context 32 --tokenizer "$SRCDIR/examples/classify" --output chatglm
+train 1 none --model chatglm --data kinds.tsv $columns --task classification --steps 1 --overwrite
+complains "models of the family chatglm have no head for classes"
+verdict $? "is named"
+
 # ---- what is wrong ----
 
 refuse() { # words, name, options...
@@ -159,13 +181,21 @@ refuse "which tells samples apart: its task is classification" "another task" --
     --task causal-lm
 run 0 "$zinf" init --arch roberta --size base --layers 1 --hidden 32 --heads 2 --context 32 \
     --tokenizer "$SRCDIR/examples/classify" --output roberta
-check "pairs for a model of one text" train 1 none --model roberta --steps 1 \
+config_of roberta | grep -q '"pad_token_id":1,'
+verdict $? "a RoBERTa of any tokenizer says where its positions begin"
+check "pairs for a model of one text" train 1 pairs --model roberta --steps 1 \
     --data "$SRCDIR/examples/classify/pairs-eval.tsv" --source-column sentence1,sentence2
 complains "token type 1 is none of the model's 1 (config.json): take the tokenizer"
 verdict $? "are another tokenizer's"
 check "too long a text" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3
 complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"
 verdict $? "is cut, counted and said"
+check "off its beginning" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3 --truncate beginning
+complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"
+verdict $? "as well"
+check "or not at all" evaluate 1 --model kinds/model --data one.jsonl --seq-len 3 --truncate drop
+complains "no sample is left" "1 too long"
+verdict $? "is left out"
 one '{"text": "a car", "label": "x"}'
 check "nothing to tell apart" train 1 none --model base --data one.jsonl --steps 1
 complains "all rows have the same label x: there is nothing to tell apart"

@@ -296,8 +296,9 @@ struct cached_shape {
     float softcap;
     bool sloped;
     int32_t first; /* position of the first row of sequence 1 */
+    bool biased;
 };
-enum { CACHED_ROWS = 12, CACHED_SEQUENCES = 3 };
+enum { CACHED_ROWS = 12, CACHED_SEQUENCES = 3, BROUGHT_ROWS = 17 };
 
 /* Rows: one of sequence 2, nine of sequence 1 of which the last comes first, two of sequence 0. */
 static struct pair cached_rows(struct twin *t, bool positions, int32_t first)
@@ -338,13 +339,15 @@ static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cach
         pair_of(t, tensor_random(dtype, CACHED_SEQUENCES * 2 * kv * slots * dim, 2, 1.0f));
     struct pair out =
         pair_of(t, tensor_random(dtype, CACHED_ROWS * (size_t)s->n_heads * dim, 3, 1.0f));
+    struct pair bias =
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)s->n_heads * slots, 4, 1.0f));
     ON_BOTH(t, (a.sequences = at(&sequences, side), a.positions = at(&positions, side),
-                a.qkv = at(&qkv, side), a.cache = at(&cache, side), a.out = at(&out, side),
-                ops->attention_cached(q, &a)));
+                a.bias = s->biased ? at(&bias, side) : NULL, a.qkv = at(&qkv, side),
+                a.cache = at(&cache, side), a.out = at(&out, side), ops->attention_cached(q, &a)));
     PAIR_CHECK(t, &cache, 0.0, 0.0);
     PAIR_CHECK(t, &out, 4e-6, 4e-6 + 2.0 * dtype_epsilon(dtype));
-    struct pair *const all[] = {&sequences, &positions, &qkv, &cache, &out};
-    for (int i = 0; i < 5; i++)
+    struct pair *const all[] = {&sequences, &positions, &qkv, &cache, &out, &bias};
+    for (int i = 0; i < 6; i++)
         pair_free(all[i]);
     twin_reset(t);
 }
@@ -352,14 +355,75 @@ static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cach
 static void cached(struct twin *t)
 {
     static const struct cached_shape shapes[] = {
-        {4, 4, 64, 200, 0, 0.0f, false, 150},  {4, 2, 16, 100, 0, 0.0f, true, 31},
-        {4, 1, 100, 90, 0, 1.5f, false, 70},   {3, 3, 7, 64, 20, 0.0f, false, 40},
-        {2, 1, 256, 80, 33, 2.0f, true, 60},   {4, 2, 128, 41, 32, 0.0f, false, 350},
-        {2, 2, 33, 75, 66, 0.0f, true, 74000}, {1, 1, 1, 20, 0, 0.0f, false, 0},
+        {4, 4, 64, 200, 0, 0.0f, false, 150, false},  {4, 2, 16, 100, 0, 0.0f, true, 31, false},
+        {4, 1, 100, 90, 0, 1.5f, false, 70, false},   {3, 3, 7, 64, 20, 0.0f, false, 40, false},
+        {2, 1, 256, 80, 33, 2.0f, true, 60, false},   {4, 2, 128, 41, 32, 0.0f, false, 350, false},
+        {2, 2, 33, 75, 66, 0.0f, true, 74000, false}, {1, 1, 1, 20, 0, 0.0f, false, 0, false},
+        {4, 4, 64, 200, 0, 0.0f, false, 150, true},   {4, 2, 20, 70, 0, 0.0f, false, 59, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int d = 0; d < 3; d++)
             cached_case(t, all_dtypes[d], &shapes[i]);
+}
+
+/* ---- over keys of other sequences ---- */
+
+static struct pair numbers_of(struct twin *t, const int32_t *numbers, size_t n)
+{
+    struct tensor list = tensor_new(ZINF_DTYPE_F32, n); /* 4 bytes each */
+    memcpy(list.data, numbers, n * sizeof *numbers);
+    return pair_of(t, list);
+}
+
+/* Rows of three sources; the second brings its keys in this call. */
+static void source_case(struct twin *t, enum zinf_dtype dtype, const int64_t heads[3])
+{
+    static const int32_t lengths[] = {1, BROUGHT_ROWS, 90}, rows[] = {2, 1, 1, 0, 2, 2, 1};
+    enum { ROWS = 7, SLOTS = 90 };
+    const size_t dim = (size_t)heads[2], kv = (size_t)heads[1], n = (size_t)heads[0];
+    int32_t numbers[BROUGHT_ROWS], slots[BROUGHT_ROWS];
+    for (int32_t i = 0; i < BROUGHT_ROWS; i++) {
+        numbers[i] = 1;
+        slots[i] = BROUGHT_ROWS - 1 - i;
+    }
+    struct pair all[] = {
+        numbers_of(t, lengths, 3),
+        numbers_of(t, rows, ROWS),
+        numbers_of(t, numbers, BROUGHT_ROWS),
+        numbers_of(t, slots, BROUGHT_ROWS),
+        pair_of(t, tensor_random(dtype, ROWS * n * dim, 1, 1.0f)),
+        pair_of(t, tensor_random(dtype, BROUGHT_ROWS * 2 * kv * dim, 2, 1.0f)),
+        pair_of(t, tensor_random(dtype, 3 * 2 * kv * SLOTS * dim, 3, 1.0f)),
+        pair_of(t, tensor_random(dtype, ROWS * n * dim, 4, 1.0f)),
+    };
+    struct zinf_cached_source source = {.rows = BROUGHT_ROWS};
+    struct zinf_attention_cached a = {.dtype = dtype,
+                                      .rows = ROWS,
+                                      .n_heads = heads[0],
+                                      .n_kv_heads = heads[1],
+                                      .head_dim = heads[2],
+                                      .n_sequences = 3,
+                                      .capacity = SLOTS,
+                                      .scale = 1.0f / sqrtf((float)dim),
+                                      .source = &source};
+    ON_BOTH(t,
+            (source.lengths = at(&all[0], side), a.sequences = at(&all[1], side),
+             source.sequences = at(&all[2], side), source.slots = at(&all[3], side),
+             a.qkv = at(&all[4], side), source.kv = at(&all[5], side), a.cache = at(&all[6], side),
+             a.out = at(&all[7], side), ops->attention_cached(q, &a)));
+    PAIR_CHECK(t, &all[6], 0.0, 0.0);
+    PAIR_CHECK(t, &all[7], 4e-6, 4e-6 + 2.0 * dtype_epsilon(dtype));
+    for (int i = 0; i < 8; i++)
+        pair_free(&all[i]);
+    twin_reset(t);
+}
+
+static void cached_source(struct twin *t)
+{
+    static const int64_t heads[][3] = {{4, 4, 64}, {4, 2, 20}, {3, 1, 130}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        for (int d = 0; d < 3; d++)
+            source_case(t, all_dtypes[d], heads[i]);
 }
 
 /* A sequence's row has the same bits in a longer cache and without the rows beside it. */
@@ -465,6 +529,7 @@ CASE(shaped_scores)
 CASE(every_instance)
 CASE(packed_samples)
 CASE(cached)
+CASE(cached_source)
 CASE(cached_alone)
 CASE(other_keys)
 CASE(tables_of_buckets)
@@ -479,6 +544,7 @@ int main(void)
     TAP_RUN(test_every_instance);
     TAP_RUN(test_packed_samples);
     TAP_RUN(test_cached);
+    TAP_RUN(test_cached_source);
     TAP_RUN(test_cached_alone);
     TAP_RUN(test_other_keys);
     TAP_RUN(test_tables_of_buckets);

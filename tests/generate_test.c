@@ -5,9 +5,7 @@
  */
 #include "train/generate.h"
 #include "train/trainer.h"
-#include "train_support.h"
-
-static char drive[600];
+#include "generate_support.h"
 
 /* All but those whose frequencies change with the length. */
 static const char *const folders[] = {
@@ -21,53 +19,6 @@ static const char *const folders[] = {
     "qwen3_b",    "qwen3_moe_a", "qwen3_moe_b",   "qwen3_moe_c",   "starcoder2_a", "starcoder2_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
-
-/* ---- trainers ---- */
-
-struct setting {
-    const char *param;      /* none, cpu, nvme */
-    const char *precision;  /* a section of the configuration, with its comma */
-    uint64_t device_memory; /* 0: what is there */
-    int threads;            /* 0: 1 */
-};
-
-static void fixture_folder(char folder[600], const char *name)
-{
-    snprintf(folder, 600, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-}
-
-/* shape NULL: whole sequences. The configuration is the caller's. */
-static int open_trainer(struct zinf_trainer **t, struct zinf_config **config, const char *folder,
-                        const struct setting *s, const struct zinf_decode_shape *shape,
-                        int64_t seq_len)
-{
-    char text[1024];
-    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    context.device_memory = s->device_memory;
-    context.no_training = true;
-    snprintf(text, sizeof text,
-             "{\"train_micro_batch_size_per_gpu\": 1, %s \"zero_optimization\": {\"stage\": 3,"
-             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": %d}}",
-             s->precision ? s->precision : "", s->param ? s->param : "none", drive,
-             s->threads ? s->threads : 1);
-    *t = NULL;
-    CHECKF(!zinf_config_parse(config, text, strlen(text), "test", &context), "%s", zinf_error());
-    struct zinf_trainer_options options = {.mode = ZINF_TRAINER_FORWARD,
-                                           .model_path = folder,
-                                           .config = *config,
-                                           .seq_len = seq_len,
-                                           .device = ZINF_DEVICE_HOST};
-    if (shape)
-        options.decode = *shape;
-    return zinf_trainer_create(t, &options);
-}
-
-static void close_trainer(struct zinf_trainer *t, struct zinf_config *config)
-{
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-}
 
 /* ---- logits ---- */
 
@@ -88,7 +39,8 @@ static int feed(struct zinf_trainer *t, int64_t sequence, int64_t first, int64_t
         sequences[i] = (int32_t)sequence;
         positions[i] = (int32_t)(first + i);
     }
-    struct zinf_decode_rows rows = {ids, sequences, positions, n, 1};
+    struct zinf_decode_rows rows = {
+        .ids = ids, .sequences = sequences, .positions = positions, .n = n, .n_logits = 1};
     return zinf_trainer_decode(t, &rows, logits);
 }
 
@@ -157,7 +109,7 @@ static void test_window_needs_fewer_slots(void)
     CHECKF(!open_trainer(&t, &config, folder, &(struct setting){0}, &shape, 0), "%s", zinf_error());
     for (uint32_t s = 0; s < t->setup.graph->n_stages; s++)
         if (t->setup.walk.stages[s].cache_bytes)
-            slots = t->setup.walk.stages[s].cache.slots;
+            slots = t->setup.walk.stages[s].cache[ZINF_CACHE_SEQUENCES].slots;
     CHECKF(slots == 11, "%llu slots", (unsigned long long)slots);
     close_trainer(t, config);
 }
@@ -273,7 +225,11 @@ static void free_texts(struct zinf_text texts[TEXTS])
 /* In company, with fewer places than texts, with prompts in pieces, and without a cache. */
 static void test_company_changes_no_text(void)
 {
-    static const struct zinf_decode_shape shapes[] = {{1, 30, 11}, {3, 30, 3}, {7, 30, 40}};
+    static const struct zinf_decode_shape shapes[] = {
+        {.sequences = 1, .capacity = 30, .rows = 11},
+        {.sequences = 3, .capacity = 30, .rows = 3},
+        {.sequences = 7, .capacity = 30, .rows = 40},
+    };
     struct zinf_generate_options drawn = {.sampler = {.temperature = 0.8,
                                                       .top_p = 0.9,
                                                       .top_k = 20,
@@ -304,7 +260,7 @@ static int stop_at_five(void *arg, int64_t number, const struct zinf_text *text)
 
 static void test_texts_end(void)
 {
-    static const struct zinf_decode_shape shape = {2, 14, 8};
+    static const struct zinf_decode_shape shape = {.sequences = 2, .capacity = 14, .rows = 8};
     int64_t asked[TEXTS] = {0};
     struct zinf_generate_options o = {.max_new_tokens = 100, .made = stop_at_five, .arg = asked};
     struct zinf_text texts[TEXTS], again[TEXTS];

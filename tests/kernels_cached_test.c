@@ -1,6 +1,7 @@
 /* kernels_cached: what one token at a time is made of. Attention over a cache against a plain
- * softmax in double, for rows in any order, several sequences, windows in a ring of slots, caps and
- * slopes; products of few rows against plain sums; the same bits whatever the threads. */
+ * softmax in double, for rows in any order, several sequences, windows in a ring of slots, caps,
+ * slopes, biases by distance and keys of other sequences; products of few rows against plain sums;
+ * the same bits whatever the threads. */
 #include "kernels_testing.h"
 
 /* ---- attention ---- */
@@ -71,6 +72,8 @@ static double score_of(const struct problem *p, const double *qkv, const double 
         score = (double)a->softcap * tanh(score / (double)a->softcap);
     if (a->slopes)
         score += (double)a->slopes[head] * (double)(position - p->positions[row]);
+    if (a->bias)
+        score += (double)a->bias[(head + 1) * a->capacity - 1 + position - p->positions[row]];
     return score;
 }
 
@@ -148,7 +151,8 @@ static void attend_mixed(struct fixture *f)
     static const int64_t heads[][3] = {{4, 4, 64}, {6, 2, 16}, {3, 1, 10}, {8, 1, 33}};
     static const float slopes[] = {0.5f, 0.25f, 0.1f, 0.05f, 1.0f, 0.7f, 0.3f, 0.2f};
     for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
-        for (int kind = 0; kind < 4; kind++) {
+        for (int kind = 0; kind < 5; kind++) {
+            struct tensor bias = tensor_random(ZINF_DTYPE_F32, 8 * 200, 4, 1.0f);
             struct problem p;
             problem_open(&p, all_dtypes[h % 3], MIXED_ROWS, heads[h][0], heads[h][1], heads[h][2]);
             mix_rows(&p);
@@ -156,8 +160,10 @@ static void attend_mixed(struct fixture *f)
             p.args.window = kind == 1 ? 67 : 0;
             p.args.softcap = kind == 2 ? 1.5f : 0.0f;
             p.args.slopes = kind == 3 ? slopes : NULL;
+            p.args.bias = kind == 4 ? bias.data : NULL;
             check_problem(f, &p);
             problem_close(&p);
+            tensor_free(&bias);
         }
 }
 
@@ -177,6 +183,105 @@ static void attend_ring(struct fixture *f)
     }
 }
 
+/* ---- keys of other sequences ---- */
+
+enum { SOURCE_ROWS = 9, BROUGHT = 30 };
+
+/* Rows that read three sources, of which the last brings its last 30 keys, backwards. */
+struct source_problem {
+    struct problem p;
+    struct zinf_cached_source source;
+    int32_t lengths[3], sequences[BROUGHT], slots[BROUGHT];
+    struct tensor kv;
+};
+
+static void source_open(struct source_problem *s, enum zinf_dtype dtype, const int64_t heads[3])
+{
+    static const int32_t lengths[] = {1, 200, 67};
+    struct zinf_attention_cached *a = &s->p.args;
+    problem_open(&s->p, dtype, SOURCE_ROWS, heads[0], heads[1], heads[2]);
+    s->kv = tensor_random(dtype, (size_t)(BROUGHT * 2 * heads[1] * heads[2]), 6, 1.0f);
+    memcpy(s->lengths, lengths, sizeof lengths);
+    for (int32_t i = 0; i < BROUGHT; i++) {
+        s->sequences[i] = 2;
+        s->slots[i] = lengths[2] - 1 - i;
+    }
+    for (int32_t r = 0; r < SOURCE_ROWS; r++) {
+        s->p.sequences[r] = r < 5 ? 2 : r % 3;
+        s->p.positions[r] = -7; /* read by nobody */
+    }
+    s->source =
+        (struct zinf_cached_source){s->lengths, BROUGHT, s->sequences, s->slots, s->kv.data};
+    a->source = &s->source;
+}
+
+static void source_head(const struct source_problem *s, const double *queries, const double *cache,
+                        int64_t row, int64_t head, double *out)
+{
+    const struct zinf_attention_cached *a = &s->p.args;
+    const int64_t dim = a->head_dim, kv = head * a->n_kv_heads / a->n_heads;
+    const int64_t number = s->p.sequences[row], length = s->lengths[number];
+    const double *keys = cache + (number * 2 * a->n_kv_heads + kv) * a->capacity * dim;
+    const double *values = keys + a->n_kv_heads * a->capacity * dim;
+    const double *query = queries + (row * a->n_heads + head) * dim;
+    double scores[200], most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < length; j++) {
+        scores[j] = 0;
+        for (int64_t c = 0; c < dim; c++)
+            scores[j] += (double)a->scale * query[c] * keys[j * dim + c];
+        most = fmax(most, scores[j]);
+    }
+    for (int64_t j = 0; j < length; j++)
+        sum += scores[j] = exp(scores[j] - most);
+    for (int64_t c = 0; c < dim; c++) {
+        double value = 0;
+        for (int64_t j = 0; j < length; j++)
+            value += scores[j] * values[j * dim + c];
+        out[(row * a->n_heads + head) * dim + c] = value / sum;
+    }
+}
+
+static void check_source(struct fixture *f, const struct source_problem *s)
+{
+    const struct zinf_attention_cached *a = &s->p.args;
+    const int64_t dim = a->head_dim, planes = 2 * a->n_kv_heads;
+    double *queries = tensor_doubles(&s->p.qkv), *cache = tensor_doubles(&s->p.cache);
+    double *kv = tensor_doubles(&s->kv), *want = malloc(s->p.out.n * sizeof *want);
+    for (int64_t r = 0; r < a->source->rows; r++)
+        for (int64_t plane = 0; plane < planes; plane++)
+            memcpy(cache + ((s->sequences[r] * planes + plane) * a->capacity + s->slots[r]) * dim,
+                   kv + (r * planes + plane) * dim, (size_t)dim * sizeof *kv);
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t head = 0; head < a->n_heads; head++)
+            source_head(s, queries, cache, row, head, want);
+    CHECKF(!f->ops->attention_cached(f->q, a), "%s", zinf_error());
+    CHECK_NEAR(f, &s->p.out, want, 3e-6, 2 * dtype_epsilon(a->dtype) + 1e-5);
+    CHECK_NEAR(f, &s->p.cache, cache, 0.0, 0.0);
+    free(queries);
+    free(cache);
+    free(kv);
+    free(want);
+}
+
+static void attend_source(struct fixture *f)
+{
+    static const int64_t heads[][3] = {{4, 4, 64}, {6, 2, 16}, {3, 1, 10}, {8, 1, 33}};
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+        for (int brings = 1; brings >= 0; brings--) {
+            struct source_problem s;
+            source_open(&s, all_dtypes[h % 3], heads[h]);
+            s.source.rows = brings ? BROUGHT : 0;
+            check_source(f, &s);
+            problem_close(&s.p);
+            tensor_free(&s.kv);
+        }
+}
+
+static void test_source(void)
+{
+    for_each_device(attend_source);
+}
+
 static void test_attention(void)
 {
     for_each_device(attend_mixed);
@@ -191,6 +296,28 @@ static void refuse(struct fixture *f, struct zinf_attention_cached args, const c
 {
     CHECK(f->ops->attention_cached(f->q, &args) == -EINVAL);
     CHECKF(strstr(zinf_error(), word) != NULL, "%s", zinf_error());
+}
+
+static void refuse_source(struct fixture *f, struct zinf_attention_cached a)
+{
+    int32_t lengths[] = {1, 0, 201}, brought = 3, slot = 200, *sequences = (int32_t *)a.sequences;
+    struct zinf_cached_source source = {.lengths = lengths};
+    a.source = &source;
+    CHECKF(!f->ops->attention_cached(f->q, &a), "%s", zinf_error());
+    sequences[0] = 1;
+    refuse(f, a, "position -1 of sequence 1");
+    sequences[0] = 2;
+    refuse(f, a, "position 200 of sequence 2");
+    sequences[0] = 0;
+    source.rows = 1;
+    source.sequences = &brought;
+    source.slots = &slot;
+    refuse(f, a, "sequence 3");
+    brought = 0;
+    refuse(f, a, "position 200 of sequence 0");
+    source.rows = 0;
+    a.window = 5;
+    refuse(f, a, "beside a window");
 }
 
 static void test_refusals(void)
@@ -212,6 +339,12 @@ static void test_refusals(void)
     a.window = 201;
     refuse(&f, a, "window of 201");
     a.window = 0;
+    a.bias = p.out.data;
+    a.softcap = 1.0f;
+    refuse(&f, a, "a bias by distance beside");
+    a.bias = NULL;
+    a.softcap = 0.0f;
+    refuse_source(&f, a);
     f.ops->queue_set_workspace(f.q, f.workspace, 64);
     refuse(&f, a, "workspace");
     problem_close(&p);
@@ -299,6 +432,7 @@ int main(void)
 {
     TAP_RUN(test_attention);
     TAP_RUN(test_ring);
+    TAP_RUN(test_source);
     TAP_RUN(test_refusals);
     TAP_RUN(test_few_rows);
     TAP_RUN(test_threads_change_no_bit);

@@ -170,19 +170,22 @@ static void test_cuts_are_made_and_counted(void)
         enum zinf_cut cut;
         uint32_t max_ids;
         bool keeps_last;
+        uint32_t front;
         const char *ids, *targets;
         uint64_t n_counted;
     } cases[] = {
-        {ZINF_CUT_END, 0, false, "abcdefgh", "..defgh.", 5},
-        {ZINF_CUT_END, 9, false, "abcdefgh", "..defghi", 6},
-        {ZINF_CUT_END, 5, false, "abcde___", "..de....", 2},
-        {ZINF_CUT_END, 5, true, "abcdj___", "..dj....", 2},
-        {ZINF_CUT_BEGINNING, 5, false, "fghij___", "ghij....", 4},
+        {ZINF_CUT_END, 0, false, 0, "abcdefgh", "..defgh.", 5},
+        {ZINF_CUT_END, 9, false, 0, "abcdefgh", "..defghi", 6},
+        {ZINF_CUT_END, 5, false, 1, "abcde___", "..de....", 2},
+        {ZINF_CUT_END, 5, true, 0, "abcdj___", "..dj....", 2},
+        {ZINF_CUT_BEGINNING, 5, false, 0, "fghij___", "ghij....", 4},
+        {ZINF_CUT_BEGINNING, 5, false, 2, "abhij___", ".hij....", 3},
     };
     const char *file = write_text("cut.jsonl", "{\"q\":\"abc\",\"a\":\"defghij\"}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct zinf_samples_options options = options_for(&file);
         options.cut = cases[i].cut;
+        options.front = cases[i].front;
         options.max_ids = cases[i].max_ids;
         recipe.arg = cases[i].keeps_last ? &recipe : NULL;
         struct zinf_samples *samples = open_ok(&options);

@@ -67,6 +67,16 @@ check "longer than they may be" run 0 "$zinf" eval --model t5 --data long.jsonl 
 complains "1 of 2 targets have more than 8 tokens" "by 3 tokens" \
     "1 of 2 sources have more than 8 tokens" "by 5 tokens" && says '"tokens": 11'
 verdict $? "is said, with how much is cut"
+loss_of_ends=$(field loss said.out)
+check "cut off the beginning" run 0 "$zinf" eval --model t5 --data long.jsonl --device host \
+    --threads 1 --seq-len 8 --source-len 8 --truncate beginning
+complains "1 of 2 targets have more than 8 tokens" "by 3 tokens" && says '"tokens": 11' &&
+    [ "$(field loss said.out)" != "$loss_of_ends" ]
+verdict $? "it is as much, and something else"
+check "left out" run 0 "$zinf" eval --model t5 --data long.jsonl --device host --threads 1 \
+    --seq-len 11 --source-len 8 --truncate drop
+complains "1 of 2 rows are too long and left out" && says '"tokens": 11'
+verdict $? "are rows that do not fit"
 
 # ---- what is wrong ----
 

@@ -18,16 +18,21 @@ template <class T> struct cached_args {
     const T *qkv;
     T *cache, *out;
     const int32_t *sequences, *positions;
+    const float *bias;                  /* by distance, or NULL */
+    const int32_t *lengths;             /* of sources; NULL: the rows' own sequences */
+    const T *fresh;                     /* keys and values that go into the cache: of row r at */
+    int64_t fresh_row;                  /* fresh + r fresh_row */
+    const int32_t *fresh_to, *fresh_at; /* sequences and positions */
     int n_heads, n_kv_heads, head_dim, capacity, window;
     bool has_slopes;
     float scale, softcap, inverse_cap;
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
 
-/* Slot 0 of a plane of a row's sequence: keys by head, then values. */
-template <class T> DEVICE T *plane_of(const cached_args<T> &a, int64_t row, int plane)
+/* Slot 0 of a plane of a sequence: keys by head, then values. */
+template <class T> DEVICE T *plane_of(const cached_args<T> &a, int sequence, int plane)
 {
-    const int64_t number = (int64_t)a.sequences[row] * 2 * a.n_kv_heads + plane;
+    const int64_t number = (int64_t)sequence * 2 * a.n_kv_heads + plane;
     return a.cache + number * a.capacity * a.head_dim;
 }
 
@@ -36,8 +41,8 @@ template <class T> KERNEL(CACHED_THREADS) keep_kernel(cached_args<T> a)
 {
     const int planes = 2 * a.n_kv_heads, plane = (int)blockIdx.x % planes;
     const int64_t row = blockIdx.x / planes, d = a.head_dim;
-    const T *from = a.qkv + (row * (a.n_heads + planes) + a.n_heads + plane) * d;
-    T *to = plane_of(a, row, plane) + a.positions[row] % a.capacity * d;
+    const T *from = a.fresh + row * a.fresh_row + plane * d;
+    T *to = plane_of(a, a.fresh_to[row], plane) + a.fresh_at[row] % a.capacity * d;
     for (int64_t c = threadIdx.x; c < d; c += CACHED_THREADS)
         to[c] = from[c];
 }
@@ -70,6 +75,8 @@ DEVICE float score_with(const cached_args<T> &a, const float (&query)[PARTS],
     x = a.scale * warp_sum(x);
     if (a.softcap != 0.0f)
         x = softcap_of(x, a.softcap, a.inverse_cap, slope);
+    if (a.bias && key_less_query <= 0)
+        x += a.bias[(int64_t)(head + 1) * a.capacity - 1 + key_less_query];
     return a.has_slopes ? fused(a.slopes[head], (float)key_less_query, x) : x;
 }
 
@@ -131,13 +138,14 @@ template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cac
 {
     SHARED_MEMORY(memory); /* of each warp its maximum and sum; then [CACHED_WARPS][head_dim] */
     float *sums = (float *)memory, *parts = sums + 2 * CACHED_WARPS;
-    const int64_t row = blockIdx.x / a.n_heads, all = a.n_heads + 2 * a.n_kv_heads;
+    const int64_t row = blockIdx.x / a.n_heads;
+    const int64_t all = a.n_heads + (a.lengths ? 0 : 2 * a.n_kv_heads);
     const int d = a.head_dim, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cached_query<T, PARTS> w;
     w.head = (int)blockIdx.x % a.n_heads;
-    w.position = a.positions[row];
+    w.position = a.lengths ? a.lengths[a.sequences[row]] - 1 : a.positions[row];
     w.first = a.window && w.position >= a.window ? w.position + 1 - a.window : 0;
-    w.keys = plane_of(a, row, w.head / (a.n_heads / a.n_kv_heads));
+    w.keys = plane_of(a, a.sequences[row], w.head / (a.n_heads / a.n_kv_heads));
     w.values = w.keys + (int64_t)a.n_kv_heads * a.capacity * d;
     load_parts<T, PARTS>(w.query, a.qkv + (row * all + w.head) * d, d, true);
     seen_keys<PARTS> s = {-INFINITY, 0.0f, {}};
@@ -164,6 +172,12 @@ template <class T> static cached_args<T> cached_args_of(const struct zinf_attent
     a.out = (T *)z->out;
     a.sequences = z->sequences;
     a.positions = z->positions;
+    a.bias = z->bias;
+    a.lengths = z->source ? z->source->lengths : NULL;
+    a.fresh = z->source ? (const T *)z->source->kv : a.qkv + z->n_heads * z->head_dim;
+    a.fresh_row = (2 * z->n_kv_heads + (z->source ? 0 : z->n_heads)) * z->head_dim;
+    a.fresh_to = z->source ? z->source->sequences : z->sequences;
+    a.fresh_at = z->source ? z->source->slots : z->positions;
     a.n_heads = (int)z->n_heads;
     a.n_kv_heads = (int)z->n_kv_heads;
     a.head_dim = (int)z->head_dim;
@@ -188,8 +202,10 @@ static cudaError_t cached_typed(cudaStream_t stream, const struct zinf_attention
                                      : z->head_dim <= 64  ? attention_cached_kernel<T, 2>
                                      : z->head_dim <= 128 ? attention_cached_kernel<T, 4>
                                                           : attention_cached_kernel<T, 8>;
+    const int64_t n_fresh = z->source ? z->source->rows : z->rows;
+    const dim3 fresh_grid((unsigned)(n_fresh * 2 * z->n_kv_heads));
     cudaError_t error =
-        launch(keep_kernel<T>, dim3((unsigned)(z->rows * 2 * z->n_kv_heads)), block, 0, stream, a);
+        n_fresh ? launch(keep_kernel<T>, fresh_grid, block, 0, stream, a) : cudaSuccess;
     return error == cudaSuccess ? launch(kernel, grid, block, shared, stream, a) : error;
 }
 

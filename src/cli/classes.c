@@ -226,6 +226,8 @@ int cli_classes_open(struct cli_session *s, const struct cli_common *c,
     if (!code)
         code = cli_session_need_tokenizer(s, c);
     if (!code)
+        code = cli_task_cut(s, c, &o.cut, &o.front);
+    if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)
         return code;

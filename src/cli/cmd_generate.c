@@ -169,32 +169,29 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What must be remembered of each text: all but the last new token. */
+/* What must be remembered of each text: all but the last new token, and its source. */
 static struct zinf_decode_shape shape_of(const struct generation *g)
 {
     int64_t context = zinf_model_facts(g->session.model)->context;
     bool fetches = g->session.config->offload_param.device != ZINF_PLACE_NONE;
     int64_t batch = g->command->batch ? g->command->batch : USUAL_BATCH;
     int64_t beams = g->settings.num_beams > 1 ? g->settings.num_beams : 1;
+    int64_t rows = fetches ? FETCHING_ROWS : USUAL_ROWS, most = 0, all = 0;
+    for (int64_t i = 0; i < g->n; i++) {
+        all += g->texts[i].n_source;
+        most = g->texts[i].n_source > most ? g->texts[i].n_source : most;
+    }
     struct zinf_decode_shape shape = {
         .sequences = least(batch, g->n) * beams,
         .capacity = least(context, g->longest + g->settings.max_new_tokens - 1),
-        .rows = least(fetches ? FETCHING_ROWS : USUAL_ROWS, g->all_tokens),
+        .rows = least(rows, g->all_tokens),
+        .sources = most ? least(batch, g->n) : 0,
+        .source_capacity = most,
+        .source_rows = least(rows, all),
     };
     shape.rows = shape.rows < shape.sequences ? shape.sequences : shape.rows;
+    shape.source_rows = shape.source_rows < most ? most : shape.source_rows;
     return shape;
-}
-
-/* What an encoder has read is computed again for every token. */
-static int open_pair_trainer(struct generation *g, struct zinf_trainer_options *options)
-{
-    int64_t context = zinf_model_facts(g->session.model)->context, longest = 1;
-    for (int64_t i = 0; i < g->n; i++)
-        longest = g->texts[i].n_source > longest ? g->texts[i].n_source : longest;
-    options->decode = (struct zinf_decode_shape){0};
-    options->seq_len = least(context, g->settings.max_new_tokens);
-    options->source_len = least(context, longest);
-    return zinf_trainer_create(&g->trainer, options);
 }
 
 /* Where keys and values cannot be remembered, every token takes its whole text. */
@@ -209,14 +206,13 @@ static int open_trainer(struct generation *g)
         .device = g->session.device,
         .decode = shape,
     };
-    if (g->session.task == ZINF_TASK_SEQ2SEQ)
-        return open_pair_trainer(g, &options);
     int code = zinf_trainer_create(&g->trainer, &options);
     if (code != -ENOTSUP)
         return code;
     zinf_log(ZINF_LOG_WARN, "every token computes its whole text again: %s", zinf_error());
     options.decode = (struct zinf_decode_shape){0};
     options.seq_len = least(g->session.seq_len, shape.capacity);
+    options.source_len = shape.source_capacity;
     return zinf_trainer_create(&g->trainer, &options);
 }
 

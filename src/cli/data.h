@@ -163,6 +163,8 @@ int cli_samples_check(const struct cli_session *s, const struct cli_common *c, c
 int cli_samples_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out);
+/* What --truncate says; NULL: the usual. -EINVAL: none of its words. */
+int cli_samples_cut(const char *word, enum zinf_cut *out);
 /* A model that was trained by --chat-template says so in its folder, unless that does already. */
 int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
                               const char *folder);
@@ -183,6 +185,10 @@ int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c)
  * what is too long for the model. */
 int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
                  struct zinf_samples **samples);
+/* What is cut off of too long a sample, by --truncate; tokens that the tokenizer puts in front of a
+ * text stay: *front of them. */
+int cli_task_cut(const struct cli_session *s, const struct cli_common *c, enum zinf_cut *cut,
+                 uint32_t *front);
 void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
                       const char *what);
 /* classes.c: the same of texts with labels. The first data, of a training those it trains on, may

@@ -45,7 +45,7 @@ int cli_samples_check(const struct cli_session *s, const struct cli_common *c, c
                      file);
 }
 
-static int parse_cut(const char *word, enum zinf_cut *out)
+int cli_samples_cut(const char *word, enum zinf_cut *out)
 {
     static const char *const names[] = {"end", "beginning", "drop"};
     *out = ZINF_CUT_END;
@@ -82,7 +82,7 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
     int code = cli_session_need_tokenizer(s, c);
     if (!code)
-        code = parse_cut(c->truncate, &options.cut);
+        code = cli_samples_cut(c->truncate, &options.cut);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
     const struct zinf_format_options form = {

@@ -137,22 +137,30 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* One that remembers keys and values, or, of an encoder-decoder, has room for the longest text;
- * *trainer stays where there can be none or need be none. */
-static int continue_texts(const struct cli_scores *s, const struct cli_session *session,
-                          const struct cli_common *common, struct zinf_trainer **trainer)
+/* What must be remembered of each text. */
+static struct zinf_decode_shape shape_of(const struct cli_scores *s,
+                                         const struct cli_session *session)
 {
     const struct zinf_samples_facts *facts =
         zinf_samples_facts(zinf_dataset_samples(session->data));
+    const bool pairs = session->task == ZINF_TASK_SEQ2SEQ;
     int64_t context = zinf_model_facts(session->model)->context;
-    int64_t beams = s->run.options.generate.beams.n;
-    const struct zinf_decode_shape shape = {
+    int64_t beams = s->run.options.generate.beams.n, longest = pairs ? 1 : facts->longest;
+    int64_t source = pairs ? session->source_len : 0;
+    return (struct zinf_decode_shape){
         .sequences = beams * least(SCORE_BATCH, (int64_t)facts->n_samples),
-        .capacity = least(context, facts->longest + s->settings.max_new_tokens),
+        .capacity = least(context, longest + s->settings.max_new_tokens),
         .rows = beams > SCORE_ROWS / SCORE_BATCH ? beams * SCORE_BATCH : SCORE_ROWS,
+        .sources = pairs ? least(SCORE_BATCH, (int64_t)facts->n_samples) : 0,
+        .source_capacity = source,
+        .source_rows = source > SCORE_ROWS ? source : SCORE_ROWS,
     };
-    bool pairs = session->task == ZINF_TASK_SEQ2SEQ;
-    int64_t most = least(context, s->settings.max_new_tokens);
+}
+
+/* One that remembers keys and values; *trainer stays where there can be none. */
+static int continue_texts(const struct cli_scores *s, const struct cli_session *session,
+                          const struct cli_common *common, struct zinf_trainer **trainer)
+{
     struct zinf_trainer *other = NULL;
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
@@ -160,13 +168,8 @@ static int continue_texts(const struct cli_scores *s, const struct cli_session *
         .adapter = common->adapter,
         .config = session->config,
         .device = session->device,
-        .seq_len = pairs ? most : 0,
-        .source_len = session->source_len,
+        .decode = shape_of(s, session),
     };
-    if (pairs && most <= session->seq_len)
-        return 0;
-    if (!pairs)
-        options.decode = shape;
     int code = zinf_trainer_create(&other, &options);
     if (code == -ENOTSUP) {
         zinf_log(ZINF_LOG_WARN, "every token computes its whole text again: %s", zinf_error());

@@ -36,7 +36,8 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
         return zinf_fail_in(code, "--task");
     if (asked == s->task)
         return 0;
-    if ((labelled && cli_is_labelled(asked)) ||
+    /* A decoder gets its head when the data have been seen (classes.c). */
+    if (((labelled || s->task == ZINF_TASK_CAUSAL) && cli_is_labelled(asked)) ||
         (s->task == ZINF_TASK_CAUSAL && asked == ZINF_TASK_PREFERENCE)) {
         s->task = asked;
         return 0;
@@ -109,10 +110,30 @@ int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
     return zinf_samples_open(samples, o);
 }
 
+int cli_task_cut(const struct cli_session *s, const struct cli_common *c, enum zinf_cut *cut,
+                 uint32_t *front)
+{
+    struct zinf_tokens ids = {0}, framed = {0};
+    int code = cli_samples_cut(c->truncate, cut);
+    if (!code)
+        code = zinf_tokenizer_encode(s->tokenizer, "a", 1, &ids);
+    if (!code)
+        code = zinf_tokenizer_frame(s->tokenizer, &ids, NULL, &framed, NULL);
+    *front = 0;
+    while (!code && ids.count && *front < framed.count && framed.ids[*front] != ids.ids[0])
+        ++*front;
+    zinf_tokens_free(&ids);
+    zinf_tokens_free(&framed);
+    return code;
+}
+
 void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
                       const char *what)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
+    if (f->n_long)
+        zinf_log(ZINF_LOG_WARN, "%llu of %llu rows are too long and left out (--truncate drop)",
+                 (unsigned long long)f->n_long, (unsigned long long)f->n_rows);
     if (f->n_cut)
         zinf_log(ZINF_LOG_WARN,
                  "%llu of %llu %s have more than %u tokens and are cut, by %llu tokens: "
@@ -165,6 +186,8 @@ int cli_task_open(struct cli_session *s, const struct cli_common *c,
         code = zinf_fail(-EINVAL, "--source-len %lld: the model's context is %lld",
                          (long long)c->source_len, (long long)facts->context);
     if (!code)
+        code = cli_task_cut(s, c, &o.cut, &o.source_front);
+    if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)
         return code;
@@ -173,6 +196,7 @@ int cli_task_open(struct cli_session *s, const struct cli_common *c,
     o.vocab = (uint32_t)facts->vocab;
     o.seq_len = (uint32_t)s->seq_len;
     o.max_ids = o.seq_len + 1;
+    o.front = 1; /* the start */
     o.source_len = source ? (uint32_t)source : least(facts->context, USUAL_MOST);
     o.source_pad = o.pad;
     o.skip_bad_rows = c->skip_bad_rows;

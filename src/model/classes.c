@@ -78,17 +78,31 @@ int classes_read(const cJSON *config, const char *what, struct class_count *out)
 
 /* ---- writing ---- */
 
-/* An architecture that foretells tokens becomes that for classes. */
-static void class_architecture(char *out, size_t bytes, const char *architecture)
+/* An architecture that foretells tokens becomes that for classes; whether it is one. */
+static bool class_architecture(char *out, size_t bytes, const char *architecture)
 {
     static const char *const tails[] = {"LMHeadModel", "ForCausalLM", suffix};
-    size_t n = strlen(architecture);
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (ends_with(architecture, tails[i])) {
-            n -= strlen(tails[i]);
-            break;
-        }
+    size_t n = strlen(architecture), i = 0;
+    while (i < 3 && !ends_with(architecture, tails[i]))
+        i++;
+    if (i < 3)
+        n -= strlen(tails[i]);
     snprintf(out, bytes, "%.*s%s", (int)n, architecture, suffix);
+    return i < 2;
+}
+
+/* transformers asks what the padding of a decoder's samples is, to know their last tokens: where
+ * the configuration does not say, the token that ends texts. */
+static bool write_padding(cJSON *config)
+{
+    static const char key[] = "pad_token_id";
+    const cJSON *end = cJSON_GetObjectItemCaseSensitive(config, "eos_token_id");
+    end = cJSON_IsArray(end) ? end->child : end;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, key)) || !cJSON_IsNumber(end))
+        return true;
+    double id = end->valuedouble;
+    cJSON_DeleteItemFromObjectCaseSensitive(config, key);
+    return cJSON_AddNumberToObject(config, key, id);
 }
 
 static const char *name_of(const struct zinf_model_classes *classes, int64_t i, char buffer[32])
@@ -120,7 +134,7 @@ int classes_write(cJSON *config, const struct zinf_family *family,
     static const char *const keys[] = {"architectures", "id2label",    "label2id",
                                        "num_labels",    "_num_labels", "problem_type"};
     char architecture[96];
-    class_architecture(architecture, sizeof architecture, family->architecture);
+    bool decodes = class_architecture(architecture, sizeof architecture, family->architecture);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(config, keys[i]);
     cJSON *list = cJSON_AddArrayToObject(config, "architectures");
@@ -128,6 +142,6 @@ int classes_write(cJSON *config, const struct zinf_family *family,
         list && cJSON_AddItemToArray(list, cJSON_CreateString(architecture)) &&
         cJSON_AddStringToObject(config, "problem_type",
                                 classes->number ? "regression" : "single_label_classification") &&
-        write_names(config, classes);
+        write_names(config, classes) && (!decodes || write_padding(config));
     return fine ? 0 : zinf_fail(-ENOMEM, "no memory for a model's configuration");
 }

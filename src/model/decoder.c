@@ -69,10 +69,14 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
                                         d->positions ? d->context : 0);
     if (d->packed)
         v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
-    v.targets = decoder_add_input(graph, d, "targets", ZINF_INPUT_TARGETS, d->vocab);
+    if (d->classes.n) {
+        decoder_add_labels(graph, &d->classes, &v);
+    } else {
+        v.targets = decoder_add_input(graph, d, "targets", ZINF_INPUT_TARGETS, d->vocab);
+        graph->targets = v.targets;
+        graph->vocab = d->vocab;
+    }
     v.x = decoder_add_hidden(graph, d, d->embedding_w ? "embedded" : "x.0");
-    graph->targets = v.targets;
-    graph->vocab = d->vocab;
     return v;
 }
 
@@ -260,6 +264,10 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
                                             : add_block(graph, d, &v, layer);
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);
-    decoder_add_head(graph, d, &v, decoder_add_final_norm(graph, d, v.x), tiles);
+    uint32_t normed = decoder_add_final_norm(graph, d, v.x);
+    if (d->classes.n)
+        decoder_add_classes(graph, d, normed);
+    else
+        decoder_add_head(graph, d, &v, normed, tiles);
     return 0;
 }

@@ -7,6 +7,7 @@
 #define ZINF_DECODER_H
 
 #include "model/build.h"
+#include "model/classes.h"
 #include "model/stages.h"
 
 /* Places of a block's unit, in the order of its tensors in stages.h. */
@@ -106,6 +107,8 @@ struct decoder {
     const struct decoder_tensor *tensors; /* of a block */
     size_t n_tensors;
     struct decoder_experts experts; /* in the place of the tensors up and down */
+    struct class_count classes;     /* samples are told apart, in the head's place; n 0: no */
+    int64_t class_padding;          /* zinf_graph's, for that */
 };
 
 /* Appends all of it; -EINVAL with what and the number that is out of range. */

@@ -42,6 +42,22 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
 void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
                            const struct decoder_values *v);
 
+/* decoder_classes.c: samples with labels. The input of these, v's targets, and with a decoder's
+ * classes what else comes with a sample. */
+uint32_t decoder_add_sample_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
+                                  int64_t limit);
+void decoder_add_labels(struct zinf_graph *graph, const struct class_count *count,
+                        struct decoder_values *v);
+/* The stage that classifies x by a unit's tensors, which may all be fresh, and the graph's loss. */
+struct decoder_classifier {
+    struct classify_spec spec;
+    uint32_t unit, x;
+    bool by_last; /* a sample's row is that of its last token, not of its first */
+};
+void decoder_add_classifier(struct zinf_graph *graph, const struct decoder_classifier *classifier);
+/* A decoder's head for classes: one product of the last token's row of `normed`. */
+void decoder_add_classes(struct zinf_graph *graph, const struct decoder *d, uint32_t normed);
+
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)
 {

@@ -99,6 +99,7 @@ const struct zinf_family zinf_family_baichuan = {
     .prefix = ROTARY_PREFIX,
     .layers_key = ROTARY_LAYERS_KEY,
     .traits = &traits,
+    .no_classes = true,
     .build = build,
     .make_config = make_config,
     .ignores = rotary_ignores,

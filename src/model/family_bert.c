@@ -12,7 +12,7 @@ static const struct family_size sizes[] = {
 static const struct family_traits traits = {
     .keys = BERT_KEYS,
     .absent = {12, 768, 12, 0, 0, 3072, 30522, 512},
-    .only = BERT_ONLY,
+    .only = "{" BERT_ONLY "}",
     .always = "{" BERT_ALWAYS ", \"layer_norm_eps\": 1e-12, \"type_vocab_size\": 2, "
               "\"pad_token_id\": 0}",
     .sizes = sizes,

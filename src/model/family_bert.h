@@ -33,7 +33,7 @@ int bert_ignores(const char *name);
         "num_hidden_layers", "hidden_size", "num_attention_heads", NULL, NULL,                     \
             "intermediate_size", "vocab_size", "max_position_embeddings"                           \
     }
-#define BERT_ONLY "{\"position_embedding_type\": \"absolute\", \"is_decoder\": false}"
+#define BERT_ONLY "\"position_embedding_type\": \"absolute\", \"is_decoder\": false"
 #define BERT_ALWAYS                                                                                \
     "\"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "                                     \
     "\"attention_probs_dropout_prob\": 0.1, \"initializer_range\": 0.02"

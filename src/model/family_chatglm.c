@@ -104,6 +104,7 @@ const struct zinf_family zinf_family_chatglm = {
     .prefix = "transformer.",
     .layers_key = "num_layers",
     .traits = &traits,
+    .no_classes = true,
     .build = build,
     .make_config = family_make_config,
     .ignores = ignores,

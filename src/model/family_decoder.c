@@ -225,6 +225,20 @@ void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source 
     family_read_end_of_text(source, &facts->end_of_text);
 }
 
+int family_read_classes(const struct zinf_model_source *source, struct decoder *d)
+{
+    const cJSON *padding = cJSON_GetObjectItemCaseSensitive(source->config, "pad_token_id");
+    if (!classes_are_in(source->config))
+        return 0;
+    if (source->family->no_classes)
+        return zinf_fail(-ENOTSUP, "%s: models of the family %s have no head for classes",
+                         source->what, source->family->model_type);
+    d->packed = true;
+    d->experts.balance = 0; /* foretelling tokens has it */
+    d->class_padding = cJSON_IsNumber(padding) ? (int64_t)padding->valuedouble : -1;
+    return classes_read(source->config, source->what, &d->classes);
+}
+
 int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
                   const struct zinf_model_source *source, struct decoder *d,
                   const struct family_list *list, int64_t end_of_text)
@@ -232,5 +246,6 @@ int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
     family_tell(facts, source, d, end_of_text);
     d->tensors = list->items;
     d->n_tensors = list->n;
-    return decoder_build(graph, d);
+    int code = family_read_classes(source, d);
+    return code ? code : decoder_build(graph, d);
 }

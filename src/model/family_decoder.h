@@ -79,6 +79,9 @@ void family_list_is_grouped(struct family_list *list);
 /* Rows of queries, keys and values together. */
 int64_t family_qkv_rows(const struct decoder *d);
 
+/* Where the configuration is that of a folder with a head for classes, d is a decoder for them,
+ * whose samples always come with segments. -ENOTSUP: the family has no such head. */
+int family_read_classes(const struct zinf_model_source *source, struct decoder *d);
 void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source *source,
                  const struct decoder *d, int64_t end_of_text);
 /* Facts, then the graph; list holds the block's tensors. end_of_text: where no key says it. */

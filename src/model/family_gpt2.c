@@ -3,8 +3,7 @@
  * [in][out]; q, k and v are the three column blocks of c_attn; the head is the token table.
  * Residual projections start at std 0.02 / sqrt(2 n_layers).
  */
-#include "model/decoder.h"
-#include "model/family.h"
+#include "model/family_decoder.h"
 
 #include <math.h>
 
@@ -122,7 +121,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
     if ((code = read_shape(source, &d)) ||
         (code = family_read_activation(source, "activation_function", &d.mlp.activation)) ||
-        (code = read_switches(source, &d)) || (code = read_numbers(source, &d)))
+        (code = read_switches(source, &d)) || (code = read_numbers(source, &d)) ||
+        (code = family_read_classes(source, &d)))
         return code;
     facts->layers = d.n_layers;
     facts->hidden = d.hidden;

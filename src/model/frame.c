@@ -78,10 +78,16 @@ void frame_release(struct zinf_frame *f, uint64_t mark)
     f->scratch.bytes = mark;
 }
 
-void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape)
+const struct zinf_decoding *frame_decoding(const struct zinf_frame *f)
 {
-    f->cached = *shape;
-    return f->cache;
+    const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
+    return out->axis == ZINF_AXIS_SOURCE ? NULL : f->compute->decoding;
+}
+
+void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape)
+{
+    f->cached[which] = *shape;
+    return f->cache[which];
 }
 
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
@@ -261,7 +267,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->scratch, f.scratch.peak);
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
-    size->cache = f.cached;
+    memcpy(size->cache, f.cached, sizeof f.cached);
     double share = f.stage->choice.n ? (double)f.stage->choice.n / (double)f.n_visits : 1;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;

@@ -14,11 +14,21 @@
 
 /* A call whose rows are new tokens of sequences that are continued: of each row the sequence and
  * the position in it. batch is 1 then, seq the number of rows. What attention must remember of the
- * tokens before is in the stage's *cache*, which outlives the call. */
+ * tokens before is in the stage's *caches*, which outlive the call.
+ *
+ * Where sequences read an encoder's output, a call may also bring sources: source_seq rows, the
+ * tokens of all of them, each a document. What attention to them needs is remembered by source, for
+ * all sequences that read it. */
 struct zinf_decoding {
-    int64_t n_sequences, capacity;        /* sequences, and the tokens that each may have */
-    int64_t most_rows;                    /* of a call */
-    const int32_t *sequences, *positions; /* [seq] on the device */
+    int64_t n_sequences, capacity; /* sequences, and the tokens that each may have */
+    int64_t most_rows;             /* of a call */
+    int64_t n_sources, source_capacity,
+        most_source_rows; /* the same of sources; 0: there are none */
+    /* on the device */
+    const int32_t *sequences, *positions;         /* [seq] */
+    const int32_t *sources;                       /* [seq]: what each row's sequence reads */
+    const int32_t *source_lengths;                /* [n_sources] */
+    const int32_t *source_numbers, *source_slots; /* [source_seq]: whose each token is, and which */
 };
 /* What tokens' and samples' losses have beside cross-entropy (kernels/loss.h), and uniform noise on
  * what the first layer takes: alpha / sqrt(length of a sample * columns) times u in [-1, 1)
@@ -52,10 +62,15 @@ struct zinf_cursor {
     uint64_t peak;  /* most at once: scratch is given back within a call */
 };
 
-/* [sequences][planes][slots][row_bytes]: what a stage remembers of each token, by position modulo
- * slots. All zero: nothing. */
+/* [sequences or sources][planes][slots][row_bytes]: what a stage remembers of each token, by
+ * position modulo slots. All zero: nothing. */
 struct zinf_cache {
     uint64_t planes, slots, row_bytes;
+};
+enum zinf_caches {
+    ZINF_CACHE_SEQUENCES,
+    ZINF_CACHE_SOURCES,
+    ZINF_CACHES,
 };
 
 struct zinf_frame {
@@ -77,11 +92,11 @@ struct zinf_frame {
      * rows, but flops and bytes are those of the mean. */
     const int32_t *chosen;
     int64_t n_chosen;
-    float loss_scale;        /* of the gradient: loss scale / targets of the step */
-    float mean_scale;        /* and of a loss that is a mean: loss scale / micro-batches */
-    int64_t row, n_rows;     /* PASS_ROW: from which on, how many; 0: 1 */
-    void *cache;             /* of the stage, while decoding */
-    struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
+    float loss_scale;         /* of the gradient: loss scale / targets of the step */
+    float mean_scale;         /* and of a loss that is a mean: loss scale / micro-batches */
+    int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
+    void *cache[ZINF_CACHES]; /* of the stage, while decoding */
+    struct zinf_cursor kept;  /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
     uint64_t workspace; /* most that one operation needs on the device */
@@ -89,7 +104,7 @@ struct zinf_frame {
     double flops, bytes;
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
-    struct zinf_cache cached;
+    struct zinf_cache cached[ZINF_CACHES];
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -97,7 +112,7 @@ struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
     double flops; /* of matrix products and attention */
     double bytes; /* that the other operations read and write */
-    struct zinf_cache cache;
+    struct zinf_cache cache[ZINF_CACHES];
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -126,8 +141,11 @@ void *frame_scratch(struct zinf_frame *f, uint64_t bytes);
  * later ones of the same queue come after them. */
 uint64_t frame_mark(const struct zinf_frame *f);
 void frame_release(struct zinf_frame *f, uint64_t mark);
-/* While decoding: the stage's cache, of this shape; once in a call. */
-void *frame_cache(struct zinf_frame *f, const struct zinf_cache *shape);
+/* The call's decoding where the stage's rows are new tokens of sequences; NULL: they are whole
+ * sequences, or sources. */
+const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
+/* While decoding: the stage's cache, of this shape; each once in a call. */
+void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);

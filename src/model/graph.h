@@ -53,6 +53,9 @@ enum zinf_input {
     ZINF_INPUT_SOURCE_POSITIONS,
     /* Of each sample: the bits of how much it counts in the mean loss. */
     ZINF_INPUT_LABEL_WEIGHTS,
+    /* Of each sample: the row, among those of the micro-batch, of its last token that is no
+     * padding. Follows from ids and segments. */
+    ZINF_INPUT_LAST_ROWS,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -219,6 +222,7 @@ struct zinf_graph {
      * not NaN. */
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
+    int64_t padding;         /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
 
 /* The rows that chose each visit, as a list: [visits + 1] where the rows of each begin behind that,

@@ -3,6 +3,8 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/build_check.c src/model/frame.c src/model/frame_ops.c src/model/stages.h \
 	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_mlp.c src/model/stage_block.c \
 	src/model/preference.h src/model/preference.c src/model/stage_preference.c src/model/stage_head.h src/model/stage_head.c src/model/stage_head_units.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
+	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_cached.c src/model/part_distance.c src/model/part_mlp.c src/model/stage_block.c \
+	src/model/stage_head.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
 	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/family_rotary.h src/model/family_rotary.c \
 	src/model/family_rotary_config.c src/model/family_llama.c src/model/family_mistral.c \
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
@@ -28,7 +30,7 @@ libcore_la_SOURCES += src/model/family_gemma.c
 libcore_la_SOURCES += src/model/family_gemma2.c
 libcore_la_SOURCES += src/model/family_gemma3_text.c
 libcore_la_SOURCES += src/model/family_gemma.h
-libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_experts.c \
+libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_classes.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stage_attention.c src/model/stage_router.c src/model/stage_experts.c \
 	src/model/stage_shared.c src/model/stage_balance.c src/model/family_rotary_experts.c src/model/family_mixtral.c \
 	src/model/family_qwen2_moe.c src/model/family_qwen3_moe.c

@@ -53,6 +53,7 @@ struct zinf_family {
     const char *prefix;       /* that transformers puts before names */
     const char *layers_key;   /* of the configuration: the number of blocks */
     const void *traits;       /* what build and make_config look up, where families share them */
+    bool no_classes;          /* a decoder that has no published head for classes of samples */
     /* Appends all of the model to the graph; fills facts but family and file_dtype. */
     int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);

@@ -117,7 +117,7 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
     /* Keys that are remembered keep the rotation that they got. */
-    const struct zinf_decoding *decoding = f->compute->decoding;
+    const struct zinf_decoding *decoding = frame_decoding(f);
     int64_t length = decoding ? decoding->capacity : f->compute->seq;
     if (!s->rope.rotary_dims)
         return 0;
@@ -182,50 +182,6 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
     return code;
 }
 
-/* ---- the bias by distance ---- */
-
-static struct zinf_distance_bias distance_args(const struct zinf_frame *f,
-                                               const struct attention_spec *s)
-{
-    const struct distance_spec *d = &s->distance;
-    return (struct zinf_distance_bias){
-        .dtype = f->compute->dtype,
-        .n_heads = s->n_heads,
-        .n_queries = frame_length(f),
-        .n_keys = frame_length(f),
-        .both_ways = d->both_ways,
-        .n_buckets = d->n_buckets,
-        .starts = d->starts,
-        .table = frame_weight(f, d->unit, d->table),
-        .batch = f->compute->batch,
-        .d_table = frame_grad(f, d->unit, d->table),
-    };
-}
-
-/* Makes the bias, in scratch; with a gradient wanted, room for it. */
-static int take_bias(struct zinf_frame *f, const struct attention_spec *s,
-                     struct zinf_attention *attention, bool backward)
-{
-    if (!s->distance.n_buckets)
-        return 0;
-    struct zinf_distance_bias args = distance_args(f, s);
-    const uint64_t bytes = (uint64_t)(s->n_heads * zinf_distances(&args)) * sizeof(float);
-    attention->bias = args.bias = frame_scratch(f, bytes);
-    if (backward && args.d_table)
-        attention->d_bias = frame_scratch(f, (uint64_t)f->compute->batch * bytes);
-    return frame_distance_bias(f, &args);
-}
-
-static int bias_backward(struct zinf_frame *f, const struct attention_spec *s,
-                         const struct zinf_attention *attention)
-{
-    if (!attention->d_bias)
-        return 0;
-    struct zinf_distance_bias args = distance_args(f, s);
-    args.d_bias = attention->d_bias;
-    return frame_distance_bias_backward(f, &args);
-}
-
 /* ---- the part ---- */
 
 static struct zinf_attention attention_args(const struct zinf_frame *f,
@@ -256,64 +212,24 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
-/* Of new rows, over what the stage remembers of their sequences. With a window it need not
- * remember more than that and the rows of a call. */
-static int attend_cached(struct zinf_frame *f, const struct attention_spec *s,
-                         const struct attention_kept *kept, const void *qkv)
-{
-    const struct zinf_decoding *d = f->compute->decoding;
-    int64_t window = s->window < d->capacity ? s->window : 0, slots = d->capacity;
-    if (s->both_ways || s->distance.n_buckets || s->relative.half)
-        return zinf_fail(-ENOTSUP,
-                         "stage %s: keys and values of this attention cannot be "
-                         "remembered from token to token",
-                         f->stage->name);
-    if (window && window + d->most_rows < slots)
-        slots = window + d->most_rows;
-    const struct zinf_cache shape = {
-        .planes = 2 * (uint64_t)s->n_kv_heads,
-        .slots = (uint64_t)slots,
-        .row_bytes = (uint64_t)s->head_dim * frame_width(f),
-    };
-    struct zinf_attention_cached args = {
-        .dtype = f->compute->dtype,
-        .rows = frame_rows(f),
-        .n_heads = s->n_heads,
-        .n_kv_heads = s->n_kv_heads,
-        .head_dim = s->head_dim,
-        .n_sequences = d->n_sequences,
-        .capacity = slots,
-        .window = window,
-        .scale = s->scale,
-        .softcap = s->softcap,
-        .slopes = s->slopes,
-        .sequences = d->sequences,
-        .positions = d->positions,
-        .qkv = qkv,
-        .cache = frame_cache(f, &shape),
-        .out = kept->out,
-    };
-    return frame_attention_cached(f, &args);
-}
-
 static int attend(struct zinf_frame *f, const struct attention_spec *s,
                   const struct attention_kept *kept, const void *qkv)
 {
     struct zinf_attention args = attention_args(f, s, kept, qkv);
     const struct zinf_relative relative = relative_args(f, s, qkv, NULL);
-    if (f->compute->decoding)
-        return attend_cached(f, s, kept, qkv);
+    if (frame_decoding(f))
+        return attention_cached(f, s, kept, qkv);
     args.relative = s->relative.half ? &relative : NULL;
-    int code = take_bias(f, s, &args, false);
+    int code = distance_bias(f, s, &args, false);
     return code ? code : frame_attention(f, &args);
 }
 
-/* Keys and values of the other sequence. */
+/* Keys and values of the other sequence, unless they are all remembered. */
 static int read_source(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept)
 {
     const struct frame_linear linear = kv_linear(f, s);
-    return s->source ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
+    return s->source && source_rows(f) ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
 }
 
 /* The gradients of that product's weights, and at the other sequence. */
@@ -371,9 +287,9 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
-        (code = take_bias(f, s, &attention, true)) ||
+        (code = distance_bias(f, s, &attention, true)) ||
         (code = frame_attention_backward(f, &attention)) ||
-        (code = bias_backward(f, s, &attention)))
+        (code = distance_bias_backward(f, s, &attention)))
         return code;
     if (s->source)
         code = source_backward(f, s, attention.d_kv);

@@ -1,24 +1,6 @@
 /* stack_classify: an encoder whose samples are classified, to values, units and stages. */
 #include "model/stack_parts.h"
 
-#include <stdio.h>
-
-/* An input of one number a sample. */
-static uint32_t add_input(struct zinf_graph *graph, const char *name, enum zinf_input input,
-                          int64_t limit)
-{
-    struct zinf_value value = {
-        .kind = ZINF_VALUE_INPUT,
-        .input = input,
-        .limit = limit,
-        .axis = ZINF_AXIS_SAMPLE,
-        .cols = 1,
-        .element = limit ? ZINF_ELEMENT_ID : ZINF_ELEMENT_F32,
-    };
-    snprintf(value.name, sizeof value.name, "%s", name);
-    return zinf_graph_add_value(graph, &value);
-}
-
 static struct decoder_values add_inputs(struct zinf_graph *graph, const struct decoder *d,
                                         const struct class_count *count)
 {
@@ -29,9 +11,7 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
     if (d->types)
         v.types = decoder_add_input(graph, d, "types", ZINF_INPUT_TOKEN_TYPES, d->n_types);
     v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
-    v.targets = add_input(graph, "labels", ZINF_INPUT_LABELS, count->number ? 0 : count->n);
-    graph->targets = v.targets;
-    graph->vocab = graph->row_cols = count->n;
+    decoder_add_labels(graph, count, &v);
     return v;
 }
 
@@ -56,42 +36,14 @@ static struct classify_spec add_tensors(struct zinf_graph *graph, uint32_t unit,
     };
 }
 
-/* All of a head may begin anew, and what makes the classes has as many rows as there are. */
-static void mark_fresh(struct zinf_graph *graph, uint32_t unit, const struct classify_spec *spec)
-{
-    const struct zinf_unit *u = graph->n_units ? &graph->units[unit] : NULL;
-    for (int i = 0; u && i < (int)u->n_tensors; i++) {
-        u->tensors[i].may_be_fresh = true;
-        u->tensors[i].of_classes = i == spec->out_w || i == spec->out_b;
-    }
-}
-
 static void add_classes(struct zinf_graph *graph, const struct stack *k, uint32_t x,
                         const struct stack_classes *classes)
 {
-    const struct zinf_value loss = {
-        .name = "loss",
-        .kind = ZINF_VALUE_LOSS,
-        .axis = ZINF_AXIS_SAMPLE,
-        .cols = 1,
-        .element = ZINF_ELEMENT_F32,
-    };
-    const bool number = classes->count.number;
-    const uint32_t weights =
-        number ? 0 : add_input(graph, "label weights", ZINF_INPUT_LABEL_WEIGHTS, 0);
-    uint32_t unit = zinf_graph_add_unit(graph, true, "classify.0");
-    struct classify_spec spec = add_tensors(graph, unit, &k->d, classes);
-    mark_fresh(graph, unit, &spec);
-    spec.site = STACK_LAYER_SITES * (uint32_t)k->d.n_layers + STACK_SITES;
-    graph->loss = zinf_graph_add_value(graph, &loss);
-    uint32_t stage =
-        zinf_graph_add_stage(graph, &zinf_stage_classify, &spec, sizeof spec, "classify");
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, x);
-    zinf_stage_append(graph, stage, ZINF_STAGE_IN, graph->targets);
-    if (!number)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, weights);
-    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->loss);
-    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    struct decoder_classifier c = {.x = x};
+    c.unit = zinf_graph_add_unit(graph, true, "classify.0");
+    c.spec = add_tensors(graph, c.unit, &k->d, classes);
+    c.spec.site = STACK_LAYER_SITES * (uint32_t)k->d.n_layers + STACK_SITES;
+    decoder_add_classifier(graph, &c);
 }
 
 int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,

@@ -1,14 +1,14 @@
 /*
  * stage_classify: classes of samples, or one number of each, by their first token: logits =
- * out(dropout(act(dense(first)))), and their loss. A sample has one row here, so everything is kept
- * and small; logits are fp32.
+ * out(dropout(act(dense(first)))), and their loss; or by their last token: out(last). A sample has
+ * one row here, so everything is kept and small; logits are fp32.
  */
 #include "model/stages.h"
 
 /* What forward leaves for backward. */
 struct kept {
     void *first;                     /* [batch][hidden], with its dropout */
-    void *dense, *act;               /* [batch][hidden]; with its dropout */
+    void *dense, *act;               /* [batch][hidden]; with its dropout; without dense: first */
     float *logits;                   /* [batch][classes] */
     float *max, *sum, *target_logit; /* [batch] */
     float *logit_sum;                /* [batch], where labels are smoothed */
@@ -17,6 +17,12 @@ struct kept {
 static int64_t hidden_of(const struct zinf_frame *f)
 {
     return f->graph->values[f->stage->in.at[0]].cols;
+}
+
+static bool has_dense(const struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    return s->dense_w >= 0;
 }
 
 static uint64_t row_bytes(const struct zinf_frame *f)
@@ -32,9 +38,10 @@ static struct kept keep(struct zinf_frame *f)
     const struct classify_spec *s = f->stage->spec;
     const uint64_t batch = (uint64_t)f->compute->batch, bytes = batch * sizeof(float);
     struct kept k = {0};
-    k.first = take(f, batch * row_bytes(f));
-    k.dense = take(f, batch * row_bytes(f));
-    k.act = take(f, batch * row_bytes(f));
+    k.first = k.act = take(f, batch * row_bytes(f));
+    k.dense = has_dense(f) ? take(f, batch * row_bytes(f)) : NULL;
+    if (has_dense(f))
+        k.act = take(f, batch * row_bytes(f));
     k.logits = take(f, bytes * (uint64_t)s->n_classes);
     k.max = take(f, bytes);
     k.sum = take(f, bytes);
@@ -81,21 +88,59 @@ static uint64_t count(const struct zinf_frame *f)
     return (uint64_t)(f->compute->batch * hidden_of(f));
 }
 
+/* The last tokens' rows among all. */
+static struct zinf_rows last_rows(const struct zinf_frame *f)
+{
+    const struct classify_spec *s = f->stage->spec;
+    return (struct zinf_rows){
+        .n = f->compute->batch,
+        .cols = hidden_of(f),
+        .rows = f->in[s->last],
+        .x_dtype = f->compute->dtype,
+        .y_dtype = f->compute->dtype,
+    };
+}
+
+/* The rows that samples are known by, with their dropout. */
+static int take_rows(struct zinf_frame *f, void *rows)
+{
+    const struct classify_spec *s = f->stage->spec;
+    int code = 0;
+    if (s->last) {
+        struct zinf_rows args = last_rows(f);
+        args.x = f->in[0];
+        args.y = rows;
+        code = frame_gather(f, &args);
+    }
+    for (int64_t b = 0; !s->last && !code && b < f->compute->batch; b++)
+        code = frame_copy(f, sample_of(f, rows, b), token_of(f, f->in[0], b), row_bytes(f));
+    return code ? code : mask(f, rows, false);
+}
+
+/* From first to act, which are one without it. */
+static int run_dense(struct zinf_frame *f, const struct kept *k)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct frame_linear dense = dense_of(f);
+    int code = frame_linear(f, &dense, k->first, k->dense);
+    if (!code)
+        code = frame_activation(f, s->activation, k->dense, k->act, count(f));
+    return code ? code : mask(f, k->act, true);
+}
+
 static int make_logits(struct zinf_frame *f, const struct kept *k)
 {
     const struct classify_spec *s = f->stage->spec;
-    const struct frame_linear dense = dense_of(f), out = out_of(f);
+    const struct frame_linear out = out_of(f);
     const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes), mark = frame_mark(f);
     void *narrow = frame_scratch(f, n * frame_width(f));
-    int code = 0;
-    for (int64_t b = 0; !code && b < f->compute->batch; b++)
-        code = frame_copy(f, sample_of(f, k->first, b), token_of(f, f->in[0], b), row_bytes(f));
-    if (code || (code = mask(f, k->first, false)) ||
-        (code = frame_linear(f, &dense, k->first, k->dense)) ||
-        (code = frame_activation(f, s->activation, k->dense, k->act, count(f))) ||
-        (code = mask(f, k->act, true)) || (code = frame_linear(f, &out, k->act, narrow)))
-        return code;
-    code = frame_convert(f, k->logits, ZINF_DTYPE_F32, narrow, f->compute->dtype, n);
+    int code = take_rows(f, k->first);
+    if (!code && has_dense(f))
+        code = run_dense(f, k);
+    if (!code)
+        code = frame_linear(f, &out, k->act, narrow);
+    if (!code)
+        code = frame_convert(f, k->logits, ZINF_DTYPE_F32, narrow, f->compute->dtype, n);
     frame_release(f, mark);
     return code;
 }
@@ -188,11 +233,10 @@ static int forward(struct zinf_frame *f)
 }
 
 /* The gradient of the first tokens' rows to that of all rows: the others have none. */
-static int spread(struct zinf_frame *f, void *d_first)
+static int spread_first(struct zinf_frame *f, void *d_first)
 {
     const bool adds = f->d_in_adds[0];
-    int code =
-        adds ? 0 : frame_zero(f, f->d_in[0], (uint64_t)f->compute->seq * count(f) * frame_width(f));
+    int code = 0;
     for (int64_t b = 0; !code && b < f->compute->batch; b++) {
         void *to = token_of(f, f->d_in[0], b), *from = sample_of(f, d_first, b);
         struct zinf_residual sum = {
@@ -202,27 +246,62 @@ static int spread(struct zinf_frame *f, void *d_first)
     return code;
 }
 
+/* That of the last ones, which behind a final norm is fp32. */
+static int spread_last(struct zinf_frame *f, const void *d_last)
+{
+    const struct zinf_value *value = &f->graph->values[f->stage->in.at[0]];
+    struct zinf_rows args = last_rows(f);
+    args.x = d_last;
+    args.y = f->d_in[0];
+    if (value->gradient == ZINF_ELEMENT_F32)
+        args.y_dtype = ZINF_DTYPE_F32;
+    return frame_scatter(f, &args);
+}
+
+static int spread(struct zinf_frame *f, void *d_rows)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct zinf_value *value = &f->graph->values[f->stage->in.at[0]];
+    int code = f->d_in_adds[0]
+                   ? 0
+                   : frame_zero(f, f->d_in[0], zinf_value_gradient_bytes(f->compute, value));
+    if (code)
+        return code;
+    return s->last ? spread_last(f, d_rows) : spread_first(f, d_rows);
+}
+
+/* d: from the gradient at act to that at first, through the scratch d_first. */
+static int dense_backward(struct zinf_frame *f, const struct kept *k, void *d, void *d_first)
+{
+    const struct classify_spec *s = f->stage->spec;
+    const struct frame_linear dense = dense_of(f);
+    int code;
+    if ((code = mask(f, d, true)) ||
+        (code = frame_activation_backward(f, s->activation, d, k->dense, d, NULL, count(f))) ||
+        (code = frame_linear_backward_weight(f, &dense, d, k->first)) || !f->d_in[0])
+        return code;
+    return frame_linear_backward_input(f, &dense, d, d_first);
+}
+
 static int backward(struct zinf_frame *f)
 {
     const struct classify_spec *s = f->stage->spec;
     const struct kept k = keep(f);
-    const struct frame_linear dense = dense_of(f), out = out_of(f);
+    const struct frame_linear out = out_of(f);
     const uint64_t n = (uint64_t)(f->compute->batch * s->n_classes);
     void *d_logits = frame_scratch(f, n * frame_width(f));
-    void *d = frame_scratch(f, count(f) * frame_width(f));
-    void *d_first = frame_scratch(f, count(f) * frame_width(f));
+    void *d = frame_scratch(f, count(f) * frame_width(f)), *d_first = d;
     int code;
+    if (has_dense(f))
+        d_first = frame_scratch(f, count(f) * frame_width(f));
     if ((code = frame_zero_gaps(f, 0)) || (code = loss_backward(f, &k)) ||
         (code = frame_convert(f, d_logits, f->compute->dtype, k.logits, ZINF_DTYPE_F32, n)) ||
         (code = frame_linear_backward_weight(f, &out, d_logits, k.act)) ||
-        (code = frame_linear_backward_input(f, &out, d_logits, d)) || (code = mask(f, d, true)) ||
-        (code = frame_activation_backward(f, s->activation, d, k.dense, d, NULL, count(f))) ||
-        (code = frame_linear_backward_weight(f, &dense, d, k.first)) || !f->d_in[0])
+        (code = frame_linear_backward_input(f, &out, d_logits, d)) ||
+        (has_dense(f) && (code = dense_backward(f, &k, d, d_first))) || !f->d_in[0])
         return code;
-    if ((code = frame_linear_backward_input(f, &dense, d, d_first)) ||
-        (code = mask(f, d_first, false)))
-        return code;
-    return spread(f, d_first);
+    code = mask(f, d_first, false);
+    return code ? code : spread(f, d_first);
 }
 
 /* Logits of all samples: a sample has one row of them. */

@@ -32,7 +32,8 @@
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
  *           out: x
  *   project a product without a bias. in: x; out: x of another width
- *   classify  logits of a sample by its first token's row, and their loss. in: x, labels; out: loss
+ *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
+ *           of classes the weights of samples, and the last rows where it goes by those; out: loss
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels, and where there is one the reference's
  *           losses; out: loss, rewards, of each sample
@@ -215,13 +216,14 @@ struct shared_spec {
     int up_w, down_w; /* as in experts_spec */
 };
 
-/* out(dropout(activation(dense(first row)))): classes, by cross-entropy with in[2] as the weight of
- * each sample; or one number, by squared error. */
+/* out(dropout(activation(dense(first row)))), or out(row) alone: classes, by cross-entropy with
+ * in[2] as the weight of each sample; or one number, by squared error. */
 struct classify_spec {
     int64_t n_classes;
     bool number;
+    int last; /* where the stage takes ZINF_INPUT_LAST_ROWS, to have these; 0: first rows */
     enum zinf_activation activation;
-    int dense_w, dense_b; /* [hidden][hidden] */
+    int dense_w, dense_b; /* [hidden][hidden]; -1: neither it nor an activation */
     int out_w, out_b;     /* [n_classes][hidden] */
     float first_dropout;  /* in front of dense */
     float dropout;
@@ -319,6 +321,16 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+/* part_distance.c: the bias of the stage's own rows, where the spec has one. Made in scratch, for
+ * attention to take; with a gradient wanted, room for it; the gradient of its table. */
+struct zinf_distance_bias distance_args(const struct zinf_frame *f, const struct attention_spec *s);
+int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
+                  struct zinf_attention *attention, bool backward);
+int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct zinf_attention *attention);
+/* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
+int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept, const void *qkv);
 
 /* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);

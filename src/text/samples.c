@@ -9,24 +9,29 @@
 
 /* ---- cutting ---- */
 
-static struct sample_cut cut_to(uint32_t n, uint32_t most, enum zinf_cut side, bool keeps_last)
+/* front: ids that stay where the beginning is cut off. */
+static struct sample_cut cut_to(uint32_t n, uint32_t most, enum zinf_cut side, bool keeps_last,
+                                uint32_t front)
 {
     if (n <= most)
-        return (struct sample_cut){0, n, false};
+        return (struct sample_cut){.n = n};
     if (side == ZINF_CUT_BEGINNING)
-        return (struct sample_cut){n - most, most, false};
-    return (struct sample_cut){0, most, keeps_last};
+        return (struct sample_cut){
+            .first = n - most, .n = most, .n_front = front < most ? front : most};
+    return (struct sample_cut){.n = most, .moves_last = keeps_last};
 }
 
 struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last)
 {
-    return cut_to(n, samples->options.max_ids, samples->options.cut, keeps_last);
+    const struct zinf_samples_options *o = &samples->options;
+    return cut_to(n, o->max_ids, o->cut, keeps_last, o->front);
 }
 
 struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,
                                      bool keeps_last)
 {
-    return cut_to(n, samples->options.source_len, samples->options.cut, keeps_last);
+    const struct zinf_samples_options *o = &samples->options;
+    return cut_to(n, o->source_len, o->cut, keeps_last, o->source_front);
 }
 
 static int read_numbers(struct zinf_samples *s, const struct text_token_cache *cache,
@@ -54,6 +59,8 @@ static int read_cut(struct zinf_samples *s, const struct text_token_cache *cache
         code = read_numbers(s, cache, first + cut.first, cut.n);
     if (!code && cut.moves_last && cut.n)
         s->numbers.ids[cut.n - 1] = last;
+    if (!code && cut.n_front)
+        code = text_token_cache_read(cache, first, cut.n_front, s->numbers.ids);
     return code;
 }
 
@@ -190,6 +197,9 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
     if (o->packed && o->recipe->take_second)
         return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
+    if (o->front > ZINF_SAMPLES_MOST_FRONT || o->source_front > ZINF_SAMPLES_MOST_FRONT)
+        return zinf_fail(-EINVAL, "%u and %u ids in front: at most %d can stay", o->front,
+                         o->source_front, ZINF_SAMPLES_MOST_FRONT);
     if (o->max_ids > o->seq_len + 1)
         return zinf_fail(-EINVAL, "samples of %u tokens do not go into a sequence of %u",
                          o->max_ids, o->seq_len);

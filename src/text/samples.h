@@ -75,6 +75,7 @@ enum zinf_cut {
     ZINF_CUT_BEGINNING,
     ZINF_CUT_DROP, /* the whole sample */
 };
+#define ZINF_SAMPLES_MOST_FRONT 8
 struct zinf_samples_options {
     /* .jsonl, .ndjson, .json (objects, or an array of them), .csv, .tsv; also packed. "-" is
      * standard input. */
@@ -90,6 +91,9 @@ struct zinf_samples_options {
     uint32_t max_ids;
     uint32_t min_ids; /* what has fewer after the cut is dropped and counted */
     enum zinf_cut cut;
+    /* Where the beginning is cut off, so many ids stay in front, of the source too: tokens of the
+     * frame. At most ZINF_SAMPLES_MOST_FRONT. */
+    uint32_t front, source_front;
     bool skip_bad_rows; /* counted; without it the first broken row is an error */
     bool unlabelled;    /* samples without a token that counts are kept: a label is learned */
     bool packed;        /* as many samples in a window as there is room for */

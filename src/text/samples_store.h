@@ -80,7 +80,8 @@ struct zinf_samples {
 /* What a cut leaves of n ids of which the last may have to stay, and where it begins. */
 struct sample_cut {
     uint32_t first, n;
-    bool moves_last; /* the last id takes the place of the last that is left */
+    bool moves_last;  /* the last id takes the place of the last that is left */
+    uint32_t n_front; /* so many of the first ids take the places of the first that are left */
 };
 struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last);
 /* As zinf_samples_read, under the lock. */

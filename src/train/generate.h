@@ -1,8 +1,9 @@
 /*
  * generate: texts continued token by token. Several go on at once: each call of the trainer takes
  * the next tokens of all of them, so that a layer's parameters are fetched once for all; a text
- * that ends makes room for the next. A trainer made with a decode shape remembers keys and values;
- * one made without computes the whole text again for each token, one text at a time.
+ * that ends makes room for the next. A trainer made with a decode shape remembers keys and values,
+ * and those of what an encoder has read; one made without computes the whole text again for each
+ * token, one text at a time.
  *
  * Threads and errors as in train.h.
  */
@@ -54,8 +55,8 @@ struct zinf_text {
     int32_t *ids; /* [n_prompt + n_new] on the heap; room for more is made as it is needed */
     int64_t n_prompt, n_new;
     enum zinf_finish finish;
-    /* What the encoder of an encoder-decoder reads for it; borrowed. Such a model needs a trainer
-     * without a decode shape. NULL: the model has no encoder. */
+    /* What the encoder of an encoder-decoder reads for it; borrowed. A decode shape needs sources
+     * for it. NULL: the model has no encoder. */
     const int32_t *source;
     int64_t n_source;
 };
@@ -83,7 +84,8 @@ struct zinf_generate_options {
     int (*made)(void *arg, int64_t text, const struct zinf_text *state);
     void *arg;
 };
-/* Tokens, and seconds of the calls that read prompts and of those that only made new tokens. */
+/* Tokens, those of sources too, and seconds of the calls that read prompts and of those that only
+ * made new tokens. */
 struct zinf_generate_speed {
     int64_t prompt_tokens, new_tokens, decoded_tokens; /* the last: by calls without a prompt */
     double prompt_seconds, decode_seconds;

@@ -8,7 +8,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/generate.h src/train/run/generate.c \
-	src/train/run/whole.h src/train/run/whole.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
+	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/save/durable.c \
@@ -147,9 +147,14 @@ tests_train_adapter_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/generate_test
 TESTS += tests/generate_test
-tests_generate_test_SOURCES = tests/generate_test.c tests/train_support.h
+tests_generate_test_SOURCES = tests/generate_test.c tests/generate_support.h tests/train_support.h
 tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_generate_test_LDADD = $(TEST_LDADD)
+check_PROGRAMS += tests/generate_pairs_test
+TESTS += tests/generate_pairs_test
+tests_generate_pairs_test_SOURCES = tests/generate_pairs_test.c tests/generate_support.h tests/train_support.h
+tests_generate_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_generate_pairs_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/beams_test
 TESTS += tests/beams_test

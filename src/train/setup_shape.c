@@ -30,12 +30,24 @@ static int set_decoding(struct setup *s)
     if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
         return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
                          (long long)d->sequences, (long long)d->rows);
+    if (d->sources && (d->sources < 0 || d->source_rows < d->source_capacity))
+        return zinf_fail(-EINVAL, "%lld sources of %lld tokens by %lld rows at once",
+                         (long long)d->sources, (long long)d->source_capacity,
+                         (long long)d->source_rows);
     s->decoding = (struct zinf_decoding){
-        .n_sequences = d->sequences, .capacity = d->capacity, .most_rows = d->rows};
+        .n_sequences = d->sequences,
+        .capacity = d->capacity,
+        .most_rows = d->rows,
+        .n_sources = d->sources,
+        .source_capacity = d->source_capacity,
+        .most_source_rows = d->sources ? d->source_rows : 0,
+    };
     s->batch = 1;
-    s->seq = s->source_seq = d->rows;
+    s->seq = d->rows;
+    s->source_seq = d->sources ? d->source_rows : d->rows;
     s->rows = (uint64_t)d->rows;
-    return check_length("sequences of", d->capacity, context);
+    int code = check_length("sequences of", d->capacity, context);
+    return code || !d->sources ? code : check_length("sources of", d->source_capacity, context);
 }
 
 int setup_shape(struct setup *s)

@@ -38,9 +38,11 @@ enum zinf_trainer_mode {
 };
 struct zinf_speeds;
 struct zinf_trace_file;
-/* Sequences that are continued at once, the tokens that each may have, the new ones in a call. */
+/* Sequences that are continued at once, the tokens that each may have, the new ones in a call; of
+ * an encoder-decoder the sources that are remembered at once, in the same way. */
 struct zinf_decode_shape {
     int64_t sequences, capacity, rows;
+    int64_t sources, source_capacity, source_rows;
 };
 struct zinf_described_machine;
 struct zinf_trainer_options {
@@ -164,6 +166,12 @@ int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_
 struct zinf_decode_rows {
     const int32_t *ids, *sequences, *positions; /* [n] */
     int64_t n, n_logits;
+    /* Of an encoder-decoder: the number of the source that each row's sequence reads, one that has
+     * come with this call or an earlier one; and the tokens of those that come with this one, in
+     * their order, each source's together: it is whole then. */
+    const int32_t *sources;                     /* [n] */
+    const int32_t *source_ids, *source_numbers; /* [n_source] */
+    int64_t n_source;
 };
 /* NULL: the trainer takes whole sequences. */
 const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);

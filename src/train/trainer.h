@@ -22,6 +22,12 @@ enum pending {
     PENDING_ZEROS,    /* one that is not kept, since no row chose the unit */
 };
 
+/* What is remembered of a source, and what this call does with it. */
+struct source_memory {
+    int64_t length; /* 0: nothing */
+    bool comes, is_read;
+};
+
 struct zinf_trainer {
     struct setup setup;
     struct plan plan;
@@ -49,6 +55,8 @@ struct zinf_trainer {
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */
     int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
+    struct source_memory *sources; /* [n_sources] */
+    int32_t *source_documents;     /* [most_source_rows]: of a call's tokens */
     bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units] of enum pending */

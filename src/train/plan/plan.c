@@ -260,8 +260,9 @@ void plan_place(struct plan *p)
 
 void plan_fini(struct plan *p)
 {
-    struct zinf_program *programs[] = {&p->gradients, &p->drain,  &p->wait, &p->speculate,
-                                       &p->forward,   &p->logits, &p->fill, &p->decode};
+    struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
+                                       &p->speculate, &p->forward, &p->logits,
+                                       &p->fill,      &p->decode,  &p->decode_sources};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);

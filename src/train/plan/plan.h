@@ -104,8 +104,8 @@ struct plan {
      * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     /* Without a backward: parameters into slots of their own, once before all others; new rows of
-     * sequences that are continued. */
-    struct zinf_program fill, decode;
+     * sequences that are continued, and with sources that come with them. */
+    struct zinf_program fill, decode, decode_sources;
     enum schedule schedule; /* in use, from the second step on */
     uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
     struct zinf_rates rates;
@@ -185,6 +185,24 @@ static inline uint64_t logits_rows(const struct plan *p)
     const struct zinf_decoding *d = p->setup->compute.decoding;
     const bool of_samples = g->values[g->loss].axis == ZINF_AXIS_SAMPLE;
     return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
+}
+
+/* What a decoding call is told of its rows, one list behind the other: of each row its sequence,
+ * its position and its source; the lengths of sources; of each new token of one whose it is, and
+ * which. */
+static inline uint64_t rows_length(const struct zinf_decoding *d)
+{
+    return (uint64_t)(3 * d->most_rows + d->n_sources + 2 * d->most_source_rows);
+}
+/* Points the lists of d into that memory. */
+static inline void rows_place(struct zinf_decoding *d, const int32_t *at)
+{
+    d->sequences = at;
+    d->positions = d->sequences + d->most_rows;
+    d->sources = d->positions + d->most_rows;
+    d->source_lengths = d->sources + d->most_rows;
+    d->source_numbers = d->source_lengths + d->n_sources;
+    d->source_slots = d->source_numbers + d->most_source_rows;
 }
 
 /* Of a unit's OP_SQUARES, among those of all units. */

@@ -89,11 +89,10 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
     return code;
 }
 
-/* Sequence and position of each row of a decoding call. */
+/* What a decoding call is told of its rows. */
 static uint64_t row_bytes(const struct plan *p)
 {
-    const struct zinf_decoding *d = p->setup->compute.decoding;
-    return d ? 2 * (uint64_t)d->most_rows * sizeof(int32_t) : 0;
+    return p->setup->compute.decoding ? rows_length(&p->setup->decoding) * sizeof(int32_t) : 0;
 }
 
 static const char cache_hint[] = "--max-new-tokens, --batch";

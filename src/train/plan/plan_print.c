@@ -129,6 +129,9 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: keys and values of %lld sequences of %lld tokens on %s\n",
                 (long long)s->decoding.n_sequences, (long long)s->decoding.capacity,
                 zinf_tier_name(c->host_cache ? ZINF_TIER_HOST : ZINF_TIER_DEVICE));
+    if (s->decoding.n_sources)
+        fprintf(out, "plan: and of %lld sources of %lld tokens\n", (long long)s->decoding.n_sources,
+                (long long)s->decoding.source_capacity);
     if (has_backward(s))
         fprintf(out,
                 "plan: %d of %u blocks keep their activations, the others recompute; "

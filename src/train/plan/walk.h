@@ -24,9 +24,10 @@ struct walk_stage {
      * and of those before it. */
     uint32_t choice; /* WALK_NONE */
     uint64_t list_bytes, lists_before;
-    /* Of sequences that are continued: what it remembers, its bytes, and of all stages before. */
-    struct zinf_cache cache;
-    uint64_t cache_bytes, cache_before;
+    /* Of sequences that are continued: what it remembers of them and of their sources, where each
+     * begins, the bytes of both, and of all stages before. */
+    struct zinf_cache cache[ZINF_CACHES];
+    uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
 };
 struct walk_value {
     uint64_t bytes;        /* of one micro-batch, aligned */

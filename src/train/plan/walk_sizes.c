@@ -38,10 +38,15 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
 /* Of sequences that are continued. */
 static void measure_cache(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
 {
-    uint64_t sequences = c->decoding ? (uint64_t)c->decoding->n_sequences : 0;
-    info->cache = info->size[ZINF_PASS_FORWARD].cache;
-    info->cache_bytes =
-        aligned(sequences * info->cache.planes * info->cache.slots * info->cache.row_bytes);
+    const struct zinf_decoding *d = c->decoding;
+    const uint64_t numbers[] = {[ZINF_CACHE_SEQUENCES] = d ? (uint64_t)d->n_sequences : 0,
+                                [ZINF_CACHE_SOURCES] = d ? (uint64_t)d->n_sources : 0};
+    for (int i = 0; i < ZINF_CACHES; i++) {
+        const struct zinf_cache *cache = &info->size[ZINF_PASS_FORWARD].cache[i];
+        info->cache[i] = *cache;
+        info->cache_at[i] = info->cache_bytes;
+        info->cache_bytes += aligned(numbers[i] * cache->planes * cache->slots * cache->row_bytes);
+    }
     info->cache_before = w->cache_bytes;
     w->cache_bytes += info->cache_bytes;
     w->largest_cache = most(w->largest_cache, info->cache_bytes);

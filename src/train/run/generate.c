@@ -6,6 +6,7 @@
  */
 #include "train/generate.h"
 #include "train/run/beams.h"
+#include "train/run/sources.h"
 #include "train/run/whole.h"
 #include "train/trainer.h"
 
@@ -29,8 +30,9 @@ struct generation {
     void *scratch; /* [vocab] of 8 bytes */
     uint8_t *seen; /* [vocab] zeros */
     struct place *places;
-    int64_t n_places, n_rows;             /* at once, of a call */
-    int32_t *ids, *sequences, *positions; /* [n_rows] */
+    int64_t n_places, n_rows;                       /* at once, of a call */
+    int32_t *ids, *sequences, *positions, *sources; /* [n_rows]; a source has its place's number */
+    struct call_sources coming;
 };
 
 const char *zinf_finish_name(enum zinf_finish finish)
@@ -117,19 +119,22 @@ static bool choose_rows(struct generation *g)
 {
     int64_t left = g->n_rows;
     bool prompts = false;
+    call_sources_begin(&g->coming);
     for (int turn = 0; turn < 2; turn++)
         for (int64_t p = 0; p < g->n_places; p++) {
             struct place *place = &g->places[p];
             if (place->text < 0)
                 continue;
-            int64_t unseen = length(&g->texts[place->text]) - place->seen;
-            bool prompt = place->seen < g->texts[place->text].n_prompt;
-            if (turn != (int)prompt)
+            const struct zinf_text *text = &g->texts[place->text];
+            int64_t unseen = length(text) - place->seen;
+            bool prompt = place->seen < text->n_prompt, begins = !place->seen && left;
+            if (turn != (int)prompt || (begins && !call_sources_take(&g->coming, text)))
                 continue;
             place->now = unseen < left ? unseen : left;
             left -= place->now;
             prompts = prompts || (prompt && place->now);
             g->speed->prompt_tokens += prompt ? place->now : 0;
+            g->speed->prompt_tokens += begins ? text->n_source : 0;
         }
     return prompts;
 }
@@ -145,7 +150,7 @@ static int64_t add_rows(struct generation *g, int64_t row, int64_t p, int64_t fi
     const struct place *place = &g->places[p];
     for (int64_t i = first; i < first + n; i++, row++) {
         g->ids[row] = g->texts[place->text].ids[place->seen + i];
-        g->sequences[row] = (int32_t)p;
+        g->sequences[row] = g->sources[row] = (int32_t)p;
         g->positions[row] = (int32_t)(place->seen + i);
     }
     return row;
@@ -155,10 +160,16 @@ static int64_t add_rows(struct generation *g, int64_t row, int64_t p, int64_t fi
 static struct zinf_decode_rows make_rows(struct generation *g)
 {
     struct zinf_decode_rows rows = {
-        .ids = g->ids, .sequences = g->sequences, .positions = g->positions};
-    for (int64_t p = 0; p < g->n_places; p++)
-        if (g->places[p].text >= 0)
-            rows.n = add_rows(g, rows.n, p, 0, g->places[p].now - ends_now(g, &g->places[p]));
+        .ids = g->ids, .sequences = g->sequences, .positions = g->positions, .sources = g->sources};
+    for (int64_t p = 0; p < g->n_places; p++) {
+        const struct place *place = &g->places[p];
+        if (place->text < 0)
+            continue;
+        rows.n = add_rows(g, rows.n, p, 0, place->now - ends_now(g, place));
+        if (!place->seen && place->now)
+            call_sources_add(&g->coming, &g->texts[place->text], p);
+    }
+    call_sources_show(&g->coming, &rows);
     for (int64_t p = 0; p < g->n_places; p++)
         if (ends_now(g, &g->places[p])) {
             rows.n = add_rows(g, rows.n, p, g->places[p].now - 1, 1);
@@ -196,7 +207,7 @@ static int compute_again(struct generation *g, int64_t number)
 {
     struct zinf_text *text = &g->texts[number];
     int code = 0;
-    g->speed->prompt_tokens += text->n_prompt;
+    g->speed->prompt_tokens += text->n_prompt + text->n_source;
     while (!code && !text->finish) {
         uint64_t begin = zinf_now_ns();
         bool first = !text->n_new;
@@ -219,7 +230,7 @@ static int check_texts(const struct generation *g)
             return zinf_fail(-EINVAL, "text %lld has %lld tokens; there must be from 1 to %lld",
                              (long long)i + 1, (long long)g->texts[i].n_prompt,
                              (long long)g->capacity);
-    return 0;
+    return call_sources_check(zinf_trainer_decode_shape(g->trainer), g->texts, g->n_texts);
 }
 
 static int take_memory(struct generation *g)
@@ -229,14 +240,15 @@ static int take_memory(struct generation *g)
     g->scratch = malloc(vocab * 8);
     g->seen = calloc(vocab, 1);
     g->places = calloc(places, sizeof *g->places);
-    g->ids = calloc(3 * rows, sizeof *g->ids);
+    g->ids = calloc(4 * rows, sizeof *g->ids);
     if (!g->logits || !g->scratch || !g->seen || !g->places || !g->ids)
         return zinf_fail(-ENOMEM, "no memory for %zu rows of logits", places);
     g->sequences = g->ids + rows;
     g->positions = g->sequences + rows;
+    g->sources = g->positions + rows;
     for (size_t p = 0; p < places; p++)
         g->places[p].text = -1;
-    return 0;
+    return call_sources_init(&g->coming, zinf_trainer_decode_shape(g->trainer));
 }
 
 int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
@@ -251,7 +263,7 @@ int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_optio
                            .capacity =
                                shape ? shape->capacity : whole_capacity(trainer, texts, n_texts),
                            .vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab,
-                           .n_places = shape ? shape->sequences : 1,
+                           .n_places = shape ? places_of(shape, 1) : 1,
                            .n_rows = shape ? shape->rows : 1};
     *speed = (struct zinf_generate_speed){0};
     int code = check_texts(&g);
@@ -272,5 +284,6 @@ int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_optio
     free(g.seen);
     free(g.places);
     free(g.ids);
+    call_sources_fini(&g.coming);
     return code;
 }

@@ -5,6 +5,7 @@
  * moves no more than it must. Texts share calls as in generate.c.
  */
 #include "train/run/beams.h"
+#include "train/run/sources.h"
 #include "train/run/whole.h"
 #include "train/trainer.h"
 
@@ -27,8 +28,9 @@ struct beams_run {
     int64_t n_texts, next, capacity, vocab, n_beams;
     struct place *places;
     int64_t n_places, n_rows;
-    float *logits;                        /* [places * beams][vocab] */
-    int32_t *ids, *sequences, *positions; /* [n_rows] */
+    float *logits;                                  /* [places * beams][vocab] */
+    int32_t *ids, *sequences, *positions, *sources; /* [n_rows]; a source has its place's number */
+    struct call_sources coming;
 };
 
 /* ---- texts ---- */
@@ -145,17 +147,21 @@ static bool choose_rows(struct beams_run *r)
 {
     int64_t left = r->n_rows;
     bool prompts = false;
+    call_sources_begin(&r->coming);
     for (int turn = 0; turn < 2; turn++)
         for (int64_t i = 0; i < r->n_places; i++) {
             struct place *p = &r->places[i];
             bool prompt = p->text >= 0 && !p->search.n_new;
-            if (p->text < 0 || turn != (int)prompt)
+            bool begins = prompt && !p->seen && left;
+            if (p->text < 0 || turn != (int)prompt ||
+                (begins && !call_sources_take(&r->coming, &r->texts[p->text])))
                 continue;
             int64_t wanted = prompt ? p->search.n_prompt - p->seen : r->n_beams;
             p->now = wanted <= left ? wanted : prompt ? left : 0;
             left -= p->now;
             prompts = prompts || (prompt && p->now);
             r->speed->prompt_tokens += prompt ? p->now : 0;
+            r->speed->prompt_tokens += begins ? r->texts[p->text].n_source : 0;
         }
     return prompts;
 }
@@ -170,6 +176,7 @@ static void add_row(struct beams_run *r, struct zinf_decode_rows *rows, const st
 {
     r->ids[rows->n] = beam_ids(&p->search, beam)[position];
     r->sequences[rows->n] = p->sequences[beam];
+    r->sources[rows->n] = (int32_t)(p - r->places);
     r->positions[rows->n++] = (int32_t)position;
 }
 
@@ -177,13 +184,17 @@ static void add_row(struct beams_run *r, struct zinf_decode_rows *rows, const st
 static struct zinf_decode_rows make_rows(struct beams_run *r)
 {
     struct zinf_decode_rows rows = {
-        .ids = r->ids, .sequences = r->sequences, .positions = r->positions};
+        .ids = r->ids, .sequences = r->sequences, .positions = r->positions, .sources = r->sources};
     for (int64_t i = 0; i < r->n_places; i++) {
         const struct place *p = &r->places[i];
-        if (p->text >= 0 && !p->search.n_new)
-            for (int64_t k = p->seen; k < p->seen + p->now - ends_now(p); k++)
-                add_row(r, &rows, p, 0, k);
+        if (p->text < 0 || p->search.n_new || !p->now)
+            continue;
+        for (int64_t k = p->seen; k < p->seen + p->now - ends_now(p); k++)
+            add_row(r, &rows, p, 0, k);
+        if (!p->seen)
+            call_sources_add(&r->coming, &r->texts[p->text], i);
     }
+    call_sources_show(&r->coming, &rows);
     int64_t before = rows.n;
     for (int64_t i = 0; i < r->n_places; i++) {
         struct place *p = &r->places[i];
@@ -226,7 +237,7 @@ static int compute_again(struct beams_run *r, struct place *p)
     const struct beam_search *s = &p->search;
     const struct zinf_text *text = &r->texts[p->text];
     int code = begin_text(r, p);
-    r->speed->prompt_tokens += code ? 0 : s->n_prompt;
+    r->speed->prompt_tokens += code ? 0 : s->n_prompt + text->n_source;
     while (!code && p->text >= 0) {
         uint64_t begin = zinf_now_ns();
         bool first = !s->n_new;
@@ -260,11 +271,12 @@ static int take_memory(struct beams_run *r)
     size_t rows = (size_t)r->n_rows, n = (size_t)r->n_beams;
     r->places = calloc((size_t)r->n_places, sizeof *r->places);
     r->logits = malloc((size_t)r->n_places * n * (size_t)r->vocab * sizeof *r->logits);
-    r->ids = calloc(3 * rows, sizeof *r->ids);
+    r->ids = calloc(4 * rows, sizeof *r->ids);
     if (!r->places || !r->logits || !r->ids)
         return zinf_fail(-ENOMEM, "no memory for %zu beams", (size_t)r->n_places * n);
     r->sequences = r->ids + rows;
     r->positions = r->sequences + rows;
+    r->sources = r->positions + rows;
     for (int64_t i = 0; i < r->n_places; i++) {
         struct place *p = &r->places[i];
         p->text = -1;
@@ -275,7 +287,7 @@ static int take_memory(struct beams_run *r)
         for (size_t b = 0; b < n; b++)
             p->sequences[b] = (int32_t)((size_t)i * n + b);
     }
-    return 0;
+    return call_sources_init(&r->coming, zinf_trainer_decode_shape(r->trainer));
 }
 
 static void release_memory(struct beams_run *r)
@@ -288,6 +300,7 @@ static void release_memory(struct beams_run *r)
     free(r->places);
     free(r->logits);
     free(r->ids);
+    call_sources_fini(&r->coming);
 }
 
 int generate_by_beams(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
@@ -303,7 +316,7 @@ int generate_by_beams(struct zinf_trainer *trainer, const struct zinf_generate_o
                           .capacity =
                               shape ? shape->capacity : whole_capacity(trainer, texts, n_texts),
                           .vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab,
-                          .n_places = shape ? shape->sequences / options->beams.n : 1,
+                          .n_places = shape ? places_of(shape, options->beams.n) : 1,
                           .n_rows = shape ? shape->rows : 1};
     bool any = true;
     int code = check_shape(&r, shape);

@@ -16,12 +16,12 @@ static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value
 }
 
 /* Positions and segments of a stream are what the trainer takes where they are not given, and so
- * are positions of a source always. */
+ * are positions of a source always; last rows it makes itself. */
 static bool is_wanted(enum zinf_input input, bool of_samples)
 {
     bool said = input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SEGMENTS;
-    return input != ZINF_INPUT_NONE && input != ZINF_INPUT_SOURCE_POSITIONS &&
-           (of_samples || !said);
+    bool made = input == ZINF_INPUT_SOURCE_POSITIONS || input == ZINF_INPUT_LAST_ROWS;
+    return input != ZINF_INPUT_NONE && !made && (of_samples || !said);
 }
 
 int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,

@@ -16,6 +16,7 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_LABELS] = "labels",
         [ZINF_INPUT_SOURCE_POSITIONS] = "source positions",
         [ZINF_INPUT_LABEL_WEIGHTS] = "label weights",
+        [ZINF_INPUT_LAST_ROWS] = "last rows",
     };
     return names[input];
 }
@@ -25,11 +26,17 @@ static bool counts(enum zinf_input input)
     return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
 }
 
+/* Made of other inputs, whatever the batch has. */
+static bool follows(enum zinf_input input)
+{
+    return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS;
+}
+
 /* What an input is where the batch does not have it: positions count from 0 in every sample, a
  * sample is one document, and all tokens are of the first type. False: it must be there. */
 static bool stands_for_itself(enum zinf_input input)
 {
-    return input == ZINF_INPUT_LABEL_WEIGHTS || counts(input) || input == ZINF_INPUT_SEGMENTS ||
+    return follows(input) || counts(input) || input == ZINF_INPUT_SEGMENTS ||
            input == ZINF_INPUT_SOURCE_SEGMENTS || input == ZINF_INPUT_TOKEN_TYPES;
 }
 
@@ -58,6 +65,26 @@ static void set_weights(float *to, const int32_t *labels, const float *class_wei
 {
     for (uint64_t i = 0; i < all; i++)
         to[i] = i < given && labels[i] >= 0 && class_weights ? class_weights[labels[i]] : 1;
+}
+
+/* Of `given` samples of seq tokens and those that are not there; each row is of its own sample. */
+static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struct zinf_batch *batch,
+                          uint64_t given, int64_t seq)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const int32_t *ids = batch->inputs[ZINF_INPUT_IDS];
+    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
+    const uint64_t batch_size = (uint64_t)t->setup.batch;
+    for (uint64_t i = 0; i < (uint64_t)t->setup.n_micro * batch_size; i++) {
+        const uint64_t first = i * (uint64_t)seq;
+        int64_t last = 0;
+        for (int64_t j = 0; i < given && j < seq; j++) {
+            const uint64_t at = first + (uint64_t)j;
+            if ((!segments || segments[at]) && ids[at] != g->padding)
+                last = j;
+        }
+        to[i] = (int32_t)(i % batch_size) * (int32_t)seq + (int32_t)last;
+    }
 }
 
 static int refuse_id(const struct zinf_value *value, int32_t id)
@@ -89,8 +116,9 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
 static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value,
                            int64_t seq)
 {
-    const int64_t rows[] = {
-        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = seq, [ZINF_AXIS_SOURCE] = t->setup.source_seq};
+    const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
+                            [ZINF_AXIS_TARGET] = seq,
+                            [ZINF_AXIS_SOURCE] = t->compute.source_seq};
     return (uint64_t)rows[value->axis];
 }
 
@@ -118,6 +146,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
             return code;
         if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
             set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, given, all);
+        else if (value->input == ZINF_INPUT_LAST_ROWS)
+            set_last_rows(t, to, batch, (uint64_t)samples, seq);
         else
             set_input(to, value, from, given, all, (int64_t)length);
     }

@@ -4,17 +4,19 @@
  */
 #include "train/trainer.h"
 
-/* Slots [first, first + n) of every plane of a sequence. */
-static int copy_slots(struct zinf_trainer *t, const struct zinf_op *op, int64_t sequence,
-                      uint64_t first, uint64_t n)
+/* Slots [first, first + n) of every plane of a sequence, or of a source. */
+static int copy_slots(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which,
+                      int64_t number, const uint64_t slots[2])
 {
-    const struct zinf_cache *c = &t->setup.walk.stages[op->stage].cache;
+    const struct walk_stage *info = &t->setup.walk.stages[op->stage];
+    const struct zinf_cache *c = &info->cache[which];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     char *to = zinf_address(&op->at[0]), *from = zinf_address(&op->at[1]);
+    const uint64_t first = slots[0], n = slots[1];
     int code = 0;
     for (uint64_t plane = 0; !code && n && plane < c->planes; plane++) {
-        uint64_t slot = ((uint64_t)sequence * c->planes + plane) * c->slots + first;
-        uint64_t offset = slot * c->row_bytes, bytes = n * c->row_bytes;
+        uint64_t slot = ((uint64_t)number * c->planes + plane) * c->slots + first;
+        uint64_t offset = info->cache_at[which] + slot * c->row_bytes, bytes = n * c->row_bytes;
         code =
             op->kind == OP_CACHE_IN
                 ? ops->copy_to_device(t->queues[ZINF_LANE_H2D], to + offset, from + offset, bytes)
@@ -23,31 +25,47 @@ static int copy_slots(struct zinf_trainer *t, const struct zinf_op *op, int64_t 
     return code;
 }
 
-/* What sequences with new rows had before. */
-int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
+/* Those that are read and were there before; or those that have come. */
+static int copy_sources(struct zinf_trainer *t, const struct zinf_op *op, bool come)
 {
-    uint64_t slots = t->setup.walk.stages[op->stage].cache.slots;
     int code = 0;
-    for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
-        uint64_t before = (uint64_t)t->first_new[s];
-        if (t->n_cached[s] > t->first_new[s])
-            code = copy_slots(t, op, s, 0, before < slots ? before : slots);
+    for (int64_t s = 0; !code && s < t->decoding.n_sources; s++) {
+        const struct source_memory *source = &t->sources[s];
+        const uint64_t all[2] = {0, (uint64_t)source->length};
+        if (source->comes == come && (come || source->is_read))
+            code = copy_slots(t, op, ZINF_CACHE_SOURCES, s, all);
     }
     return code;
 }
 
-/* Their new rows: two runs where these go beyond the last slot. */
+/* What sequences with new rows had before, and what they read. */
+int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_cache *c = t->setup.walk.stages[op->stage].cache;
+    uint64_t slots = c[ZINF_CACHE_SEQUENCES].slots;
+    int code = 0;
+    for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
+        uint64_t before = (uint64_t)t->first_new[s];
+        const uint64_t used[2] = {0, before < slots ? before : slots};
+        if (t->n_cached[s] > t->first_new[s])
+            code = copy_slots(t, op, ZINF_CACHE_SEQUENCES, s, used);
+    }
+    return code ? code : copy_sources(t, op, false);
+}
+
+/* Their new rows: two runs where these go beyond the last slot. And sources that have come. */
 int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    uint64_t slots = t->setup.walk.stages[op->stage].cache.slots;
+    const struct zinf_cache *c = t->setup.walk.stages[op->stage].cache;
+    uint64_t slots = c[ZINF_CACHE_SEQUENCES].slots;
     int code = 0;
     for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
         uint64_t first = (uint64_t)t->first_new[s] % slots;
         uint64_t n = (uint64_t)(t->n_cached[s] - t->first_new[s]);
         uint64_t end = first + n < slots ? first + n : slots;
-        code = copy_slots(t, op, s, first, end - first);
-        if (!code)
-            code = copy_slots(t, op, s, 0, n - (end - first));
+        const uint64_t runs[2][2] = {{first, end - first}, {0, n - (end - first)}};
+        for (int i = 0; !code && i < 2; i++)
+            code = copy_slots(t, op, ZINF_CACHE_SEQUENCES, s, runs[i]);
     }
-    return code;
+    return code ? code : copy_sources(t, op, true);
 }

@@ -8,15 +8,16 @@
 
 int trainer_begin_decoding(struct zinf_trainer *t)
 {
-    size_t n = (size_t)t->setup.decoding.n_sequences;
-    int32_t *rows = (int32_t *)(void *)device_at(&t->plan, t->plan.at.d_rows);
+    const struct zinf_decoding *d = &t->setup.decoding;
+    size_t n = (size_t)d->n_sequences, n_sources = (size_t)d->n_sources;
     t->first_new = calloc(n, sizeof *t->first_new);
     t->n_cached = calloc(n, sizeof *t->n_cached);
-    if (!t->first_new || !t->n_cached)
-        return zinf_fail(-ENOMEM, "no memory for %zu sequences", n);
-    t->decoding = t->setup.decoding;
-    t->decoding.sequences = rows;
-    t->decoding.positions = rows + t->decoding.most_rows;
+    t->sources = calloc(n_sources + 1, sizeof *t->sources);
+    t->source_documents = calloc((size_t)d->most_source_rows + 1, sizeof *t->source_documents);
+    if (!t->first_new || !t->n_cached || !t->sources || !t->source_documents)
+        return zinf_fail(-ENOMEM, "no memory for %zu sequences and %zu sources", n, n_sources);
+    t->decoding = *d;
+    rows_place(&t->decoding, (int32_t *)(void *)device_at(&t->plan, t->plan.at.d_rows));
     t->compute.decoding = &t->decoding;
     return 0;
 }
@@ -25,6 +26,8 @@ void trainer_end_decoding(struct zinf_trainer *t)
 {
     free(t->first_new);
     free(t->n_cached);
+    free(t->sources);
+    free(t->source_documents);
 }
 
 static int note_row(struct zinf_trainer *t, int64_t sequence, int64_t position)
@@ -45,6 +48,51 @@ static int note_row(struct zinf_trainer *t, int64_t sequence, int64_t position)
     return 0;
 }
 
+static int fail_source(const struct zinf_trainer *t, int64_t number, const char *why)
+{
+    return zinf_fail(-EINVAL, "source %lld %s; there are %lld sources of %lld tokens",
+                     (long long)number, why, (long long)t->decoding.n_sources,
+                     (long long)t->decoding.source_capacity);
+}
+
+/* A token of a source that comes. */
+static int note_source_row(struct zinf_trainer *t, const struct zinf_decode_rows *rows, int64_t row)
+{
+    int64_t number = rows->source_numbers[row];
+    if (number < 0 || number >= t->decoding.n_sources)
+        return fail_source(t, number, "is none");
+    struct source_memory *source = &t->sources[number];
+    if (!row || rows->source_numbers[row - 1] != number) {
+        if (source->comes)
+            return fail_source(t, number, "comes in pieces");
+        *source = (struct source_memory){.comes = true};
+    }
+    return ++source->length <= t->decoding.source_capacity
+               ? 0
+               : fail_source(t, number, "is longer than there is room for");
+}
+
+static int note_sources(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
+{
+    const struct zinf_decoding *d = &t->decoding;
+    int code = 0;
+    if (rows->n_source < 0 || rows->n_source > d->most_source_rows)
+        return zinf_fail(-EINVAL, "%lld tokens of sources: at most %lld come with a call",
+                         (long long)rows->n_source, (long long)d->most_source_rows);
+    for (int64_t s = 0; s < d->n_sources; s++)
+        t->sources[s].comes = t->sources[s].is_read = false;
+    for (int64_t r = 0; !code && r < rows->n_source; r++)
+        code = note_source_row(t, rows, r);
+    for (int64_t r = 0; !code && d->n_sources && r < rows->n; r++) {
+        int64_t number = rows->sources ? rows->sources[r] : -1;
+        if (number < 0 || number >= d->n_sources || !t->sources[number].length)
+            code = fail_source(t, number, "is read and has not come");
+        else
+            t->sources[number].is_read = true;
+    }
+    return code;
+}
+
 static int note_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
 {
     int code = 0;
@@ -59,19 +107,46 @@ static int note_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows
         t->first_new[s] = t->n_cached[s];
     for (int64_t r = 0; !code && r < rows->n; r++)
         code = note_row(t, rows->sequences[r], rows->positions[r]);
-    return code;
+    return code ? code : note_sources(t, rows);
 }
 
 /* ---- a call ---- */
 
+/* Sources that come, as documents of one sample, and the lengths of all. */
+static void set_sources(struct zinf_trainer *t, const struct zinf_decode_rows *rows,
+                        const struct zinf_decoding *to)
+{
+    int32_t *lengths = (int32_t *)(uintptr_t)to->source_lengths;
+    int32_t *numbers = (int32_t *)(uintptr_t)to->source_numbers;
+    int32_t *slots = (int32_t *)(uintptr_t)to->source_slots, slot = 0;
+    for (int64_t s = 0; s < to->n_sources; s++)
+        lengths[s] = (int32_t)t->sources[s].length;
+    for (int64_t r = 0; r < rows->n_source; r++) {
+        bool begins = !r || rows->source_numbers[r - 1] != rows->source_numbers[r];
+        slots[r] = slot = begins ? 0 : slot + 1;
+        numbers[r] = rows->source_numbers[r];
+        t->source_documents[r] = numbers[r] + 1;
+    }
+}
+
 static int set_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
 {
-    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = rows->ids,
-                                                [ZINF_INPUT_TARGETS] = rows->ids,
-                                                [ZINF_INPUT_POSITIONS] = rows->positions}};
-    int32_t *to = (int32_t *)(void *)host_at(&t->plan, t->plan.at.h_rows);
-    memcpy(to, rows->sequences, (size_t)rows->n * sizeof *to);
-    memcpy(to + t->decoding.most_rows, rows->positions, (size_t)rows->n * sizeof *to);
+    struct zinf_decoding to = t->decoding;
+    const size_t bytes = (size_t)rows->n * sizeof(int32_t);
+    rows_place(&to, (int32_t *)(void *)host_at(&t->plan, t->plan.at.h_rows));
+    memcpy((int32_t *)(uintptr_t)to.sequences, rows->sequences, bytes);
+    memcpy((int32_t *)(uintptr_t)to.positions, rows->positions, bytes);
+    if (to.n_sources)
+        memcpy((int32_t *)(uintptr_t)to.sources, rows->sources, bytes);
+    set_sources(t, rows, &to);
+    const struct zinf_batch batch = {
+        .inputs = {[ZINF_INPUT_IDS] = rows->ids,
+                   [ZINF_INPUT_TARGETS] = rows->ids,
+                   [ZINF_INPUT_POSITIONS] = rows->positions,
+                   [ZINF_INPUT_SOURCE_IDS] = rows->n_source ? rows->source_ids : rows->ids,
+                   [ZINF_INPUT_SOURCE_SEGMENTS] = t->source_documents,
+                   [ZINF_INPUT_SOURCE_POSITIONS] = to.source_slots}};
+    t->compute.source_seq = rows->n_source;
     return trainer_set_batch(t, &batch, 1, rows->n, NULL);
 }
 
@@ -102,7 +177,8 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     t->compute.seq = rows->n;
     t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has a row at least */
     t->logits_row = rows->n - t->n_logits;
-    code = zinf_executor_run(t->executor, &t->plan.decode);
+    code =
+        zinf_executor_run(t->executor, rows->n_source ? &t->plan.decode_sources : &t->plan.decode);
     if (!code)
         gather_logits(t, rows->n_logits, logits);
     return code;
@@ -110,11 +186,12 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
 
 /* ---- a sequence twice ---- */
 
-/* The slots of one that are in use, of every plane of a stage. */
+/* The slots of one that are in use, of every plane of a stage. What it reads is remembered apart.
+ */
 static int copy_cache(struct zinf_trainer *t, uint32_t stage, int64_t to, int64_t from)
 {
     const struct walk_stage *info = &t->setup.walk.stages[stage];
-    const struct zinf_cache *c = &info->cache;
+    const struct zinf_cache *c = &info->cache[ZINF_CACHE_SEQUENCES];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     uint64_t used = (uint64_t)t->n_cached[from], n = used < c->slots ? used : c->slots;
     bool in_host = t->plan.choice.host_cache;

@@ -11,8 +11,8 @@ void emit_rows(struct emitter *e)
     struct uses uses = {0};
     uses_write(&uses, e->inputs);
     emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_rows)),
-              zinf_at(host_at(p, p->at.h_rows)),
-              2 * (uint64_t)p->setup->decoding.most_rows * sizeof(int32_t), &uses);
+              zinf_at(host_at(p, p->at.h_rows)), rows_length(&p->setup->decoding) * sizeof(int32_t),
+              &uses);
 }
 
 static struct zinf_operand home(const struct emitter *e, uint32_t stage)

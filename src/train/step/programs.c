@@ -150,19 +150,37 @@ int program_fill(struct plan *p)
     return emitter_finish(&e);
 }
 
-int program_decode(struct plan *p)
+/* Stages whose rows are those of sources are of calls that bring some. */
+static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
+{
+    return g->values[g->stages[stage].out.at[0]].axis == ZINF_AXIS_SOURCE;
+}
+
+static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,
+                         bool sources)
 {
     struct emitter e;
     struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->decode, "decode")) {
+    if (!emitter_init(&e, p, program, name)) {
         e.makes_rows = true;
         emit_inputs(&e);
         emit_rows(&e);
         for (uint32_t s = 0; s < e.walk->row; s++)
-            emit_forward(&e, s, one);
+            if (sources || !is_of_source(e.walk->graph, s))
+                emit_forward(&e, s, one);
         emit_row(&e, e.walk->row);
     }
     return emitter_finish(&e);
+}
+
+int program_decode(struct plan *p)
+{
+    return emit_decoding(p, &p->decode, "decode", false);
+}
+
+int program_decode_sources(struct plan *p)
+{
+    return emit_decoding(p, &p->decode_sources, "decode with sources", true);
 }
 
 int program_logits(struct plan *p)

@@ -91,6 +91,14 @@ static void find_chosen(const struct plan *p, const struct zinf_op *op, struct z
     f->n_chosen = list[f->visit + 1] - list[f->visit];
 }
 
+/* What the stage remembers is its last operand. */
+static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
+                        struct zinf_frame *f)
+{
+    for (int i = 0; info->cache_bytes && i < ZINF_CACHES; i++)
+        f->cache[i] = (char *)zinf_address(&op->at[op->n_at - 1]) + info->cache_at[i];
+}
+
 /* Operands to arrays; returns how many weights there are. */
 static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
                        const struct zinf_stage *stage, enum zinf_pass pass)
@@ -176,12 +184,12 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .mean_scale = t->mean_scale,
         .row = t->logits_row,
         .n_rows = t->n_logits,
-        .cache = w->stages[op->stage].cache_bytes ? zinf_address(&op->at[op->n_at - 1]) : NULL,
         .kept = {.base = reference ? reference_kept_at(p, (uint32_t)op->stage, op->micro)
                                    : kept_at(p, (uint32_t)op->stage, op->micro)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
     find_chosen(p, op, &f);
+    find_caches(&w->stages[op->stage], op, &f);
     int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);

@@ -54,6 +54,14 @@ static uint32_t defer(struct plan *p, uint32_t n)
     return deferred;
 }
 
+static int first_decodings(struct plan *p)
+{
+    int code = build(p, program_decode, &p->decode, ZINF_ORDER_DEADLINE);
+    if (!code && p->setup->decoding.n_sources)
+        code = build(p, program_decode_sources, &p->decode_sources, ZINF_ORDER_DEADLINE);
+    return code;
+}
+
 int plan_first_programs(struct plan *p)
 {
     static const struct zinf_speeds unknown;
@@ -61,7 +69,7 @@ int plan_first_programs(struct plan *p)
     plan_rates_of(p, &unknown, &p->rates);
     int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
     if (code || p->setup->compute.decoding)
-        return code ? code : build(p, program_decode, &p->decode, ZINF_ORDER_DEADLINE);
+        return code ? code : first_decodings(p);
     defer(p, 0);
     code = emit_apart(p);
     if (!code)

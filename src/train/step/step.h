@@ -27,6 +27,7 @@ int program_forward(struct plan *p);
 int program_logits(struct plan *p);
 int program_fill(struct plan *p);
 int program_decode(struct plan *p);
+int program_decode_sources(struct plan *p);
 
 /* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
 int plan_first_programs(struct plan *p);
