@@ -6,7 +6,7 @@
 #ifndef ZINF_TRAINED_RANKS_H
 #define ZINF_TRAINED_RANKS_H
 
-#include "trainings.h"
+#include "rank_steps.h"
 
 #include "train/trainer.h"
 
@@ -33,21 +33,6 @@ static double net_timeout;                             /* seconds; 0: 60 */
 static char said[600];                                 /* by rank 0 at last */
 static uint64_t net_bytes, linked_bytes, padded_elems; /* its */
 
-/* This rank's share of a step's samples. */
-static inline int share_step(const struct rank *rank, struct zinf_trainer *t, uint64_t step,
-                             struct zinf_step_result *result)
-{
-    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
-    struct setting whole = *rank->setting;
-    struct zinf_net_place at = zinf_net_place(rank->net);
-    whole.accumulation *= (int)at.world;
-    draw_tokens(&whole, step, ids, targets);
-    int64_t rows = (int64_t)rank->setting->accumulation * trainings.batch * trainings.seq;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
-    return zinf_trainer_step(t, &batch, result);
-}
-
 static inline void *train_rank(void *argument)
 {
     struct rank *rank = argument;
@@ -59,7 +44,7 @@ static inline void *train_rank(void *argument)
         struct zinf_step_result result = {0};
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
         uint64_t linked = t->link ? zinf_link_sent_bytes(t->link) : 0;
-        rank->code = share_step(rank, t, (uint64_t)step, &result);
+        rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
         rank->linked_bytes = t->link ? zinf_link_sent_bytes(t->link) - linked : 0;
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
