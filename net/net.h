@@ -6,6 +6,7 @@
  *
  *   threads  ranks are threads of one process: its seats; also for tests, and the specification
  *   mpi      ranks are processes that mpirun or srun started; a module, loaded at run time
+ *   tcp      ranks are processes that torchrun or deepspeed started, who bring no MPI
  *
  * GPUs with a fast way between them have a *link* beside the net: device memory, by NCCL.
  *
@@ -41,10 +42,10 @@ int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
 int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between);
 /* What that compares first: for a process that is one rank by itself. */
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
-/* How many ranks whoever started this process says there are; 1 where it was no launcher. */
+/* How many ranks an MPI's launcher says there are; 1 where none started this process. */
 uint32_t zinf_net_launched(void);
 /* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
- * are others and no MPI module. */
+ * are others of an MPI and no module, or where torchrun's variables are not all there. */
 int zinf_net_open(struct zinf_net **out);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
