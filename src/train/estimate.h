@@ -21,6 +21,9 @@ struct zinf_speeds {
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes;                     /* that an update reads and writes */
     double net_bytes;                           /* of a host's network, each way */
+    /* From a GPU to others of its host and back at once, while all do so; 0: they have no fast way
+     * to each other. */
+    double peer_bytes;
 };
 /* A machine that need not be here: nothing of the one that runs is looked at then. */
 struct zinf_described_machine {

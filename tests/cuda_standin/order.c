@@ -50,6 +50,17 @@ void order_unlock(void)
         syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+bool order_pause(void)
+{
+    enum { PAUSE_US = 50 };
+    if (depth > 1)
+        return false;
+    order_unlock();
+    usleep(PAUSE_US);
+    order_lock();
+    return true;
+}
+
 /* ---- streams and tokens ---- */
 
 bool order_is_watched(void)
@@ -127,6 +138,14 @@ void order_record(struct order_stream *stream, void **token)
     __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_release(*token);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+}
+
+void order_record_host(void **token)
+{
+    if (!order_is_watched())
+        return;
+    *token = new_token();
+    __tsan_release(*token);
 }
 
 void order_wait(struct order_stream *stream, void *token)

@@ -15,6 +15,8 @@
 /* For any thread; the same thread may take it again. */
 void order_lock(void);
 void order_unlock(void);
+/* Lets others have it for a moment, if this thread has taken it once. */
+bool order_pause(void);
 
 /* Whether there is a sanitizer to tell. */
 bool order_is_watched(void);
@@ -27,6 +29,8 @@ void order_close(struct order_stream *stream);
 void order_run(struct order_stream *stream, void (*run)(void *), void *argument);
 /* What the stream has done so far, as a token; the one in *token is given up. */
 void order_record(struct order_stream *stream, void **token);
+/* What the host's thread has done so far, as a new token. */
+void order_record_host(void **token);
 /* The stream, or the host's thread, goes on after what a token stands for. */
 void order_wait(struct order_stream *stream, void *token);
 void order_wait_host(void *token);

@@ -13,6 +13,7 @@
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
 #define NET_BYTES 2e9       /* from one rank to the others */
+#define PEER_BYTES 2e10     /* from one GPU to the others */
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
@@ -76,13 +77,13 @@ static void share(const struct plan *p, struct zinf_speeds *used)
 
 /* Seconds that a byte takes from one rank to the others: some are on its host, and all of its
  * host's ranks share the network to the rest. */
-static double net_seconds(const struct plan *p, const struct zinf_speeds *used)
+static double net_seconds(const struct plan *p, const struct zinf_speeds *used, double near_bytes)
 {
     if (!p->setup->net || !zinf_net_is_described(p->setup->net))
-        return 1 / NET_BYTES;
+        return 1 / near_bytes;
     struct zinf_net_place at = zinf_net_place(p->setup->net);
     double far = (double)(at.world - at.local_world) / (at.world - 1);
-    double near = (1 - far) / NET_BYTES, beyond = far * at.local_world / used->net_bytes;
+    double near = (1 - far) / near_bytes, beyond = far * at.local_world / used->net_bytes;
     return near > beyond ? near : beyond;
 }
 
@@ -98,6 +99,7 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
+        .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),
     };
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
     share(p, used);
@@ -133,7 +135,8 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
         [COST_DRIVE_READ] = 1 / used.drive_read_bytes,
         [COST_DRIVE_WRITE] = 1 / used.drive_write_bytes,
-        [COST_NET] = net_seconds(p, &used),
+        [COST_NET] = net_seconds(p, &used, NET_BYTES),
+        [COST_PEER] = net_seconds(p, &used, used.peer_bytes),
         [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);
