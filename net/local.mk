@@ -1,5 +1,5 @@
 libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net/net_load.c
-libcore_la_SOURCES += net/net_room.h net/net_seats.c
+libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
 INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.

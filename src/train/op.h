@@ -21,8 +21,10 @@ enum op_cost {
     COST_RECORD,        /* two small writes, one after the other */
     COST_DRIVE_READ,
     COST_DRIVE_WRITE,
-    COST_NET,   /* between ranks */
-    COST_STAGE, /* products where it has flops, else the device's memory */
+    COST_GATHER, /* between ranks: slices to all, */
+    COST_PULL,   /* to a device from where they are, */
+    COST_SUM,    /* gradients to their sums */
+    COST_STAGE,  /* products where it has flops, else the device's memory */
 };
 
 /* Kind, name, function of step/ops.c, cost; operands at[] by number. READ and WRITE are the
@@ -59,9 +61,9 @@ enum op_cost {
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
     ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
-    ROW(OP_GATHER, "gather", run_gather, COST_NET)                                                 \
-    ROW(OP_PULL, "pull", run_pull, COST_NET)                                                       \
-    ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_NET)                                       \
+    ROW(OP_GATHER, "gather", run_gather, COST_GATHER)                                              \
+    ROW(OP_PULL, "pull", run_pull, COST_PULL)                                                      \
+    ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_MEET, "meet", run_meet, COST_NONE)                                                      \
