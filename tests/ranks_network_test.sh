@@ -5,6 +5,7 @@
 [ -z "$ZINF_TEST_INSIDE" ] || ip link set lo up
 . "$SRCDIR/tests/command.sh"
 . "$SRCDIR/tests/mpirun.sh"
+. "$SRCDIR/tests/ranks.sh"
 
 # Namespaces of our own, so that nothing is left behind: this script again, within them.
 why=
@@ -66,25 +67,11 @@ chmod +x "$work/agent"
 
 # ---- a training ----
 
-config() { # file, accumulation
-    cat >"$1" <<END
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $2,
- "gradient_clipping": 0.5, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "zero_optimization": {"stage": 3,
-  "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "timeout": 5}}
-END
-}
 mkdir "$work/drive"
-config "$work/one.json" 4
-config "$work/two.json" 2
-make_text "$work/text.txt" 60
-check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
-    --tokenizer bytes --context 32 --output "$work/model"
-options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3
-    --progress none"
+rank_config "$work/one.json" 2 4 nvme "$work/drive" ', "timeout": 5'
+rank_config "$work/two.json" 2 2 nvme "$work/drive" ', "timeout": 5'
+make_rank_model
+options="$options --progress none"
 # shellcheck disable=SC2086 # options are words
 train() { "$zinf" train --config "$work/one.json" $options "$@"; }
 # shellcheck disable=SC2086
@@ -110,11 +97,6 @@ cut_off() {
     wait
     [ $status -ne 0 ] && [ $status -ne 124 ] # 124: it hung
 }
-losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
-same() {
-    cmp "$work/out/model/model.safetensors" "$work/whole/model/model.safetensors" &&
-        [ "$(losses "$work/out")" = "$(losses "$work/whole")" ]
-}
 check "a cable that is pulled ends both ranks" cut_off
 check "each names the other" complains "rank 1 has sent nothing for 5 s" \
     "rank 0 has sent nothing for 5 s"
@@ -123,5 +105,5 @@ ip link set port77-2 up
 check "with it back both go on" run 0 train_hosts --steps $steps --resume
 check "after a step" complains "going on after step"
 check "one rank that nobody cut off" run 0 train --steps $steps --output "$work/whole"
-check "has the same losses and weights" same
+check "has the same losses, norms and weights" same_result "$work/out" "$work/whole"
 finish
