@@ -97,6 +97,9 @@ int host_queue_wait(struct zinf_queue *queue, struct zinf_event *event);
 int host_event_synchronize(struct zinf_event *event);
 
 int host_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+int host_peer_open(struct zinf_device *device, struct zinf_device *peer);
+int host_copy_from_peer(struct zinf_queue *q, void *dst, struct zinf_device *peer, const void *src,
+                        uint64_t bytes);
 int host_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes);
 int host_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
                  enum zinf_dtype src_dtype, uint64_t n);

@@ -16,6 +16,21 @@ int host_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
     return 0;
 }
 
+/* All are in one memory. */
+int host_peer_open(struct zinf_device *device, struct zinf_device *peer)
+{
+    (void)device;
+    (void)peer;
+    return 0;
+}
+
+int host_copy_from_peer(struct zinf_queue *q, void *dst, struct zinf_device *peer, const void *src,
+                        uint64_t bytes)
+{
+    (void)peer;
+    return host_copy(q, dst, src, bytes);
+}
+
 int host_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
 {
     int n_slices = bytes ? host_slices(q->device, bytes / 16) : 0; /* of nothing, dst may be NULL */

@@ -222,6 +222,11 @@ struct zinf_device_ops {
     int (*copy_to_device)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
     int (*copy_to_host)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
     int (*copy)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
+    /* From another device of the kind to the queue's, past the host's memory; peer_open once for
+     * the pair before it. -ENOTSUP: this machine has no such way. */
+    int (*peer_open)(struct zinf_device *device, struct zinf_device *peer);
+    int (*copy_from_peer)(struct zinf_queue *q, void *dst, struct zinf_device *peer,
+                          const void *src, uint64_t bytes);
     int (*fill_zero)(struct zinf_queue *q, void *dst, uint64_t bytes);
     int (*convert)(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
                    enum zinf_dtype src_dtype, uint64_t n);

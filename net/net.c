@@ -25,17 +25,19 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
 }
 
-int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world)
+int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats)
 {
-    if (!world || world > ZINF_NET_MOST_RANKS || !local_world || world % local_world)
+    if (!world || world > ZINF_NET_MOST_RANKS || !local_world || world % local_world || !seats ||
+        local_world % seats)
         return zinf_fail(-EINVAL,
-                         "%u ranks, %u on each host, are not possible: at most %d, and as "
-                         "many on every host",
-                         world, local_world, ZINF_NET_MOST_RANKS);
+                         "%u ranks, %u on each host and %u in each process, are not possible: at "
+                         "most %d, and as many on every host and in every process",
+                         world, local_world, seats, ZINF_NET_MOST_RANKS);
     struct zinf_net *net = calloc(1, sizeof *net);
     if (!net)
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
-    net->place = (struct zinf_net_place){.world = world, .local_world = local_world, .seats = 1};
+    net->place =
+        (struct zinf_net_place){.world = world, .local_world = local_world, .seats = seats};
     snprintf(net->name, sizeof net->name, "described");
     *out = net;
     return 0;
@@ -110,7 +112,7 @@ static int end_exchange(struct zinf_net *net, uint32_t n_out)
     return 0;
 }
 
-static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
+int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 {
     struct net_exchange x = exchange_of(net, n_out, n_in, same);
     if (zinf_net_is_described(net))
@@ -120,8 +122,7 @@ static int exchange(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool sa
     return end_exchange(net, n_out);
 }
 
-/* The i-th of the other ranks, from the next one on: not all begin with the same. */
-static uint32_t other(const struct zinf_net *net, uint32_t i)
+uint32_t net_other(const struct zinf_net *net, uint32_t i)
 {
     return (net->place.rank + 1 + i) % net->place.world;
 }
@@ -135,63 +136,26 @@ int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64
     if (own != slice && slice_bytes)
         memcpy(own, slice, slice_bytes);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t peer = other(net, i);
+        uint32_t peer = net_other(net, i);
         net->out[i] = (struct net_message){own, slice_bytes, peer};
         net->in[i] = (struct net_message){(char *)whole + peer * slice_bytes, slice_bytes, peer};
     }
-    return n ? exchange(net, n, n, true) : 0;
+    return n ? net_pass(net, n, n, true) : 0;
 }
 
-static void add(float *restrict sum, const float *restrict part, uint64_t elems)
+int net_borrow(struct zinf_net *net, uint32_t n)
 {
-    for (uint64_t i = 0; i < elems; i++)
-        sum[i] += part[i];
-}
-
-void zinf_tree_sum(float *const *parts, uint32_t n, uint64_t elems)
-{
-    for (uint32_t step = 1; step < n; step *= 2)
-        for (uint32_t i = 0; i + step < n; i += 2 * step)
-            add(parts[i], parts[i + step], elems);
-}
-
-/* Elements [at, at + elems) of every slice: the others' come into scratch, and are added there. */
-static int scatter_piece(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems,
-                         uint64_t at, uint64_t elems)
-{
-    uint32_t n = net->place.world - 1;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t peer = other(net, i);
-        net->parts[peer] = net->scratch + peer * NET_PIECE_ELEMS;
-        net->out[i] =
-            (struct net_message){whole + peer * slice_elems + at, elems * sizeof(float), peer};
-        net->in[i] = (struct net_message){net->parts[peer], elems * sizeof(float), peer};
-    }
-    net->parts[net->place.rank] = whole + net->place.rank * slice_elems + at;
-    int code = exchange(net, n, n, false);
-    if (code)
-        return code;
-    zinf_tree_sum(net->parts, net->place.world, elems);
-    if (net->parts[0] != slice + at)
-        memmove(slice + at, net->parts[0], elems * sizeof(float));
-    return 0;
-}
-
-/* out and in are set; in's data will be. */
-static int borrow(struct zinf_net *net)
-{
-    uint32_t n = net->place.world - 1;
     struct net_exchange x = exchange_of(net, n, n, false);
     if (!net->failed)
         net->failed = net->ops->borrow(net, &x, net->in);
     return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
 }
 
-static int give_back(struct zinf_net *net)
+int net_give_back(struct zinf_net *net, uint32_t n)
 {
-    uint32_t n = net->place.world - 1;
     struct net_exchange x = exchange_of(net, n, n, false);
-    net->failed = net->ops->give_back(net, &x);
+    int code = net->ops->give_back(net, &x);
+    net->failed = net->failed ? net->failed : code;
     for (uint32_t i = 0; i < n; i++)
         net->lent_bytes += net->out[i].bytes;
     return end_exchange(net, n);
@@ -199,7 +163,8 @@ static int give_back(struct zinf_net *net)
 
 bool zinf_net_lends(const struct zinf_net *net)
 {
-    return !zinf_net_is_described(net) && net->ops->borrow && net->place.world > 1;
+    bool alone = net->place.seats == net->place.world;
+    return net->place.world > 1 && alone && (zinf_net_is_described(net) || net->ops->borrow);
 }
 
 int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
@@ -207,11 +172,11 @@ int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
 {
     uint32_t n = net->place.world - 1;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t peer = other(net, i);
+        uint32_t peer = net_other(net, i);
         net->out[i] = (struct net_message){(void *)(uintptr_t)slice, slice_bytes, peer};
         net->in[i] = (struct net_message){NULL, slice_bytes, peer};
     }
-    int code = borrow(net);
+    int code = net_borrow(net, n);
     for (uint32_t i = 0; !code && i < n; i++)
         slices[net->in[i].peer] = net->in[i].data;
     slices[net->place.rank] = slice;
@@ -220,45 +185,7 @@ int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
 
 int zinf_net_return(struct zinf_net *net)
 {
-    return give_back(net);
-}
-
-/* Each adds its part of the others' where they have it, at which nobody else looks. */
-static int scatter_lent(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
-{
-    uint32_t n = net->place.world - 1, own = net->place.rank;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t peer = other(net, i);
-        net->out[i] =
-            (struct net_message){whole + peer * slice_elems, slice_elems * sizeof(float), peer};
-        net->in[i] = (struct net_message){NULL, slice_elems * sizeof(float), peer};
-    }
-    int code = borrow(net);
-    if (code)
-        return code;
-    for (uint32_t i = 0; i < n; i++)
-        net->parts[net->in[i].peer] = net->in[i].data;
-    net->parts[own] = whole + own * slice_elems;
-    zinf_tree_sum(net->parts, n + 1, slice_elems);
-    if (net->parts[0] != slice)
-        memmove(slice, net->parts[0], slice_elems * sizeof(float));
-    return give_back(net);
-}
-
-int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
-{
-    int code = 0;
-    if (net->place.world == 1 && slice != whole && slice_elems)
-        memmove(slice, whole, slice_elems * sizeof *slice);
-    if (zinf_net_lends(net) && slice_elems)
-        return scatter_lent(net, whole, slice, slice_elems);
-    for (uint64_t at = 0; !code && net->place.world > 1 && at < slice_elems;
-         at += NET_PIECE_ELEMS) {
-        uint64_t left = slice_elems - at;
-        code = scatter_piece(net, whole, slice, slice_elems, at,
-                             left < NET_PIECE_ELEMS ? left : NET_PIECE_ELEMS);
-    }
-    return code;
+    return net_give_back(net, net->place.world - 1);
 }
 
 /* Into the scratch: of every rank its numbers. */
@@ -295,14 +222,14 @@ int zinf_net_trade(struct zinf_net *net, const struct zinf_net_trade *trade)
 {
     uint32_t n_out = 0, n_in = 0;
     for (uint32_t i = 0; i + 1 < net->place.world; i++) {
-        uint32_t peer = other(net, i);
+        uint32_t peer = net_other(net, i);
         if (trade->out_bytes[peer])
             net->out[n_out++] =
                 (struct net_message){trade->out[peer], trade->out_bytes[peer], peer};
         if (trade->in_bytes[peer])
             net->in[n_in++] = (struct net_message){trade->in[peer], trade->in_bytes[peer], peer};
     }
-    return exchange(net, n_out, n_in, false); /* without messages too: seats meet in it */
+    return net_pass(net, n_out, n_in, false); /* without messages too: seats meet in it */
 }
 
 int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t bytes)
@@ -312,11 +239,11 @@ int zinf_net_broadcast(struct zinf_net *net, uint32_t root, void *data, uint64_t
         return 0;
     if (net->place.rank != root) {
         net->in[0] = (struct net_message){data, bytes, root};
-        return exchange(net, 0, 1, true);
+        return net_pass(net, 0, 1, true);
     }
     for (uint32_t i = 0; i < n; i++)
-        net->out[i] = (struct net_message){data, bytes, other(net, i)};
-    return exchange(net, n, 0, true);
+        net->out[i] = (struct net_message){data, bytes, net_other(net, i)};
+    return net_pass(net, n, 0, true);
 }
 
 int zinf_net_barrier(struct zinf_net *net)

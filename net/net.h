@@ -49,8 +49,9 @@ uint32_t zinf_net_launched(void);
 int zinf_net_open(struct zinf_net **out);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
-/* One that is only thought of, for plans: it has a place, and exchanges nothing (-ENOTSUP). */
-int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world);
+/* One that is only thought of, for plans: it has a place, and exchanges nothing (-ENOTSUP). Of
+ * world ranks as many on each host, of these as many in each process. */
+int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats);
 bool zinf_net_is_described(const struct zinf_net *net);
 /* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
 void zinf_net_close(struct zinf_net *net);
@@ -85,6 +86,8 @@ int zinf_net_return(struct zinf_net *net);
  * [world][slice_elems] which has this rank's number. Each element is a sum by the tree of
  * zinf_tree_sum, in fp32. whole is overwritten; slice may be this rank's part of it. */
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems);
+/* Whether seats of a process add up what they have before it crosses to other processes. */
+bool zinf_net_adds_first(const struct zinf_net *net);
 /* Of n numbers, in place, the same for all ranks: their sums, which must not overflow, or the
  * largest. n at most ZINF_NET_MOST_NUMBERS. */
 #define ZINF_NET_MOST_NUMBERS 256

@@ -32,12 +32,13 @@ struct net_engine_ops {
      * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
      * length than its receiver expects. */
     int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
-    /* Where ranks are in one memory, else NULL: in's messages are not copied; their data is set to
-     * where the peer has them. Until give_back, which waits for the others' too: nobody's memory
-     * goes before all are done with it, even if a rank has failed. */
+    /* Among ranks in one memory, NULL where none are: in's messages are not copied; their data is
+     * set to where the peer has them. Until give_back, which waits for the others' too: nobody's
+     * memory goes before all are done with it, even if a rank has failed. */
     int (*borrow)(struct zinf_net *net, const struct net_exchange *x, struct net_message *in);
     int (*give_back)(struct zinf_net *net, const struct net_exchange *x);
-    /* Lets the others know; does not wait for those that hang. */
+    /* Lets the others know; does not wait for those that hang. What was sent before still arrives.
+     */
     void (*tell)(struct zinf_net *net, const char *sentence);
     void (*close)(struct zinf_net *net);
 };
@@ -62,6 +63,14 @@ struct zinf_net {
  * the speed of the wire, 4 MiB. */
 #define NET_PIECE_ELEMS ((uint64_t)1 << 20)
 
+/* net.c, for collectives: n_out messages of net->out go and n_in of net->in come. The same without
+ * copies, n each way: in's data becomes where it lies, until it is given back, also after a failure
+ * in between. */
+int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same);
+int net_borrow(struct zinf_net *net, uint32_t n);
+int net_give_back(struct zinf_net *net, uint32_t n);
+/* The i-th of the other ranks, from the next one on: not all begin with the same. */
+uint32_t net_other(const struct zinf_net *net, uint32_t i);
 /* net.c: the parts of a net that no engine fills; ends them. */
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world);
 

@@ -26,6 +26,14 @@ struct part {
     bool receives;
 };
 
+/* What a rank that cannot go on tells the others: it has taken part in so many exchanges. What it
+ * sent in those still arrives, so the others go on up to where it stopped, however early they hear.
+ */
+struct last_words {
+    uint64_t exchanges;
+    char sentence[SENTENCE_BYTES];
+};
+
 struct state {
     MPI_Comm data, control;
     MPI_Request *requests; /* [capacity] each, as the other three */
@@ -33,9 +41,12 @@ struct state {
     int *indices;
     struct part *parts;
     uint32_t capacity, n;
-    char sentence[SENTENCE_BYTES]; /* this rank's own */
-    MPI_Request *notes;            /* [world] it on its way */
-    bool *gone;                    /* [world] who has told */
+    uint64_t exchanges; /* this rank has taken part in */
+    struct last_words own;
+    MPI_Request *notes;      /* [world] those on their way */
+    bool *gone;              /* [world] who has told */
+    struct last_words heard; /* of the one that stopped first */
+    uint32_t heard_from;     /* world: of nobody */
 };
 
 static int fail_call(struct zinf_net *net, int error, const char *call)
@@ -49,30 +60,43 @@ static int fail_call(struct zinf_net *net, int error, const char *call)
 
 /* ---- what others tell ---- */
 
-/* Takes in one sentence, if there is one; -ECONNABORTED: there was. */
-static int hear(struct zinf_net *net)
+/* Takes in one rank's words, if there are any. */
+static bool hear(struct zinf_net *net)
 {
     struct state *s = net->state;
-    char sentence[SENTENCE_BYTES] = "";
+    struct last_words words;
     MPI_Status status;
     int there = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, TAG, s->control, &there, &status);
     if (!there)
-        return 0;
-    MPI_Recv(sentence, sizeof sentence, MPI_CHAR, status.MPI_SOURCE, TAG, s->control, &status);
-    sentence[sizeof sentence - 1] = 0;
+        return false;
+    MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, TAG, s->control, &status);
+    words.sentence[SENTENCE_BYTES - 1] = 0;
     s->gone[status.MPI_SOURCE] = true;
-    return net_told(net, (uint32_t)status.MPI_SOURCE, sentence);
+    if (s->heard_from == net->place.world || words.exchanges < s->heard.exchanges) {
+        s->heard = words;
+        s->heard_from = (uint32_t)status.MPI_SOURCE;
+    }
+    return true;
+}
+
+/* Whether a rank that has told is not in this exchange. */
+static int check_heard(struct zinf_net *net)
+{
+    const struct state *s = net->state;
+    if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
+        return 0;
+    return net_told(net, s->heard_from, s->heard.sentence);
 }
 
 static void mpi_tell(struct zinf_net *net, const char *sentence)
 {
     struct state *s = net->state;
-    snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+    s->own.exchanges = s->exchanges;
+    snprintf(s->own.sentence, sizeof s->own.sentence, "%s", sentence);
     for (uint32_t r = 0; r < net->place.world; r++)
         if (r != net->place.rank)
-            MPI_Isend(s->sentence, (int)strlen(s->sentence) + 1, MPI_CHAR, (int)r, TAG, s->control,
-                      &s->notes[r]);
+            MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)r, TAG, s->control, &s->notes[r]);
 }
 
 /* ---- exchange ---- */
@@ -184,7 +208,7 @@ static int wait_all(struct zinf_net *net, uint64_t deadline_ns)
             code = fail_call(net, error, "MPI_Testsome");
         else if (n_done > 0)
             code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
-        else if (!(code = hear(net)) && net_now_ns() > deadline_ns)
+        else if (!hear(net) && !(code = check_heard(net)) && net_now_ns() > deadline_ns)
             code = late(net);
         left -= n_done > 0 ? (uint32_t)n_done : 0;
         if (n_done > 0)
@@ -218,6 +242,8 @@ static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
         code = wait_all(net, x->deadline_ns);
     if (code)
         give_up(net->state);
+    else
+        ((struct state *)net->state)->exchanges++;
     return code;
 }
 
@@ -298,6 +324,7 @@ static int open_state(struct zinf_net *net, struct state *s)
     int rank = 0, world = 0;
     MPI_Comm host;
     size_t n = net->place.world;
+    s->heard_from = net->place.world;
     s->notes = calloc(n, sizeof *s->notes);
     s->gone = calloc(n, sizeof *s->gone);
     if (!s->notes || !s->gone) {

@@ -203,9 +203,11 @@ static const struct net_engine_ops threads_ops = {
     .close = threads_close,
 };
 
-/* Not all of whose ranks are in one memory. */
+/* Not all of whose ranks are in one memory: those of a process lend each other. */
 static const struct net_engine_ops seats_ops = {
     .exchange = seats_exchange,
+    .borrow = threads_borrow,
+    .give_back = threads_give_back,
     .tell = threads_tell,
     .close = threads_close,
 };

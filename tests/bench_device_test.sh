@@ -56,6 +56,28 @@ on_a_gpu() {
         [ ! -e "$kept" ] && bench 0 pcie --size 16MiB && holds "$kept" '"pcie"'
 }
 
+# Two and four GPUs at once, and from one to the other; an estimate goes by what they have together.
+several_gpus() {
+    rm -f "$kept"
+    ZINF_STANDIN_GPUS=$1
+    export ZINF_STANDIN_GPUS
+    bench 0 pcie --size 16MiB && says "GPUs               2" "          $1  " "from GPU to GPU" "GB/s each" &&
+        holds "$kept" '"together"' "\"gpus\":	$1" '"gpu_to_gpu"' &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/seats.json" --seats "$1" --micro-batch 1 &&
+        says "to all devices" "zinf bench pcie, $(date -u +%F)" "device to device"
+    several_status=$?
+    unset ZINF_STANDIN_GPUS
+    return $several_status
+}
+one_of_several() {
+    ZINF_STANDIN_GPUS=2 bench 0 pcie --size 256KiB --gpus 1 --json && ! says '"together"' >/dev/null &&
+        ZINF_STANDIN_GPUS=2 bench 1 pcie --gpus 3 && complains "--gpus 3: 2 GPUs are visible"
+}
+no_way_past() {
+    ZINF_STANDIN_GPUS=2 ZINF_STANDIN_NO_PEERS=1 bench 0 pcie --size 256KiB &&
+        says "from GPU to GPU: not past the RAM" && complains "copies between them go through RAM"
+}
+
 check "gemm on the host" gemm_on_host
 check "gemm as JSON" gemm_json
 check "attention on the host" attention_on_host
@@ -72,6 +94,12 @@ if [ -f "$standin" ]; then
     ZINF_CUDA_MODULE=$standin
     export ZINF_CUDA_MODULE
     check "on the stand-in for a GPU" on_a_gpu
+    echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+        "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}}' >"$work/seats.json"
+    check "two GPUs at once" several_gpus 2
+    check "four GPUs at once" several_gpus 4
+    check "one of several" one_of_several
+    check "GPUs that do not reach each other" no_way_past
 else
     skip "on the stand-in for a GPU" "not built here"
 fi

@@ -44,6 +44,43 @@ for rate in 1 10 25 100 400; do
     verdict $? "and limits where it is slow"
     before=$seconds
 done
+# ---- seats: GPUs of one process ----
+
+seconds() { # options...: of a step, on seats
+    estimate "$@" >/dev/null && top step_seconds
+}
+no_slower() { awk -v a="$1" -v b="$2" 'BEGIN { print "# " a " " b; exit !(a <= 1.001 * b) }'; }
+for n in 2 4; do
+    check "$n seats" estimate --seats $n
+    [ -n "$(top pull_seconds)" ] && [ "$(top seats)" = $n ] &&
+        [ "$(top tokens_per_step)" = $((512 * 4 * n)) ]
+    verdict $? "pull units from RAM, and are counted"
+    # What is pulled and added up is what ranks that are processes would send.
+    net=$(number lane_bytes net)
+    estimate --ranks $n >/dev/null && [ "$(number lane_bytes net)" = "$net" ]
+    verdict $? "with the bytes of $n ranks"
+    alone=$(seconds --machine 4090,ram=64G,link=20,root=$((20 * n)) --seats $n)
+    shared=$(seconds --machine 4090,ram=64G,link=20,root=20 --seats $n)
+    no_slower "$alone" "$shared" && ! no_slower "$shared" "$alone" >/dev/null
+    verdict $? "links of their own are faster than a root that they share"
+done
+sed 's/{"bf16"/{"zinf": {"seats": 2}, "bf16"/' config.json >seats.json
+check "seats of the configuration" run 0 "$zinf" estimate --model model/config.json --config seats.json \
+    --machine 4090,ram=64G --seq-len 512 --micro-batch 4
+check "are said, with what all take" says "2 in one process, with" "pulls whole units from RAM" \
+    "between seats" "all at 30 GB/s"
+check "processes with seats" estimate --ranks 8 --gpus-per-host 4 --seats 4 --network 25Gbit/s
+with=$(top step_seconds)
+check "the same without" estimate --ranks 8 --gpus-per-host 4 --network 25Gbit/s
+no_slower "$with" "$(top step_seconds)"
+verdict $? "what a process has for another crosses once"
+check "seats that are no processes" refuses "are not processes with --seats 3" --ranks 4 --seats 3
+# All of a host's share its RAM.
+share() { # options...: the host budget is so much of 64 GiB as there are
+    estimate "$@" && [ "$(number budget_bytes host)" = $((16 * 1024 * 1024 * 1024)) ]
+}
+check "four seats have a quarter of the RAM each" share --seats 4
+check "and so have four ranks" share --ranks 8 --gpus-per-host 4 --network 25Gbit/s
 check "for people" run 0 "$zinf" estimate --model model/config.json --config config.json \
     --machine 4090,ram=64G --seq-len 512 --micro-batch 4 --ranks 8 --gpus-per-host 4 --network 3.125GB/s
 check "it says how many" says "8 on 2 hosts, 25 Gbit/s a host" "network"

@@ -161,6 +161,40 @@ static void test_what_all_get_crosses_once(void)
                (unsigned long long)crossed[p]);
 }
 
+static void scatter_once(struct seat *seat)
+{
+    struct zinf_net_place at = zinf_net_place(seat->net);
+    float whole[MOST_PROCESSES * MOST_SEATS * 16], slice[16];
+    uint64_t before = zinf_net_sent_bytes(processes[at.rank / at.seats].between);
+    for (uint32_t i = 0; i < at.world * 16; i++)
+        whole[i] = net_value(at.rank, i);
+    seat->code = zinf_net_scatter_sum(seat->net, whole, slice, 16);
+    for (uint32_t i = 0; !seat->code && i < 16; i++)
+        net_expect(&seat->report, slice[i] == net_tree(0, at.world, at.rank * 16 + i),
+                   "rank %u element %u", at.rank, i);
+    if (at.seat == 0)
+        crossed[at.rank / at.seats] =
+            zinf_net_sent_bytes(processes[at.rank / at.seats].between) - before;
+}
+
+/* What seats that are 2^k have for a rank elsewhere is added up before it crosses; others' parts
+ * cross each by itself. */
+static void test_sums_cross_once(void)
+{
+    for (uint32_t n_seats = 2; n_seats <= 4; n_seats++) {
+        uint64_t parts = n_seats == 3 ? 9 : n_seats;
+        begin(2, n_seats, scatter_once);
+        end(2);
+        for (uint32_t p = 0; p < 2; p++) {
+            CHECKF(crossed[p] == parts * 64, "%u seats: process %u sent %llu bytes", n_seats, p,
+                   (unsigned long long)crossed[p]);
+            for (uint32_t s = 0; s < n_seats; s++)
+                CHECKF(!processes[p].seats[s].code && !processes[p].seats[s].report.n_failed, "%s",
+                       processes[p].seats[s].report.first);
+        }
+    }
+}
+
 /* ---- failures ---- */
 
 static void note(struct seat *seat, int code)
@@ -244,6 +278,7 @@ int main(void)
     TAP_RUN(test_seats_of_two_processes);
     TAP_RUN(test_seats_of_three_processes);
     TAP_RUN(test_what_all_get_crosses_once);
+    TAP_RUN(test_sums_cross_once);
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_a_late_seat_ends_all);
     TAP_RUN(test_processes_that_differ);

@@ -15,6 +15,7 @@ config() { # file, accumulation
 }
 config "$work/one.json" 4
 config "$work/two.json" 2
+config "$work/four.json" 1
 make_rank_model
 
 # shellcheck disable=SC2086 # options are words
@@ -29,6 +30,14 @@ check "two ranks" run 0 train_ranks --config "$work/two.json" --steps 6 --save-e
 check "say that there are two" complains "2 ranks over" "x 2 ranks"
 check "and have the same losses, norms and weights" same_result "$work/out1" "$work/out2"
 check "and the same evaluations" same_evaluations "$work/out1" "$work/out2"
+
+train_four() { # options are words
+    # shellcheck disable=SC2086
+    ranks 4 "$zinf" train $options "$@"
+}
+check "four ranks" run 0 train_four --config "$work/four.json" --steps 6 --no-final-checkpoint \
+    --output "$work/out44"
+check "too" same_result "$work/out1" "$work/out44"
 
 # Ranks write files at once, each its own: they are those of one rank.
 same_checkpoint() { # two
@@ -97,7 +106,7 @@ if [ -r "$SHIM" ] && [ -z "$ZINF_SANITIZER" ]; then
     check "a rank that cannot write its part of a checkpoint" fails by_rank full \
         --config "$work/two.json" --steps 5 --save-every 2 --output "$work/full"
     check "is named" complains "step 2: no checkpoint was saved: rank 1:" \
-        "file system is full"
+        "file system is full" "zinf train: rank 1: cannot write"
     [ -z "$(find "$work/full" -name '*checkpoint-*')" ] &&
         [ "$(wc -l <"$work/full/log.jsonl")" -eq 5 ] && [ -f "$work/full/model/config.json" ]
     left=$?

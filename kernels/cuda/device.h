@@ -79,6 +79,9 @@ void cuda_event_destroy(struct zinf_event *event);
 int cuda_event_record(struct zinf_queue *queue, struct zinf_event *event);
 int cuda_queue_wait(struct zinf_queue *queue, struct zinf_event *event);
 int cuda_event_synchronize(struct zinf_event *event);
+int cuda_peer_open(struct zinf_device *device, struct zinf_device *peer);
+int cuda_copy_from_peer(struct zinf_queue *q, void *dst, struct zinf_device *peer, const void *src,
+                        uint64_t bytes);
 int cuda_copy_to_device(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
 int cuda_copy_to_host(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
 int cuda_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);

@@ -178,6 +178,36 @@ int cuda_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
     return dst == src ? 0 : copy(q, dst, src, bytes, cudaMemcpyDeviceToDevice, "copy");
 }
 
+int cuda_peer_open(struct zinf_device *device, struct zinf_device *peer)
+{
+    const struct cuda_device *own = (struct cuda_device *)device;
+    const struct cuda_device *other = (struct cuda_device *)peer;
+    int can = 0;
+    cudaSetDevice(own->index);
+    CUDA_RETURN(cudaDeviceCanAccessPeer(&can, own->index, other->index), "asking for a peer", 0);
+    if (!can)
+        return zinf_fail(-ENOTSUP,
+                         "GPU %d does not reach the memory of GPU %d: copies between them go "
+                         "through RAM",
+                         own->index, other->index);
+    cudaError_t error = cudaDeviceEnablePeerAccess(other->index, 0);
+    if (error != cudaErrorPeerAccessAlreadyEnabled)
+        CUDA_RETURN(error, "opening a peer's memory", 0);
+    cudaGetLastError();
+    return 0;
+}
+
+int cuda_copy_from_peer(struct zinf_queue *q, void *dst, struct zinf_device *peer, const void *src,
+                        uint64_t bytes)
+{
+    const struct cuda_device *other = (struct cuda_device *)peer;
+    if (!bytes)
+        return 0;
+    queue_enter(q, "copy_from_peer");
+    return queue_leave(
+        q, cudaMemcpyPeerAsync(dst, q->device->index, src, other->index, bytes, q->stream));
+}
+
 int cuda_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
 {
     if (!bytes)

@@ -9,6 +9,7 @@
  *              cudaStreamWaitEvent, cudaStreamQuery
  *   events     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaEventSynchronize
  *   copies     cudaMemcpyAsync, cudaMemsetAsync, cudaMemcpy
+ *   peers      cudaDeviceCanAccessPeer, cudaDeviceEnablePeerAccess, cudaMemcpyPeerAsync
  *   errors     cudaGetLastError, cudaGetErrorString, cudaGetErrorName
  *   kernels    cudaFuncSetAttribute and a launch, in kernel.cuh alone
  *   cuBLASLt   create and destroy; descriptor, layout and preference with their set calls;

@@ -153,7 +153,10 @@ static int measure(struct attention_args *a, enum zinf_dtype dtype, struct bench
 static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, cJSON *result)
 {
     /* Which device it is decides the sizes, and the sizes its memory: it is opened twice. */
-    struct bench_device_options options = {args->device, args->threads, 4096, 1 << 20};
+    struct bench_device_options options = {.device = args->device,
+                                           .threads = args->threads,
+                                           .device_bytes = 4096,
+                                           .host_bytes = 1 << 20};
     struct bench_device b;
     int code = bench_device_open(&b, &options);
     if (code)

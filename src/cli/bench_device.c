@@ -9,7 +9,7 @@
 
 int bench_device_open(struct bench_device *b, const struct bench_device_options *options)
 {
-    struct zinf_device_options wanted = {.n_threads = (int)options->threads};
+    struct zinf_device_options wanted = {.index = options->gpu, .n_threads = (int)options->threads};
     memset(b, 0, sizeof *b);
     b->least_seconds = 0.02;
     b->rounds = 5;
@@ -79,8 +79,9 @@ int bench_device_fill(struct bench_device *b, enum zinf_dtype dtype, uint64_t by
 static int synchronize(struct bench_device *b)
 {
     int code = 0;
-    for (int kind = 0; !code && kind < 3; kind++)
-        code = b->ops->queue_synchronize(b->queues[kind]);
+    for (; b; b = b->next)
+        for (int kind = 0; !code && kind < 3; kind++)
+            code = b->ops->queue_synchronize(b->queues[kind]);
     return code;
 }
 

@@ -16,11 +16,13 @@ struct bench_device {
     struct zinf_arena host;       /* page-locked where the device wants it */
     double least_seconds;         /* a round of repetitions takes at least this long */
     int rounds;                   /* whose median counts */
+    struct bench_device *next;    /* is waited for together with this one; NULL: none is */
 };
 struct bench_device_options {
     const char *device; /* auto, host or cuda; NULL: auto */
     int64_t threads;    /* 0: all */
     uint64_t device_bytes, host_bytes;
+    int gpu; /* its number */
 };
 /* -ENODEV where cuda is asked for and is not there. Device memory holds random numbers in dtype,
  * of deviation 1, so that no value is special. */

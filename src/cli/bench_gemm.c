@@ -131,7 +131,10 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     uint64_t most = shape_bytes(&given);
     for (size_t i = 0; !args->m && i < sizeof cuda_shapes / sizeof *cuda_shapes; i++)
         most = shape_bytes(&cuda_shapes[i]) > most ? shape_bytes(&cuda_shapes[i]) : most;
-    struct bench_device_options options = {args->device, args->threads, workspace + most, 1 << 20};
+    struct bench_device_options options = {.device = args->device,
+                                           .threads = args->threads,
+                                           .device_bytes = workspace + most,
+                                           .host_bytes = 1 << 20};
     struct bench_device b;
     double best = 0;
     int code = bench_device_open(&b, &options);

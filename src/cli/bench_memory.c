@@ -96,7 +96,8 @@ static int run(int argc, char **argv)
     if (code)
         return code > 0 ? CLI_OK : cli_error(&bench_memory, CLI_USAGE);
     bytes = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
-    struct bench_device_options wanted = {device, threads, 2 * bytes, 1 << 20};
+    struct bench_device_options wanted = {
+        .device = device, .threads = threads, .device_bytes = 2 * bytes, .host_bytes = 1 << 20};
     struct bench_device b;
     cJSON *result = json ? cJSON_CreateObject() : NULL;
     code = bench_device_open(&b, &wanted);

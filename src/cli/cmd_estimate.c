@@ -9,8 +9,8 @@ struct options {
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
     const char *trace, *machine, *compare, *network;
-    int64_t ranks, local_ranks;
-    double net_bytes; /* a second, of a host */
+    int64_t ranks, local_ranks; /* 0: as many as there are seats */
+    double net_bytes;           /* a second, of a host */
 };
 
 /* The same estimate on a machine that has more. */
@@ -43,7 +43,8 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
         add_change(e, "a second drive like this one", &more);
     more.drive_factor = 1;
     more.device_factor = 2;
-    add_change(e, "a second device like this one", &more);
+    if (e->seats < 2)
+        add_change(e, "a second device like this one", &more);
 }
 
 /* Speeds of this machine: from the cache, or just measured. */
@@ -73,7 +74,8 @@ static int estimate(const struct options *o, const struct cli_session *s,
                          .tokens = o->tokens,
                          .watts = o->power,
                          .ranks = (uint32_t)o->ranks,
-                         .local_ranks = (uint32_t)o->local_ranks};
+                         .local_ranks = (uint32_t)o->local_ranks,
+                         .seats = (uint32_t)o->common.seats};
     struct zinf_described_machine described;
     struct zinf_rates rates;
     char *plan = NULL;
@@ -84,6 +86,7 @@ static int estimate(const struct options *o, const struct cli_session *s,
         .trace = o->trace,
         .ranks = (uint32_t)o->ranks,
         .local_ranks = (uint32_t)o->local_ranks,
+        .seats = (uint32_t)o->common.seats,
         .speeds = {.net_bytes = o->net_bytes},
     };
     int code = machine ? estimate_described(&e, request, machine, &options)
@@ -108,7 +111,25 @@ static int estimate(const struct options *o, const struct cli_session *s,
     return 0;
 }
 
-static int run_session(const struct options *o)
+static int check_described(const struct options *o)
+{
+    if (o->ranks > 1 && (o->measure || o->compare))
+        return zinf_fail(-EINVAL, "ranks and seats are described, on this machine's figures or on "
+                                  "those of --machine: leave out --measure and --compare");
+    return 0;
+}
+
+/* Where nobody asks for ranks or seats, the configuration's. */
+static int take_seats(struct options *o, const struct zinf_config *config)
+{
+    if (!o->common.seats)
+        o->common.seats = config->seats > 0 ? config->seats : 1;
+    if (!o->ranks)
+        o->ranks = o->local_ranks = o->common.seats;
+    return check_described(o);
+}
+
+static int run_session(struct options *o)
 {
     struct cli_session s = {0};
     struct machine machine;
@@ -117,6 +138,8 @@ static int run_session(const struct options *o)
         code = cli_session_shape(&s, &o->common);
     if (!code)
         code = cli_session_config(&s, &o->common);
+    if (!code)
+        code = take_seats(o, s.config);
     if (!code) {
         struct estimate_request request = {
             .trainer = {.model_path = o->common.model,
@@ -156,10 +179,19 @@ static int read_network(struct options *o)
 
 static int check_ranks(struct options *o)
 {
+    struct cli_common *c = &o->common;
     if (!o->ranks)
-        o->ranks = o->local_ranks ? o->local_ranks : 1;
+        o->ranks = o->local_ranks ? o->local_ranks : c->seats;
     if (!o->local_ranks)
         o->local_ranks = o->ranks;
+    if (o->ranks && !c->seats) /* a process each, whatever the configuration says */
+        c->seats = 1;
+    if (!o->ranks)
+        return read_network(o);
+    if (o->local_ranks % c->seats)
+        return zinf_fail(-EINVAL, "%lld GPUs on a host are not processes with --seats %lld each",
+                         (long long)o->local_ranks, (long long)c->seats);
+    c->world = o->ranks / c->seats;
     if (o->ranks % o->local_ranks)
         return zinf_fail(-EINVAL,
                          "--ranks %lld are not as many on every host as --gpus-per-host "
@@ -168,10 +200,8 @@ static int check_ranks(struct options *o)
     if (o->ranks > o->local_ranks && !o->network)
         return zinf_fail(-EINVAL, "several hosts: say how fast the network of each is, such as "
                                   "--network 25Gbit/s");
-    if (o->ranks > 1 && (o->measure || o->compare))
-        return zinf_fail(-EINVAL, "--ranks are described, on this machine's figures or on those of "
-                                  "--machine: leave out --measure and --compare");
-    return read_network(o);
+    int code = check_described(o);
+    return code ? code : read_network(o);
 }
 
 static int check(struct options *o)
@@ -206,6 +236,7 @@ static int run(int argc, char **argv)
         {"--compare", CLI_STRING, &o.compare, 0, 0},
         {"--power", CLI_DOUBLE, &o.power, 1, 1e9},
         {"--trace", CLI_STRING, &o.trace, 0, 0},
+        {"--seats", CLI_INT, &c->seats, 1, 1024},
         {"--ranks", CLI_INT, &o.ranks, 1, 1024},
         {"--gpus-per-host", CLI_INT, &o.local_ranks, 1, 1024},
         {"--network", CLI_STRING, &o.network, 0, 0},
@@ -220,7 +251,6 @@ static int run(int argc, char **argv)
     if (code)
         return cli_error(&cli_estimate, CLI_USAGE);
     c->no_training = true; /* a learning rate changes no time */
-    c->world = o.ranks;
     return run_session(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
 }
 

@@ -238,6 +238,8 @@ static int train(struct train_options *o)
         code = cli_seats_find(&o->seats, &o->common, o->net);
     if (!code)
         code = open_in_turn(&session, o);
+    if (code && o->net) /* from here on the run tells */
+        zinf_net_tell(o->net, zinf_error());
     if (code)
         goto out;
     estimate_cached_speeds(&speeds, &sources, session.config, session.device);
@@ -253,8 +255,8 @@ static int train(struct train_options *o)
     if (is_first(o))
         train_show_end(&show, code, stop_asked);
 out:
-    if (code && o->net)
-        zinf_net_tell(o->net, zinf_error());
+    if (code) /* before a launcher sees another rank end, and ends this one */
+        cli_error(&cli_train, CLI_FAILED);
     zinf_net_close(o->net);
     cli_session_close(&session);
     free(show.losses);
@@ -333,7 +335,7 @@ static int run(int argc, char **argv)
         code = cli_check_common(c);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
-    int status = found || train(&o) ? cli_error(&cli_train, CLI_FAILED) : CLI_OK;
+    int status = found ? cli_error(&cli_train, CLI_FAILED) : train(&o) ? CLI_FAILED : CLI_OK;
     free(o.checkpoint);
     return status;
 }

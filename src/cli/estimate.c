@@ -8,12 +8,20 @@
 static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};
 static const char *const lane_texts[] = {
     "drive reads", "drive writes", "to the device", "to the host", "device", "CPU", "network"};
+/* The last lane, of seats that have nobody else. */
+static const char seats_text[] = "between seats";
 static const char *const tiers[] = {"device", "host", "drive"};
 #define N_LANES (sizeof lanes / sizeof *lanes)
 
 const char *estimate_lane(int lane)
 {
     return lane_texts[lane];
+}
+
+static const char *lane_text(const struct estimate *e, size_t lane)
+{
+    return lane == N_LANES - 1 && e->seats > 1 && e->seats == e->ranks ? seats_text
+                                                                       : lane_texts[lane];
 }
 
 /* Columns of labels; what is longer than a line goes on below its beginning. */
@@ -49,11 +57,11 @@ static void print_step(const struct estimate *e)
              cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
              (double)n->tokens / n->step_seconds, n->schedule);
     cli_print_field(stdout, "step", LABEL, text);
-    printf("limited by   %s, busy for %.0f %% of the step\n", lane_texts[n->bottleneck],
+    printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
         if (n->lane_seconds[i] > 0)
-            printf("             %-13s %10.4f s %10.3f GB\n", lane_texts[i], n->lane_seconds[i],
+            printf("             %-13s %10.4f s %10.3f GB\n", lane_text(e, i), n->lane_seconds[i],
                    (double)n->lane_bytes[i] * 1e-9);
     snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
              100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
@@ -116,16 +124,36 @@ static void print_length(const struct estimate *e)
 static void print_ranks(const struct estimate *e)
 {
     char text[200];
-    if (e->ranks < 2)
+    if (e->ranks < 2 || e->seats == e->ranks)
         return;
     int used = snprintf(text, sizeof text, "%u on %u host%s", e->ranks, e->ranks / e->local_ranks,
                         e->ranks == e->local_ranks ? "" : "s");
+    if (e->seats > 1)
+        used += snprintf(text + used, sizeof text - (size_t)used, ", %u seats a process", e->seats);
     if (e->ranks > e->local_ranks)
         used += snprintf(text + used, sizeof text - (size_t)used, ", %.4g Gbit/s a host",
                          e->now.speeds.net_bytes * 8e-9);
     snprintf(text + used, sizeof text - (size_t)used,
              "; memory, lanes and bytes are those of one rank");
     cli_print_field(stdout, "ranks", LABEL, text);
+}
+
+/* What each has, what all take of the host, and how units come to them. */
+static void print_seats(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    char text[400], size[16];
+    if (e->seats < 2 || e->seats != e->ranks)
+        return;
+    int used = snprintf(text, sizeof text,
+                        "%u in one process, with %s of RAM in all; memory, lanes and bytes are "
+                        "those of one seat",
+                        e->seats, zinf_size_format(size, sizeof size, n->bytes[1] * e->seats));
+    if (n->pull_seconds > 0)
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "; each pulls whole units from RAM at %.3g GB/s, all at %.3g GB/s: %.4f s a step",
+                 n->speeds.link_bytes * 1e-9, n->speeds.root_bytes * 1e-9, n->pull_seconds);
+    cli_print_field(stdout, "seats", LABEL, text);
 }
 
 void estimate_print(const struct estimate *e)
@@ -135,6 +163,7 @@ void estimate_print(const struct estimate *e)
              e->now.device);
     cli_print_field(stdout, "model", LABEL, text);
     print_ranks(e);
+    print_seats(e);
     print_memory(&e->now);
     print_step(e);
     print_wear(e);
@@ -179,6 +208,16 @@ static void add_memory(cJSON *root, const struct zinf_estimate *n)
     cJSON_AddNumberToObject(bytes, "pinned", (double)n->pinned);
 }
 
+static void add_seats(cJSON *root, const struct estimate *e)
+{
+    if (e->seats < 2)
+        return;
+    cJSON_AddNumberToObject(root, "seats", e->seats);
+    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats", (double)e->now.bytes[1] * e->seats);
+    if (e->now.pull_seconds > 0)
+        cJSON_AddNumberToObject(root, "pull_seconds", e->now.pull_seconds);
+}
+
 static void add_length(cJSON *root, const struct estimate *e)
 {
     if (!(e->tokens > 0))
@@ -216,6 +255,7 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);
         cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
     }
+    add_seats(root, e);
     add_memory(root, n);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);

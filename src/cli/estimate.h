@@ -24,6 +24,8 @@ enum estimate_rate {
     ESTIMATE_READ,
     ESTIMATE_WRITE,
     ESTIMATE_MIXED,
+    ESTIMATE_ROOT,
+    ESTIMATE_PEER,
     ESTIMATE_RATES,
 };
 struct estimate_sources {
@@ -42,7 +44,8 @@ struct estimate {
     double steps_apart;            /* zinf_rates; 0: nothing was measured */
     const struct machine *machine; /* the one that is described; NULL: this one */
     double watts;                  /* 0: not known */
-    uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host */
+    uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host; */
+    uint32_t seats;                /* of these in each process */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
 {

@@ -11,7 +11,8 @@ int estimate_described(struct estimate *e, const struct estimate_request *reques
     *e = (struct estimate){.machine = machine,
                            .tokens = request->tokens,
                            .ranks = options->ranks,
-                           .local_ranks = options->local_ranks};
+                           .local_ranks = options->local_ranks,
+                           .seats = options->seats};
     e->tbw = request->tbw > 0 ? request->tbw : tbw > 0 ? tbw : ESTIMATE_TBW;
     e->watts = request->watts > 0 ? request->watts : machine->figures[MACHINE_POWER].value;
     machine_describe(machine, &described);

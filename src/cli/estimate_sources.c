@@ -7,22 +7,26 @@ static const struct {
     const char *word, *text, *unit;
     double scale;
     size_t offset; /* in struct zinf_speeds */
-    bool of_drive;
+    enum { OF_ALL, OF_DRIVES, OF_SEATS } of;
 } rates[ESTIMATE_RATES] = {
     [ESTIMATE_PRODUCTS] = {"products", "products", "GFLOP/s", 1e9,
-                           offsetof(struct zinf_speeds, device_flops), false},
+                           offsetof(struct zinf_speeds, device_flops), OF_ALL},
     [ESTIMATE_BANDWIDTH] = {"bandwidth", "device's memory", "GB/s", 1e9,
-                            offsetof(struct zinf_speeds, device_bytes), false},
+                            offsetof(struct zinf_speeds, device_bytes), OF_ALL},
     [ESTIMATE_LINK] = {"link", "to and from it", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, link_bytes), false},
+                       offsetof(struct zinf_speeds, link_bytes), OF_ALL},
     [ESTIMATE_OPTIMIZER] = {"optim", "optimizer", "GB/s", 1e9,
-                            offsetof(struct zinf_speeds, optimizer_bytes), false},
+                            offsetof(struct zinf_speeds, optimizer_bytes), OF_ALL},
     [ESTIMATE_READ] = {"nvme-read", "drive reads", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, drive_read_bytes), true},
+                       offsetof(struct zinf_speeds, drive_read_bytes), OF_DRIVES},
     [ESTIMATE_WRITE] = {"nvme-write", "drive writes", "GB/s", 1e9,
-                        offsetof(struct zinf_speeds, drive_write_bytes), true},
+                        offsetof(struct zinf_speeds, drive_write_bytes), OF_DRIVES},
     [ESTIMATE_MIXED] = {"nvme-mixed", "drive, both", "GB/s", 1e9,
-                        offsetof(struct zinf_speeds, drive_mixed_bytes), true},
+                        offsetof(struct zinf_speeds, drive_mixed_bytes), OF_DRIVES},
+    [ESTIMATE_ROOT] = {"root", "to all devices", "GB/s", 1e9,
+                       offsetof(struct zinf_speeds, root_bytes), OF_SEATS},
+    [ESTIMATE_PEER] = {"peer", "device to device", "GB/s", 1e9,
+                       offsetof(struct zinf_speeds, peer_bytes), OF_SEATS},
 };
 
 static double value_of(const struct estimate *e, int rate)
@@ -30,10 +34,12 @@ static double value_of(const struct estimate *e, int rate)
     return *(const double *)((const char *)&e->now.speeds + rates[rate].offset);
 }
 
-/* A plan without drives says nothing of them. */
+/* A plan without drives says nothing of them, and one device nothing of others. */
 static bool counts(const struct estimate *e, int rate)
 {
-    return !rates[rate].of_drive || e->now.lane_bytes[0] || e->now.lane_bytes[1];
+    if (rates[rate].of == OF_SEATS)
+        return e->seats > 1 && value_of(e, rate) > 0;
+    return rates[rate].of != OF_DRIVES || e->now.lane_bytes[0] || e->now.lane_bytes[1];
 }
 
 static const char measured[] = "measured just now, by a few steps of this shape with two blocks";
@@ -63,7 +69,8 @@ static size_t list(const struct estimate_sources *sources, bool drives, bool ass
     size_t used = 0;
     out[0] = 0;
     for (int i = 0; i < ESTIMATE_RATES && used < bytes; i++)
-        if ((!rates[i].of_drive || drives) && assumed == !strncmp(sources->of[i], "assumed", 7))
+        if ((rates[i].of == OF_ALL || (rates[i].of == OF_DRIVES && drives)) &&
+            assumed == !strncmp(sources->of[i], "assumed", 7))
             used +=
                 (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", rates[i].text);
     return used;

@@ -82,6 +82,19 @@ static double link_of(const struct reader *r, enum zinf_device_kind device, doub
     return device_bytes / 2; /* a byte that is copied is read and written */
 }
 
+/* Of several GPUs at once, whichever way to RAM and past it they have. */
+static void take_gpus(const struct reader *r, enum zinf_device_kind device, struct zinf_speeds *out)
+{
+    const cJSON *all = device == ZINF_DEVICE_CUDA
+                           ? take(r, "pcie", "together", ESTIMATE_ROOT, ESTIMATE_PEER)
+                           : NULL;
+    if (!all)
+        snprintf(r->sources->of[ESTIMATE_ROOT], sizeof r->sources->of[0],
+                 "assumed to be the RAM's, as the optimizer has it");
+    out->root_bytes = number_of(all, "both");
+    out->peer_bytes = number_of(all, "gpu_to_gpu");
+}
+
 static void take_drives(const struct reader *r, const struct zinf_config *config,
                         struct zinf_speeds *out)
 {
@@ -122,6 +135,7 @@ void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *so
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, ESTIMATE_OPTIMIZER, ESTIMATE_OPTIMIZER), "bytes");
+    take_gpus(&r, device, out);
     take_drives(&r, config, out);
     cJSON_Delete(r.cache);
 }

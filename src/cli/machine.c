@@ -31,6 +31,8 @@ static const struct figure {
     [MACHINE_DRIVE_SIZE] = {"nvme-size", "drive size", "GiB", 0, 0},
     [MACHINE_TBW] = {"tbw", "drive TBW", "TB", 1e12, 0},
     [MACHINE_POWER] = {"power", "power", "W", 1, 0},
+    [MACHINE_ROOT] = {"root", "link of all GPUs", "GB/s", 1e9, 0},
+    [MACHINE_PEER] = {"peer", "GPU to GPU", "GB/s", 1e9, 0},
 };
 
 void machine_set(struct machine *m, enum machine_figure figure, double value, const char *source)
@@ -186,6 +188,8 @@ void machine_speeds(const struct machine *m, enum zinf_dtype dtype, struct zinf_
         .drive_write_bytes = m->figures[MACHINE_DRIVE_WRITE].value,
         .drive_mixed_bytes = m->figures[MACHINE_DRIVE_MIXED].value,
         .optimizer_bytes = m->figures[MACHINE_OPTIMIZER].value,
+        .root_bytes = m->figures[MACHINE_ROOT].value,
+        .peer_bytes = m->figures[MACHINE_PEER].value,
     };
 }
 

@@ -26,6 +26,8 @@ enum machine_figure {
     MACHINE_DRIVE_SIZE,  /* bytes */
     MACHINE_TBW,         /* bytes that the drives may be written */
     MACHINE_POWER,       /* watts */
+    MACHINE_ROOT, /* bytes a second between RAM and all GPUs together, each way, both at once */
+    MACHINE_PEER, /* bytes a second from a GPU to others, past the RAM */
     MACHINE_FIGURES,
 };
 #define MACHINE_SOURCE_BYTES 192

@@ -81,13 +81,16 @@ static int read_gpu(struct machine *m, const char *path, const cJSON *gpus)
         {"memory", MACHINE_GPU_MEMORY, true}, {"bf16_flops", MACHINE_BF16, false},
         {"fp32_flops", MACHINE_FP32, false},  {"memory_rate", MACHINE_BANDWIDTH, false},
         {"link_rate", MACHINE_LINK, false},   {"power", MACHINE_POWER, false},
+        {"peer_rate", MACHINE_PEER, false},
     };
     static const char *const others[] = {"name", "capability", NULL};
     const struct object object = {keys, sizeof keys / sizeof *keys, others};
     const char *name = NULL;
     int64_t capability = 0;
     if (cJSON_GetArraySize(gpus) != 1)
-        return zinf_fail(-ENOTSUP, "%s: \"gpus\" must be a list of one GPU: a training runs on one",
+        return zinf_fail(-ENOTSUP,
+                         "%s: \"gpus\" must be a list of one GPU: several are alike, and as many "
+                         "as --seats says",
                          path);
     const cJSON *gpu = cJSON_GetArrayItem(gpus, 0);
     int code = zinf_json_string(gpu, path, "name", &name);
@@ -122,12 +125,14 @@ static int read_drives(struct machine *m, const char *path, const cJSON *drives)
 
 static int read_root(struct machine *m, const char *path, const cJSON *root)
 {
-    static const struct key keys[] = {{"ram", MACHINE_RAM, true}, {"power", MACHINE_POWER, false}};
+    static const struct key keys[] = {{"ram", MACHINE_RAM, true},
+                                      {"power", MACHINE_POWER, false},
+                                      {"root_rate", MACHINE_ROOT, false}};
     static const struct key cpu_keys[] = {{"threads", MACHINE_THREADS, false},
                                           {"optimizer_rate", MACHINE_OPTIMIZER, false}};
     static const char *const others[] = {"name", "gpus", "cpu", "drives", NULL};
     static const char *const none[] = {NULL};
-    const struct object object = {keys, 2, others}, cpu_object = {cpu_keys, 2, none};
+    const struct object object = {keys, 3, others}, cpu_object = {cpu_keys, 2, none};
     const cJSON *gpus = cJSON_GetObjectItemCaseSensitive(root, "gpus");
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(root, "cpu");
     const cJSON *drives = cJSON_GetObjectItemCaseSensitive(root, "drives");

@@ -154,7 +154,9 @@ static const char USAGE_ESTIMATE[] =
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
     "  --tokens X            days and terabytes written for a training of X tokens\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"
-    "  --ranks N             of so many ranks, a GPU each\n"
+    "  --seats N             of N GPUs that one process drives (default: zinf.seats)\n"
+    "  --ranks N             of so many ranks, a GPU each; with --seats, so many of\n"
+    "                        them in each process\n"
     "  --gpus-per-host N     so many on each host (default: all on one)\n"
     "  --network RATE        of each host, such as 25Gbit/s\n"
     "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE

@@ -21,8 +21,9 @@ struct zinf_speeds {
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes;                     /* that an update reads and writes */
     double net_bytes;                           /* of a host's network, each way */
-    /* From a GPU to others of its host and back at once, while all do so; 0: they have no fast way
-     * to each other. */
+    double root_bytes; /* between a host's RAM and all of its devices at once, each way */
+    /* From a GPU to others of its host and back at once, past the RAM, while all do so; 0: they have
+     * no fast way to each other. */
     double peer_bytes;
 };
 /* A machine that need not be here: nothing of the one that runs is looked at then. */
@@ -54,6 +55,8 @@ struct zinf_estimate_options {
     /* Ranks, so many on each host, that share its speeds, RAM and threads; 0: 1. The estimate is of
      * one of them, but for the tokens. */
     uint32_t ranks, local_ranks;
+    /* Of those on a host so many seats of one process; 0: 1. */
+    uint32_t seats;
     /* What the configuration leaves open is as in that estimate, and not searched. NULL: it is. */
     const struct zinf_estimate *like;
     FILE *plan;        /* the ledger is printed there; NULL: it is not */
@@ -75,7 +78,8 @@ struct zinf_estimate {
     double matrix_flops;       /* a second, of matrix products by the rates */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
-    int found[8]; /* what was searched, for `like` */
+    double pull_seconds; /* a step's, of seats that copy units from RAM; else 0 */
+    int found[8];        /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

@@ -190,8 +190,8 @@ tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_paraphrases_test_LDADD = $(TEST_LDADD)
 # Steps of several ranks on their drives.
 check_PROGRAMS += tests/durable_ranks_test
-TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
-EXTRA_DIST += tests/ranks_kill_test.sh
+TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh tests/ranks_network_test.sh
+EXTRA_DIST += tests/ranks_kill_test.sh tests/ranks_network_test.sh
 tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_ranks_test_LDADD = $(TEST_LDADD)

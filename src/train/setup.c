@@ -306,9 +306,9 @@ static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
     s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
-    s->ram_bytes = s->options.described
-                       ? s->options.described->ram_bytes
-                       : zinf_memory_available() / setup_local_ranks(s) + s->resident_bytes;
+    uint64_t available =
+        s->options.described ? s->options.described->ram_bytes : zinf_memory_available();
+    s->ram_bytes = available / setup_local_ranks(s) + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
     if (!c->device_memory)

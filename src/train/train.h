@@ -246,7 +246,8 @@ struct zinf_run_options {
 };
 /* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
  * name that nobody takes for a result. A checkpoint that cannot be saved is reported and does not
- * end the run, but for the last one. The output folder is locked meanwhile. */
+ * end the run, but for the last one. The output folder is locked meanwhile. Other ranks are told of
+ * a failure that is this one's alone. */
 int zinf_run_train(const struct zinf_run_options *options);
 /* Mean loss over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,

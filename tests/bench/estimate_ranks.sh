@@ -1,12 +1,14 @@
 #!/bin/sh
-# What zinf estimate says of several ranks, as the tables of BENCHMARKS.md: GPUs of one host, hosts on
-# two networks, and the curve to 1,024 ranks. Nothing is trained.
+# What zinf estimate says of several ranks, as the tables of BENCHMARKS.md: GPUs of one host that one
+# process drives, with a root that they share and with links of their own; hosts on two networks; and
+# the curve to 1,024 ranks. Nothing is trained.
 #
 #   tests/bench/estimate_ranks.sh BUILD
 zinf=${1:?usage: estimate_ranks.sh BUILD}/zinf
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 machine=4090,ram=256G,nvme=14/12
+server=$machine,optim=120 # eight channels of memory
 
 model() { # name, hidden, ffn, key heads, heads, layers, vocabulary
     mkdir "$work/$1"
@@ -34,8 +36,9 @@ lane() { # section, lane
 row() { # model, what, accumulation, options...
     name=$1 what=$2 micros=$3
     shift 3
-    "$zinf" estimate --model "$work/$name/config.json" --config "$work/ds.json" --machine $machine \
-        --seq-len 4096 --micro-batch 1 --accumulate "$micros" --json "$@" >"$work/said" || exit 1
+    "$zinf" estimate --model "$work/$name/config.json" --config "$work/ds.json" \
+        --machine "${described:-$machine}" --seq-len 4096 --micro-batch 1 --accumulate "$micros" \
+        --json "$@" >"$work/said" || exit 1
     limit=$(number bottleneck "$work/said")
     awk -v name="$name" -v what="$what" -v step="$(number step_seconds "$work/said")" \
         -v rate="$(number tokens_per_second "$work/said")" -v limit="$limit" \
@@ -49,24 +52,28 @@ heading() {
     echo "|---|---|---:|---:|---|---:|---:|"
 }
 
-heading "GPUs of one host"
-for name in 13B 70B; do
-    for n in 1 2 4 8; do
-        row $name $n 8 --ranks $n
+for way in "one link of 25.2 GB/s for all:root=25.2" "a link of 25.2 GB/s each:root=202"; do
+    heading "GPUs of one host, ${way%:*}"
+    described=$server,${way#*:}
+    for name in 13B 70B; do
+        for n in 1 2 4 8; do
+            row $name $n 8 --seats $n
+        done
     done
+    echo
 done
-echo
+described=
 heading "hosts x GPUs, network"
 for name in 13B 70B; do
     for hosts in 2 16; do
         for gbit in 25 100; do
             row $name "${hosts}x4, $gbit Gbit/s" 8 --ranks $((hosts * 4)) --gpus-per-host 4 \
-                --network ${gbit}Gbit/s
+                --seats 4 --network ${gbit}Gbit/s
         done
     done
 done
 echo
 heading "ranks, 4 a host, 100 Gbit/s"
 for n in 4 8 16 32 64 128 256 512 1024; do
-    row 13B $n 8 --ranks $n --gpus-per-host 4 --network 100Gbit/s
+    row 13B $n 8 --ranks $n --gpus-per-host 4 --seats 4 --network 100Gbit/s
 done

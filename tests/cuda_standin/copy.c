@@ -96,6 +96,60 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpy
     return error || kind == cudaMemcpyHostToDevice ? error : cudaStreamSynchronize(NULL);
 }
 
+/* ---- peers ---- */
+
+static bool opened[STANDIN_MOST_GPUS][STANDIN_MOST_GPUS]; /* [by][whose memory] */
+
+void standin_peers_reset(void)
+{
+    memset(opened, 0, sizeof opened);
+}
+
+static bool are_gpus(int a, int b)
+{
+    int n = standin_options()->gpus;
+    return a >= 0 && b >= 0 && a < n && b < n && a != b;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer)
+{
+    STANDIN_CALL;
+    *can = 0;
+    if (!are_gpus(gpu, peer))
+        return standin_fault(cudaErrorInvalidDevice, "GPU %d as a peer of GPU %d", peer, gpu);
+    *can = !standin_options()->no_peers;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    STANDIN_CALL;
+    int gpu = standin_gpu();
+    if (flags || !are_gpus(gpu, peer) || standin_options()->no_peers)
+        return standin_fault(cudaErrorInvalidDevice, "GPU %d opened as a peer of GPU %d", peer,
+                             gpu);
+    if (opened[gpu][peer])
+        return standin_set_error(cudaErrorPeerAccessAlreadyEnabled);
+    opened[gpu][peer] = true;
+    return cudaSuccess;
+}
+
+/* CUDA would go through RAM where access was not opened; nobody here is to rely on that. */
+cudaError_t cudaMemcpyPeerAsync(void *dst, int gpu, const void *src, int peer, size_t bytes,
+                                cudaStream_t stream)
+{
+    STANDIN_CALL;
+    struct copy c = {.dst = dst, .src = src, .bytes = bytes, .within = true};
+    if (!are_gpus(gpu, peer) || gpu != standin_gpu() || !opened[gpu][peer] ||
+        !standin_on_gpu(gpu, dst, bytes) || !standin_on_gpu(peer, src, bytes))
+        return standin_fault(
+            cudaErrorInvalidValue,
+            "a copy of %zu bytes from GPU %d to GPU %d that does not lie there, or "
+            "is not opened",
+            bytes, peer, gpu);
+    return standin_enqueue(stream, run_copy, &c, sizeof c);
+}
+
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
 {
     STANDIN_CALL;

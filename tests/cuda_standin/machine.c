@@ -53,6 +53,7 @@ void standin_start(const struct standin_options *wanted)
     kernels = 0;
     last_error = cudaSuccess;
     current_gpu = 0;
+    standin_peers_reset();
     standin_queues_reset();
     standin_nccl_reset();
     standin_memory_reset(&options);

@@ -1,6 +1,6 @@
 /* memory: the stand-in's device memory, each allocation a mapping of its own that is closed while
  * nothing runs on the device, and the list of registered host ranges. A GPU's memory is its own:
- * there is no access to a peer's. */
+ * only a copy that says so reaches a peer's. */
 #include "standin.h"
 
 #include <string.h>
@@ -36,6 +36,11 @@ static bool inside(const struct range *ranges, int gpu, const void *base, size_t
 bool standin_on_device(const void *base, size_t bytes)
 {
     return inside(allocations, standin_gpu(), base, bytes);
+}
+
+bool standin_on_gpu(int gpu, const void *base, size_t bytes)
+{
+    return inside(allocations, gpu, base, bytes);
 }
 
 bool standin_registered(const void *base, size_t bytes)

@@ -33,6 +33,7 @@ __attribute__((constructor)) static void start(void)
         .context_bytes = (size_t)number("ZINF_STANDIN_CONTEXT", 0),
         .capability = (int)number("ZINF_STANDIN_CAPABILITY", 0),
         .gpus = (int)number("ZINF_STANDIN_GPUS", 1),
+        .no_peers = number("ZINF_STANDIN_NO_PEERS", 0),
         .old_driver = number("ZINF_STANDIN_OLD_DRIVER", 0),
         .no_pinning = number("ZINF_STANDIN_NO_PINNING", 0),
         .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),

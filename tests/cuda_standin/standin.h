@@ -27,7 +27,8 @@ struct standin_options {
     size_t memory_bytes;  /* that a GPU has; 0: 256 MiB */
     size_t context_bytes; /* of them, what the driver has taken before anybody asks */
     int capability;       /* 80 = 8.0; 0: 80 */
-    int gpus;             /* 0: 1; none sees another's memory */
+    int gpus;             /* 0: 1 */
+    bool no_peers;        /* none sees another's memory; else copies do, once that is opened */
     bool old_driver;      /* the first call says so */
     bool no_pinning;      /* cudaHostRegister is refused */
     bool no_epilogues;    /* cuBLASLt finds no algorithm for a product with a bias */
@@ -106,6 +107,8 @@ void standin_count_live(int change);
 size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Whether all of it is device memory, or registered host memory. */
 bool standin_on_device(const void *base, size_t bytes);
+bool standin_on_gpu(int gpu, const void *base, size_t bytes);
+void standin_peers_reset(void); /* nobody has opened any */
 bool standin_registered(const void *base, size_t bytes);
 /* What happens to device memory, for who keeps a record of it (tests/ptx). */
 struct standin_watch {

@@ -5,6 +5,8 @@
 #include "train/plan/plan.h"
 #include "train/save/save.h"
 
+#include <math.h>
+
 /* Guesses, for what is not known. */
 #define HOST_FLOPS_A_THREAD 6e10
 #define CUDA_FLOPS 5e13
@@ -62,29 +64,51 @@ static double mixed_of(const struct zinf_speeds *s)
 }
 
 /* Ranks of one host that are only thought of share what it has: its CPUs and their memory, which
- * all that goes to GPUs passes as well, and its drives. */
+ * all that goes to devices passes as well unless somebody knows better, and its drives. */
 static void share(const struct plan *p, struct zinf_speeds *used)
 {
     double n = setup_local_ranks(p->setup);
-    if (!p->setup->net || !zinf_net_is_described(p->setup->net))
+    if (!p->setup->net || !zinf_net_is_described(p->setup->net) || n < 2)
         return;
+    used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
     used->drive_read_bytes /= n;
     used->drive_write_bytes /= n;
-    if (used->link_bytes > used->optimizer_bytes && n > 1)
-        used->link_bytes = used->optimizer_bytes;
+    used->link_bytes = fmin(used->link_bytes, used->root_bytes / n);
 }
 
-/* Seconds that a byte takes from one rank to the others: some are on its host, and all of its
- * host's ranks share the network to the rest. */
-static double net_seconds(const struct plan *p, const struct zinf_speeds *used, double near_bytes)
+/* Seconds of a byte that a collective of some kind takes, as it is counted: of what a rank has of
+ * others, whoever is near. */
+struct between {
+    double gather, pull, sum, peer;
+};
+
+/* Ranks of one process pull units as a copy from RAM does, all at once; what is copied or added up
+ * in RAM is a read or two and a write. */
+static struct between between_seats(const struct plan *p, const struct zinf_speeds *used)
 {
-    if (!p->setup->net || !zinf_net_is_described(p->setup->net))
-        return 1 / near_bytes;
-    struct zinf_net_place at = zinf_net_place(p->setup->net);
+    double n = zinf_net_place(p->setup->net).world, link = used->link_bytes;
+    return (struct between){2 / used->optimizer_bytes, n / (n - 1) / link,
+                            3 / used->optimizer_bytes, 1 / used->peer_bytes};
+}
+
+/* Some are on the rank's host, and all of its host's processes share the network to the rest: what
+ * all get alike crosses it once for each process, and so do sums of those in one process that are a
+ * subtree. */
+static struct between between_of(const struct plan *p, const struct zinf_speeds *used)
+{
+    const struct zinf_net *net = p->setup->net;
+    if (net && zinf_net_place(net).seats == zinf_net_place(net).world)
+        return between_seats(p, used);
+    if (!net || !zinf_net_is_described(net))
+        return (struct between){1 / NET_BYTES, 1 / NET_BYTES, 1 / NET_BYTES, 1 / used->peer_bytes};
+    struct zinf_net_place at = zinf_net_place(net);
     double far = (double)(at.world - at.local_world) / (at.world - 1);
-    double near = (1 - far) / near_bytes, beyond = far * at.local_world / used->net_bytes;
-    return near > beyond ? near : beyond;
+    double near = (1 - far) / NET_BYTES, alike = far * at.local_world / at.seats / used->net_bytes;
+    double beyond = far * at.local_world / used->net_bytes;
+    double own = zinf_net_adds_first(net) ? alike : beyond;
+    return (struct between){fmax(near, alike), 0, fmax(near, own),
+                            fmax((1 - far) / used->peer_bytes, beyond)};
 }
 
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
@@ -99,6 +123,7 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
+        .root_bytes = s->root_bytes,
         .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),
     };
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
@@ -125,6 +150,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
 {
     struct zinf_speeds used;
     plan_speeds_of(p, s, &used);
+    const struct between between = between_of(p, &used);
     const double by_cost[] = {
         [COST_NONE] = 0,
         [COST_LINK] = 1 / used.link_bytes,
@@ -135,8 +161,10 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_RECORD] = RECORD_SECONDS / DURABLE_SCALARS_BYTES,
         [COST_DRIVE_READ] = 1 / used.drive_read_bytes,
         [COST_DRIVE_WRITE] = 1 / used.drive_write_bytes,
-        [COST_NET] = net_seconds(p, &used, NET_BYTES),
-        [COST_PEER] = net_seconds(p, &used, used.peer_bytes),
+        [COST_GATHER] = between.gather,
+        [COST_PULL] = between.pull,
+        [COST_SUM] = between.sum,
+        [COST_PEER] = between.peer,
         [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);

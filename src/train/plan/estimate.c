@@ -49,11 +49,24 @@ static double matrix_flops(const struct plan *p)
     return 1 / p->rates.seconds[stage_kind(w->stages[most].kind, ZINF_PASS_FORWARD)];
 }
 
+/* Of a kind of operation, alone on the machine. */
+static double seconds_of(const struct plan *p, const struct zinf_program *const *programs, int n,
+                         int kind)
+{
+    double bytes = 0;
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++)
+            if (programs[i]->ops[k].kind == kind)
+                bytes += (double)programs[i]->ops[k].bytes;
+    return bytes * p->rates.seconds[kind];
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
     struct zinf_prediction step;
-    int code = plan_predict(p, programs, plan_step_programs(p, programs), NULL, &step);
+    int n = plan_step_programs(p, programs);
+    int code = plan_predict(p, programs, n, NULL, &step);
     if (code)
         return code;
     *out = (struct zinf_estimate){
@@ -71,6 +84,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         out->bytes[tier] = zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         out->budget[tier] = p->setup->budget[tier];
     }
+    out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
         out->lane_bytes[lane] = step.bytes[lane];
@@ -191,7 +205,8 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     planned.net = NULL;
     planned.mode = ZINF_TRAINER_TRAIN;
     int code = options->ranks > 1
-                   ? zinf_net_describe(&planned.net, options->ranks, options->local_ranks)
+                   ? zinf_net_describe(&planned.net, options->ranks, options->local_ranks,
+                                       options->seats ? options->seats : 1)
                    : 0;
     if (code)
         return code;

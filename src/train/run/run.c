@@ -36,6 +36,7 @@ static int save_model(struct run *run, uint64_t step)
     uint64_t begin = zinf_now_ns();
     bool is_best = false, first = run_is_first(run);
     int code = folder && partial ? 0 : -ENOMEM;
+    run_be_patient(run);
     if (!code && first)
         code = run_best_publish(run, &is_best);
     if (!code)
@@ -127,8 +128,8 @@ static bool due(uint64_t step, uint64_t every)
 }
 
 /* Between two steps: what is due, what was asked for, and the last state of a run that can go on.
- * Only the last one may fail the run. */
-static int save_if_due(struct run *run, uint64_t step, bool last)
+ * Only the last one may fail the run, once the model is saved. */
+static void save_if_due(struct run *run, uint64_t step, bool last)
 {
     const struct zinf_run_options *o = run->options;
     bool stopped = run->stops, asked = run->saves;
@@ -140,7 +141,8 @@ static int save_if_due(struct run *run, uint64_t step, bool last)
     bool wanted = asked || stopped || due(step, o->save_every) || (last && o->save_every);
     if (wanted || (last && o->save_last))
         code = run_save_checkpoint(run, step, last);
-    return last && wanted ? code : 0;
+    if (last && wanted)
+        run_note_unsaved(run, code);
 }
 
 static int one_step(struct run *run, uint64_t step, bool *last)
@@ -177,10 +179,11 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = run_log_step(run->log, &result, &evaluation, &seats);
     if (!code && !result.skipped)
         code = run_commit_step(run);
-    int saved = code ? 0 : save_if_due(run, step, *last);
+    if (!code)
+        save_if_due(run, step, *last);
     if (!code && *last)
         code = save_model(run, step);
-    return code ? code : saved;
+    return code;
 }
 
 /* The plan as it was printed, to be read after the run. */
@@ -263,6 +266,27 @@ static int prepare(struct run *run)
     return code;
 }
 
+/* A rank that has failed by itself tells the others; what all know of they end with together. */
+static int end(struct run *run, int code)
+{
+    run_tell_ranks(run, code);
+    run_end_saving(run, true);
+    int closed = run_log_close(run->log);
+    run_tell_ranks(run, closed);
+    code = code ? code : closed;
+    bool done = run_all_are_done(run, code);
+    run_leave_steps(run, done && !run->unsaved);
+    zinf_trainer_destroy(run->trainer);
+    code = code ? code : run_fail_unsaved(run);
+    run_close_checkpoint(run);
+    run_close_steps(run);
+    run_batch_fini(&run->batch);
+    free(run->times);
+    if (run->lock_fd >= 0)
+        close(run->lock_fd);
+    return code;
+}
+
 int run_rank(const struct zinf_run_options *options)
 {
     struct run run = {.options = options,
@@ -284,22 +308,10 @@ int run_rank(const struct zinf_run_options *options)
                  (unsigned long long)run.from.step, (long long)run.config->early_stopping);
     /* A step that was recovered may have been killed before what was due after it. */
     if (!code && run.recovers && !run_has_checkpoint(&run))
-        code = save_if_due(&run, run.from.step, last);
+        save_if_due(&run, run.from.step, last);
     if (!code && last)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
-    run_tell_ranks(&run, code);
-    run_end_saving(&run, true);
-    int closed = run_log_close(run.log);
-    run_tell_ranks(&run, closed);
-    run_leave_steps(&run, run_all_are_done(&run, code ? code : closed));
-    zinf_trainer_destroy(run.trainer);
-    run_close_checkpoint(&run);
-    run_close_steps(&run);
-    run_batch_fini(&run.batch);
-    free(run.times);
-    if (run.lock_fd >= 0)
-        close(run.lock_fd);
-    return code ? code : closed;
+    return end(&run, code);
 }

@@ -53,6 +53,10 @@ struct run {
     cJSON *resolved;                      /* the configuration, as checkpoints hold it */
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
+    /* Why the last checkpoint could not be saved, as all ranks know: it fails the run at its end,
+     * which all come to. */
+    int unsaved;
+    char *unsaved_why;
 };
 
 /* run.c: of one rank; the options' net is that of the ranks, and their seats are none. */
@@ -75,8 +79,10 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, double *total, uint64_t *tokens);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
+/* Outside of steps rank 0 has files to see to while the others wait. */
+void run_be_patient(struct run *run);
 /* At the end: whether each of them ended well. Who did not has told. */
-bool run_all_are_done(const struct run *run, int code);
+bool run_all_are_done(struct run *run, int code);
 
 /* run_steps_ranks.c: steps that several ranks have a part of each */
 /* What rank 0 has read of the run's name. */
@@ -101,7 +107,9 @@ int run_open_checkpoint(struct run *run);
 /* After it: configuration and data against the checkpoint, then its state into the trainer. */
 int run_resume(struct run *run);
 /* A failure is reported here; training may go on after it. last: nothing follows, so it is waited
- * for. */
+ * for. The caller notes one that is to fail the run, and run_fail_unsaved fails it. */
+void run_note_unsaved(struct run *run, int code);
+int run_fail_unsaved(const struct run *run);
 int run_save_checkpoint(struct run *run, uint64_t step, bool last);
 /* Before a step: ends a save in the background that is done or stands in its way. now: waits. */
 void run_end_saving(struct run *run, bool now);

@@ -168,8 +168,22 @@ int run_save_checkpoint(struct run *run, uint64_t step, bool last)
     return background && !code ? 0 : saved(run, step, code);
 }
 
+void run_note_unsaved(struct run *run, int code)
+{
+    free(run->unsaved_why);
+    run->unsaved = code;
+    run->unsaved_why = code ? strdup(zinf_error()) : NULL;
+}
+
+int run_fail_unsaved(const struct run *run)
+{
+    return run->unsaved ? zinf_fail(run->unsaved, "%s", run->unsaved_why ? run->unsaved_why : "")
+                        : 0;
+}
+
 void run_close_checkpoint(struct run *run)
 {
+    free(run->unsaved_why);
     checkpoint_fini(&run->from);
     cJSON_Delete(run->resolved);
     free(run->last_folder);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/* Ranks load and plan at different speeds: so many times the limit of a step. */
+/* Ranks load, plan and end at different speeds: so many times the limit of a step. */
 #define PATIENCE 10
 
 bool run_is_first(const struct run *run)
@@ -22,6 +22,12 @@ bool run_is_first(const struct run *run)
 int64_t run_ranks(const struct run *run)
 {
     return run->net ? zinf_net_place(run->net).world : 1;
+}
+
+void run_be_patient(struct run *run)
+{
+    if (run->net)
+        zinf_net_set_timeout(run->net, PATIENCE * run->config->timeout);
 }
 
 /* ---- are we the same? ---- */
@@ -87,7 +93,7 @@ int run_compare_ranks(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (!run->net)
         return 0;
-    zinf_net_set_timeout(run->net, PATIENCE * run->config->timeout);
+    run_be_patient(run);
     const struct zinf_net_fact facts[] = {
         {"version of zinf", text_sum(PACKAGE_VERSION)},
         {"configuration (--config, options)", config_sum(run->config)},
@@ -180,7 +186,8 @@ int run_share_flag(const struct run *run, bool *flag)
     return code;
 }
 
-bool run_all_are_done(const struct run *run, int code)
+bool run_all_are_done(struct run *run, int code)
 {
+    run_be_patient(run);
     return !code && (!run->net || !zinf_net_barrier(run->net));
 }

@@ -89,6 +89,8 @@ static int run_seats(const struct zinf_run_options *options, uint32_t n)
         seats[s].options = options_of(options, s, nets[s]);
         seats[s].options.trainer.trace = trace;
     }
+    if (code && options->trainer.net)
+        zinf_net_tell(options->trainer.net, zinf_error());
     if (!code)
         code = run_all(seats, n);
     if (zinf_trace_file_close(trace) && !code)

@@ -185,6 +185,7 @@ int checkpoint_write(struct source *s, struct checkpoint *c, const char *output,
 {
     bool first = collect_is_first(s);
     checkpoint_take_counters(s, c);
+    collect_be_patient(s, true);
     char *partial = output_checkpoint_path(output, "tmp-", c->step);
     int code = partial ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
     if (!code && first)
@@ -199,7 +200,9 @@ int checkpoint_write(struct source *s, struct checkpoint *c, const char *output,
     if (!code && first)
         code = publish(c, output, partial, limit);
     free(partial);
-    return collect_agree(s, code);
+    code = collect_agree(s, code);
+    collect_be_patient(s, false);
+    return code;
 }
 
 int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *output,
@@ -207,5 +210,7 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
+    if (code && t->setup.net) /* the others would wait for what is written together */
+        zinf_net_tell(t->setup.net, zinf_error());
     return code ? code : checkpoint_write(&source, c, output, limit);
 }

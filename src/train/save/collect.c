@@ -18,7 +18,7 @@ struct wanted {
     char sentence[240]; /* of a failure */
 };
 
-/* Files are flushed and read back between rounds: so many times the limit of a step. */
+/* Files are flushed, read back and removed between calls: so many times the limit of a step. */
 #define PATIENCE 10
 
 bool collect_is_first(const struct source *s)
@@ -129,6 +129,12 @@ static int trade(const struct source *s, const struct wanted *all)
 
 /* ---- rounds ---- */
 
+void collect_be_patient(const struct source *s, bool patient)
+{
+    if (s->setup->net)
+        zinf_net_set_timeout(s->setup->net, (patient ? PATIENCE : 1) * s->setup->config->timeout);
+}
+
 static int meet(const struct source *s, struct wanted *own)
 {
     struct collect *c = s->collect;
@@ -153,7 +159,6 @@ int collect_begin(struct source *s, struct collect *c)
     if (!c->all)
         zinf_net_tell(s->setup->net, "no memory for what ranks say");
     c->over = !c->all;
-    zinf_net_set_timeout(s->setup->net, PATIENCE * s->setup->config->timeout);
     return c->all ? 0 : zinf_fail(-ENOMEM, "no memory for what ranks say");
 }
 
@@ -168,8 +173,6 @@ int collect_end(struct source *s, int code)
     struct wanted own = {.ends = true, .code = code};
     while (s->setup->net && !s->collect->over)
         code = meet(s, &own);
-    if (s->setup->net)
-        zinf_net_set_timeout(s->setup->net, s->setup->config->timeout);
     free(s->collect->all);
     s->collect = NULL;
     return code;

@@ -117,13 +117,16 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
     struct zinf_tensors_writer *writer = NULL;
     struct collect collect;
     bool first = collect_is_first(&source);
+    collect_be_patient(&source, true);
     int code = collect_begin(&source, &collect);
     if (!code && first)
         code = zinf_tensors_writer_create(&writer, options);
     if (!code && first)
         code = transfer_stream(&source, part, dtype, writer);
     zinf_tensors_writer_destroy(writer);
-    return collect_end(&source, code);
+    code = collect_end(&source, code);
+    collect_be_patient(&source, false);
+    return code;
 }
 
 /* Its weights are the fp32 masters in any number type. */
