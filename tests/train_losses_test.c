@@ -129,6 +129,97 @@ static void test_reference_reads_nothing(void)
     }
 }
 
+/* ---- what both share ---- */
+
+enum { PAIR_ROWS = 4, PAIR_STEPS = 3 };
+
+/* A model of several layers, whose vocabulary is in several tiles, with fresh adapters. */
+static struct zinf_trainer *open_fresh(const struct setting *s, struct zinf_config **config)
+{
+    struct zinf_trainer *t = NULL;
+    trainings.batch = PAIR_ROWS;
+    *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, *config);
+    options.model_path = in_work(model, "tiles");
+    options.pairs = true;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    return t;
+}
+
+static int pair_step(struct zinf_trainer *t, const struct setting *s, int step,
+                     struct zinf_step_result *r)
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    static const int32_t labels[] = {0, -1, 0, -1, 0, -1, 0, -1};
+    draw_tokens(s, (uint64_t)step, ids, targets);
+    for (int i = 0; i < s->accumulation * PAIR_ROWS * trainings.seq; i++)
+        targets[i] = i % trainings.seq < 3 ? -1 : targets[i];
+    const struct zinf_batch batch = {
+        .inputs = {
+            [ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets, [ZINF_INPUT_LABELS] = labels}};
+    return zinf_trainer_step(t, &batch, r);
+}
+
+#define FRESH ", \"adapter\": {\"r\": 2}"
+#define KEEPING(word) ", \"activation_checkpointing\": \"" word "\"" FRESH
+
+/* *device: what the plan takes there. */
+static void run_fresh(const struct setting *s, const char *name, struct outcome *out,
+                      uint64_t *device)
+{
+    struct zinf_config *config = NULL;
+    struct zinf_trainer *t = open_fresh(s, &config);
+    memset(out, 0, sizeof *out);
+    for (int step = 0; t && step < PAIR_STEPS; step++) {
+        struct zinf_step_result r = {0};
+        CHECKF(!pair_step(t, s, step, &r), "%s", zinf_error());
+        note_step(out, step, &r);
+        if (!step) /* the model is its own reference */
+            CHECKF(r.rewards.n == 4 && r.rewards.chosen == 0 && r.rewards.rejected == 0 &&
+                       fabs(r.loss - log(2)) < 1e-7,
+                   "%s: rewards %g, %g, loss %.9g", name, r.rewards.chosen, r.rewards.rejected,
+                   r.loss);
+    }
+    *device = t ? zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE) : 0;
+    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+static void check_kept(const char *order)
+{
+    struct setting s = setting_of(NULL, NULL);
+    struct outcome never, other;
+    uint64_t most, least, taken;
+    s.order = order;
+    s.param = "cpu";
+    s.extra = KEEPING("never");
+    run_fresh(&s, "never", &never, &most);
+    s.extra = KEEPING("always");
+    run_fresh(&s, "always", &other, &least);
+    check_same(&never, &other, "recomputed");
+    CHECKF(least < most, "%s: %llu bytes, and %llu recomputed", order, (unsigned long long)most,
+           (unsigned long long)least);
+    s.extra = KEEPING("auto");
+    for (uint64_t part = 1; part < 5; part++) { /* some layers are kept, others are not */
+        s.device_memory = least + (most - least) * part / 5;
+        run_fresh(&s, "some", &other, &taken);
+        check_same(&never, &other, "kept in part");
+    }
+}
+
+static void test_reference_disturbs_nothing(void)
+{
+    const struct zinf_model_shape shape = {
+        .arch = "llama", .layers = 4, .hidden = 16, .heads = 2, .vocab = 700, .context = 32};
+    make_model(model, "tiles", &shape, 11);
+    trainings.shape.vocab = 700;
+    trainings.seq = 16;
+    check_kept("micro-major");
+    check_kept("layer-major");
+}
+
 /* ---- noise ---- */
 
 static double loss_with(const struct fixture *f, double alpha, bool trains)
@@ -197,6 +288,7 @@ int main(void)
     TAP_RUN(test_ten_steps);
     TAP_RUN(test_placements);
     TAP_RUN(test_reference_reads_nothing);
+    TAP_RUN(test_reference_disturbs_nothing);
     TAP_RUN(test_noise_is_of_training);
     TAP_RUN(test_refusals);
     remove_work();

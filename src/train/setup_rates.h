@@ -9,6 +9,10 @@ struct tensor_rate {
     double scale; /* of the learning rate */
     float weight_decay;
 };
+static inline bool same_rate(const struct tensor_rate *a, const struct tensor_rate *b)
+{
+    return a->scale == b->scale && a->weight_decay == b->weight_decay;
+}
 /* From zinf.learning_rates and zinf.layer_decay; -EINVAL or -ENOTSUP names what cannot be. */
 int setup_rates(struct setup *s);
 void setup_free_rates(struct setup *s);

@@ -94,7 +94,7 @@ static int noises(struct setup *s)
     const struct zinf_noise a = {.dtype = s->dtype,
                                  .n = 2051,
                                  .x = take(s, 2051, s->dtype),
-                                 .magnitude = 0.5f,
+                                 .magnitude = 50.0f,
                                  .random = {.seed = 3, .step = 2, .site = 1, .element_first = 5}};
     int code = s->ops->copy(s->q, a.x, s->in[0], 2051 * zinf_dtype_bytes(s->dtype));
     return code ? code : s->ops->noise(s->q, &a);

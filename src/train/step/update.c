@@ -85,24 +85,29 @@ struct run {
 };
 
 /* From element `at` of the unit on: to where weight decay ends or, where tensors have rates of
- * their own, to the next tensor. Gaps are zero and stay so, by whose rate ever. */
+ * their own, to the next one that has another. Gaps are zero and stay so, by whose rate ever. */
 static struct run run_at(const struct setup *s, uint32_t unit, uint64_t at)
 {
     const struct zinf_unit *u = &s->graph->units[unit];
     bool decays = at < u->decay_elems;
     struct run run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
                       decays ? s->hyper.weight_decay : 0};
+    const struct tensor_rate *rate = NULL;
     uint64_t begin = 0;
     for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
         uint64_t offset = u->tensors[i].offset;
-        if (offset > at && offset - at < run.n)
-            run.n = offset - at;
         if (offset > at || offset < begin || u->tensors[i].decay != decays)
             continue;
         begin = offset;
-        run.lr_scale = s->rates[unit][i].scale;
-        run.weight_decay = s->rates[unit][i].weight_decay;
+        rate = &s->rates[unit][i];
     }
+    for (uint32_t i = 0; rate && i < u->n_tensors; i++) {
+        uint64_t offset = u->tensors[i].offset;
+        if (offset > at && offset - at < run.n && !same_rate(rate, &s->rates[unit][i]))
+            run.n = offset - at;
+    }
+    run.lr_scale = rate ? rate->scale : run.lr_scale;
+    run.weight_decay = rate ? rate->weight_decay : run.weight_decay;
     return run;
 }
 
