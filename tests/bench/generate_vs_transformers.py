@@ -5,7 +5,8 @@ Usage: generate_vs_transformers.py --model DIR [--dtype fp32|bf16] [--threads N]
        [--prompt TOKENS] [--new TOKENS]
 
 ZINF names the program. DIR has bytes for tokens: zinf init --tokenizer bytes ... Prints the median
-of each and their ratio; the time of a round is that of the prompt and of all new tokens.
+of each and their ratio; the time of a round is that of the prompt and of all new tokens. The prompt
+of an encoder-decoder is its source. ZINF_BEFORE, where it is set, is measured beside them.
 """
 import argparse
 import os
@@ -15,14 +16,14 @@ import subprocess
 import time
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 SAID = re.compile(r"in ([\d.]+) s, (\d+) new tokens, ([\d.]+) tokens/s")
 
 
-def run_zinf(args, prompt):
+def run_zinf(args, prompt, program):
     said = subprocess.run(
-        [os.environ.get("ZINF", "zinf"), "generate", "--model", args.model, "--prompt", prompt,
+        [program, "generate", "--model", args.model, "--prompt", prompt,
          "--max-new-tokens", str(args.new), "--temperature", "0", "--ignore-eos", "--json",
          "--device", "host", "--threads", str(args.threads), "--dtype", args.dtype],
         check=True, capture_output=True, text=True).stderr
@@ -49,17 +50,24 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).eval()
+    pairs = AutoConfig.from_pretrained(args.model).is_encoder_decoder
+    kind = AutoModelForSeq2SeqLM if pairs else AutoModelForCausalLM
+    model = kind.from_pretrained(args.model, dtype=dtype).eval()
     prompt = ("The quick brown fox jumps over the lazy dog. " * args.prompt)[:args.prompt]
-    ids = torch.tensor([list(prompt.encode())])
+    ids = torch.tensor([[*prompt.encode(), *([model.config.eos_token_id] if pairs else [])]])
     run_transformers(args, model, ids)
-    ours, theirs = [], []
+    ours, theirs, before = [], [], []
     for _ in range(args.rounds):
-        ours.append(run_zinf(args, prompt))
+        ours.append(run_zinf(args, prompt, os.environ.get("ZINF", "zinf")))
         theirs.append(run_transformers(args, model, ids))
+        if "ZINF_BEFORE" in os.environ:
+            before.append(run_zinf(args, prompt, os.environ["ZINF_BEFORE"]))
     a, b = args.new / statistics.median(ours), args.new / statistics.median(theirs)
     print(f"{args.dtype}: zinf {a:.1f} tokens/s, transformers {b:.1f} tokens/s: {a / b:.2f} times; "
           f"best {args.new / min(ours):.1f} and {args.new / min(theirs):.1f}")
+    if before:
+        print(f"before: {args.new / statistics.median(before):.1f} tokens/s, "
+              f"best {args.new / min(before):.1f}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ VOCAB = 257
 
 
 def draw_pair_config(rng):
-    heads = rng.choice([2, 4])
+    heads, buckets = rng.choice([2, 4]), rng.choice([8, 32])
     ids = dict(vocab_size=VOCAB, bos_token_id=256, eos_token_id=256, pad_token_id=0,
                decoder_start_token_id=rng.choice([0, 256]))
     stacks = dict(ids, d_model=8 * heads, encoder_layers=rng.choice([1, 2]),
@@ -35,8 +35,8 @@ def draw_pair_config(rng):
     return rng.choice([
         lambda: T5Config(**ids, d_model=8 * heads, d_kv=rng.choice([6, 8]), d_ff=32,
                          num_layers=rng.choice([1, 2]), num_decoder_layers=rng.choice([1, 2, 3]),
-                         num_heads=heads, relative_attention_num_buckets=rng.choice([8, 32]),
-                         relative_attention_max_distance=rng.choice([20, 128]),
+                         num_heads=heads, relative_attention_num_buckets=buckets,
+                         relative_attention_max_distance=4 * buckets,
                          feed_forward_proj=rng.choice(["relu", "gated-gelu"])),
         lambda: BartConfig(**stacks, scale_embedding=rng.random() < 0.5),
         lambda: BlenderbotConfig(**stacks, scale_embedding=rng.random() < 0.5),
@@ -98,7 +98,8 @@ def draw_options(rng, pairs):
 def theirs(model, prompt, options):
     pairs = model.config.is_encoder_decoder
     ids = torch.tensor([[*prompt.encode(), *([256] if pairs else [])]])
-    used = dict(options)
+    # transformers makes a cache of as many layers as a T5's encoder has
+    used = dict(options, use_cache=not pairs)
     if options["num_beams"] == 1:
         del used["length_penalty"], used["early_stopping"]
     with torch.no_grad():
