@@ -11,12 +11,18 @@
 #define STANDIN_ORDER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* For any thread; the same thread may take it again. */
 void order_lock(void);
 void order_unlock(void);
 /* Lets others have it for a moment, if this thread has taken it once. */
 bool order_pause(void);
+
+/* Memory of zeros for what these files keep themselves, by whichever thread: the sanitizer takes no
+ * notice of it. */
+void *order_take(size_t bytes);
+void order_give(void *memory);
 
 /* Whether there is a sanitizer to tell. */
 bool order_is_watched(void);
