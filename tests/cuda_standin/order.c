@@ -171,6 +171,20 @@ void order_record(struct order_stream *stream, void **token)
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
 }
 
+static long last_kernel; /* an address for its token */
+
+void order_follow_kernel(void)
+{
+    if (order_is_watched())
+        __tsan_acquire(&last_kernel);
+}
+
+void order_end_kernel(void)
+{
+    if (order_is_watched())
+        __tsan_release(&last_kernel);
+}
+
 void order_record_host(void **token)
 {
     if (!order_is_watched())
