@@ -91,9 +91,9 @@ static int find_gone(struct zinf_link *link, int code)
     net->timeout_ns = left_ns > least_ns ? left_ns : least_ns;
     int missed = zinf_net_gather(net, &link->own, link->rolls, sizeof link->own);
     net->timeout_ns = timeout_ns;
-    if (missed)
+    if (missed && missed != -EPROTO) /* who is at something else is there */
         return fail(link, missed);
-    for (uint32_t r = 0; code == -ETIMEDOUT && r < world_of(link); r++)
+    for (uint32_t r = 0; !missed && code == -ETIMEDOUT && r < world_of(link); r++)
         if (link->rolls[r].failed && link->rolls[r].failed != code)
             return fail(link, net_told(net, r, "NCCL has reported an error there"));
     snprintf(net->why, sizeof net->why, "%s", why);
@@ -103,7 +103,8 @@ static int find_gone(struct zinf_link *link, int code)
 int link_fail_call(struct zinf_link *link, int result)
 {
     say_error(link, result);
-    return find_gone(link, -EIO);
+    bool elsewhere = result == NCCL_REMOTE_ERROR || result == NCCL_SYSTEM_ERROR;
+    return elsewhere ? find_gone(link, -EIO) : fail(link, -EIO);
 }
 
 /* ---- waiting ---- */

@@ -72,7 +72,9 @@ struct nccl_call {
     cudaStream_t stream;
 };
 
-/* What ranks call must be the same: the first to call is held against all others. */
+/* What ranks call must be the same: the first to call is held against all others, as long as they
+ * are no more than so many behind. */
+#define NCCL_COLLECTIVES 256
 struct nccl_collective {
     struct nccl_call call;
     int rank;
@@ -82,8 +84,8 @@ struct nccl_clique {
     ncclUniqueId id;
     int n_ranks, n_joined;
     struct ncclComm *ranks[STANDIN_MOST_GPUS];
-    struct nccl_collective *collectives;
-    size_t n_collectives, room;
+    struct nccl_collective collectives[NCCL_COLLECTIVES];
+    size_t n_collectives;
     /* from, to, by collectives or not: halves that have not met, all of one sort */
     struct nccl_half *alone[STANDIN_MOST_GPUS][STANDIN_MOST_GPUS][2];
     bool broken; /* misuse that would hang; reported, and everything ends */

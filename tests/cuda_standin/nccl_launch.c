@@ -3,6 +3,7 @@
  * order of calls, and must be alike.
  */
 #include "nccl.h"
+#include "order.h"
 
 #include <stdlib.h>
 
@@ -31,17 +32,13 @@ static void check_collective(const struct nccl_call *call)
 {
     struct nccl_clique *clique = call->comm->clique;
     size_t number = call->comm->n_collectives++;
+    struct nccl_collective *first = &clique->collectives[number % NCCL_COLLECTIVES];
     if (number == clique->n_collectives) {
-        if (clique->n_collectives == clique->room) {
-            clique->room = 2 * clique->room + 64;
-            clique->collectives =
-                realloc(clique->collectives, clique->room * sizeof *clique->collectives);
-        }
-        clique->collectives[clique->n_collectives++] =
-            (struct nccl_collective){*call, call->comm->rank};
-        return;
+        *first = (struct nccl_collective){*call, call->comm->rank};
+        clique->n_collectives++;
     }
-    const struct nccl_collective *first = &clique->collectives[number];
+    if (number + NCCL_COLLECTIVES <= clique->n_collectives)
+        return;
     const struct nccl_call *c = &first->call;
     if (c->kind == call->kind && c->count == call->count && c->type == call->type &&
         c->peer == call->peer)
@@ -141,16 +138,16 @@ static void check_memory(const struct nccl_launch *l)
 struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
                                        struct ncclComm *comm)
 {
-    struct nccl_launch *l = calloc(1, sizeof *l);
+    struct nccl_launch *l = order_take(sizeof *l);
     size_t most = 0;
     for (size_t i = 0; i < n; i++)
         most += calls[i].comm == comm ? 2 * (size_t)comm->clique->n_ranks : 0;
     if (!most) {
-        free(l);
+        order_give(l);
         return NULL;
     }
     l->comm = comm;
-    l->halves = calloc(most, sizeof *l->halves);
+    l->halves = order_take(most * sizeof *l->halves);
     for (size_t i = 0; i < n; i++) {
         if (calls[i].comm != comm)
             continue;
@@ -163,8 +160,9 @@ struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
     }
     check_memory(l);
     if (comm->launches_left && --comm->launches_left == 0) {
-        l->hangs = comm->trouble == STANDIN_NCCL_HANGS;
-        comm->error = l->hangs ? comm->error : ncclRemoteError;
+        l->hangs = comm->trouble != STANDIN_NCCL_FAILS;
+        if (comm->trouble != STANDIN_NCCL_HANGS)
+            comm->error = l->hangs ? ncclRemoteError : ncclUnhandledCudaError;
     }
     nccl_launch_add(l);
     return l;

@@ -128,8 +128,8 @@ static void forget(struct nccl_launch *l)
     for (size_t i = 0; i < l->n; i++)
         order_drop(l->halves[i].token);
     order_drop(l->token);
-    free(l->halves);
-    free(l);
+    order_give(l->halves);
+    order_give(l);
 }
 
 /* What has not met is taken from its list; what has met stays alone for good. */

@@ -17,6 +17,8 @@ __attribute__((weak)) void __tsan_destroy_fiber(void *fiber);
 __attribute__((weak)) void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 __attribute__((weak)) void __tsan_acquire(void *token);
 __attribute__((weak)) void __tsan_release(void *token);
+__attribute__((weak)) void AnnotateIgnoreWritesBegin(const char *file, int line);
+__attribute__((weak)) void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 enum { WITHOUT_ORDER = 1 }; /* of a switch: __tsan_switch_to_fiber_no_sync */
 
@@ -59,6 +61,35 @@ bool order_pause(void)
     usleep(PAUSE_US);
     order_lock();
     return true;
+}
+
+/* ---- memory ---- */
+
+static void ignore(void)
+{
+    if (AnnotateIgnoreWritesBegin)
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+
+static void notice(void)
+{
+    if (AnnotateIgnoreWritesEnd)
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+}
+
+void *order_take(size_t bytes)
+{
+    ignore();
+    void *memory = calloc(1, bytes);
+    notice();
+    return memory;
+}
+
+void order_give(void *memory)
+{
+    ignore();
+    free(memory);
+    notice();
 }
 
 /* ---- streams and tokens ---- */
@@ -108,7 +139,7 @@ void order_close(struct order_stream *stream)
 /* A token is an address that the sanitizer keeps a time for. */
 static void *new_token(void)
 {
-    return malloc(sizeof(long));
+    return order_take(sizeof(long));
 }
 
 void order_run(struct order_stream *stream, void (*run)(void *), void *argument)
@@ -125,7 +156,7 @@ void order_run(struct order_stream *stream, void (*run)(void *), void *argument)
     __tsan_acquire(token);
     fiber_switch(&stream->host, &stream->stack);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
-    free(token);
+    order_give(token);
 }
 
 void order_record(struct order_stream *stream, void **token)
@@ -138,6 +169,20 @@ void order_record(struct order_stream *stream, void **token)
     __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_release(*token);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+}
+
+static long last_kernel; /* an address for its token */
+
+void order_follow_kernel(void)
+{
+    if (order_is_watched())
+        __tsan_acquire(&last_kernel);
+}
+
+void order_end_kernel(void)
+{
+    if (order_is_watched())
+        __tsan_release(&last_kernel);
 }
 
 void order_record_host(void **token)
@@ -166,5 +211,5 @@ void order_wait_host(void *token)
 
 void order_drop(void *token)
 {
-    free(token);
+    order_give(token);
 }

@@ -58,7 +58,7 @@ void standin_queues_reset(void)
         while (s->first) {
             struct work *next = s->first->next;
             order_drop(s->first->called);
-            free(s->first);
+            order_give(s->first);
             s->first = next;
         }
         s->last = &s->first;
@@ -100,7 +100,7 @@ static void run_and_free(void *argument)
 {
     struct work *w = argument;
     w->run(w->payload);
-    free(w);
+    order_give(w);
 }
 
 static void run_first(struct CUstream_st *stream)
@@ -117,7 +117,7 @@ static void run_first(struct CUstream_st *stream)
         return;
     }
     if (w->steps) {
-        free(w);
+        order_give(w);
         return;
     }
     if (!w->records)
@@ -126,7 +126,7 @@ static void run_first(struct CUstream_st *stream)
         w->event->reached = w->version;
     if (w->records)
         order_record(stream->order, &w->event->token);
-    free(w);
+    order_give(w);
 }
 
 static struct CUstream_st *choose(bool ranked)
@@ -206,13 +206,13 @@ static void run_at_once(void)
 
 static struct work *append(struct CUstream_st *stream, size_t payload_bytes)
 {
-    struct work *w = calloc(1, sizeof *w + payload_bytes);
+    struct work *w = order_take(sizeof *w + payload_bytes);
     stream = stream ? stream : &legacy;
     if (stream->gpu >= 0 && stream->gpu != standin_gpu())
         standin_fault(cudaErrorInvalidResourceHandle, "work on GPU %d for a stream of GPU %d",
                       standin_gpu(), stream->gpu);
     if (!w || !stream->alive) {
-        free(w);
+        order_give(w);
         standin_fault(cudaErrorInvalidResourceHandle, "work for a stream that is gone");
         return NULL;
     }

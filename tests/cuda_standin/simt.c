@@ -5,6 +5,7 @@
  */
 #include "simt.h"
 #include "fiber.h"
+#include "order.h"
 
 #include <stdlib.h>
 
@@ -247,6 +248,8 @@ static void run_grid(void *payload)
     n_lanes = (int)(g->block.x * g->block.y * g->block.z);
     body = g->body;
     body_args = g->args;
+    if (standin_options()->gpus > 1)
+        order_follow_kernel();
     shared = aligned_alloc(16, (g->shared_bytes + 16) / 16 * 16);
     uint64_t start = n_blocks ? standin_random((uint32_t)n_blocks) : 0;
     bool ok = prepare();
@@ -259,6 +262,8 @@ static void run_grid(void *payload)
         ok = run_block(g->shared_bytes);
     }
     free(shared);
+    if (standin_options()->gpus > 1)
+        order_end_kernel();
     standin_blocks_ran(1);
 }
 

@@ -56,8 +56,8 @@ int standin_live(void);         /* objects not destroyed: streams, events, memor
 uint64_t standin_kernels(void); /* kernels run so far */
 
 /* The so-manieth launch of collectives by the rank from now on: never comes to its end, or is an
- * asynchronous error of the communicator. 0: none. */
-enum standin_nccl_trouble { STANDIN_NCCL_HANGS, STANDIN_NCCL_FAILS };
+ * asynchronous error of the communicator, of this GPU's own or since another is gone. 0: none. */
+enum standin_nccl_trouble { STANDIN_NCCL_HANGS, STANDIN_NCCL_FAILS, STANDIN_NCCL_LOSES };
 void standin_nccl_fail(int rank, int launch, enum standin_nccl_trouble trouble);
 
 /* ---- between the files ---- */
