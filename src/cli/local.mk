@@ -65,4 +65,4 @@ EXTRA_DIST += tests/seq2seq_test.sh
 
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.c
 TESTS += tests/launch_test.sh tests/estimate_ranks_test.sh
-EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh
+EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh
