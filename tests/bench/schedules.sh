@@ -14,23 +14,22 @@ schedules=${*:-prefetch update-in-forward update-in-backward}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
-# A card with 24 GB, of which a step takes little, so that little of the model stays there.
+# A card of 24 GB in a machine whose RAM has no room for the model's state, or by a slow link.
 card=4090,bf16=132,bandwidth=800,optim=60,threads=16
-fast=$card,link=25,nvme=7/6,nvme-mixed=7,ram=32G # 16 lanes of the fourth generation
+fast=$card,link=25,nvme=7/6,nvme-mixed=7,ram=64G # 16 lanes of the fourth generation
 slow=$card,link=2.8,nvme=7/6,nvme-mixed=7        # an enclosure on Thunderbolt
 cpu=cpu,threads=2,bf16=0.17,optim=30,bandwidth=20,link=10,nvme=2.5/2.5,nvme-mixed=2.5,ram=16G
 
-config() { # file, offload, placement
+config() { # file, offload
     cat >"$work/$1" <<END
 {"bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
  "zero_optimization": {"stage": 3, "offload_param": {"device": "$2", "nvme_path": "/nvme"},
-  "offload_optimizer": {"device": "$2", "nvme_path": "/nvme"}},
- "zinf": {"placement": "$3"}}
+  "offload_optimizer": {"device": "$2", "nvme_path": "/nvme"}}}
 END
 }
-config drive.json nvme exact
-config ram.json cpu exact
+config drive.json nvme
+config ram.json cpu
 "$zinf" init --arch gpt2 --size xl --config-only --output "$work/xl" >/dev/null || exit 1
 "$zinf" init --arch llama --size 7b --config-only --output "$work/7b" >/dev/null || exit 1
 
@@ -56,12 +55,16 @@ row() { # model, regime, configuration, machine, options...
 }
 echo "| model | limited by | schedule | floor, s | predicted, s | step, s | floor/step | off |"
 echo "|---|---|---|---:|---:|---:|---:|---:|"
-row xl drive drive.json $fast --device-memory 3GiB --seq-len 1024 --micro-batch 4 --accumulate 1
-row xl link ram.json $slow,ram=64G --device-memory 3GiB --seq-len 1024 --micro-batch 4 --accumulate 1
-row xl device drive.json $fast --device-memory 6GiB --seq-len 1024 --micro-batch 4 --accumulate 16
-row xl balance drive.json $fast --device-memory 6GiB --seq-len 1024 --micro-batch 4 --accumulate 8
-row 7b drive drive.json $fast --device-memory 8GiB --seq-len 2048 --micro-batch 2 --accumulate 1
-row 7b link ram.json $slow,ram=192G --device-memory 8GiB --seq-len 2048 --micro-batch 2 --accumulate 1
-row 7b device drive.json $fast --device-memory 16GiB --seq-len 2048 --micro-batch 2 --accumulate 32
-row 7b balance drive.json $fast --device-memory 16GiB --seq-len 2048 --micro-batch 2 --accumulate 12
-row xl "two CPUs" drive.json $cpu --device-memory 1GiB --seq-len 256 --micro-batch 1 --accumulate 1
+row xl drive drive.json $fast --device-memory 8GiB --host-memory 8GiB --seq-len 1024 --micro-batch 4
+row xl link ram.json $slow,ram=64G --device-memory 8GiB --seq-len 1024 --micro-batch 4
+row xl device drive.json $fast --device-memory 22GiB --host-memory 16GiB --seq-len 1024 --micro-batch 4 \
+    --accumulate 16
+row xl balance drive.json $fast --device-memory 8GiB --host-memory 8GiB --seq-len 1024 --micro-batch 4 \
+    --accumulate 8
+row 7b drive drive.json $fast --device-memory 20GiB --host-memory 24GiB --seq-len 2048 --micro-batch 2
+row 7b link ram.json $slow,ram=192G --device-memory 22GiB --seq-len 2048 --micro-batch 2
+row 7b device drive.json $fast --device-memory 20GiB --host-memory 24GiB --seq-len 2048 --micro-batch 2 \
+    --accumulate 64
+row 7b balance drive.json $fast --device-memory 20GiB --host-memory 24GiB --seq-len 2048 --micro-batch 2 \
+    --accumulate 16
+row xl "two CPUs" drive.json $cpu --device-memory 1GiB --host-memory 3GiB --seq-len 256 --micro-batch 1
