@@ -49,6 +49,12 @@ int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
 int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
 int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
 uint64_t standin_kernels(void); /* kernels run so far */
+/* Products that cublasLtMatmul has been asked for so far: each operand once, C twice where it is
+ * added to. */
+struct standin_products {
+    uint64_t launches, read_bytes, written_bytes;
+};
+void standin_products(struct standin_products *out);
 
 /* ---- between the files ---- */
 
