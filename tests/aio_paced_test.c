@@ -4,8 +4,6 @@
 #include "aio/paced_drive.h"
 #include "tap.h"
 
-#include <pthread.h>
-
 #define FILE_BYTES (4u << 20)
 #define REQUEST_BYTES (FILE_BYTES / 4)
 
@@ -112,48 +110,52 @@ static void test_requests_of_a_line_end_in_order(void)
     free(memory);
 }
 
-struct mover {
-    struct zinf_paced_drive *drive;
-    struct zinf_aio_file *file;
-    enum zinf_aio_op op;
-    int64_t moved;
-};
-
-static void *move(void *argument)
+static struct zinf_aio_queue *whole_queue(struct zinf_paced_drive *drive)
 {
-    struct mover *m = argument;
-    struct zinf_aio_queue *queue = make_queue(ZINF_AIO_ENGINE_NULL, m->drive, NULL);
-    char *memory = aligned(FILE_BYTES);
-    m->moved = move_now(queue, m->op, m->file, 0, memory, FILE_BYTES);
-    zinf_aio_queue_destroy(queue);
-    free(memory);
-    return NULL;
+    struct zinf_aio_queue *queue = NULL;
+    struct zinf_aio_queue_options options = {.engine = ZINF_AIO_ENGINE_NULL,
+                                             .block_bytes = 65536,
+                                             .queue_depth = FILE_BYTES / 65536,
+                                             .drive = drive};
+    CHECKF(!zinf_aio_queue_create(&queue, &options), "%s", zinf_error());
+    return queue;
 }
 
-/* With halves beside each other both together take what they take one after the other, whenever
- * each begins. */
+/* With halves beside each other both together take what they take one after the other, and while
+ * both go on neither has moved more than its half. */
 static void test_lines_slow_each_other(void)
 {
-    struct zinf_drive_rates rates = {.read_bytes = 4e8,
-                                     .write_bytes = 4e8,
-                                     .read_beside_write = 0.5,
-                                     .write_beside_read = 0.5,
-                                     .latency_seconds = 1e-4};
+    const double rate = 1e8, alone = FILE_BYTES / rate;
+    struct zinf_drive_rates rates = {rate, rate, 0.5, 0.5, 1e-4};
     struct zinf_aio_file *file = scratch_file(FILE_BYTES, 0);
     struct zinf_paced_drive *drive = make_drive(&rates);
-    struct mover reader = {drive, file, ZINF_AIO_OP_READ, 0};
-    struct mover writer = {drive, file, ZINF_AIO_OP_WRITE, 0};
-    pthread_t threads[2];
-    uint64_t begin = zinf_now_ns();
-    CHECK(!pthread_create(&threads[0], NULL, move, &reader));
-    CHECK(!pthread_create(&threads[1], NULL, move, &writer));
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-    double seconds = (double)(zinf_now_ns() - begin) * 1e-9, alone = FILE_BYTES / 4e8;
-    CHECK(reader.moved == FILE_BYTES && writer.moved == FILE_BYTES);
-    CHECKF(seconds >= 2 * alone * 0.999, "both in %g s, each alone in %g", seconds, alone);
+    struct zinf_aio_queue *queues[2];
+    struct zinf_aio_request requests[2];
+    char *memory = aligned(FILE_BYTES);
+    uint64_t begin = zinf_now_ns(), both = 0;
+    for (int op = 0; op < 2; op++) {
+        queues[op] = whole_queue(drive);
+        requests[op] = (struct zinf_aio_request){
+            .op = (enum zinf_aio_op)op, .file = file, .bytes = FILE_BYTES, .memory = memory};
+        begin = op ? begin : zinf_now_ns();
+        CHECKF(!zinf_aio_submit(queues[op], &requests[op]), "%s", zinf_error());
+        both = zinf_now_ns();
+    }
+    usleep(5000);
+    double most = (double)(both - begin) * 1e-9, seconds[2];
+    zinf_paced_drive_work(drive, seconds);
+    most += (double)(zinf_now_ns() - both) * 1e-9 / 2;
+    CHECKF(seconds[0] <= most + 1e-6 || seconds[0] + seconds[1] > alone,
+           "%g s of reads where half of them leave %g", seconds[0], most);
+    for (int op = 0; op < 2; op++)
+        CHECK(zinf_aio_reap(queues[op], UINT64_MAX) == &requests[op]);
+    double taken = (double)(zinf_now_ns() - begin) * 1e-9;
+    CHECKF(taken >= 2 * alone * 0.999, "both in %g s, each alone in %g", taken, alone);
+    for (int op = 0; op < 2; op++)
+        zinf_aio_queue_destroy(queues[op]);
     zinf_paced_drive_destroy(drive);
     zinf_aio_close(file);
+    free(memory);
 }
 
 /* A plan's extents can be asked for where nothing moves, and nowhere else. */
