@@ -61,7 +61,8 @@ struct zinf_store_options {
                            * store, and compare it at every read; wrong twice: -EBADMSG */
     bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */
     bool plan_only;       /* extents are counted; no path is touched, none need be given, and
-                           * zinf_store_allocate refuses */
+                           * zinf_store_allocate refuses; queues of the null engine alone may
+                           * be given requests of it */
     const uint8_t *run;   /* 16 bytes that name a training: the store outlives its process, see
                            * aio/steps.h; NULL: it does not */
     bool as_found;        /* only to look into what run left: its extents are taken from there, as
@@ -131,6 +132,7 @@ struct zinf_aio_faults {
     bool reorder;      /* completions come back in a random order */
 };
 
+struct zinf_paced_drive;
 struct zinf_aio_queue_options {
     enum zinf_aio_engine engine;
     uint32_t block_bytes;                 /* largest single transfer; 0: 1 MiB */
@@ -140,6 +142,9 @@ struct zinf_aio_queue_options {
     bool sqpoll;                          /* io_uring: a kernel thread submits */
     uint32_t max_requests;                /* requests that may be in flight at once; 0: 256 */
     const struct zinf_aio_faults *faults; /* NULL: none; copied */
+    /* Transfers end no sooner than on this drive of set rates (aio/paced_drive.h), borrowed; NULL:
+     * as soon as the engine is done. */
+    struct zinf_paced_drive *drive;
 };
 struct zinf_aio_queue;
 int zinf_aio_queue_create(struct zinf_aio_queue **out,

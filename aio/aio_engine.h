@@ -68,6 +68,9 @@ extern const struct zinf_aio_engine_ops zinf_aio_null_ops;
 /* Wraps an engine, which the wrapper then owns: faults are drawn here for every engine alike. */
 int zinf_aio_faults_wrap(struct zinf_aio_backend **engine,
                          const struct zinf_aio_queue_options *options);
+/* The same with options->drive, behind which blocks wait: aio_paced.c. */
+int zinf_aio_paced_wrap(struct zinf_aio_backend **engine,
+                        const struct zinf_aio_queue_options *options);
 
 /* "cannot write 4096 bytes at 8192 of PATH: No space left on device; 3 GiB free; remedy". */
 void zinf_aio_describe_failure(char *buffer, size_t buffer_bytes,

@@ -209,7 +209,9 @@ static int create_engine(struct zinf_aio_queue *queue)
     if (code)
         return code;
     options->engine = queue->engine->ops->engine;
-    if (options->faults)
+    if (options->drive)
+        code = zinf_aio_paced_wrap(&queue->engine, options);
+    if (!code && options->faults)
         code = zinf_aio_faults_wrap(&queue->engine, options);
     options->faults = NULL; /* borrowed; the engine has its copy */
     return code;
@@ -269,7 +271,7 @@ int zinf_aio_queue_register(struct zinf_aio_queue *queue, void *base, uint64_t b
 
 /* ---- use ---- */
 
-static int check_request(const struct zinf_aio_request *request)
+static int check_request(const struct zinf_aio_queue *queue, const struct zinf_aio_request *request)
 {
     if (!request->file == !request->store)
         return zinf_fail(-EINVAL, "an I/O request needs a file or a store, and not both");
@@ -281,7 +283,8 @@ static int check_request(const struct zinf_aio_request *request)
                          request->bytes, request->offset, request->memory, ZINF_AIO_ALIGN);
     if (request->offset > INT64_MAX || request->bytes > INT64_MAX - request->offset)
         return zinf_fail(-EINVAL, "an I/O request ends beyond 2^63");
-    return request->store ? zinf_store_check_range(request) : 0;
+    bool moves = queue->options.engine != ZINF_AIO_ENGINE_NULL;
+    return request->store ? zinf_store_check_range(request, moves) : 0;
 }
 
 int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
@@ -290,7 +293,7 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
         return zinf_fail(queue->error, "%s", queue->message);
     if (queue->n_requests == queue->options.max_requests)
         return zinf_fail(-EAGAIN, "%u I/O requests are in flight: reap first", queue->n_requests);
-    int code = check_request(request);
+    int code = check_request(queue, request);
     if (code)
         return code;
     request->result = 0;

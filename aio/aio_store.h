@@ -134,8 +134,9 @@ struct zinf_store {
     _Atomic uint64_t failure; /* of a flush, see store_flush.c; 0: none */
 };
 
-/* 0 if the request's range lies within an extent of its allocated, sound store. */
-int zinf_store_check_range(const struct zinf_aio_request *request);
+/* 0 if the request's range lies within an extent of its sound store, which must have its space
+ * unless nothing moves. */
+int zinf_store_check_range(const struct zinf_aio_request *request, bool moves);
 /* The file and offset behind offset of the request's extent and generation, and how many bytes
  * follow there without a break (at most bytes). */
 uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,

@@ -1,6 +1,6 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_heap.c aio/aio_block.c aio/aio_sums.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
-	aio/aio_null.c aio/aio_faults.c aio/aio_describe.c \
+	aio/aio_null.c aio/aio_faults.c aio/paced_drive.h aio/aio_paced.c aio/aio_describe.c \
 	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
 	aio/store.c aio/store_folder.c aio/store_reclaim.c aio/store_map.c aio/store_files.c aio/store_fill.c aio/store_flush.c \
 	aio/store_checksum.c aio/store_outlives.c \
@@ -15,7 +15,7 @@ endif
 INSTALLED_H += aio/aio.h aio/drive_bench.h
 EXTRA_DIST += aio/commit.h aio/steps.h
 
-AIO_TESTS = tests/aio_files_test tests/aio_test tests/aio_faults_test tests/aio_store_test tests/aio_space_test \
+AIO_TESTS = tests/aio_files_test tests/aio_test tests/aio_faults_test tests/aio_paced_test tests/aio_store_test tests/aio_space_test \
 	tests/aio_stripe_test tests/aio_bench_test tests/commit_test \
 	tests/commit_cases_test tests/steps_test
 check_PROGRAMS += $(AIO_TESTS)
@@ -27,6 +27,9 @@ tests_aio_test_LDADD = $(TEST_LDADD)
 tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
 tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_aio_faults_test_LDADD = $(TEST_LDADD)
+tests_aio_paced_test_SOURCES = tests/aio_paced_test.c
+tests_aio_paced_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_aio_paced_test_LDADD = $(TEST_LDADD)
 tests_steps_test_SOURCES = tests/steps_test.c
 tests_steps_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_steps_test_LDADD = $(TEST_LDADD)

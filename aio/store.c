@@ -20,6 +20,10 @@
 #define MEASURE_BYTES (256u << 20)      /* to find out how fast a path is */
 #define MEASURE_FROM_BYTES (1ull << 30) /* a smaller store is not worth it */
 
+/* What a store that is only planned says its extents lie in. */
+static struct zinf_aio_file nowhere = {
+    .path = "a store that is only planned", .fd = -1, .direct = true, .lasting = true};
+
 static bool label_is_plain(const char *label)
 {
     size_t n = label ? strlen(label) : 0;
@@ -101,6 +105,8 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     store->checksums = options->checksums;
     store->n_paths = (int)n_paths;
     store->plan_only = options->plan_only;
+    if (store->plan_only)
+        store->paths[0].file = &nowhere;
     for (int i = 0; i < store->n_paths; i++)
         store->paths[i].folder.lock_fd = -1;
     if (options->run && !options->plan_only)

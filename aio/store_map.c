@@ -96,10 +96,10 @@ void zinf_store_map_restore(struct zinf_store *store, const uint16_t *pattern, u
     set_lengths(store);
 }
 
-int zinf_store_check_range(const struct zinf_aio_request *request)
+int zinf_store_check_range(const struct zinf_aio_request *request, bool moves)
 {
     const struct zinf_store *store = request->store;
-    if (!store->allocated)
+    if (!store->allocated && (moves || !store->plan_only))
         return zinf_fail(-EINVAL, "the store has no space yet: zinf_store_allocate comes first");
     if (request->extent >= store->n_extents)
         return zinf_fail(-EINVAL, "extent %u: the store has %u", request->extent, store->n_extents);
@@ -124,10 +124,10 @@ uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offs
 {
     const struct zinf_store *store = request->store;
     const struct zinf_store_extent *extent = &store->extents[request->extent];
-    if (extent->spans)
+    if (extent->spans && !store->plan_only)
         return zinf_store_locate_file(request, offset, bytes, file, file_offset);
     uint64_t place = extent->start + request->generation * store->bank_bytes + offset;
-    if (store->n_paths == 1) {
+    if (store->n_paths <= 1) {
         *file = store->paths[0].file;
         *file_offset = place;
         return bytes;

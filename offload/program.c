@@ -17,7 +17,7 @@ int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t wi
 {
     if (need <= *capacity)
         return 0;
-    uint32_t wanted = *capacity ? 2 * *capacity : 64;
+    uint32_t wanted = *capacity ? 2 * *capacity : 4; /* most resources have few readers */
     if (wanted < need)
         wanted = need;
     void *moved = realloc(*array, (size_t)wanted * width);

@@ -102,16 +102,27 @@ struct fixed {
     const struct zinf_program *program;
     const struct zinf_predict_options *options;
     uint8_t *done;
-    uint32_t next[ZINF_LANES];   /* the lane's next operation, or n_ops */
-    uint32_t active[ZINF_LANES]; /* the one under way, or NONE */
+    uint32_t *by_lane; /* [n_ops], lane after lane in the program's order */
+    uint32_t next[ZINF_LANES], end[ZINF_LANES]; /* of a lane's, in by_lane */
+    uint32_t active[ZINF_LANES];                /* the one under way, or NONE */
     double begun[ZINF_LANES];
 };
 
-static uint32_t next_of_lane(const struct zinf_program *p, int lane, uint32_t from)
+static void sort_by_lane(struct fixed *f)
 {
-    while (from < p->n_ops && (int)p->ops[from].lane != lane)
-        from++;
-    return from;
+    const struct zinf_program *p = f->program;
+    uint32_t n = 0;
+    memset(f->end, 0, sizeof f->end);
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        f->end[p->ops[i].lane]++;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        uint32_t of_lane = f->end[lane];
+        f->active[lane] = NONE;
+        f->next[lane] = f->end[lane] = n; /* the end grows as they are filled in */
+        n += of_lane;
+    }
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        f->by_lane[f->end[p->ops[i].lane]++] = i;
 }
 
 static bool is_ready(const struct fixed *f, const struct zinf_op *op)
@@ -131,10 +142,12 @@ static void start_ready(struct fixed *f, struct simulation *s, struct zinf_predi
         again = false;
         for (int lane = 0; lane < ZINF_LANES; lane++) {
             const struct zinf_program *p = f->program;
-            uint32_t i = f->next[lane];
-            if (f->active[lane] != NONE || i == p->n_ops || !is_ready(f, &p->ops[i]))
+            if (f->active[lane] != NONE || f->next[lane] == f->end[lane])
                 continue;
-            f->next[lane] = next_of_lane(p, lane, i + 1);
+            uint32_t i = f->by_lane[f->next[lane]];
+            if (!is_ready(f, &p->ops[i]))
+                continue;
+            f->next[lane]++;
             if (o->skip && o->skip(o->context, &p->ops[i])) {
                 f->done[i] = 1;
                 again = true;
@@ -167,17 +180,16 @@ int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out)
 {
     struct simulation s = {.machine = options->machine};
-    struct fixed f = {
-        .program = program, .options = options, .done = calloc(program->n_ops + 1, 1)};
+    struct fixed f = {.program = program, .options = options};
+    uint32_t n = program->n_ops;
     memset(out, 0, sizeof *out);
-    if (!f.done)
-        return zinf_fail(-ENOMEM, "no memory to predict %u operations", program->n_ops);
-    if (options->op_seconds && program->n_ops)
-        memset(options->op_seconds, 0, program->n_ops * sizeof *options->op_seconds);
-    for (int lane = 0; lane < ZINF_LANES; lane++) {
-        f.active[lane] = NONE;
-        f.next[lane] = next_of_lane(program, lane, 0);
-    }
+    f.by_lane = malloc((n + 1) * sizeof *f.by_lane + n);
+    if (!f.by_lane)
+        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
+    f.done = memset(f.by_lane + n + 1, 0, n);
+    if (options->op_seconds && n)
+        memset(options->op_seconds, 0, n * sizeof *options->op_seconds);
+    sort_by_lane(&f);
     start_ready(&f, &s, out);
     unsigned ended;
     while ((ended = simulation_advance(&s, out))) {
@@ -185,7 +197,7 @@ int zinf_program_predict(const struct zinf_program *program,
         start_ready(&f, &s, out);
     }
     out->seconds = s.now;
-    free(f.done);
+    free(f.by_lane);
     return 0;
 }
 

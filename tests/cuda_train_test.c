@@ -365,6 +365,33 @@ static void test_sums_of_gradients(void)
     }
 }
 
+/* Where it is that way that limits a step, gradients of some layers wait for the next forward. */
+static void test_gradients_that_wait(void)
+{
+    static const struct zinf_speeds slow = {
+        .link_bytes = 1e6, .device_flops = 1e15, .device_bytes = 1e15, .optimizer_bytes = 1e12};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    struct setting s = plain_setting();
+    struct outcome reference, other;
+    unsigned some = 0;
+    s.clip = 4;
+    s.sparse = true;
+    s.precision = bf16;
+    s.state = s.param = s.grad = "cpu";
+    run_here(&s, "reference", &reference);
+    CHECK(!reference.grads_there);
+    s.speeds = &slow;
+    for (uint64_t i = 1; i < 4; i++) {
+        s.schedule = schedules[i];
+        seed = 60 + i;
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, s.schedule);
+        some += other.grads_there;
+    }
+    CHECKF(some, "no gradient waited on the device");
+}
+
 /* A loss and a row of logits; the sum of losses is in loss[0]. */
 static void look_forward(const struct setting *s, double *loss, float *logits)
 {
@@ -487,6 +514,7 @@ int main(void)
     TAP_RUN(test_shares_of_the_optimizer);
     TAP_RUN(test_what_there_is_room_for);
     TAP_RUN(test_sums_of_gradients);
+    TAP_RUN(test_gradients_that_wait);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_waits_left_out_show);

@@ -13,7 +13,7 @@ done
 
 for command in init train data eval generate gradients export estimate inspect config report plot verify doctor launch \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
-    "bench memory" "bench all"; do
+    "bench memory" "bench schedule" "bench all"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
     wide=$("$zinf" $command --help | awk 'length > 80')
     [ -z "$wide" ] || echo "# $wide"

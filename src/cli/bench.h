@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 
 extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie,
-    bench_memory, bench_all;
+    bench_memory, bench_schedule, bench_all;
 
 /* Prints result, if there is one and code is 0, and frees it; the exit status of the bench. */
 int bench_finish(const struct cli_command *bench, cJSON *result, int code);

@@ -5,7 +5,7 @@
 
 static const struct cli_command *const modes[] = {&bench_nvme,      &bench_optim, &bench_gemm,
                                                   &bench_attention, &bench_pcie,  &bench_memory,
-                                                  &bench_all};
+                                                  &bench_schedule,  &bench_all};
 #define N_MODES (sizeof modes / sizeof *modes)
 
 static const char usage[] =
@@ -19,6 +19,7 @@ static const char usage[] =
     "  attention             attention on the device, forward and backward\n"
     "  pcie                  copies between host memory and a GPU\n"
     "  memory                copies within the device's memory\n"
+    "  schedule              orders of a step's operations, at set rates\n"
     "  all                   what plans go by, of all these, in a minute or two\n"
     "\n"
     "'zinf bench MODE --help' lists a mode's options.\n";

@@ -2,6 +2,7 @@
 #include "cli/estimate.h"
 #include "cli/usage.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 struct options {
@@ -13,38 +14,78 @@ struct options {
     double net_bytes;           /* a second, of a host */
 };
 
-/* The same estimate on a machine that has more. */
-static void add_change(struct estimate *e, const char *what, const struct zinf_estimate_options *o)
+/* The same training on a machine that has more: estimates that do not depend on each other. */
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES };
+struct change {
+    const char *what;
+    bool counts; /* there is such a thing */
+    struct zinf_config config;
+    struct zinf_estimate_options options;
+    double seconds; /* 0: it does not fit */
+};
+/* Every step-th of them, from the first on: what a thread does. */
+struct worker {
+    struct change *changes;
+    int first, step;
+    pthread_t thread;
+    bool started;
+};
+
+static void *estimate_changes(void *argument)
 {
-    struct zinf_estimate other;
-    struct estimate_change *change = &e->changes[e->n_changes++];
-    *change = (struct estimate_change){.what = what};
-    if (!zinf_estimate(&other, o))
-        change->step_seconds = other.step_seconds;
+    const struct worker *w = argument;
+    for (int i = w->first; i < ESTIMATE_CHANGES; i += w->step) {
+        struct change *c = &w->changes[i];
+        struct zinf_estimate other;
+        if (c->counts && !zinf_estimate(&other, &c->options))
+            c->seconds = other.step_seconds;
+    }
+    return NULL;
+}
+
+/* A thread a CPU; one that cannot be had is this one. */
+static void run_workers(struct change changes[ESTIMATE_CHANGES])
+{
+    struct worker workers[ESTIMATE_CHANGES];
+    int n = zinf_cpu_count() < ESTIMATE_CHANGES ? zinf_cpu_count() : ESTIMATE_CHANGES;
+    for (int i = 0; i < n; i++) {
+        workers[i] = (struct worker){.changes = changes, .first = i, .step = n};
+        workers[i].started =
+            !pthread_create(&workers[i].thread, NULL, estimate_changes, &workers[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (workers[i].started)
+            pthread_join(workers[i].thread, NULL);
+        else
+            estimate_changes(&workers[i]);
 }
 
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
-    struct zinf_config config = *now->trainer.config;
-    struct zinf_estimate_options more = *now;
+    struct change all[ESTIMATE_CHANGES] = {
+        [MORE_HOST] = {.what = "1 GiB more host memory", .counts = true},
+        [MORE_DEVICE] = {.what = "1 GiB more device memory", .counts = true},
+        [MORE_DRIVES] = {.what = "a second drive like this one", .counts = e->now.lane_bytes[0]},
+        [MORE_DEVICES] = {.what = "a second device like this one", .counts = e->seats < 2},
+    };
     uint64_t gib = (uint64_t)1 << 30;
-    more.plan = NULL;
-    more.trace = NULL;
-    more.like = &e->now;
-    more.trainer.config = &config;
-    config.host_memory = (config.host_memory ? e->now.budget[1] : e->now.bytes[1]) + gib;
-    add_change(e, "1 GiB more host memory", &more);
-    config = *now->trainer.config;
-    config.device_memory = e->now.budget[0] + gib;
-    add_change(e, "1 GiB more device memory", &more);
-    config = *now->trainer.config;
-    more.drive_factor = 2;
-    if (e->now.lane_bytes[0])
-        add_change(e, "a second drive like this one", &more);
-    more.drive_factor = 1;
-    more.device_factor = 2;
-    if (e->seats < 2)
-        add_change(e, "a second device like this one", &more);
+    for (int i = 0; i < ESTIMATE_CHANGES; i++) {
+        all[i].config = *now->trainer.config;
+        all[i].options = *now;
+        all[i].options.plan = NULL;
+        all[i].options.trace = NULL;
+        all[i].options.like = &e->now;
+        all[i].options.trainer.config = &all[i].config;
+    }
+    uint64_t *host = &all[MORE_HOST].config.host_memory;
+    *host = (*host ? e->now.budget[1] : e->now.bytes[1]) + gib;
+    all[MORE_DEVICE].config.device_memory = e->now.budget[0] + gib;
+    all[MORE_DRIVES].options.drive_factor = 2;
+    all[MORE_DEVICES].options.device_factor = 2;
+    run_workers(all);
+    for (int i = 0; i < ESTIMATE_CHANGES; i++)
+        if (all[i].counts)
+            e->changes[e->n_changes++] = (struct estimate_change){all[i].what, all[i].seconds};
 }
 
 /* Speeds of this machine: from the cache, or just measured. */

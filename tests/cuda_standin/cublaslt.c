@@ -275,6 +275,25 @@ static bool places_are_good(const struct product *p)
            (p->op.epilogue != CUBLASLT_EPILOGUE_BIAS || standin_on_device(p->op.bias, bias_bytes));
 }
 
+static struct standin_products products; /* under the stand-in's lock */
+
+static void count_product(const struct product *p)
+{
+    uint64_t c = (uint64_t)(p->shape.m * p->shape.n) * zinf_dtype_bytes(dtype_of(p->c.type));
+    products.launches++;
+    products.read_bytes +=
+        (uint64_t)(p->a.rows * p->a.cols) * zinf_dtype_bytes(dtype_of(p->a.type));
+    products.read_bytes +=
+        (uint64_t)(p->b.rows * p->b.cols) * zinf_dtype_bytes(dtype_of(p->b.type));
+    products.read_bytes += p->beta != 0 ? c : 0;
+    products.written_bytes += c;
+}
+
+void standin_products(struct standin_products *out)
+{
+    *out = products;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_,
                               const void *alpha, const void *a_data, cublasLtMatrixLayout_t a_,
                               const void *b_data, cublasLtMatrixLayout_t b_, const void *beta,
@@ -317,6 +336,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.workspace_bytes = answer.workspace;
     if (!places_are_good(&p))
         return refuse("operands outside device memory");
+    count_product(&p);
     return standin_enqueue(stream, run_product, &p, sizeof p) ? CUBLAS_STATUS_INVALID_VALUE
                                                               : CUBLAS_STATUS_SUCCESS;
 }

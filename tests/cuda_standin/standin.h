@@ -54,6 +54,12 @@ int standin_faults(void);   /* misuse seen so far; the first is printed as a TAP
 const char *standin_first_fault(void); /* "": none */
 int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
 uint64_t standin_kernels(void); /* kernels run so far */
+/* Products that cublasLtMatmul has been asked for so far: each operand once, C twice where it is
+ * added to. */
+struct standin_products {
+    uint64_t launches, read_bytes, written_bytes;
+};
+void standin_products(struct standin_products *out);
 
 /* The so-manieth launch of collectives by the rank from now on: never comes to its end, or is an
  * asynchronous error of the communicator, of this GPU's own or since another is gone. 0: none. */

@@ -51,6 +51,11 @@ static struct place place_in(struct ptx_warp *w, const struct ptx_instr *i, int 
     return p;
 }
 
+static bool is_global(const struct ptx_warp *w, const struct place *p)
+{
+    return p->shadow && p->shadow != &w->block->shared_shadow;
+}
+
 static void check(struct ptx_warp *w, const struct ptx_instr *i, int l, enum shadow_finding finding,
                   uint32_t other)
 {
@@ -95,6 +100,7 @@ static void load(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
         struct place p = place_in(w, i, l, i->space, address_of(w, i, i->a, l, i->flag), bytes);
         if (!p.base)
             return;
+        w->block->kernel->counts.read_bytes += is_global(w, &p) ? bytes : 0;
         if (p.shadow)
             check(w, i, l, shadow_read(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
         for (int k = 0; k < i->n; k++)
@@ -130,6 +136,7 @@ static void store(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
         struct place p = place_in(w, i, l, i->space, address_of(w, i, i->a, l, i->flag), bytes);
         if (!p.base)
             return;
+        w->block->kernel->counts.written_bytes += is_global(w, &p) ? bytes : 0;
         if (p.shadow)
             check(w, i, l, shadow_write(p.shadow, p.at, bytes, ptx_thread(w, l), &other), other);
         for (int k = 0; k < i->n; k++)
@@ -235,6 +242,7 @@ static void copy_async(struct ptx_warp *w, const struct ptx_instr *i, uint32_t m
         if (wanted)
             check(w, i, l, shadow_read(source.shadow, source.at, wanted, ptx_thread(w, l), &other),
                   other);
+        w->block->kernel->counts.read_bytes += wanted;
         check(w, i, l, shadow_start_copy(to.shadow, to.at, i->n, ptx_thread(w, l), &other), other);
         memset(to.base, 0xff, i->n); /* not there yet */
         w->copies[w->n_copies++] = (struct ptx_copy){

@@ -11,7 +11,7 @@ EXTRA_DIST += $(ptx_sources) tests/ptx/lanes.h tests/ptx/lanes_integer.h \
 	tests/ptx/lanes_float.h tests/ptx/lanes_table.h tests/ptx/lanes_scalar.c tests/ptx/lanes_avx2.c \
 	tests/ptx/exports.map tests/ptx/suite.sh tests/ptx/kernels_test.sh \
 	tests/ptx/training_test.sh tests/ptx/mutations_test.c tests/ptx/mutants.h \
-	tests/ptx/mutants_attention.h tests/ptx/mutants_rows.h
+	tests/ptx/mutants_attention.h tests/ptx/mutants_rows.h tests/bench/cuda_counts.sh
 
 if PTX_TESTS
 ptx_CPPFLAGS = $(TEST_CPPFLAGS) $(CUDA_CPPFLAGS) -DCUDA_STANDIN

@@ -217,6 +217,8 @@ void ptx_add_counts(const struct ptx_module *module, const char *word, struct pt
             counts->products += k->counts.products;
             counts->barriers += k->counts.barriers;
             counts->launches += k->counts.launches;
+            counts->read_bytes += k->counts.read_bytes;
+            counts->written_bytes += k->counts.written_bytes;
         }
 }
 

@@ -54,14 +54,17 @@ bool ptx_run(struct ptx_kernel *kernel, const struct ptx_grid *grid);
 /* What the kernels whose name contains a word did so far, in instructions of a warp. */
 struct ptx_counts {
     uint64_t instructions, branches, products, barriers, launches;
+    uint64_t read_bytes, written_bytes; /* of global memory, by threads: what caches spare too */
 };
 void ptx_counts(const char *word, struct ptx_counts *counts);
 /* Kernel number n, from 0, of the module, and what was done with it; false: there are not so many.
  * With ZINF_PTX_RECORD=FILE in the environment a process adds a line of it for each to FILE when it
- * ends: name, launches, geometries. */
+ * ends: name, launches, geometries, instructions, taken branches, mma, barriers, bytes of
+ * global memory read and written; and one of all products that cuBLASLt would make. */
 struct ptx_use {
     const char *name;
     uint64_t launches;
+    struct ptx_counts counts;
     int geometries;   /* grids and shared memories unlike each other: PTX_MOST_GEOMETRIES at most */
     uint64_t mutants; /* how often a warp has run into a fault planted into it */
 };

@@ -50,7 +50,7 @@ suite() { # capability, program...
 # types, how often, with how many geometries of grid and shared memory. One that was never launched
 # is a failure.
 every_kernel_ran() {
-    awk '{ launches[$1] += $2; if ($3 > shapes[$1]) shapes[$1] = $3 }
+    awk '$1 ~ /_kernel/ { launches[$1] += $2; if ($3 > shapes[$1]) shapes[$1] = $3 }
         END { for (k in launches) {
             match(k, /[a-z_]+_kernel/)
             name = substr(k, RSTART, RLENGTH)

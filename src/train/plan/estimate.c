@@ -4,9 +4,9 @@
  */
 #include "base/random.h"
 #include "offload/trace.h"
+#include "train/plan/estimated.h"
 #include "train/trainer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,18 +16,6 @@
  * of which the schedule is chosen for good. */
 #define MEASURED_STEPS 8
 #define FIRST_ALIKE 5 /* from 0 */
-
-static void scale(struct zinf_rates *rates, double device, double drive)
-{
-    for (int rate = 0; rate < ZINF_RATE_KINDS; rate++) {
-        bool moves = rate == OP_READ || rate == OP_WRITE;
-        bool copies = rate == OP_COPY_IN || rate == OP_COPY_OUT;
-        bool on_host = rate == OP_UPDATE || rate == OP_NORM_PART || rate == OP_GRAD_ADD;
-        double factor = moves ? drive : copies || on_host ? 1 : device;
-        if (factor > 0)
-            rates->seconds[rate] /= factor;
-    }
-}
 
 /* Forward is 1, backward 2, or 1 where weights are frozen: what is computed twice to spare memory
  * is not counted. */
@@ -163,69 +151,22 @@ static int write_trace(const struct plan *p, const char *path)
     return code ? code : closed;
 }
 
-static bool is_plain(const struct zinf_estimate_options *o)
-{
-    bool as_they_are = (!(o->device_factor > 0) || o->device_factor == 1) &&
-                       (!(o->drive_factor > 0) || o->drive_factor == 1);
-    return !o->rates && as_they_are;
-}
-
-/* A plan with programs. The search's own will do where its rates are those that are asked for. */
-static int make_plan(struct plan *plan, const struct setup *setup, struct variant *variant,
-                     const struct zinf_estimate_options *options)
-{
-    if (options->like)
-        memcpy(variant, options->like->found, sizeof *variant);
-    else
-        plan_search(setup, variant, plan);
-    if (plan->setup && is_plain(options))
-        return 0;
-    if (plan->setup)
-        plan_fini(plan);
-    int code = plan_make(plan, setup, variant);
-    if (code)
-        return code;
-    if (options->rates)
-        plan->rates = *options->rates;
-    else
-        plan_rates_of(plan, &options->speeds, &plan->rates);
-    scale(&plan->rates, options->device_factor, options->drive_factor);
-    return plan_schedules(plan, INFINITY);
-}
-
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
-    struct zinf_trainer_options planned = options->trainer;
-    struct variant variant;
-    struct setup setup;
-    struct plan plan = {0};
-    _Static_assert(sizeof variant <= sizeof out->found, "a variant has room");
-    planned.init = true;
-    planned.speeds = &options->speeds;
-    planned.net = NULL;
-    planned.mode = ZINF_TRAINER_TRAIN;
-    int code = options->ranks > 1
-                   ? zinf_net_describe(&planned.net, options->ranks, options->local_ranks,
-                                       options->seats ? options->seats : 1)
-                   : 0;
-    if (code)
-        return code;
-    code = setup_init(&setup, &planned, true);
-    if (!code)
-        code = make_plan(&plan, &setup, &variant, options);
+    struct estimated e;
+    _Static_assert(sizeof e.variant <= sizeof out->found, "a variant has room");
+    int code = estimated_open(&e, options);
     if (!code && options->plan)
-        plan_print(&plan, options->plan);
+        plan_print(&e.plan, options->plan);
     if (!code)
-        code = fill(out, &plan);
+        code = fill(out, &e.plan);
     if (!code) {
-        plan_speeds_of(&plan, &options->speeds, &out->speeds);
-        memcpy(out->found, &variant, sizeof variant);
+        plan_speeds_of(&e.plan, &options->speeds, &out->speeds);
+        memcpy(out->found, &e.variant, sizeof e.variant);
     }
     if (!code && options->trace)
-        code = write_trace(&plan, options->trace);
-    plan_fini(&plan);
-    setup_fini(&setup);
-    zinf_net_close(planned.net);
+        code = write_trace(&e.plan, options->trace);
+    estimated_close(&e);
     return code;
 }
 

@@ -38,9 +38,10 @@ struct choice {
     int n_host_pairs;  /* layers whose state in RAM has two generations, */
     bool all_pairs;    /* and whether that of all other units has */
     int n_device_states; /* units whose state the device takes, from unit 0 */
-    int n_device_grads;  /* layers whose sums of gradients are on the device, from the first */
-    bool host_tables;    /* gradients of units that are no layers are in RAM */
-    bool host_cache;     /* of continued sequences: in RAM, a stage's at a time on the device */
+    int n_device_grads; /* layers whose gradients stay on the device: the first, where they are sums
+                         * of several micro-batches', else the last */
+    bool host_tables;   /* gradients of units that are no layers are in RAM */
+    bool host_cache;    /* of continued sequences: in RAM, a stage's at a time on the device */
 };
 
 /* What a search varies; what a plan starts from. */

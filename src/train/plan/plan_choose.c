@@ -131,6 +131,9 @@ static void choose_device(struct plan *p, struct choice *c)
         grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
     if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
         grow(p, c, &c->grad_slots, 3);
+    /* Gradients wait on the device where links are what limits: they spare transfers first. */
+    if (fetches && c->n_device_grads && p->setup->n_micro == 1)
+        grow(p, c, &c->n_own, (int)p->setup->n_units);
     choose_kept(p, c);
     struct choice whole = *c;
     whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);

@@ -185,6 +185,15 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
     return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
 }
 
+/* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are
+ * those of the first layers. One contribution alone needs no place; but where it waits for the next
+ * forward it comes to the host when nothing else does. */
+static bool sums_on_device(const struct plan *p, uint32_t unit, uint32_t n)
+{
+    uint32_t layer = p->setup->walk.units[unit].layer;
+    return p->setup->n_micro > 1 ? layer < n : is_to_wait(p, unit, n);
+}
+
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
 void plan_set_places(struct plan *p, const struct choice *c)
 {
@@ -201,7 +210,7 @@ void plan_set_places(struct plan *p, const struct choice *c)
             home->state = ZINF_TIER_HOST;
         if (home->grad == ZINF_TIER_DRIVE && grad_in_host)
             home->grad = ZINF_TIER_HOST;
-        if (is_layer(p, u) && p->setup->walk.units[u].layer < (uint32_t)c->n_device_grads)
+        if (is_layer(p, u) && sums_on_device(p, u, (uint32_t)c->n_device_grads))
             home->grad = ZINF_TIER_DEVICE;
     }
     if (trains(p->setup))

@@ -107,6 +107,27 @@ static void try_orders(struct search *s)
     }
 }
 
+/* Whether it may be the way from the device to the host that limits a step: all gradients take it,
+ * and in the backward alone. By what is stated, before anything is built. */
+static bool returns_may_limit(const struct setup *s)
+{
+    const struct zinf_speeds *speeds = s->options.speeds;
+    double flops = 3 * s->walk.flops, bytes = (double)s->layout.total_elems * sizeof(float);
+    return trains(s) && s->n_micro == 1 && device_is_far(s) && s->grad_tier == ZINF_TIER_HOST &&
+           speeds && speeds->link_bytes > 0 && speeds->device_flops > 0 &&
+           bytes / speeds->link_bytes > flops / speeds->device_flops / 2;
+}
+
+/* Gradients of the last layers wait on the device, and come to the host during the next forward. */
+static void try_waiting_grads(struct search *s)
+{
+    struct variant other = s->best;
+    for (int part = 1; part <= 3 && returns_may_limit(s->setup); part++) {
+        other.device_grads = part;
+        try(s, other, "gradients that wait on the device");
+    }
+}
+
 /* What takes from RAM asks more of the drive. */
 static bool drive_limits(const struct plan *p)
 {
@@ -155,6 +176,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
     /* What is where must be the same after a restart, or for every rank. */
     if (!setup->durable && !setup->net) {
         try_orders(&s);
+        try_waiting_grads(&s);
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;

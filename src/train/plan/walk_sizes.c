@@ -254,7 +254,8 @@ static void find_order(struct walk *w)
 }
 
 /* The units of a whole sweep get device slots first: they are at hand together or not at all. Then
- * what is trained: beside frozen units that is small, and needed as often. */
+ * what is trained: beside frozen units that is small, and needed as often. The last units come
+ * first: backward, which begins with them, then need not wait for what it has just had at hand. */
 static void order_units(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
@@ -271,7 +272,7 @@ static void order_units(struct walk *w)
         }
     }
     for (int frozen = 0; frozen < 2; frozen++)
-        for (uint32_t u = 0; u < g->n_units; u++)
+        for (uint32_t u = g->n_units; u-- > 0;)
             if (w->units[u].own_order == WALK_NONE && g->units[u].trained == !frozen)
                 w->units[u].own_order = next++;
     for (uint32_t u = 0; u < g->n_units; u++)

@@ -37,20 +37,28 @@ static int schedule_apart(struct plan *p, enum zinf_order order)
     return !code && trains(p->setup) ? schedule(p, &p->drain, order) : code;
 }
 
-/* The last n blocks whose kept gradients are in RAM wait for the next forward. */
+/* Whether a layer's update may wait: its gradient is kept where that costs no transfer. */
+static bool may_wait(const struct plan *p, uint32_t unit, bool on_device)
+{
+    enum gradient_way way = p->routes[unit].gradient;
+    return !p->deferred[unit] && way != GRADIENT_NONE && way != GRADIENT_SUM_ON_DRIVE &&
+           (!on_device || way == GRADIENT_SUM_ON_DEVICE);
+}
+
+/* The last n blocks that may wait do so until the next forward; before all others those whose one
+ * contribution the plan keeps on the device for that. */
 static uint32_t defer(struct plan *p, uint32_t n)
 {
+    const struct walk *w = &p->setup->walk;
     uint32_t deferred = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         p->deferred[u] = !p->routes[u].eager;
-    for (uint32_t l = p->setup->walk.n_layers; l-- > 0 && deferred < n;) {
-        uint32_t unit = p->setup->walk.layers[l];
-        if (p->routes[unit].gradient == GRADIENT_NONE ||
-            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE)
-            continue;
-        p->deferred[unit] = 1;
-        deferred++;
-    }
+    for (int on_device = p->setup->n_micro == 1; on_device >= 0; on_device--)
+        for (uint32_t l = w->n_layers; l-- > 0 && deferred < n;)
+            if (may_wait(p, w->layers[l], on_device)) {
+                p->deferred[w->layers[l]] = 1;
+                deferred++;
+            }
     return deferred;
 }
 
