@@ -50,7 +50,7 @@ static uint64_t described_attention_workspace(struct zinf_device *device,
                                               const struct zinf_attention *args)
 {
     (void)device;
-    return attention_delta_bytes(args);
+    return attention_workspace_bytes(args);
 }
 
 static uint64_t described_attention_cached_workspace(struct zinf_device *device,
@@ -75,6 +75,7 @@ static uint64_t described_column_sum_workspace(struct zinf_device *device, int64
 
 /* Without memory and queues there is nothing to call the other operations with. */
 static const struct zinf_device_ops described_ops = {
+    .relative = true,
     .destroy = described_destroy,
     .take_memory = described_take_memory,
     .queue_create = described_queue_create,

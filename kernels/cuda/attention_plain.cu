@@ -61,7 +61,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
             scores[e / TILE * (TILE + 1) + e % TILE] =
                 score_of(a, bias, e % TILE - e / TILE,
                          z.scale * dot(z, query, e / TILE, key, e % TILE), slope) +
-                distance_bias_of(z, head, i + e / TILE, j + e % TILE);
+                beside_of(a, pair_place{head, i, j}, query, e / TILE, key, e % TILE);
         sync_block();
         if (t < TILE && i + t < z.seq)
             shrink[t] =
@@ -125,6 +125,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel
             sync_block();
             add_product<TILE>(z, d_value, t.p, true, t.d_out);
             add_product<TILE>(z, d_key, t.ds, true, t.query);
+            add_beside<TILE>(a, pair_place{head, i, j}, d_key, t.ds, true);
         }
     store_sums<TILE>(z, d_key, z.scale, d_keys_and_values(z), key_at, j);
     store_sums<TILE>(z, d_value, 1.0f, d_keys_and_values(z), value_at, j);
@@ -149,6 +150,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
         gradient_tile<TILE, ARGS>(a, t, b, head, i, j);
         sync_block();
         add_product<TILE>(z, d_query, t.ds, false, t.key);
+        add_beside<TILE>(a, pair_place{head, i, j}, d_query, t.ds, false);
     }
     store_sums<TILE>(z, d_query, z.scale, z.d_qkv, query_place(z, b, head), i);
 }
@@ -189,6 +191,18 @@ cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *z)
 {
     BY_SHAPE(z, NULL, return plain_forward(stream, args));
+}
+
+cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t *at,
+                                              const struct zinf_attention *z)
+{
+    return plain_forward(stream, relative_args_of(z, NULL, at));
+}
+
+cudaError_t launch_attention_relative_backward(cudaStream_t stream, const float *delta,
+                                               const int32_t *at, const struct zinf_attention *z)
+{
+    return plain_backward(stream, relative_args_of(z, delta, at));
 }
 
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,

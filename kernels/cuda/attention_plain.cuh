@@ -1,6 +1,6 @@
 /*
- * attention_plain: what the kernels on CUDA cores share: tiles of rows in shared memory, products of
- * them, and the probabilities and their gradients for one pair of tiles.
+ * attention_plain: what the kernels on CUDA cores share: tiles of rows in shared memory, products
+ * of them, and the probabilities and their gradients for one pair of tiles.
  */
 #ifndef ZINF_CUDA_ATTENTION_PLAIN_CUH
 #define ZINF_CUDA_ATTENTION_PLAIN_CUH
@@ -121,8 +121,7 @@ DEVICE void store_sums(const struct zinf_attention &z, const float (&sums)[SUMS]
         int e = threadIdx.x + k * PLAIN_THREADS;
         int64_t row = first + e / d;
         if (e < TILE * d && row < place.rows)
-            store_float(base, z.dtype, place.offset + row * place.stride + e % d,
-                        sums[k] * factor);
+            store_float(base, z.dtype, place.offset + row * place.stride + e % d, sums[k] * factor);
     }
 }
 
@@ -132,6 +131,76 @@ DEVICE float dot(const struct zinf_attention &z, shared_tile a, int i, shared_ti
     for (int c = 0; c < (int)z.head_dim; c++)
         sum += a.at[i * a.pitch + c] * b.at[j * b.pitch + c];
     return sum;
+}
+
+/* ---- what is added to a score of queries i + r and keys j + c ---- */
+
+struct pair_place {
+    int64_t head, i, j;
+};
+
+DEVICE float beside_of(const attention_args &a, pair_place at, shared_tile, int r, shared_tile,
+                       int c)
+{
+    return distance_bias_of(a.z, at.head, at.i + r, at.j + c);
+}
+
+/* The row of the table that a pair has; -1: one of them is outside of the sequence. */
+DEVICE int64_t table_row(const relative_args &a, int64_t query, int64_t key)
+{
+    const int64_t seq = a.z.seq;
+    return query < seq && key >= 0 && key < seq ? a.at[query - key + seq - 1] : -1;
+}
+
+/* A row in shared memory times one of the table, of the head. */
+DEVICE float table_dot(const relative_args &a, const float *x, const void *table, int64_t row,
+                       int64_t head)
+{
+    const int64_t d = a.z.head_dim, first = row * a.r.ld + head * d;
+    float sum = 0.0f;
+    for (int64_t c = 0; c < d; c++)
+        sum += x[c] * load_float(table, a.z.dtype, first + c);
+    return sum;
+}
+
+DEVICE float beside_of(const relative_args &a, pair_place at, shared_tile query, int r,
+                       shared_tile key, int c)
+{
+    const int64_t row = table_row(a, at.i + r, at.j + c);
+    float sum = 0.0f;
+    if (row >= 0 && a.r.keys)
+        sum += table_dot(a, query.at + r * query.pitch, a.r.keys, row, at.head);
+    if (row >= 0 && a.r.queries)
+        sum += table_dot(a, key.at + c * key.pitch, a.r.queries, row, at.head);
+    return a.z.scale * sum;
+}
+
+/* What queries (by_columns: keys) get of the gradient ds of such scores, as add_product. */
+template <int TILE>
+DEVICE void add_beside(const attention_args &, pair_place, float (&)[SUMS], const float *, bool)
+{
+}
+template <int TILE>
+DEVICE void add_beside(const relative_args &a, pair_place at, float (&sums)[SUMS], const float *ds,
+                       bool by_columns)
+{
+    const int d = (int)a.z.head_dim;
+    const void *table = by_columns ? a.r.queries : a.r.keys;
+    if (!table)
+        return;
+    UNROLL for (int k = 0; k < SUMS; k++)
+    {
+        const int e = threadIdx.x + k * PLAIN_THREADS, own = e / d, col = e % d;
+        if (e >= TILE * d)
+            continue;
+        for (int other = 0; other < TILE; other++) {
+            const int r = by_columns ? other : own, c = by_columns ? own : other;
+            const int64_t row = table_row(a, at.i + r, at.j + c);
+            if (row >= 0)
+                sums[k] += ds[r * (TILE + 1) + c] *
+                           load_float(table, a.z.dtype, row * a.r.ld + at.head * d + col);
+        }
+    }
 }
 
 /* ---- backward ---- */
@@ -162,13 +231,14 @@ DEVICE void gradient_tile(const ARGS &a, const backward_tiles &t, int64_t b, int
 {
     const struct zinf_attention &z = a.z;
     const tile_bias bias = bias_of(a, head, i, j);
+    const pair_place place = {head, i, j};
     for (int e = threadIdx.x; e < TILE * TILE; e += PLAIN_THREADS) {
         int r = e / TILE, c = e % TILE;
         float p = 0.0f, ds = 0.0f, factor[1] = {1.0f}, slope;
         if (sees(z, b, i + r, j + c)) {
             int64_t row = row_index(z, b, head, i + r);
             p = z.scale * dot(z, t.query, r, t.key, c);
-            p = score_of(a, bias, c - r, p, slope) + distance_bias_of(z, head, i + r, j + c);
+            p = score_of(a, bias, c - r, p, slope) + beside_of(a, place, t.query, r, t.key, c);
             p = exp_of(p - z.lse[row]);
             if (a.drops)
                 probability_factors(a, b, head, i + r, j + c, factor);
@@ -203,8 +273,10 @@ static cudaError_t launch_plain(cudaStream_t stream, plain_kernel<ARGS> *const k
                     (size_t)(shape.squares * tile * (tile + 1));
     dim3 grid(blocks_for((uint64_t)shape.rows, (uint64_t)tile), (unsigned)shape.heads,
               (unsigned)args.z.batch);
-    return launch(kernels[tile == 32 ? 0 : tile == 16 ? 1 : 2], grid, dim3(PLAIN_THREADS),
-                  floats * sizeof(float), stream, args);
+    return launch(kernels[tile == 32   ? 0
+                          : tile == 16 ? 1
+                                       : 2],
+                  grid, dim3(PLAIN_THREADS), floats * sizeof(float), stream, args);
 }
 
 #endif

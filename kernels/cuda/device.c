@@ -172,6 +172,7 @@ static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
 }
 
 static const struct zinf_device_ops cuda_ops = {
+    .relative = true,
     .destroy = cuda_destroy,
     .take_memory = cuda_take_memory,
     .queue_create = cuda_queue_create,
@@ -207,6 +208,8 @@ static const struct zinf_device_ops cuda_ops = {
     .gated_forward = cuda_gated_forward,
     .gated_backward = cuda_gated_backward,
     .rope = cuda_rope,
+    .unfold = cuda_unfold,
+    .unfold_backward = cuda_unfold_backward,
     .route_forward = cuda_route_forward,
     .route_backward = cuda_route_backward,
     .route_shares = cuda_route_shares,

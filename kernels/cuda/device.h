@@ -96,6 +96,9 @@ int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+/* With relative positions; arguments are checked. */
+int cuda_relative_forward(struct zinf_queue *q, const struct zinf_attention *args);
+int cuda_relative_backward(struct zinf_queue *q, const struct zinf_attention *args);
 uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
                                          const struct zinf_attention_cached *args);
 int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
@@ -107,6 +110,8 @@ int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
 int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args);
 int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
+int cuda_unfold(struct zinf_queue *q, const struct zinf_unfold *args);
+int cuda_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args);
 int cuda_route_forward(struct zinf_queue *q, const struct zinf_route *args);
 int cuda_route_backward(struct zinf_queue *q, const struct zinf_route *args);
 int cuda_route_shares(struct zinf_queue *q, const struct zinf_shares *args);

@@ -10,4 +10,5 @@
 #include "kernels/cuda/rectangle.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/route.cu"
+#include "kernels/cuda/unfold.cu"
 #include "kernels/cuda/update.cu"
