@@ -43,7 +43,6 @@ static void host_unregister(struct zinf_device *device, void *base)
 }
 
 static const struct zinf_device_ops host_ops = {
-    .relative = true,
     .destroy = host_destroy,
     .take_memory = host_take_memory,
     .queue_create = host_queue_create,

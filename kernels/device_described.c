@@ -50,7 +50,7 @@ static uint64_t described_attention_workspace(struct zinf_device *device,
                                               const struct zinf_attention *args)
 {
     (void)device;
-    return attention_delta_bytes(args);
+    return attention_workspace_bytes(args);
 }
 
 static uint64_t described_attention_cached_workspace(struct zinf_device *device,

@@ -197,8 +197,6 @@ enum zinf_queue_kind {
 };
 
 struct zinf_device_ops {
-    /* Attention takes relative positions, and rows are unfolded. */
-    bool relative;
     void (*destroy)(struct zinf_device *device);
     int (*take_memory)(struct zinf_device *device, uint64_t bytes);
 

@@ -195,6 +195,24 @@ static void test_fp32(void)
     check_ways(plain_setting(), 2e-6);
 }
 
+/* Adapters with magnitudes of their own. */
+static void test_magnitudes(void)
+{
+    struct setting s = plain_setting();
+    struct outcome host, reference, other;
+    s.extra = ", \"adapter\": {\"r\": 3, \"lora_alpha\": 7, \"use_dora\": true}";
+    run_here(&s, "reference", &reference);
+    s.on_gpu = false;
+    run_here(&s, "host", &host);
+    check_near(&reference, &host, 2e-6);
+    s.on_gpu = true;
+    s.param = s.state = "nvme";
+    s.schedule = "prefetch";
+    seed = 60;
+    run_here(&s, "other", &other);
+    check_same(&reference, &other, "magnitudes");
+}
+
 static void test_bf16_clipping(void)
 {
     if (is_slow())
@@ -508,6 +526,7 @@ int main(void)
                                                       .batch = BATCH,
                                                       .sub_group = 9000});
     TAP_RUN(test_fp32);
+    TAP_RUN(test_magnitudes);
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_few_slots);

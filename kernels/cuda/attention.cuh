@@ -4,7 +4,8 @@
  *
  * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
  * attention_args, whose scores are scale q.k and whose samples are one document each, sloped_args
- * with a bias by distance, or several documents, and capped_args with a soft cap and perhaps those.
+ * with a bias by distance, or several documents, and capped_args with a soft cap and perhaps those;
+ * a fourth, relative_args, is of the plain kernels alone.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
@@ -17,6 +18,7 @@ struct attention_args {
     const float *delta;      /* backward: [batch][n_heads][seq] */
     dropout_rule rule;
     bool drops;
+    static const int tiles_of_rows = 0; /* what the plain kernels need for them */
 };
 
 struct sloped_args : attention_args {
@@ -24,6 +26,14 @@ struct sloped_args : attention_args {
 };
 struct capped_args : sloped_args {
     float inverse_cap;
+};
+
+/* With relative positions: at[n + seq - 1] is the row of a key that is n tokens before its query.
+ */
+struct relative_args : attention_args {
+    struct zinf_relative r;
+    const int32_t *at; /* [2 seq - 1] */
+    static const int tiles_of_rows = 2;
 };
 
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
@@ -48,6 +58,16 @@ static inline capped_args capped_args_of(const struct zinf_attention *z, const f
     capped_args args = {};
     static_cast<sloped_args &>(args) = sloped_args_of(z, delta);
     args.inverse_cap = 1.0f / z->softcap;
+    return args;
+}
+
+static inline relative_args relative_args_of(const struct zinf_attention *z, const float *delta,
+                                             const int32_t *at)
+{
+    relative_args args = {};
+    static_cast<attention_args &>(args) = attention_args_of(z, delta);
+    args.r = *z->relative;
+    args.at = at;
     return args;
 }
 

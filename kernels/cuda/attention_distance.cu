@@ -28,8 +28,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_distance_kernel(
                 continue;
             load_tile<TILE>(z, tiles.key, keys_and_values(z), key_place(z, b, kv), j);
             load_tile<TILE>(z, tiles.value, keys_and_values(z), value_place(z, b, kv), j);
-            sync_block();
-            gradient_tile<TILE, ARGS>(a, tiles, b, head, i, j);
+            gradient_tile<TILE>(a, tiles, b, pair_of(tiles, head, i, j, false));
             sync_block(); /* the gradients are there, and the tiles are done with */
             for (int r = 0; t < TILE && r < TILE; r++) {
                 const int c = r + t - half * TILE;
@@ -47,7 +46,8 @@ template <class ARGS> static cudaError_t distance_gradient(cudaStream_t stream, 
     plain_kernel<ARGS> *const kernels[] = {attention_distance_kernel<32, ARGS>,
                                            attention_distance_kernel<16, ARGS>,
                                            attention_distance_kernel<8, ARGS>};
-    const plain_shape shape = {4, 2, args.z.n_heads, zinf_attention_distances(&args.z)};
+    const plain_shape shape = {4, 2, args.z.n_heads, zinf_attention_distances(&args.z),
+                               args.z.batch};
     return launch_plain(stream, kernels, shape, args);
 }
 

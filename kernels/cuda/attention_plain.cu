@@ -46,6 +46,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
     shared_tile query = {(float *)memory, pitch};
     shared_tile key = {query.at + TILE * pitch, pitch}, value = {key.at + TILE * pitch, pitch};
     float *scores = value.at + TILE * pitch, sums[SUMS] = {}, slope;
+    shared_tile rows = {scores + TILE * (TILE + 1), pitch};
     load_tile<TILE>(z, query, z.qkv, query_place(z, b, head), i);
     if (t < TILE) {
         max[t] = -INFINITY;
@@ -55,13 +56,15 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
         sync_block();
         load_tile<TILE>(z, key, keys_and_values(z), key_place(z, b, kv), j);
         load_tile<TILE>(z, value, keys_and_values(z), value_place(z, b, kv), j);
-        sync_block();
         const tile_bias bias = bias_of(a, head, i, j);
-        for (int e = t; e < TILE * TILE; e += PLAIN_THREADS)
-            scores[e / TILE * (TILE + 1) + e % TILE] =
-                score_of(a, bias, e % TILE - e / TILE,
-                         z.scale * dot(z, query, e / TILE, key, e % TILE), slope) +
-                distance_bias_of(z, head, i + e / TILE, j + e % TILE);
+        const tile_pair pair = {head, i, j, query, key, rows, scores, true};
+        begin_scores<TILE>(a, pair);
+        for (int e = t; e < TILE * TILE; e += PLAIN_THREADS) {
+            const int r = e / TILE, c = e % TILE;
+            const float x = z.scale * dot(z, query, r, key, c);
+            scores[r * (TILE + 1) + c] =
+                score_of(a, bias, c - r, x, slope) + beside_of<TILE>(a, pair, r, c);
+        }
         sync_block();
         if (t < TILE && i + t < z.seq)
             shrink[t] =
@@ -120,11 +123,12 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel
             sync_block();
             load_tile<TILE>(z, t.query, z.qkv, query_place(z, b, head), i);
             load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
-            sync_block();
-            gradient_tile<TILE, ARGS>(a, t, b, head, i, j);
+            const tile_pair pair = pair_of(t, head, i, j, true);
+            gradient_tile<TILE>(a, t, b, pair);
             sync_block();
             add_product<TILE>(z, d_value, t.p, true, t.d_out);
             add_product<TILE>(z, d_key, t.ds, true, t.query);
+            add_rows<TILE>(a, pair, d_key, t.ds, true);
         }
     store_sums<TILE>(z, d_key, z.scale, d_keys_and_values(z), key_at, j);
     store_sums<TILE>(z, d_value, 1.0f, d_keys_and_values(z), value_at, j);
@@ -145,10 +149,11 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
         sync_block();
         load_tile<TILE>(z, t.key, keys_and_values(z), key_place(z, b, kv), j);
         load_tile<TILE>(z, t.value, keys_and_values(z), value_place(z, b, kv), j);
-        sync_block();
-        gradient_tile<TILE, ARGS>(a, t, b, head, i, j);
+        const tile_pair pair = pair_of(t, head, i, j, false);
+        gradient_tile<TILE>(a, t, b, pair);
         sync_block();
         add_product<TILE>(z, d_query, t.ds, false, t.key);
+        add_rows<TILE>(a, pair, d_query, t.ds, false);
     }
     store_sums<TILE>(z, d_query, z.scale, z.d_qkv, query_place(z, b, head), i);
 }
@@ -160,7 +165,7 @@ template <class ARGS> static cudaError_t plain_forward(cudaStream_t stream, cons
     plain_kernel<ARGS> *const kernels[] = {attention_plain_forward_kernel<32, ARGS>,
                                            attention_plain_forward_kernel<16, ARGS>,
                                            attention_plain_forward_kernel<8, ARGS>};
-    const plain_shape shape = {3, 1, args.z.n_heads, args.z.seq};
+    const plain_shape shape = {3, 1, args.z.n_heads, args.z.seq, args.z.batch};
     return launch_plain(stream, kernels, shape, args);
 }
 
@@ -172,8 +177,9 @@ template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, con
     plain_kernel<ARGS> *const dq[] = {attention_plain_dq_kernel<32, ARGS>,
                                       attention_plain_dq_kernel<16, ARGS>,
                                       attention_plain_dq_kernel<8, ARGS>};
-    const plain_shape by_key = {4, 2, args.z.n_kv_heads, zinf_attention_keys(&args.z)};
-    const plain_shape by_query = {4, 2, args.z.n_heads, args.z.seq};
+    const plain_shape by_key = {4, 2, args.z.n_kv_heads, zinf_attention_keys(&args.z),
+                                args.z.batch};
+    const plain_shape by_query = {4, 2, args.z.n_heads, args.z.seq, args.z.batch};
     cudaError_t error = launch_plain(stream, dkv, by_key, args);
     return error == cudaSuccess ? launch_plain(stream, dq, by_query, args) : error;
 }
@@ -189,6 +195,18 @@ cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *z)
 {
     BY_SHAPE(z, NULL, return plain_forward(stream, args));
+}
+
+cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t *at,
+                                              const struct zinf_attention *z)
+{
+    return plain_forward(stream, relative_args_of(z, NULL, at));
+}
+
+cudaError_t launch_attention_relative_backward(cudaStream_t stream, const float *delta,
+                                               const int32_t *at, const struct zinf_attention *z)
+{
+    return plain_backward(stream, relative_args_of(z, delta, at));
 }
 
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,

@@ -101,6 +101,9 @@ int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args);
 int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *args);
 int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args);
+/* With relative positions; arguments are checked. */
+int cuda_relative_forward(struct zinf_queue *q, const struct zinf_attention *args);
+int cuda_relative_backward(struct zinf_queue *q, const struct zinf_attention *args);
 uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
                                          const struct zinf_attention_cached *args);
 int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args);
@@ -112,6 +115,8 @@ int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
                              void *dx, const void *dy, const void *x, void *y_out, uint64_t n);
 int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args);
 int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args);
+int cuda_unfold(struct zinf_queue *q, const struct zinf_unfold *args);
+int cuda_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args);
 int cuda_route_forward(struct zinf_queue *q, const struct zinf_route *args);
 int cuda_route_backward(struct zinf_queue *q, const struct zinf_route *args);
 int cuda_route_shares(struct zinf_queue *q, const struct zinf_shares *args);
@@ -119,6 +124,9 @@ int cuda_route_balance(struct zinf_queue *q, const struct zinf_balance *args);
 int cuda_gather_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args);
 int cuda_weigh_rows(struct zinf_queue *q, const struct zinf_weigh *args);
+int cuda_magnitude(struct zinf_queue *q, const struct zinf_magnitude *args);
+int cuda_scale_columns(struct zinf_queue *q, const struct zinf_column_scale *args);
+int cuda_dot_columns(struct zinf_queue *q, const struct zinf_column_dot *args);
 int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args);
 int cuda_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args);
 int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args);

@@ -39,6 +39,7 @@ struct f16 {
 #define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
 #endif
 #define UNROLL _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
 #define UNROLL_16 _Pragma("unroll 16") /* so many loads on their way */
 #define NO_UNROLL _Pragma("unroll 1") /* where copies of a body would not fit the registers */
 /* The block's dynamic shared memory, 16-byte aligned. */

@@ -85,17 +85,39 @@ cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *args);
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,
                                             const struct zinf_attention *args);
-/* Whether the tensor-core kernels hold these shapes on a device of this capability (80 = 8.0). */
 /* The gradient of a bias by distance. */
 cudaError_t launch_attention_distance(cudaStream_t stream, const float *delta,
                                       const struct zinf_attention *args);
 cudaError_t launch_distance_bias(cudaStream_t stream, const struct zinf_distance_bias *args);
 cudaError_t launch_distance_table(cudaStream_t stream, const struct zinf_distance_bias *args);
-
+/* Whether the tensor-core kernels hold these shapes on a device of this capability (80 = 8.0). */
 bool attention_mma_serves(const struct zinf_attention *args, int capability);
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *args);
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
                                           const struct zinf_attention *args);
+/* ---- attention_plain.cu and attention_relative.cu: relative positions ---- */
+/* at[n + seq - 1]: the row of the table for a key that is n tokens before its query. */
+cudaError_t launch_relative_rows(cudaStream_t stream, int32_t *at,
+                                 const struct zinf_attention *args);
+cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t *at,
+                                              const struct zinf_attention *args);
+cudaError_t launch_attention_relative_backward(cudaStream_t stream, const float *delta,
+                                               const int32_t *at,
+                                               const struct zinf_attention *args);
+/* The gradients of the table, by way of those by distance, [2][n_heads][2 seq - 1][head_dim]. */
+struct relative_gradient {
+    const float *delta;
+    const int32_t *at;
+    float *by_distance;
+};
+cudaError_t launch_relative_table(cudaStream_t stream, const struct relative_gradient *gradient,
+                                  const struct zinf_attention *args);
+/* ---- unfold.cu ---- */
+cudaError_t launch_unfold(cudaStream_t stream, const struct zinf_unfold *args, bool backward);
+/* ---- magnitude.cu ---- */
+cudaError_t launch_magnitude(cudaStream_t stream, const struct zinf_magnitude *args);
+cudaError_t launch_scale_columns(cudaStream_t stream, const struct zinf_column_scale *args);
+cudaError_t launch_dot_columns(cudaStream_t stream, const struct zinf_column_dot *args);
 /* ---- attention_cached.cu ---- */
 cudaError_t launch_attention_cached(cudaStream_t stream, const struct zinf_attention_cached *args);
 

@@ -1,7 +1,8 @@
 # The CUDA device is a module of its own, so that libzinf links to no CUDA library.
 cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
 	kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c \
-	kernels/cuda/operations_route.c
+	kernels/cuda/operations_route.c kernels/cuda/operations_relative.c \
+	kernels/cuda/operations_magnitude.c
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
@@ -11,6 +12,9 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
+	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu kernels/cuda/attention_cached.cu \
+	kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu kernels/cuda/magnitude.cu
+cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
 	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh kernels/cuda/attention_plain.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
@@ -41,7 +45,7 @@ endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda_quantized_test tests/cuda_route_test tests/cuda_rope_test tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
-	tests/cuda_attention_test tests/cuda_queues_test tests/cuda_model_test
+	tests/cuda_attention_test tests/cuda_relative_test tests/cuda_magnitude_test tests/cuda_queues_test tests/cuda_model_test
 EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
@@ -76,7 +80,7 @@ tests_zinf_cuda_standin_la_LIBADD = libcuda_standin.la -lstdc++
 tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
 
 standin_tests = tests/cuda_standin_quantized_test tests/cuda_standin_route_test tests/cuda_standin_rope_test tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
-	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test \
+	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test tests/cuda_standin_relative_test tests/cuda_standin_magnitude_test \
 	tests/cuda_standin_queues_test tests/cuda_standin_races_test tests/cuda_standin_model_test \
 	tests/cuda_standin_train_test
 check_PROGRAMS += $(standin_tests)
@@ -108,6 +112,12 @@ tests_cuda_standin_matmul_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_attention_test_SOURCES = tests/cuda_attention_test.c
 tests_cuda_standin_attention_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_relative_test_SOURCES = tests/cuda_relative_test.c
+tests_cuda_standin_relative_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_relative_test_LDADD = $(standin_LDADD)
+tests_cuda_standin_magnitude_test_SOURCES = tests/cuda_magnitude_test.c
+tests_cuda_standin_magnitude_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_magnitude_test_LDADD = $(standin_LDADD)
 tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
@@ -154,9 +164,9 @@ tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh
+TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh
+EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)
@@ -182,6 +192,12 @@ tests_cuda_matmul_test_LDADD = $(TEST_LDADD)
 tests_cuda_attention_test_SOURCES = tests/cuda_attention_test.c
 tests_cuda_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_attention_test_LDADD = $(TEST_LDADD)
+tests_cuda_relative_test_SOURCES = tests/cuda_relative_test.c
+tests_cuda_relative_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_relative_test_LDADD = $(TEST_LDADD)
+tests_cuda_magnitude_test_SOURCES = tests/cuda_magnitude_test.c
+tests_cuda_magnitude_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_cuda_magnitude_test_LDADD = $(TEST_LDADD)
 tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
 tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_cuda_queues_test_LDADD = $(TEST_LDADD)

@@ -159,7 +159,7 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_attention *args)
 {
     (void)device;
-    return attention_delta_bytes(args);
+    return attention_workspace_bytes(args);
 }
 
 enum { MAX_HEAD_DIM = 256 };
@@ -183,6 +183,8 @@ int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *ar
     int code = check_cuda_attention(args, "attention_forward");
     if (code || !args->batch)
         return code;
+    if (args->relative)
+        return cuda_relative_forward(q, args);
     queue_enter(q, "attention_forward");
     return queue_leave(q, attention_mma_serves(args, q->device->capability)
                               ? launch_attention_mma_forward(q->stream, args)
@@ -197,6 +199,8 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
         code = check_workspace(q->workspace_bytes, bytes, "attention_backward");
     if (code || !args->batch)
         return code;
+    if (args->relative)
+        return cuda_relative_backward(q, args);
     queue_enter(q, "attention_backward");
     float *delta = q->workspace;
     cudaError_t error = launch_attention_delta(q->stream, delta, args);

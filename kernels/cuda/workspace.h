@@ -37,6 +37,21 @@ static inline uint64_t attention_delta_bytes(const struct zinf_attention *args)
     return (uint64_t)(args->batch * args->n_heads * args->seq) * sizeof(float);
 }
 
+/* With relative positions, behind that: which row of the table each distance has, and gradients of
+ * both terms by distance. */
+static inline uint64_t relative_rows_bytes(const struct zinf_attention *args)
+{
+    return zinf_align_up((uint64_t)(2 * args->seq - 1) * sizeof(int32_t), 256);
+}
+static inline uint64_t attention_workspace_bytes(const struct zinf_attention *args)
+{
+    const uint64_t delta = attention_delta_bytes(args);
+    if (!args->relative)
+        return delta;
+    return zinf_align_up(delta, 256) + relative_rows_bytes(args) +
+           2 * (uint64_t)(args->n_heads * (2 * args->seq - 1) * args->head_dim) * sizeof(float);
+}
+
 /* The warps of a block put their sums together in shared memory. */
 static inline uint64_t attention_cached_bytes(const struct zinf_attention_cached *args)
 {

@@ -365,7 +365,6 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
 {
     /* what measuring asks of a device, answered by none */
     static const struct zinf_device_ops ops = {
-        .relative = true,
         .matmul_workspace = no_matmul_workspace,
         .attention_workspace = no_attention_workspace,
         .norm_workspace = no_norm_workspace,

@@ -332,8 +332,6 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = open_device(s, plan_only);
     if (!code)
-        code = setup_check_adapter(s);
-    if (!code)
         code = walk_model(s);
     if (code)
         return code;

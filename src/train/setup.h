@@ -209,8 +209,6 @@ int setup_adapt(struct setup *s);
 int setup_freeze(struct setup *s);
 int setup_pairs(struct setup *s);
 int setup_check_quantized(const struct setup *s);
-/* Whether the device has all that the adapters need. */
-int setup_check_adapter(const struct setup *s);
 
 /* ---- setup_files.c ---- */
 

@@ -103,14 +103,3 @@ int setup_pairs(struct setup *s)
                          (long long)c->micro_batch);
     return zinf_model_set_preference(s->model, &preference);
 }
-
-int setup_check_adapter(const struct setup *s)
-{
-    bool has_magnitude = false;
-    for (uint32_t i = 0; i < s->graph->n_adapted; i++)
-        has_magnitude = has_magnitude || s->graph->adapted[i].has_magnitude;
-    if (!has_magnitude || s->device->kind == ZINF_DEVICE_HOST)
-        return 0;
-    return zinf_fail(-ENOTSUP, "adapters with use_dora run on the host device alone so far: "
-                               "--device host, or an adapter without use_dora");
-}

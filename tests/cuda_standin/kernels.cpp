@@ -4,6 +4,7 @@
 #include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/loss.cu"
+#include "kernels/cuda/magnitude.cu"
 #include "kernels/cuda/squared_error.cu"
 #include "kernels/cuda/noise.cu"
 #include "kernels/cuda/norm.cu"
@@ -12,4 +13,5 @@
 #include "kernels/cuda/rectangle.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/route.cu"
+#include "kernels/cuda/unfold.cu"
 #include "kernels/cuda/update.cu"

@@ -4,3 +4,4 @@
 #include "kernels/cuda/attention_mma_backward.cu"
 #include "kernels/cuda/attention_mma_forward.cu"
 #include "kernels/cuda/attention_plain.cu"
+#include "kernels/cuda/attention_relative.cu"

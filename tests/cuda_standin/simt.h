@@ -44,6 +44,7 @@ void simt_wait_copies(void);
 #define KERNEL(threads) static void
 #define KERNEL_BESIDE(threads, blocks) static void
 #define UNROLL
+#define UNROLL_4
 #define UNROLL_16
 #define NO_UNROLL
 #define SHARED_MEMORY(name) unsigned char *name = (unsigned char *)simt_shared_memory()

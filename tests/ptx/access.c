@@ -4,11 +4,7 @@
  */
 #include "block.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-static const uint64_t SHARED_WINDOW = (uint64_t)1 << 56;
 
 /* A lane's place in memory, with its shadow; base NULL after a fault. */
 struct place {
@@ -23,8 +19,8 @@ static struct place place_in(struct ptx_warp *w, const struct ptx_instr *i, int 
     struct place p = {NULL, NULL, 0};
     struct ptx_block *b = w->block;
     if (space == PTX_GENERIC) {
-        space = address >= SHARED_WINDOW ? PTX_SHARED : PTX_GLOBAL;
-        address -= space == PTX_SHARED ? SHARED_WINDOW : 0;
+        space = address >= PTX_SHARED_WINDOW ? PTX_SHARED : PTX_GLOBAL;
+        address -= space == PTX_SHARED ? PTX_SHARED_WINDOW : 0;
     }
     if (address % bytes) {
         ptx_fault(w, i, l, "an address that is no multiple of %u: 0x%llx", bytes,
@@ -90,9 +86,22 @@ static void put(void *row, int l, const void *from, const struct ptx_instr *i)
     memcpy((char *)row + (unsigned)l * i->d_bytes, &raw, i->d_bytes);
 }
 
+/* All lanes at once where that can be. */
+static bool access_warp(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask, bool loads)
+{
+    struct ptx_found found;
+    if (!ptx_access_warp(w, i, mask, loads, &found))
+        return false;
+    if (found.lane >= 0)
+        check(w, i, found.lane, found.finding, found.other);
+    return true;
+}
+
 static void load(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const unsigned bytes = i->a_bytes * (unsigned)i->n;
+    if (access_warp(w, i, mask, true))
+        return;
     for (int l = 0; l < PTX_LANES; l++) {
         uint32_t other;
         if (!(mask >> l & 1))
@@ -109,9 +118,25 @@ static void load(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
     }
 }
 
+/* What has been put into lane `from`, into the others of mask, too. */
+static void spread(char *row, int from, unsigned bytes, uint32_t mask)
+{
+    for (uint32_t left = mask; left; left &= left - 1) {
+        char *to = row + (unsigned)__builtin_ctz(left) * bytes,
+             *value = row + (unsigned)from * bytes;
+        if (bytes == 8)
+            *(uint64_t *)to = *(const uint64_t *)value;
+        else if (bytes == 4)
+            *(uint32_t *)to = *(const uint32_t *)value;
+        else
+            *(uint16_t *)to = *(const uint16_t *)value;
+    }
+}
+
 static void load_param(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const char *params = w->block->grid->params;
+    const bool same = i->a[0] < 0; /* for all lanes, as almost always */
     for (int l = 0; l < PTX_LANES; l++) {
         uint64_t at = address_of(w, i, i->a, l, i->flag);
         if (!(mask >> l & 1))
@@ -121,14 +146,21 @@ static void load_param(struct ptx_warp *w, const struct ptx_instr *i, uint32_t m
             return;
         }
         for (int k = 0; k < i->n; k++)
-            if (i->d[k] >= 0)
+            if (i->d[k] >= 0) {
                 put(ROW(w, i->d[k]), l, params + at + (unsigned)k * i->a_bytes, i);
+                if (same)
+                    spread(ROW(w, i->d[k]), l, i->d_bytes, mask);
+            }
+        if (same)
+            return;
     }
 }
 
 static void store(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const unsigned bytes = i->a_bytes * (unsigned)i->n;
+    if (access_warp(w, i, mask, false))
+        return;
     for (int l = 0; l < PTX_LANES; l++) {
         uint32_t other;
         if (!(mask >> l & 1))
@@ -303,7 +335,7 @@ static void shift_window(struct ptx_warp *w, const struct ptx_instr *i, uint32_t
     uint64_t *to = ROW(w, i->d[0]);
     for (int l = 0; l < PTX_LANES; l++)
         if (mask >> l & 1)
-            to[l] = i->flag ? from[l] + SHARED_WINDOW : from[l] - SHARED_WINDOW;
+            to[l] = i->flag ? from[l] + PTX_SHARED_WINDOW : from[l] - PTX_SHARED_WINDOW;
 }
 
 /* n parts of d_bytes each, in one register of a_bytes; into, and out of. */

@@ -56,4 +56,19 @@ static inline unsigned ptx_thread(const struct ptx_warp *w, int lane)
 }
 uint32_t ptx_random(uint32_t below);
 
+/* ---- access_warp.c ---- */
+
+/* Generic addresses from here on are of shared memory. */
+#define PTX_SHARED_WINDOW ((uint64_t)1 << 56)
+
+/* The lane whose access is a fault, -1 for none, and what it met. */
+struct ptx_found {
+    int lane;
+    enum shadow_finding finding;
+    uint32_t other;
+};
+/* A load or store of the lanes in mask; false, and nothing is done: it is not for all at once. */
+bool ptx_access_warp(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask, bool loads,
+                     struct ptx_found *found);
+
 #endif

@@ -1,7 +1,7 @@
 # The compiled CUDA module on an interpreter of its PTX: see tests/ptx/ptx.h.
-ptx_sources = tests/ptx/ptx.h tests/ptx/code.h tests/ptx/builder.h tests/ptx/block.h tests/ptx/shadow.h \
+ptx_sources = tests/ptx/ptx.h tests/ptx/code.h tests/ptx/builder.h tests/ptx/block.h tests/ptx/shadow.h tests/ptx/shadow_rules.h \
 	tests/ptx/shadow.c tests/ptx/module.c tests/ptx/translate.c tests/ptx/operand.c \
-	tests/ptx/choose.c tests/ptx/access.c tests/ptx/warp.c tests/ptx/run.c tests/ptx/mutate.c \
+	tests/ptx/choose.c tests/ptx/access.c tests/ptx/access_warp.c tests/ptx/warp.c tests/ptx/run.c tests/ptx/mutate.c \
 	tests/ptx/fatbin.h tests/ptx/fatbin.c tests/ptx/cudart.c
 ptx_standin_sources = tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
 	tests/cuda_standin/queue.c tests/cuda_standin/copy.c tests/cuda_standin/order.c \

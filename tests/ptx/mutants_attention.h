@@ -134,4 +134,28 @@ static int crossing_attention(struct setup *s)
     return code ? code : s->ops->distance_bias_backward(s->q, &d);
 }
 
+/* To relative positions, one row of the table for each distance nearby; both terms. */
+static int relative_attention(struct setup *s)
+{
+    static const int32_t starts[] = {0, 1, 2, 4, 9};
+    enum { SEQ = 41, HEADS = 2, SIZE = 20, HALF = 4, COLS = HEADS * SIZE };
+    struct zinf_relative r = {.half = HALF, .starts = starts, .ld = COLS};
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 2,
+                               .seq = SEQ,
+                               .n_heads = HEADS,
+                               .n_kv_heads = HEADS,
+                               .head_dim = SIZE,
+                               .scale = 0.2f,
+                               .relative = &r};
+    r.keys = s->in[1], r.queries = s->in[2], a.qkv = s->in[0], a.d_out = s->in[3];
+    r.d_keys = take(s, 2 * HALF * COLS, s->dtype);
+    r.d_queries = take(s, 2 * HALF * COLS, s->dtype);
+    a.out = take(s, 2 * SEQ * COLS, s->dtype);
+    a.d_qkv = take(s, 2 * SEQ * 3 * COLS, s->dtype);
+    a.lse = take(s, 2 * SEQ * HEADS, ZINF_DTYPE_F32);
+    int code = s->ops->attention_forward(s->q, &a);
+    return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
 #endif

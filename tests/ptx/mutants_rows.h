@@ -261,4 +261,37 @@ static int picked_rows(struct setup *s)
     return code ? code : s->ops->scatter_rows(s->q, &r);
 }
 
+/* ---- rows beside their neighbours ---- */
+
+static int unfolded(struct setup *s)
+{
+    const size_t n = 3 * 7 * 20;
+    struct zinf_unfold a = {.dtype = s->dtype, .batch = 3, .seq = 7, .cols = 20, .width = 3};
+    a.x = s->in[0], a.dy = s->in[1];
+    a.y = take(s, 3 * n, s->dtype), a.dx = take(s, n, s->dtype);
+    int code = s->ops->unfold(s->q, &a);
+    return code ? code : s->ops->unfold_backward(s->q, &a);
+}
+
+/* ---- magnitudes ---- */
+
+static int magnitudes(struct setup *s)
+{
+    const int64_t rows = 9, cols = 72, rank = 40;
+    struct zinf_magnitude a = {
+        .dtype = s->dtype, .rows = rows, .cols = cols, .rank = rank, .scale = 0.1f};
+    struct zinf_column_scale c = {.dtype = s->dtype, .rows = rows, .cols = cols};
+    struct zinf_column_dot d = {.dtype = s->dtype, .rows = rows, .cols = cols, .ld = cols};
+    a.w = s->in[0], a.b = s->in[1], a.magnitude = s->in[2];
+    a.w_a = (float *)(void *)s->in[6], a.a_a = (float *)(void *)s->in[7];
+    a.norm = take(s, (size_t)rows, ZINF_DTYPE_F32), a.gain = take(s, (size_t)rows, ZINF_DTYPE_F32);
+    c.x = s->in[3], c.bias = s->in[4], c.gain = (float *)(void *)s->in[8];
+    c.y = take(s, (size_t)(rows * cols), s->dtype);
+    d.x = s->in[3], d.y = s->in[4], d.norm = (float *)(void *)s->in[11];
+    d.sum = take(s, (size_t)cols, ZINF_DTYPE_F32);
+    int code = s->ops->magnitude(s->q, &a);
+    code = code ? code : s->ops->scale_columns(s->q, &c);
+    return code ? code : s->ops->dot_columns(s->q, &d);
+}
+
 #endif

@@ -99,6 +99,12 @@ static void test_mutants(void)
         {"attention_distance", crossing_attention, ZINF_DTYPE_F32, false},
         {"distance_bias", crossing_attention, ZINF_DTYPE_F32, false},
         {"distance_table", crossing_attention, ZINF_DTYPE_F32, false},
+        {"attention_plain_forward", relative_attention, ZINF_DTYPE_F16, false},
+        {"attention_plain_dkv", relative_attention, ZINF_DTYPE_F32, false},
+        {"attention_plain_dq", relative_attention, ZINF_DTYPE_BF16, false},
+        {"relative_rows", relative_attention, ZINF_DTYPE_F32, false},
+        {"relative_distance", relative_attention, ZINF_DTYPE_F32, false},
+        {"relative_table", relative_attention, ZINF_DTYPE_BF16, false},
         {"attention_cached", cached_attention, ZINF_DTYPE_BF16, false},
         {"keep_kernel", cached_attention, ZINF_DTYPE_F32, false},
         {"dequantize", four_bits, ZINF_DTYPE_BF16, false},
@@ -133,6 +139,11 @@ static void test_mutants(void)
         {"rope", rotations, ZINF_DTYPE_F16, false},
         {"adam", optimizer, ZINF_DTYPE_BF16, false},
         {"rectangle", products, ZINF_DTYPE_BF16, false},
+        {"unfold_kernel", unfolded, ZINF_DTYPE_BF16, false},
+        {"unfold_backward", unfolded, ZINF_DTYPE_F32, false},
+        {"magnitude_kernel", magnitudes, ZINF_DTYPE_F16, false},
+        {"scale_columns", magnitudes, ZINF_DTYPE_BF16, false},
+        {"dot_columns", magnitudes, ZINF_DTYPE_F32, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         try_case(&cases[i]);

@@ -1,5 +1,6 @@
 /* shadow: the rules of order, and the shadows of the stand-in's allocations. */
 #include "shadow.h"
+#include "shadow_rules.h"
 
 #include "cuda_standin/standin.h"
 
@@ -50,104 +51,35 @@ void shadow_pass_barrier(void)
 
 /* ---- rules ---- */
 
-static uint32_t moment(unsigned thread)
-{
-    return shadow_clock.now << SHADOW_BITS | thread;
-}
-
-/* Whether an access at that moment is unordered with one of this thread now. */
-static bool races(uint32_t then, unsigned thread)
-{
-    uint32_t segment = then >> SHADOW_BITS, who = then & ((1u << SHADOW_BITS) - 1);
-    if (segment < shadow_clock.launch)
-        return false;
-    if (who == SHADOW_BLOCKS || segment < shadow_clock.block)
-        return true; /* of another block */
-    return segment == shadow_clock.now && who != thread;
-}
-
-static bool is_pending(uint32_t then)
-{
-    return (then & ((1u << SHADOW_BITS) - 1)) == SHADOW_PENDING &&
-           then >> SHADOW_BITS >= shadow_clock.block;
-}
-
-/* The last readers, with this one. */
-static uint32_t with_reader(uint32_t then, unsigned thread)
-{
-    uint32_t segment = then >> SHADOW_BITS, who = then & ((1u << SHADOW_BITS) - 1);
-    if (segment >= shadow_clock.launch && (who == SHADOW_BLOCKS || segment < shadow_clock.block))
-        return moment(SHADOW_BLOCKS);
-    return moment(segment == shadow_clock.now && who != thread ? SHADOW_MANY : thread);
-}
-
-/* Whether n moments are one and the same, as they are for the bytes of an element. */
-static bool same(const uint32_t *moments, unsigned n)
-{
-    uint32_t different = 0;
-    for (unsigned i = 1; i < n; i++)
-        different |= moments[i] ^ moments[0];
-    return !different;
-}
-
-static void fill(uint32_t *moments, unsigned n, uint32_t with)
-{
-    for (unsigned i = 0; i < n; i++)
-        moments[i] = with;
-}
-
 enum shadow_finding shadow_read(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                 uint32_t *other)
 {
-    uint32_t *writer = s->writer + at, *reader = s->reader + at;
-    unsigned each = same(writer, n) && same(reader, n) ? n : 1;
-    for (unsigned i = 0; i < n; i += each) {
-        *other = writer[i];
-        if (!writer[i])
-            return SHADOW_UNWRITTEN;
-        if (is_pending(writer[i]))
-            return SHADOW_LANDING;
-        if (races(writer[i], thread))
-            return SHADOW_RACE_READ;
-        fill(reader + i, each, with_reader(reader[i], thread));
-    }
-    return SHADOW_GOOD;
+    return n == 16 ? shadow_read_of(s, at, 16, thread, other)
+                   : shadow_read_of(s, at, n, thread, other);
 }
 
 static enum shadow_finding write_as(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                     uint32_t as, uint32_t *other)
 {
-    uint32_t *writer = s->writer + at, *reader = s->reader + at;
-    unsigned each = same(writer, n) && same(reader, n) ? n : 1;
-    for (unsigned i = 0; i < n; i += each) {
-        *other = writer[i];
-        if (is_pending(writer[i]))
-            return SHADOW_LANDING;
-        if (races(writer[i], thread))
-            return SHADOW_RACE_WRITE;
-        *other = reader[i];
-        if (reader[i] && races(reader[i], thread))
-            return SHADOW_RACE_WRITE;
-        fill(writer + i, each, as);
-    }
-    return SHADOW_GOOD;
+    return n == 16 ? shadow_write_of(s, at, 16, thread, as, other)
+                   : shadow_write_of(s, at, n, thread, as, other);
 }
 
 enum shadow_finding shadow_write(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                  uint32_t *other)
 {
-    return write_as(s, at, n, thread, moment(thread), other);
+    return write_as(s, at, n, thread, shadow_moment(thread), other);
 }
 
 enum shadow_finding shadow_start_copy(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                       uint32_t *other)
 {
-    return write_as(s, at, n, thread, moment(SHADOW_PENDING), other);
+    return write_as(s, at, n, thread, shadow_moment(SHADOW_PENDING), other);
 }
 
 void shadow_end_copy(struct shadow *s, size_t at, unsigned n, unsigned thread)
 {
-    fill(s->writer + at, n, moment(thread));
+    shadow_fill(s->writer + at, n, shadow_moment(thread));
 }
 
 const char *shadow_says(enum shadow_finding finding)

@@ -4,8 +4,6 @@
  */
 #include "block.h"
 
-#include "base/base.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -185,40 +183,63 @@ static void choose_matrices(const struct ptx_statement *s, struct ptx_instr *i)
 
 /* ---- mma ---- */
 
-static float half_of(uint32_t word, int upper, enum ptx_type type)
+/* A register's halves, lane after lane, the lower first: all of them exact in fp32. */
+static void widen(float to[2 * PTX_LANES], const uint32_t *row, enum ptx_type type)
 {
-    uint16_t half = (uint16_t)(upper ? word >> 16 : word);
-    return type == PTX_BF16 ? zinf_bf16_to_f32(half) : zinf_f16_to_f32(half);
+    uint32_t bits[2 * PTX_LANES];
+    for (int l = 0; l < PTX_LANES; l++) {
+        bits[2 * l] = row[l] & 0xffff;
+        bits[2 * l + 1] = row[l] >> 16;
+    }
+    if (type == PTX_BF16) {
+        for (int k = 0; k < 2 * PTX_LANES; k++)
+            bits[k] <<= 16;
+        memcpy(to, bits, sizeof bits);
+        return;
+    }
+    for (int k = 0; k < 2 * PTX_LANES; k++) {
+        const uint32_t magnitude = bits[k] & 0x7fff, moved = magnitude << 13;
+        float value;
+        memcpy(&value, &moved, sizeof value);
+        value *= 0x1p112f; /* the exponents' biases; what is subnormal becomes normal */
+        uint32_t as_bits;
+        memcpy(&as_bits, &value, sizeof as_bits);
+        as_bits |= magnitude >= 0x7c00 ? 0x7f800000 : 0;
+        as_bits |= (bits[k] & 0x8000) << 16;
+        memcpy(&to[k], &as_bits, sizeof as_bits);
+    }
 }
 
-/* D = A B + C: products are exact; the order of the sum is not said, and is kept in double here. */
+/* D = A B + C: products are exact; the order of the sum is not said, and is kept in double here.
+ * Eight lanes' parts of a register are rows: register r of A has rows from 8 (r % 2) on, columns
+ * from 8 (r / 2) on; that of B columns, rows from 8 r on. */
 static void multiply(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const int depth = i->n;
-    float a[16][16], b[8][16], r[PTX_LANES][4];
+    double a[16][16], b[16][8], sums[16][8];
+    float halves[2 * PTX_LANES];
     (void)mask;
-    for (int l = 0; l < PTX_LANES; l++) {
-        const int g = l >> 2, t = l & 3;
-        for (int k = 0; k < depth / 2; k++) { /* element k of A: (row, column) */
-            const int row = g + (k / 2 % 2 ? 8 : 0), column = 2 * t + (k & 1) + (k >= 4 ? 8 : 0);
-            a[row][column] = half_of(((const uint32_t *)ROW(w, i->a[k / 2]))[l], k & 1, i->a_type);
-        }
-        for (int k = 0; k < depth / 4; k++) {
-            const int row = 2 * t + (k & 1) + (k >= 2 ? 8 : 0);
-            b[g][row] = half_of(((const uint32_t *)ROW(w, i->b[k / 2]))[l], k & 1, i->a_type);
-        }
+    for (int r = 0; r < depth / 4; r++) {
+        widen(halves, ROW(w, i->a[r]), i->a_type);
+        for (int k = 0; k < 2 * PTX_LANES; k++)
+            a[8 * (r % 2) + k / 8][8 * (r / 2) + k % 8] = (double)halves[k];
     }
-    for (int l = 0; l < PTX_LANES; l++)
-        for (int k = 0; k < 4; k++) {
-            const int row = (l >> 2) + (k >= 2 ? 8 : 0), column = 2 * (l & 3) + (k & 1);
-            double sum = ((const float *)ROW(w, i->c[k]))[l];
-            for (int e = 0; e < depth; e++)
-                sum += (double)a[row][e] * b[column][e];
-            r[l][k] = (float)sum;
-        }
-    for (int l = 0; l < PTX_LANES; l++)
-        for (int k = 0; k < 4; k++)
-            ((float *)ROW(w, i->d[k]))[l] = r[l][k];
+    for (int r = 0; r < depth / 8; r++) {
+        widen(halves, ROW(w, i->b[r]), i->a_type);
+        for (int k = 0; k < 2 * PTX_LANES; k++)
+            b[8 * r + k % 8][k / 8] = (double)halves[k];
+    }
+    for (int k = 0; k < 4; k++) /* lane 4 g + t: row g or g + 8, columns 2 t and the next */
+        for (int l = 0; l < PTX_LANES; l++)
+            sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2] =
+                (double)((const float *)ROW(w, i->c[k]))[l];
+    for (int row = 0; row < 16; row++)
+        for (int e = 0; e < depth; e++)
+            for (int column = 0; column < 8; column++)
+                sums[row][column] += a[row][e] * b[e][column];
+    for (int k = 0; k < 4; k++)
+        for (int l = 0; l < PTX_LANES; l++)
+            ((float *)ROW(w, i->d[k]))[l] = (float)sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2];
 }
 
 static bool set_list(const struct ptx_operand *o, int n, int32_t rows[4])
