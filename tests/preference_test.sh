@@ -84,6 +84,26 @@ check "a run" train 0 whole --data pairs.jsonl --steps 12 --lora-rank 4
 cmp parts/model/adapter_model.safetensors whole/model/adapter_model.safetensors
 verdict $? "ends with the same bits"
 
+# ---- seats ----
+
+mkdir drive
+cat >tree.json <<EOF
+{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "drive"}},
+ "zinf": {"gradient_sum": "tree", "dropout": 0.1, "neftune_alpha": 5}}
+EOF
+seats() { # number, accumulation
+    run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \
+        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 2 --seats "$1" --accumulate "$2" \
+        --threads 1 --lr 1e-2 --progress none --no-final-checkpoint --output "seats$1" &&
+        sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
+            "seats$1/log.jsonl" >"seats$1.log"
+}
+check "four micro-batches" seats 1 4
+check "two of two seats" seats 2 2
+cmp seats1/model/adapter_model.safetensors seats2/model/adapter_model.safetensors &&
+    cmp seats1.log seats2.log && [ "$(grep -c . seats1.log)" = 4 ]
+verdict $? "with noise and dropout, on a drive: the same bits, losses and rewards"
+
 # ---- refusals ----
 
 train 1 none --data pairs.jsonl
