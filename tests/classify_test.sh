@@ -107,6 +107,14 @@ weigh_uneven() { # output, weights
 weigh_uneven by-count balanced && weigh_uneven by-hand 2,2,0.5 &&
     cmp by-count/model/model.safetensors by-hand/model/model.safetensors
 verdict $? "and are what counts of rows say where they are not"
+echo '{"zero_optimization": {"stage": 3}, "zinf": {"gradient_sum": "tree"}}' >tree.json
+for ranks in 1 2 4; do
+    train 0 "ranks$ranks" --model bert --init --data kinds.tsv $columns --config tree.json \
+        --seats $ranks --micro-batch 4 --accumulate $((4 / ranks)) --steps 4 --class-weights 1,4,0.5
+done
+cmp ranks1/model/model.safetensors ranks2/model/model.safetensors &&
+    cmp ranks1/model/model.safetensors ranks4/model/model.safetensors
+verdict $? "and weigh the same over 1, 2 and 4 ranks"
 check "too few of them" train 1 none --model bert --init --data kinds.tsv $columns --class-weights 1,2
 complains "--class-weights 1,2: there are 3 classes"
 verdict $? "are counted"
