@@ -8,10 +8,10 @@
  * the usual folders are looked through, and the library is loaded before the module, which then
  * takes the one that is there.
  */
+#include "base/library.h"
 #include "kernels/device.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,66 +48,6 @@ static bool find_driver(void)
 
 /* ---- the module's libraries ---- */
 
-/* Loads one of the files that a pattern of folders has under this name. */
-static bool load_from(const char *folders, const char *name)
-{
-    char pattern[1024];
-    glob_t found;
-    bool loaded = false;
-    if (snprintf(pattern, sizeof pattern, "%s/%s", folders, name) >= (int)sizeof pattern ||
-        glob(pattern, GLOB_TILDE, NULL, &found))
-        return false;
-    for (size_t i = 0; i < found.gl_pathc && !loaded; i++)
-        loaded = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL) != NULL;
-    if (loaded)
-        zinf_log(ZINF_LOG_DEBUG, "%s found in %s", name, folders);
-    globfree(&found);
-    return loaded;
-}
-
-/* The folder that a variable of the environment names, and one below it. */
-static bool load_from_variable(const char *variable, const char *below, const char *name)
-{
-    char folder[1024];
-    const char *value = getenv(variable);
-    return value && *value &&
-           snprintf(folder, sizeof folder, "%s%s", value, below) < (int)sizeof folder &&
-           load_from(folder, name);
-}
-
-static bool load_library(const char *name)
-{
-    static const struct {
-        const char *variable, *below;
-    } named[] = {
-        {"ZINF_CUDA_LIBRARIES", ""},
-        {"CUDA_HOME", "/lib64"},
-        {"CUDA_PATH", "/lib64"},
-        {"CONDA_PREFIX", "/lib"},
-        {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib"},
-        {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib"},
-    };
-    static const char *const usual[] = {
-        "/usr/local/cuda/lib64",
-        "/usr/local/cuda-*/lib64",
-        "/usr/local/cuda*/targets/x86_64-linux/lib",
-        "/opt/cuda/lib64",
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib64",
-        "~/.local/lib/python3*/site-packages/nvidia/*/lib",
-        "/usr/local/lib/python3*/*-packages/nvidia/*/lib",
-        "/usr/lib/python3*/*-packages/nvidia/*/lib",
-        "/opt/*/lib/python3*/site-packages/nvidia/*/lib",
-    };
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (load_from_variable(named[i].variable, named[i].below, name))
-            return true;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (load_from(usual[i], name))
-            return true;
-    return false;
-}
-
 /* What dlopen() misses by its message "NAME: cannot open shared object file: ..."; false: another
  * error, or the module itself. */
 static bool missing_library(const char *message, char *name, size_t bytes)
@@ -134,7 +74,7 @@ static void *open_module(const char *path)
                      "no CUDA module (%s); build with --with-cuda and install it", message);
             return NULL;
         }
-        if (!load_library(name)) {
+        if (!zinf_library_find(name)) {
             snprintf(why_not, sizeof why_not,
                      "the CUDA module needs %s, which is neither where the linker looks nor in the "
                      "usual folders of a CUDA toolkit or of Python's nvidia packages; install it "

@@ -236,6 +236,11 @@ struct zinf_device_ops {
     /* Scratch in the device's arena for this queue's operations. */
     void (*queue_set_workspace)(struct zinf_queue *queue, void *base, uint64_t bytes);
     int (*queue_synchronize)(struct zinf_queue *queue); /* waits; returns a late error */
+    /* 1: all that was enqueued has run; 0: not yet. NULL where nothing runs late. */
+    int (*queue_poll)(struct zinf_queue *queue);
+    /* The CUDA stream that it is, for a library that enqueues by itself; its GPU becomes the
+     * calling thread's. NULL where there is none. */
+    void *(*queue_stream)(struct zinf_queue *queue);
     int (*event_create)(struct zinf_device *device, struct zinf_event **out);
     void (*event_destroy)(struct zinf_event *event);
     int (*event_record)(struct zinf_queue *queue, struct zinf_event *event);

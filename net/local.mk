@@ -1,5 +1,8 @@
 libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net/net_load.c
 libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
+libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
+	net/net_nccl_collectives.c net/net_nccl_load.c
+libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c
 INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.
@@ -31,3 +34,15 @@ TESTS += tests/net_seats_test
 tests_net_seats_test_SOURCES = tests/net_seats_test.c
 tests_net_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_net_seats_test_LDADD = $(TEST_LDADD)
+
+# What is called of NCCL against its own header, where there is one.
+TESTS += tests/nccl_header_test.sh
+EXTRA_DIST += tests/nccl_header_test.sh
+
+# Ranks over sockets, which here are threads; and processes as torchrun starts them.
+check_PROGRAMS += tests/net_tcp_test
+TESTS += tests/net_tcp_test tests/torchrun_test.sh
+EXTRA_DIST += tests/torchrun_test.sh
+tests_net_tcp_test_SOURCES = tests/net_tcp_test.c
+tests_net_tcp_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_net_tcp_test_LDADD = $(TEST_LDADD)

@@ -6,6 +6,9 @@
  *
  *   threads  ranks are threads of one process: its seats; also for tests, and the specification
  *   mpi      ranks are processes that mpirun or srun started; a module, loaded at run time
+ *   tcp      ranks are processes that torchrun or deepspeed started, who bring no MPI
+ *
+ * GPUs with a fast way between them have a *link* beside the net: device memory, by NCCL.
  *
  * All ranks make the same calls with the same sizes in the same order. A call blocks until this
  * rank's part of it is done, or a rank has failed, or has sent nothing for the time limit: then it
@@ -39,10 +42,10 @@ int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
 int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between);
 /* What that compares first: for a process that is one rank by itself. */
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
-/* How many ranks whoever started this process says there are; 1 where it was no launcher. */
+/* How many ranks an MPI's launcher says there are; 1 where none started this process. */
 uint32_t zinf_net_launched(void);
 /* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
- * are others and no MPI module. */
+ * are others of an MPI and no module, or where torchrun's variables are not all there. */
 int zinf_net_open(struct zinf_net **out);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
@@ -107,6 +110,63 @@ struct zinf_net_fact {
 };
 /* -EINVAL on every rank where one differs from rank 0: the message names it and what differs. */
 int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, uint32_t n);
+
+/* ---- device memory ----
+ *
+ * A *link* is what the GPUs of a net's ranks send to each other by, without their hosts: NCCL,
+ * which is loaded at run time (libnccl.so.2; ZINF_NCCL_LIBRARY names another). Its memory is the
+ * GPU's. All ranks make the same calls in the same order, each with its GPU's own thread. Before a
+ * call they meet over the net, and so hear who is late, has failed or is at another step; what then
+ * goes wrong on the GPUs ends within the net's time limit too, and a rank that is gone is named. A
+ * call blocks until this rank's part of it has run. A link that has failed stays so, and its net
+ * with it.
+ *
+ * NCCL only moves bytes: it adds in an order of its own, which hangs on the number of ranks, on
+ * sizes and on its version. So sums are made by who receives, in the tree of zinf_tree_sum. */
+
+struct zinf_link;
+struct zinf_queue;
+
+/* One rank's GPU: the queue that a link enqueues on, and what it asks of that. */
+struct zinf_link_device {
+    struct zinf_queue *queue;
+    /* The CUDA stream; its GPU becomes the calling thread's. */
+    void *(*stream)(struct zinf_queue *queue);
+    /* 1: all that was enqueued has run; 0: not yet. */
+    int (*poll)(struct zinf_queue *queue);
+    int (*add)(struct zinf_queue *queue, float *sum, const float *part, uint64_t n);
+    int (*copy)(struct zinf_queue *queue, void *to, const void *from, uint64_t bytes);
+};
+/* Why there is no NCCL here that can be used, or NULL. */
+const char *zinf_link_why_not(void);
+/* Of all ranks of a net, which it uses until it is closed, in the thread that calls. -ENOTSUP where
+ * a rank has no NCCL. */
+int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
+                     const struct zinf_link_device *device);
+/* All ranks close; one that has failed leaves the others' alone. NULL is allowed. */
+void zinf_link_close(struct zinf_link *link);
+/* "NCCL 2.28.3" */
+const char *zinf_link_name(const struct zinf_link *link);
+/* To other GPUs, so far. */
+uint64_t zinf_link_sent_bytes(const struct zinf_link *link);
+
+/* All-gather: whole is all ranks' slices, of slice_bytes [world] each, in their order; slice may be
+ * its place there. */
+int zinf_link_gather(struct zinf_link *link, const void *slice, void *whole,
+                     const uint64_t *slice_bytes);
+/* Reduce-scatter, as zinf_net_scatter_sum. In scratch come the others' parts, a piece of each at a
+ * time: at least zinf_link_scratch_bytes(world, 1). */
+struct zinf_link_scratch {
+    void *memory;
+    uint64_t bytes;
+};
+int zinf_link_scatter_sum(struct zinf_link *link, float *whole, float *slice, uint64_t slice_elems,
+                          const struct zinf_link_scratch *scratch);
+/* So much as is of use. */
+uint64_t zinf_link_scratch_bytes(uint32_t world, uint64_t slice_elems);
+int zinf_link_broadcast(struct zinf_link *link, uint32_t root, void *data, uint64_t bytes);
+/* All-to-all, as zinf_net_trade. */
+int zinf_link_trade(struct zinf_link *link, const struct zinf_net_trade *trade);
 
 /* ---- failure ---- */
 

@@ -1,9 +1,10 @@
 /*
  * net_load: finds the other ranks. Who started this process, and how many of it, stands in the
  * environment; only where there are several is the MPI module loaded, which alone links to an MPI.
- * It stays loaded until the process ends.
+ * It stays loaded until the process ends. What torchrun or deepspeed started has no MPI: its ranks
+ * meet over sockets.
  */
-#include "net/net_engine.h"
+#include "net/net_tcp.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -56,19 +57,74 @@ const char *zinf_net_mpi_why_not(void)
     return find_start(why, sizeof why) ? NULL : why;
 }
 
-/* torchrun's and deepspeed's numbers come without an MPI; beside one of its own launchers they are
- * those of the machine, not of this process. */
-static int check_other_launchers(void)
+/* ---- launchers without an MPI ---- */
+
+static int fail_variable(const char *variable)
 {
-    bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
-    uint32_t world = getenv("RANK") ? number_in("WORLD_SIZE") : 0;
-    if (launched || world < 2)
-        return 0;
     return zinf_fail(-ENOTSUP,
                      "RANK and WORLD_SIZE say that torchrun or deepspeed started this process as "
-                     "one of %u: start ranks with 'zinf launch --num-gpus %u -- train ...', mpirun "
+                     "one of %u, but %s is not set, or is no number that is possible: start ranks "
+                     "with torchrun --no-python, 'zinf launch --num-gpus %u -- train ...', mpirun "
                      "or srun; if this process is alone, unset RANK and WORLD_SIZE",
-                     world, world);
+                     number_in("WORLD_SIZE"), variable, number_in("WORLD_SIZE"));
+}
+
+static bool read_number(const char *variable, uint32_t below, uint32_t *number)
+{
+    const char *text = getenv(variable);
+    char *end = NULL;
+    unsigned long n = text && *text ? strtoul(text, &end, 10) : 0;
+    *number = (uint32_t)n;
+    return end && !*end && n < below;
+}
+
+/* What is the same on all ranks of a run, and another for another. */
+static uint64_t job_sum(const char *address, uint32_t port)
+{
+    const char *run = getenv("TORCHELASTIC_RUN_ID");
+    uint64_t sum = 0xcbf29ce484222325u ^ port;
+    for (const char *c = address; *c; c++)
+        sum = (sum ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = run ? run : ""; *c; c++)
+        sum = (sum ^ (unsigned char)*c) * 0x100000001b3u;
+    return sum;
+}
+
+/* torchrun itself listens at MASTER_PORT, and starts all anew after a failure: another port each
+ * time. */
+static int open_tcp(struct zinf_net **out)
+{
+    struct net_tcp_start start = {.world = number_in("WORLD_SIZE"),
+                                  .address = getenv("MASTER_ADDR"),
+                                  .seconds = ZINF_NET_TIMEOUT_SECONDS};
+    const char *local = getenv("LOCAL_WORLD_SIZE") ? "LOCAL_WORLD_SIZE" : "LOCAL_SIZE";
+    uint32_t restarts = 0;
+    if (!read_number("RANK", start.world, &start.rank))
+        return fail_variable("RANK");
+    if (!start.address || !*start.address)
+        return fail_variable("MASTER_ADDR");
+    if (!read_number("LOCAL_RANK", start.world, &start.local_rank))
+        return fail_variable("LOCAL_RANK");
+    if (!read_number(local, start.world + 1, &start.local_world) || !start.local_world)
+        return fail_variable("LOCAL_WORLD_SIZE");
+    if (getenv("ZINF_MASTER_PORT")) {
+        if (!read_number("ZINF_MASTER_PORT", 65536, &start.port) || !start.port)
+            return fail_variable("ZINF_MASTER_PORT");
+    } else {
+        read_number("TORCHELASTIC_RESTART_COUNT", 1000, &restarts);
+        if (!read_number("MASTER_PORT", 65535 - restarts, &start.port) || !start.port)
+            return fail_variable("MASTER_PORT");
+        start.port += 1 + restarts;
+    }
+    start.job = job_sum(start.address, start.port);
+    return net_tcp_open(out, &start);
+}
+
+/* Beside an MPI's own launcher their numbers are those of the machine, not of this process. */
+static bool has_other_launcher(void)
+{
+    bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
+    return !launched && getenv("RANK") && number_in("WORLD_SIZE") >= 2;
 }
 
 int zinf_net_open(struct zinf_net **out)
@@ -77,7 +133,7 @@ int zinf_net_open(struct zinf_net **out)
     uint32_t world = zinf_net_launched();
     *out = NULL;
     if (world < 2)
-        return check_other_launchers();
+        return has_other_launcher() ? open_tcp(out) : 0;
     net_module_start *start = find_start(why, sizeof why);
     if (!start)
         return zinf_fail(-ENOTSUP, "this is one of %u processes that a launcher started: %s", world,

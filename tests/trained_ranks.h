@@ -24,12 +24,14 @@ struct rank {
     int code;
     uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
     uint64_t net_bytes;              /* by its lane */
+    uint64_t linked_bytes;           /* to other GPUs, in the last step */
     uint64_t elems;                  /* of all units, padded */
     char said[600];
 };
 
-static char said[600];                   /* by rank 0 at last */
-static uint64_t net_bytes, padded_elems; /* its */
+static double net_timeout;                             /* seconds; 0: 60 */
+static char said[600];                                 /* by rank 0 at last */
+static uint64_t net_bytes, linked_bytes, padded_elems; /* its */
 
 static inline void *train_rank(void *argument)
 {
@@ -41,7 +43,9 @@ static inline void *train_rank(void *argument)
     for (int step = 0; !rank->code && step < trainings.steps; step++) {
         struct zinf_step_result result = {0};
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
+        uint64_t linked = t->link ? zinf_link_sent_bytes(t->link) : 0;
         rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
+        rank->linked_bytes = t->link ? zinf_link_sent_bytes(t->link) - linked : 0;
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];
@@ -80,7 +84,7 @@ static inline void *run_process(void *argument)
         if (code)
             snprintf(p->ranks[s].said, sizeof p->ranks[s].said, "%s", zinf_error());
         else
-            zinf_net_set_timeout(nets[s], 60);
+            zinf_net_set_timeout(nets[s], net_timeout > 0 ? net_timeout : 60);
     }
     for (uint32_t s = 0; !code && s < p->n_seats; s++)
         pthread_create(&p->ranks[s].thread, NULL, train_rank, &p->ranks[s]);
@@ -139,6 +143,7 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
     out->sent = ranks[0].step_bytes;
     out->lent = ranks[0].lent_bytes;
     net_bytes = ranks[0].net_bytes;
+    linked_bytes = ranks[0].linked_bytes;
     padded_elems = ranks[0].elems;
     snprintf(said, sizeof said, "%s", ranks[0].said);
     snprintf(out->folder, sizeof out->folder, "%s", folder);

@@ -52,7 +52,8 @@ libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 	tests/cuda_standin/queue.c \
 	tests/cuda_standin/copy.c tests/cuda_standin/order.h tests/cuda_standin/order.c \
 	tests/cuda_standin/fiber.h tests/cuda_standin/fiber.c tests/cuda_standin/simt.h \
-	tests/cuda_standin/simt.c
+	tests/cuda_standin/simt.c tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c \
+	tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
@@ -129,6 +130,20 @@ TESTS += tests/cuda_standin_blas_test
 tests_cuda_standin_blas_test_SOURCES = tests/cuda_blas_test.c
 tests_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_blas_test_LDADD = $(standin_LDADD)
+
+# The stand-in for NCCL, which is in that for CUDA, and the links of net/ on it.
+check_PROGRAMS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_seats_test
+TESTS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_seats_test
+tests_cuda_standin_nccl_test_SOURCES = tests/cuda_nccl_test.c tests/cuda_nccl.h
+tests_cuda_standin_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_nccl_test_LDADD = $(standin_LDADD)
+tests_net_nccl_test_SOURCES = tests/net_nccl_test.c tests/cuda_module.h tests/net_cases.h
+tests_net_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_net_nccl_test_LDADD = $(TEST_LDADD)
+tests_cuda_seats_test_SOURCES = tests/cuda_seats_test.c tests/cuda_module.h tests/trained_ranks.h \
+	tests/trainings.h tests/train_support.h
+tests_cuda_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_seats_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/device_described_test
 TESTS += tests/device_described_test

@@ -7,14 +7,16 @@
 #include "kernels/device.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
-static const struct cuda_module_base *base;
+/* Seats open their devices at once, all with the same. */
+static _Atomic(const struct cuda_module_base *) base;
 
 int zinf_device_cuda_create(struct zinf_device **out, const struct zinf_device_options *options,
                             const struct cuda_module_base *calls)
 {
-    base = calls;
+    atomic_store(&base, calls);
     return cuda_device_create(out, options);
 }
 
@@ -30,7 +32,7 @@ int zinf_fail(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return base->fail(code, "%s", text);
+    return atomic_load(&base)->fail(code, "%s", text);
 }
 
 void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)
@@ -40,5 +42,5 @@ void zinf_log_once(enum zinf_log_level level, const char *key, const char *forma
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    base->log_once(level, key, "%s", text);
+    atomic_load(&base)->log_once(level, key, "%s", text);
 }

@@ -65,6 +65,24 @@ int cuda_queue_synchronize(struct zinf_queue *queue)
     return 0;
 }
 
+int cuda_queue_poll(struct zinf_queue *queue)
+{
+    cudaSetDevice(queue->device->index);
+    cudaError_t error = cudaStreamQuery(queue->stream);
+    if (error == cudaErrorNotReady) {
+        cudaGetLastError(); /* no error, but kept as one */
+        return 0;
+    }
+    CUDA_RETURN(error, queue->operation ? queue->operation : "looking at a queue", 0);
+    return 1;
+}
+
+void *cuda_queue_stream(struct zinf_queue *queue)
+{
+    cudaSetDevice(queue->device->index);
+    return queue->stream;
+}
+
 int cuda_event_create(struct zinf_device *device, struct zinf_event **out)
 {
     struct zinf_event *event = calloc(1, sizeof *event);

@@ -6,7 +6,7 @@
  *   device     cudaSetDevice, cudaGetDeviceCount, cudaGetDeviceProperties, cudaMemGetInfo
  *   memory     cudaMalloc, cudaFree, cudaHostRegister, cudaHostUnregister
  *   streams    cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize,
- *              cudaStreamWaitEvent
+ *              cudaStreamWaitEvent, cudaStreamQuery
  *   events     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaEventSynchronize
  *   copies     cudaMemcpyAsync, cudaMemsetAsync, cudaMemcpy
  *   peers      cudaDeviceCanAccessPeer, cudaDeviceEnablePeerAccess, cudaMemcpyPeerAsync

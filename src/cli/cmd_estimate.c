@@ -45,6 +45,14 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     more.device_factor = 2;
     if (e->seats < 2)
         add_change(e, "a second device like this one", &more);
+    more.device_factor = 1;
+    bool by_link = e->now.link_seconds > 0;
+    config = *now->trainer.config;
+    config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
+    more.like = NULL; /* which has its way */
+    if (by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0))
+        add_change(e, by_link ? "units pulled from RAM" : "units gathered between the devices",
+                   &more);
 }
 
 /* Speeds of this machine: from the cache, or just measured. */

@@ -99,6 +99,11 @@ static void add_ranks(cJSON *facts)
         report_add(facts, "mpi", "not used: %s", report_redact(why, safe, sizeof safe));
     else
         report_add(facts, "mpi", "the module loads");
+    why = zinf_link_why_not();
+    if (why)
+        report_add(facts, "nccl", "not used: %s", report_redact(why, safe, sizeof safe));
+    else
+        report_add(facts, "nccl", "the library loads");
 }
 
 static void add_drive(cJSON *drives, const char *path)

@@ -139,6 +139,7 @@ struct zinf_config {
     char *accumulation_order; /* "auto", "micro-major", "layer-major" */
     char *gradient_sum;       /* "auto", "tree" */
     double timeout;           /* seconds that a rank may send nothing */
+    char *gather;             /* "auto", "host", "device": where ranks' slices become units */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */

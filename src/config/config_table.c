@@ -34,6 +34,7 @@ static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
 static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
+static const char *const gathers[] = {"auto", "host", "device", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
 static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
 static const char *const durabilities[] = {"auto", "none", "step", NULL};
@@ -374,6 +375,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.accumulation_order", accumulation_order, .choices = orders, .text = "auto")
     TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
     NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
+    TEXT_KEY("zinf.gather", gather, .choices = gathers, .text = "auto")
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,

@@ -24,6 +24,7 @@ enum op_cost {
     COST_GATHER, /* between ranks: slices to all, */
     COST_PULL,   /* to a device from where they are, */
     COST_SUM,    /* gradients to their sums */
+    COST_PEER,   /* between their GPUs */
     COST_STAGE,  /* products where it has flops, else the device's memory */
 };
 
@@ -44,9 +45,11 @@ enum op_cost {
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   PULL                  NET: the same to the device, each slice from where its rank has it
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
- *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
- *   COMMIT                HOST: the step before this one outlives the process
- *   MEET                  NET: and so it does on all ranks */
+ *   LINK_GATHER           NET: at[0] <- the unit of all ranks' slices, of which at[1] is this
+ * one's, on the GPUs LINK_SCATTER          NET: at[0] <- this rank's slice of the sum of all ranks'
+ * at[1], there FLIP                  HOST: the unit's other generation is its truth; it is pending
+ * no more COMMIT                HOST: the step before this one outlives the process MEET NET: and
+ * so it does on all ranks */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
     ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
@@ -64,6 +67,8 @@ enum op_cost {
     ROW(OP_GATHER, "gather", run_gather, COST_GATHER)                                              \
     ROW(OP_PULL, "pull", run_pull, COST_PULL)                                                      \
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
+    ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
+    ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_MEET, "meet", run_meet, COST_NONE)                                                      \

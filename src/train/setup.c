@@ -34,12 +34,15 @@ static void read_words(struct setup *s)
     static const char *const recomputes[] = {"auto", "always", "never", NULL};
     static const char *const engines[] = {"auto", "uring", "threads", NULL};
     static const char *const updaters[] = {"cpu", "auto", NULL};
+    static const char *const gathers[] = {"host", "auto", "device", NULL};
     const struct zinf_config *c = s->config;
     s->expert_fetch = (enum expert_fetch)number_of(c->expert_fetch, fetches);
     s->order = (enum accumulation_order)number_of(c->accumulation_order, orders);
     s->recompute = (enum recompute)number_of(c->activation_checkpointing, recomputes);
     s->io_engine = (enum zinf_aio_engine)number_of(c->io_engine, engines);
     s->offers_updates = number_of(c->optimizer_device, updaters);
+    s->may_link = number_of(c->gather, gathers) > 0;
+    s->must_link = number_of(c->gather, gathers) > 1;
     for (int i = SCHEDULE_SERIAL; i < SCHEDULES; i++)
         if (!strcmp(c->schedule, schedule_name((enum schedule)i)))
             s->wanted = (enum schedule)i;

@@ -48,6 +48,34 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
         options->index = (int)zinf_net_place(s->net).local_rank;
 }
 
+/* ---- links ---- */
+
+/* Why this rank's GPU cannot be linked to others'; NULL: it can. What an estimate describes could.
+ */
+static const char *no_link(const struct setup *s)
+{
+    if (!s->net)
+        return "there is one rank alone";
+    if (s->device->kind != ZINF_DEVICE_CUDA)
+        return "only GPUs have a way to each other, and the device is the host";
+    return zinf_net_is_described(s->net) ? NULL : zinf_link_why_not();
+}
+
+/* All ranks can, or none does. */
+static int check_links(struct setup *s)
+{
+    const char *why_not = no_link(s);
+    int64_t cannot = why_not != NULL;
+    bool alone = !s->net || zinf_net_is_described(s->net);
+    int code = s->may_link && !alone ? zinf_net_max(s->net, &cannot, 1) : 0;
+    if (!code && cannot && s->must_link && s->net)
+        code = zinf_fail(-ENOTSUP, "zinf.gather \"device\": %s; set it to auto or host",
+                         why_not ? why_not : "another rank's host has no NCCL");
+    s->may_link &= !cannot;
+    s->must_link &= !cannot;
+    return code;
+}
+
 /* ---- slices ---- */
 
 int setup_lay_out(struct setup *s)
@@ -99,6 +127,8 @@ int setup_check_ranks(struct setup *s)
 {
     const struct zinf_config *c = s->config;
     int code = check_order(s);
+    if (!code)
+        code = check_links(s);
     if (code || !s->net)
         return code;
     if (!trains(s))
@@ -107,9 +137,10 @@ int setup_check_ranks(struct setup *s)
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
-    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct)
+    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct && !s->must_link)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
-                                   "zero_optimization.offload_param.device to cpu or nvme");
+                                   "zero_optimization.offload_param.device to cpu or nvme, or "
+                                   "zinf.gather to device");
     if (zinf_model_facts(s->model)->form != ZINF_FORM_PLAIN)
         return zinf_fail(-ENOTSUP, "several ranks have parameters in slices, and quantised weights "
                                    "are not cut: leave out zinf.quantize");

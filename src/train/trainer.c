@@ -40,13 +40,26 @@ static int open_queues(struct zinf_trainer *t)
     int code = 0;
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
-    if (!code && t->setup.lends)
+    if (!code && plan_stages_slices(&t->plan))
         code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
     t->lent = calloc(t->setup.layout.world, sizeof *t->lent);
-    if (!code && !t->lent)
+    t->slice_bytes = calloc(t->setup.layout.world, sizeof *t->slice_bytes);
+    if (!code && (!t->lent || !t->slice_bytes))
         code = zinf_fail(-ENOMEM, "no memory for %u ranks", t->setup.layout.world);
     t->compute = t->setup.compute;
     return code;
+}
+
+/* The lane NET enqueues and waits; its sums are made in its own queue. */
+static int open_link(struct zinf_trainer *t)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    struct zinf_link_device device = {.queue = t->pull,
+                                      .stream = ops->queue_stream,
+                                      .poll = ops->queue_poll,
+                                      .add = ops->add,
+                                      .copy = ops->copy};
+    return t->plan.variant.by_link ? zinf_link_create(&t->link, t->setup.net, &device) : 0;
 }
 
 /* ---- memory ---- */
@@ -188,11 +201,15 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     if (code)
         return code;
     plan_search(&t->setup, &variant, NULL);
-    code = open_store(t);
+    code = agree_variant(&t->setup, &variant);
+    if (!code)
+        code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
     if (!code)
         code = open_queues(t);
+    if (!code)
+        code = open_link(t);
     if (!code)
         code = take_memory(t);
     if (!code)
@@ -227,6 +244,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     if (!t)
         return;
     zinf_executor_destroy(t->executor);
+    zinf_link_close(t->link);
     durable_close(t);
     plan_fini(&t->plan);
     zinf_store_destroy(t->setup.store);
@@ -238,6 +256,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->lent);
+    free(t->slice_bytes);
     free(t->pending);
     free(t->chosen);
     trainer_end_decoding(t);

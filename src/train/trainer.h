@@ -28,6 +28,8 @@ struct zinf_trainer {
     struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
     struct zinf_queue *pull;               /* what the lane NET copies by; NULL: it does not */
     const void **lent;                     /* [ranks], by that */
+    struct zinf_link *link;                /* what it gathers by on the GPUs; NULL: it does not */
+    uint64_t *slice_bytes;                 /* [ranks], of that */
     const char *prefix;                    /* of tensor names: as the folder has them */
     uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
     struct zinf_arena host;

@@ -17,6 +17,7 @@ struct copy {
 static void run_copy(void *payload)
 {
     struct copy *c = payload;
+    standin_nccl_check(c->dst, c->src, c->bytes);
     if (c->host && !standin_registered(c->host, c->bytes))
         standin_fault(cudaErrorInvalidValue, "host memory unregistered before its copy ran");
     else
@@ -31,6 +32,7 @@ static void run_copy(void *payload)
 static void run_fill(void *payload)
 {
     struct copy *c = payload;
+    standin_nccl_check(c->dst, NULL, c->bytes);
     memset(c->dst, c->value, c->bytes);
     if (standin_watch)
         standin_watch->written(c->dst, c->bytes);

@@ -8,12 +8,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static struct standin_options options;
 static uint64_t random_state;
 static int launches_left, waits_left; /* until they fail; 0: never */
 static bool broken;
 static int faults, live, nvtx_depth;
+static char first_fault[400];
 static uint64_t kernels;
 static _Thread_local cudaError_t last_error; /* as CUDA's */
 static _Thread_local int current_gpu;
@@ -53,7 +55,18 @@ void standin_start(const struct standin_options *wanted)
     current_gpu = 0;
     standin_peers_reset();
     standin_queues_reset();
+    standin_nccl_reset();
     standin_memory_reset(&options);
+}
+
+bool standin_await_others(uint64_t *since)
+{
+    struct timespec now;
+    const uint64_t most_ms = options.patience_ms ? options.patience_ms : 10000;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    *since = *since ? *since : now_ms;
+    return now_ms - *since < most_ms && order_pause();
 }
 
 /* ---- counters and errors ---- */
@@ -99,6 +112,12 @@ int standin_faults(void)
     return faults + (nvtx_depth != 0);
 }
 
+const char *standin_first_fault(void)
+{
+    STANDIN_CALL;
+    return faults ? first_fault : "";
+}
+
 int standin_live(void)
 {
     STANDIN_CALL;
@@ -138,9 +157,8 @@ cudaError_t standin_fault(cudaError_t error, const char *format, ...)
     va_list args;
     va_start(args, format);
     if (!faults++) {
-        printf("# stand-in: ");
-        vprintf(format, args);
-        printf("\n");
+        vsnprintf(first_fault, sizeof first_fault, format, args);
+        printf("# stand-in: %s\n", first_fault);
     }
     va_end(args);
     return standin_set_error(error);
@@ -174,6 +192,7 @@ static const struct {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
 };
 

@@ -17,6 +17,8 @@ __attribute__((weak)) void __tsan_destroy_fiber(void *fiber);
 __attribute__((weak)) void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 __attribute__((weak)) void __tsan_acquire(void *token);
 __attribute__((weak)) void __tsan_release(void *token);
+__attribute__((weak)) void AnnotateIgnoreWritesBegin(const char *file, int line);
+__attribute__((weak)) void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 enum { WITHOUT_ORDER = 1 }; /* of a switch: __tsan_switch_to_fiber_no_sync */
 
@@ -48,6 +50,46 @@ void order_unlock(void)
     atomic_store_explicit(&owner, (pthread_t)0, memory_order_relaxed);
     if (atomic_exchange(&state, FREE) == AWAITED)
         syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+bool order_pause(void)
+{
+    enum { PAUSE_US = 50 };
+    if (depth > 1)
+        return false;
+    order_unlock();
+    usleep(PAUSE_US);
+    order_lock();
+    return true;
+}
+
+/* ---- memory ---- */
+
+static void ignore(void)
+{
+    if (AnnotateIgnoreWritesBegin)
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+
+static void notice(void)
+{
+    if (AnnotateIgnoreWritesEnd)
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+}
+
+void *order_take(size_t bytes)
+{
+    ignore();
+    void *memory = calloc(1, bytes);
+    notice();
+    return memory;
+}
+
+void order_give(void *memory)
+{
+    ignore();
+    free(memory);
+    notice();
 }
 
 /* ---- streams and tokens ---- */
@@ -97,7 +139,7 @@ void order_close(struct order_stream *stream)
 /* A token is an address that the sanitizer keeps a time for. */
 static void *new_token(void)
 {
-    return malloc(sizeof(long));
+    return order_take(sizeof(long));
 }
 
 void order_run(struct order_stream *stream, void (*run)(void *), void *argument)
@@ -114,7 +156,7 @@ void order_run(struct order_stream *stream, void (*run)(void *), void *argument)
     __tsan_acquire(token);
     fiber_switch(&stream->host, &stream->stack);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
-    free(token);
+    order_give(token);
 }
 
 void order_record(struct order_stream *stream, void **token)
@@ -127,6 +169,14 @@ void order_record(struct order_stream *stream, void **token)
     __tsan_switch_to_fiber(stream->thread, WITHOUT_ORDER);
     __tsan_release(*token);
     __tsan_switch_to_fiber(host, WITHOUT_ORDER);
+}
+
+void order_record_host(void **token)
+{
+    if (!order_is_watched())
+        return;
+    *token = new_token();
+    __tsan_release(*token);
 }
 
 void order_wait(struct order_stream *stream, void *token)
@@ -147,5 +197,5 @@ void order_wait_host(void *token)
 
 void order_drop(void *token)
 {
-    free(token);
+    order_give(token);
 }

@@ -20,7 +20,10 @@ struct work {
     standin_work *run;        /* NULL: waits for event to reach version */
     struct CUevent_st *event; /* with run NULL */
     uint64_t version;
-    bool records; /* with event: sets its version instead */
+    bool records;                      /* with event: sets its version instead */
+    const struct standin_steps *steps; /* with run NULL: done in steps, on subject */
+    void *subject;
+    void *called; /* what its caller had done, for the sanitizer */
     _Alignas(16) char payload[];
 };
 
@@ -54,7 +57,8 @@ void standin_queues_reset(void)
     for (struct CUstream_st *s = streams; s; s = s->next) {
         while (s->first) {
             struct work *next = s->first->next;
-            free(s->first);
+            order_drop(s->first->called);
+            order_give(s->first);
             s->first = next;
         }
         s->last = &s->first;
@@ -86,6 +90,8 @@ int standin_waits(void)
 static bool may_run(const struct CUstream_st *stream)
 {
     const struct work *w = stream->first;
+    if (w && w->steps)
+        return w->steps->can(w->subject);
     return w && (w->run || w->records || w->event->reached >= w->version);
 }
 
@@ -94,16 +100,24 @@ static void run_and_free(void *argument)
 {
     struct work *w = argument;
     w->run(w->payload);
-    free(w);
+    order_give(w);
 }
 
 static void run_first(struct CUstream_st *stream)
 {
     struct work *w = stream->first;
+    order_wait(stream->order, w->called);
+    if (w->steps && !w->steps->step(w->subject, stream->order))
+        return;
     if (!(stream->first = w->next))
         stream->last = &stream->first;
+    order_drop(w->called);
     if (w->run) {
         order_run(stream->order, run_and_free, w);
+        return;
+    }
+    if (w->steps) {
+        order_give(w);
         return;
     }
     if (!w->records)
@@ -112,7 +126,7 @@ static void run_first(struct CUstream_st *stream)
         w->event->reached = w->version;
     if (w->records)
         order_record(stream->order, &w->event->token);
-    free(w);
+    order_give(w);
 }
 
 static struct CUstream_st *choose(bool ranked)
@@ -129,12 +143,28 @@ static struct CUstream_st *choose(bool ranked)
     return chosen;
 }
 
+/* Nothing can run, and something waits: for another thread's part of a collective, perhaps. */
+static bool others_may_come(uint64_t *since)
+{
+    if (standin_nccl_is_deadlock())
+        return true; /* it has been reported, and is over */
+    bool pending = standin_nccl_waits();
+    standin_memory_close();
+    bool may_come = pending && standin_await_others(since);
+    standin_memory_open();
+    if (!may_come)
+        standin_fault(cudaErrorIllegalAddress, "a wait that nothing can end%s",
+                      pending ? ": not all ranks come to a collective" : "");
+    return may_come;
+}
+
 /* Runs work until the stream is empty, the event has reached version, or (both NULL) all is done.
  */
 static void run_until(const struct CUstream_st *stream, const struct CUevent_st *event,
                       uint64_t version)
 {
     bool ranked = standin_random(2);
+    uint64_t since = 0;
     for (struct CUstream_st *s = streams; s; s = s->next)
         s->rank = standin_random(1u << 30);
     standin_memory_open();
@@ -142,12 +172,10 @@ static void run_until(const struct CUstream_st *stream, const struct CUevent_st 
         if (stream ? !stream->first : event ? event->reached >= version : false)
             break;
         struct CUstream_st *next = choose(ranked);
-        if (!next) {
-            if (stream || event)
-                standin_fault(cudaErrorIllegalAddress, "a wait that nothing can end");
+        if (next)
+            run_first(next);
+        else if (!(stream || event) || !others_may_come(&since))
             break;
-        }
-        run_first(next);
     }
     standin_memory_close();
 }
@@ -168,22 +196,23 @@ void standin_run_all(void)
         host_follows(s);
 }
 
-/* What was just enqueued, where nothing runs late. */
-static void run_at_once(cudaStream_t stream)
+/* What was just enqueued, where nothing runs late; but for what waits for another's part of a
+ * collective, and with that part what waited for it. */
+static void run_at_once(void)
 {
     if (standin_options()->at_once)
-        run_until(stream ? stream : &legacy, NULL, 0);
+        run_until(NULL, NULL, 0);
 }
 
 static struct work *append(struct CUstream_st *stream, size_t payload_bytes)
 {
-    struct work *w = calloc(1, sizeof *w + payload_bytes);
+    struct work *w = order_take(sizeof *w + payload_bytes);
     stream = stream ? stream : &legacy;
     if (stream->gpu >= 0 && stream->gpu != standin_gpu())
         standin_fault(cudaErrorInvalidResourceHandle, "work on GPU %d for a stream of GPU %d",
                       standin_gpu(), stream->gpu);
     if (!w || !stream->alive) {
-        free(w);
+        order_give(w);
         standin_fault(cudaErrorInvalidResourceHandle, "work for a stream that is gone");
         return NULL;
     }
@@ -200,7 +229,21 @@ cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *
         return cudaErrorInvalidResourceHandle;
     w->run = run;
     memcpy(w->payload, payload, bytes);
-    run_at_once(stream);
+    order_record_host(&w->called);
+    run_at_once();
+    return cudaSuccess;
+}
+
+cudaError_t standin_enqueue_steps(cudaStream_t stream, const struct standin_steps *steps,
+                                  void *subject)
+{
+    struct work *w = append(stream, 0);
+    if (!w)
+        return cudaErrorInvalidResourceHandle;
+    w->steps = steps;
+    w->subject = subject;
+    order_record_host(&w->called);
+    run_at_once();
     return cudaSuccess;
 }
 
@@ -246,6 +289,31 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return standin_is_broken() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
+/* Who looks again and again lets a little of something run each time. As CUDA has it, "not yet" is
+ * kept as the last error. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    STANDIN_CALL;
+    struct CUstream_st *next = choose(false);
+    bool ran = next;
+    if (ran)
+        standin_memory_open();
+    for (uint32_t n = 1 + standin_random(8); next && n; n--) {
+        run_first(next);
+        next = choose(false);
+    }
+    if (ran)
+        standin_memory_close();
+    if (!ran && stream->first)
+        standin_nccl_is_deadlock();
+    if (standin_is_broken())
+        return standin_set_error(cudaErrorIllegalAddress);
+    if (stream->first)
+        return standin_set_error(cudaErrorNotReady);
+    host_follows(stream);
+    return cudaSuccess;
+}
+
 /* ---- events ---- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
@@ -286,7 +354,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     w->event = event;
     w->records = true;
     w->version = ++event->recorded;
-    run_at_once(stream);
+    run_at_once();
     return cudaSuccess;
 }
 
@@ -305,7 +373,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     w->event = event;
     w->version = event->recorded;
-    run_at_once(stream);
+    run_at_once();
     return cudaSuccess;
 }
 

@@ -36,6 +36,9 @@ struct standin_options {
     unsigned dawdle_us;   /* before a wait for an event, at most */
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
+    int nccl_version;     /* 0: 22800 */
+    unsigned patience_ms; /* for other threads, where a wait needs their part of a collective; 0:
+                           * 10000 */
 };
 /* Begins anew: what was left is dropped, counters are zero. */
 void standin_start(const struct standin_options *options);
@@ -45,11 +48,17 @@ void standin_skip_waits(int first, int count); /* the same for count of them fro
 /* The so-manieth launch of a kernel, or wait for an event, from now on fails and, as on a GPU, all
  * that come after it; 0: none. */
 void standin_fail(int launch, int wait);
-void standin_forgive(void);     /* forgets faults that a test provoked */
-int standin_waits(void);        /* cudaStreamWaitEvent calls so far */
-int standin_faults(void);       /* misuse seen so far; the first is printed as a TAP comment */
+void standin_forgive(void); /* forgets faults that a test provoked */
+int standin_waits(void);    /* cudaStreamWaitEvent calls so far */
+int standin_faults(void);   /* misuse seen so far; the first is printed as a TAP comment */
+const char *standin_first_fault(void); /* "": none */
 int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
 uint64_t standin_kernels(void); /* kernels run so far */
+
+/* The so-manieth launch of collectives by the rank from now on: never comes to its end, or is an
+ * asynchronous error of the communicator, of this GPU's own or since another is gone. 0: none. */
+enum standin_nccl_trouble { STANDIN_NCCL_HANGS, STANDIN_NCCL_FAILS, STANDIN_NCCL_LOSES };
+void standin_nccl_fail(int rank, int launch, enum standin_nccl_trouble trouble);
 
 /* ---- between the files ---- */
 
@@ -73,6 +82,25 @@ int standin_capability(void);
 typedef void standin_work(void *payload);
 cudaError_t standin_enqueue(cudaStream_t stream, standin_work *run, const void *payload,
                             size_t bytes);
+/* Work that is done in steps, which other streams' steps may have to precede: a rank's part of a
+ * collective. subject is the caller's until the last step. */
+struct order_stream;
+struct standin_steps {
+    bool (*can)(void *subject);                              /* a step can be made now */
+    bool (*step)(void *subject, struct order_stream *order); /* true: it was the last */
+};
+cudaError_t standin_enqueue_steps(cudaStream_t stream, const struct standin_steps *steps,
+                                  void *subject);
+/* The lock is open for a moment, if this thread holds it once; false: nothing came of it for so
+ * long that nothing will. Begins with *since 0. */
+bool standin_await_others(uint64_t *since);
+/* Nothing can run: whether parts of collectives wait for each other; else whether one waits for a
+ * part that is still to come. */
+bool standin_nccl_is_deadlock(void);
+bool standin_nccl_waits(void);
+/* A copy that is run: must not touch what a collective is at. */
+void standin_nccl_check(const void *to, const void *from, size_t bytes);
+void standin_nccl_reset(void);
 void standin_run_all(void);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);

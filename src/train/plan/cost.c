@@ -15,6 +15,7 @@
 #define LINK_BYTES 1.2e10
 #define DRIVE_BYTES 1.5e9
 #define NET_BYTES 2e9       /* from one rank to the others */
+#define PEER_BYTES 2e10     /* from one GPU to the others */
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
@@ -80,6 +81,7 @@ static void share(const struct plan *p, struct zinf_speeds *used)
  * others, whoever is near. */
 struct between {
     double gather, pull, sum;
+    double peer; /* of either, between devices */
 };
 
 /* Ranks of one process pull units as a copy from RAM does, all at once; what is copied or added up
@@ -88,7 +90,7 @@ static struct between between_seats(const struct plan *p, const struct zinf_spee
 {
     double n = zinf_net_place(p->setup->net).world, link = used->link_bytes;
     return (struct between){2 / used->optimizer_bytes, n / (n - 1) / link,
-                            3 / used->optimizer_bytes};
+                            3 / used->optimizer_bytes, 1 / used->peer_bytes};
 }
 
 /* Some are on the rank's host, and all of its host's processes share the network to the rest: what
@@ -100,12 +102,14 @@ static struct between between_of(const struct plan *p, const struct zinf_speeds 
     if (net && zinf_net_place(net).seats == zinf_net_place(net).world)
         return between_seats(p, used);
     if (!net || !zinf_net_is_described(net))
-        return (struct between){1 / NET_BYTES, 1 / NET_BYTES, 1 / NET_BYTES};
+        return (struct between){1 / NET_BYTES, 1 / NET_BYTES, 1 / NET_BYTES, 1 / used->peer_bytes};
     struct zinf_net_place at = zinf_net_place(net);
     double far = (double)(at.world - at.local_world) / (at.world - 1);
     double near = (1 - far) / NET_BYTES, alike = far * at.local_world / at.seats / used->net_bytes;
-    double own = zinf_net_adds_first(net) ? alike : far * at.local_world / used->net_bytes;
-    return (struct between){fmax(near, alike), 0, fmax(near, own)};
+    double each = far * at.local_world / used->net_bytes;
+    double sum = zinf_net_adds_first(net) ? alike : each;
+    return (struct between){fmax(near, alike), 0, fmax(near, sum),
+                            fmax((1 - far) / used->peer_bytes, each)};
 }
 
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
@@ -121,7 +125,7 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
         .root_bytes = s->root_bytes,
-        .peer_bytes = s->peer_bytes,
+        .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),
     };
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
     share(p, used);
@@ -161,6 +165,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_GATHER] = between.gather,
         [COST_PULL] = between.pull,
         [COST_SUM] = between.sum,
+        [COST_PEER] = between.peer,
         [COST_STAGE] = 1 / used.device_bytes,
     };
     memset(rates, 0, sizeof *rates);

@@ -46,6 +46,7 @@ struct choice {
 /* What a search varies; what a plan starts from. */
 struct variant {
     bool micro_major;    /* where the order of micro-batches is free */
+    bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
@@ -57,7 +58,7 @@ struct variant {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists, d_rows, d_cache;
+        d_squares, d_lists, d_rows, d_cache, d_link;
     uint64_t h_rows, h_cache;
     uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
         h_files, h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
@@ -71,6 +72,7 @@ struct trainer_sizes {
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */
+    uint64_t link;                  /* others' parts of a gradient, where GPUs are linked */
     uint64_t transfer;              /* what loading and saving need on the host */
 };
 
@@ -144,6 +146,12 @@ uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
 uint32_t x_slots(const struct plan *p);
+
+/* Host memory has this rank's slice alone of a unit on its way to the device. */
+static inline bool plan_stages_slices(const struct plan *p)
+{
+    return p->setup->lends || p->variant.by_link;
+}
 
 static inline char *device_at(const struct plan *p, uint64_t offset)
 {

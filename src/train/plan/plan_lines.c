@@ -142,6 +142,7 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},
+        {"other GPUs' parts of a gradient", "zinf.gather", p->sizes.link, &at->d_link},
         {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
          &at->d_squares},
         {"gradients of a whole sweep", "zinf.device_memory", c->whole ? whole_grad_bytes(p) : 0,
@@ -158,7 +159,8 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool whole = p->setup->net && !p->setup->lends; /* what ranks have is brought together here */
+    bool whole =
+        p->setup->net && !plan_stages_slices(p); /* what ranks have is brought together here */
     bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || whole) && !direct;
     s->grad_stage = zinf_align_up(plan_grad_stage_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;

@@ -76,7 +76,7 @@ void plan_measure(struct plan *p)
     s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged = p->setup->lends ? layout->units[u].slice_elems * width : bytes;
+        uint64_t staged = plan_stages_slices(p) ? layout->units[u].slice_elems * width : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
         s->stage = staged > s->stage ? staged : s->stage;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
@@ -96,6 +96,10 @@ void plan_measure(struct plan *p)
     s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
+    s->link = p->variant.by_link && has_backward(p->setup)
+                  ? zinf_link_scratch_bytes(layout->world,
+                                            (trained > beside ? trained : beside) / layout->world)
+                  : 0;
     s->transfer = source_memory_bytes(p->setup);
 }
 
@@ -288,13 +292,13 @@ static uint64_t most_of(uint64_t a, uint64_t b)
  * drive cannot reach where it was computed. */
 uint64_t plan_grad_stage_bytes(const struct plan *p)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, slices = p->variant.by_link ? p->setup->layout.world : 1;
     if (!has_backward(p->setup))
         return 0;
     if (!p->setup->direct)
         return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
                        p->setup->in_place || p->setup->net
-                   ? most_of(p->sizes.grad_slot, p->sizes.beside_slot)
+                   ? most_of(p->sizes.grad_slot, p->sizes.beside_slot) / slices
                    : 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         const uint64_t bytes = p->setup->layout.units[u].padded_elems * sizeof(float);

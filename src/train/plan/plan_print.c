@@ -93,7 +93,7 @@ static void print_homes(const struct plan *p, FILE *out)
     fputc('\n', out);
 }
 
-static void print_ranks(const struct setup *s, FILE *out)
+static void print_ranks(const struct setup *s, bool by_link, FILE *out)
 {
     struct zinf_net_place at = zinf_net_place(s->net);
     if (at.seats > 1)
@@ -101,6 +101,8 @@ static void print_ranks(const struct setup *s, FILE *out)
                 s->sliced ? "its slices" : "gradients and optimizer state its slices");
     else
         fprintf(out, "plan: of one of %u ranks\n", at.world);
+    if (by_link)
+        fprintf(out, "plan: GPUs gather units and add gradients among themselves (NCCL)\n");
 }
 
 int plan_print(const struct plan *p, FILE *out)
@@ -111,7 +113,7 @@ int plan_print(const struct plan *p, FILE *out)
             (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));
     print_homes(p, out);
     if (s->net)
-        print_ranks(s, out);
+        print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,

@@ -23,7 +23,8 @@ struct search {
 static bool is_same(const struct plan *a, const struct plan *b)
 {
     return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
-           a->layer_major == b->layer_major && a->x_tier == b->x_tier;
+           a->layer_major == b->layer_major && a->x_tier == b->x_tier &&
+           a->variant.by_link == b->variant.by_link;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -135,9 +136,22 @@ static void try_less_ram(struct search *s)
     }
 }
 
+/* Only by a rate that is known: a way that nobody has measured may go by the host after all. */
+static void try_link(struct search *s)
+{
+    const struct zinf_speeds *speeds = s->setup->options.speeds;
+    struct variant other = s->best;
+    other.by_link = true;
+    if (s->setup->may_link && !s->setup->must_link && speeds && speeds->peer_bytes > 0)
+        try(s, other, "units gathered by the GPUs");
+}
+
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
 {
-    struct search s = {.setup = setup, .best = {.host_grads_part = 4, .host_states = 4}};
+    struct search s = {
+        .setup = setup,
+        .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
+    try_link(&s);
     /* What is where must be the same after a restart, or for every rank. */
     if (!setup->durable && !setup->net) {
         try_orders(&s);

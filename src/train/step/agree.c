@@ -49,6 +49,11 @@ int agree_step(struct zinf_trainer *t)
 
 /* ---- programs ---- */
 
+int agree_variant(const struct setup *s, struct variant *variant)
+{
+    return s->net ? zinf_net_broadcast(s->net, 0, variant, sizeof *variant) : 0;
+}
+
 int agree_rates(struct zinf_trainer *t)
 {
     return t->setup.net ? zinf_net_broadcast(t->setup.net, 0, &t->plan.rates, sizeof t->plan.rates)

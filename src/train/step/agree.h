@@ -11,6 +11,7 @@
 #include "train/step/exact_sum.h"
 #include "train/setup.h"
 
+struct variant;
 struct zinf_trainer;
 
 /* What a step's program leaves. */
@@ -24,6 +25,8 @@ struct step_sums {
 int agree_count(const struct setup *s, uint64_t *count);
 /* After a program with gradients: fills t->sums, and t->give_up where any rank has given up. */
 int agree_step(struct zinf_trainer *t);
+/* Rank 0's choice becomes everybody's, from whatever speeds each knows. */
+int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);
 /* -EINVAL where the ranks' programs would not meet in the same collectives. */

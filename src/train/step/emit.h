@@ -165,8 +165,8 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory,
                  zinf_resource target);
 /* What each rank has updated of a unit, to all. Between the updates and the unit's next use. */
 void emit_spread(struct emitter *e, uint32_t unit);
-/* This rank's slice of the sum of all ranks' contributions, each in memory that the CPU reads: to
- * place, or where it was. */
+/* This rank's slice of the sum of all ranks' contributions, each in memory that the CPU reads, or
+ * on GPUs that are linked: to place, or where it was. */
 struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
                               const struct made_grad *place);
 

@@ -294,13 +294,14 @@ static struct made_grad slice_made(struct emitter *e, uint32_t unit, struct made
 {
     struct made_grad place = kept(e, unit);
     bool to_place = first && e->p->routes[unit].gradient == GRADIENT_SUM_ON_HOST &&
-                    !(last && is_eager(e, unit));
+                    !(last && is_eager(e, unit)) && !e->p->variant.by_link;
     if (!e->p->setup->net) {
         if (!g.is_sum)
             g.at = slice_of(e, unit, g.at);
         return g;
     }
-    g = bytes_on_host(e, unit, g, part_bytes(e, unit));
+    if (!e->p->variant.by_link)
+        g = bytes_on_host(e, unit, g, part_bytes(e, unit));
     return emit_scatter(e, unit, g, to_place ? &place : NULL);
 }
 

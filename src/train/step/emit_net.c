@@ -5,6 +5,9 @@
  * A contribution to a gradient, which is of the whole unit, is summed over all ranks as soon as it
  * is made, and each rank goes on with its slice of the sum.
  *
+ * GPUs with a way to each other do the same among themselves, on the same lane: each brings its
+ * slice from its host, and takes its slice of a sum back there.
+ *
  * Collectives meet because all ranks have them in one order: the same programs, ordered by the same
  * rates (agree.h). So none is ever left out by what a rank alone has seen.
  */
@@ -37,22 +40,52 @@ static struct zinf_operand own_slice(struct emitter *e, uint32_t unit, struct zi
     return own;
 }
 
+/* This rank's slice in a place of its own, or where it lives; adds the reads to uses. */
+static struct zinf_operand slice_on_host(struct emitter *e, uint32_t unit,
+                                         const struct zinf_location *where, struct uses *uses)
+{
+    uses_read(uses, e->param[unit]);
+    if (where->tier != ZINF_TIER_DRIVE)
+        return zinf_of(where);
+    zinf_buffer stage = emit_buffer(e, e->stages);
+    e->staged[unit] = stage;
+    e->staged_as[unit] = ++e->n_staged;
+    uses_read(uses, stage);
+    return own_slice(e, unit, zinf_in(stage, 0), stage);
+}
+
+/* This rank's slice to its place in the whole on the GPU, or from where it lives there; then the
+ * others' beside it. */
+static void emit_link_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory,
+                             zinf_resource target)
+{
+    const struct setup *s = e->p->setup;
+    const struct zinf_layout_unit *u = &s->layout.units[unit];
+    uint64_t width = zinf_dtype_bytes(s->dtype);
+    struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
+    struct zinf_operand own = zinf_of(&where);
+    struct uses gathered = {0}, copied = {0};
+    if (where.tier != ZINF_TIER_DEVICE) {
+        struct zinf_operand from = slice_on_host(e, unit, &where, &copied);
+        own = zinf_beyond(memory, u->slice_first * width);
+        uses_write(&copied, target);
+        emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, own, from, u->slice_elems * width, &copied);
+    } else {
+        uses_read(&gathered, e->param[unit]);
+    }
+    uses_write(&gathered, target);
+    emit_net(e, OP_LINK_GATHER, unit, u->padded_elems * width, (struct zinf_operand[]){memory, own},
+             &gathered);
+}
+
 /* From where each rank has its slice, this one too: read to a place of its own, or as it lives. */
 static void emit_pull(struct emitter *e, uint32_t unit, struct zinf_operand memory,
                       zinf_resource target)
 {
     const struct setup *s = e->p->setup;
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
-    struct zinf_operand own = zinf_of(&where);
     struct uses uses = {0};
-    if (where.tier == ZINF_TIER_DRIVE) {
-        zinf_buffer stage = emit_buffer(e, e->stages);
-        e->staged[unit] = stage;
-        e->staged_as[unit] = ++e->n_staged;
-        own = own_slice(e, unit, zinf_in(stage, 0), stage);
-        uses_read(&uses, stage);
-    }
-    uses_read(&uses, e->param[unit]);
+    struct zinf_operand own = slice_on_host(e, unit, &where, &uses);
     uses_write(&uses, target);
     uint64_t bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype);
     emit_net(e, OP_PULL, unit, bytes, (struct zinf_operand[]){memory, own}, &uses);
@@ -66,8 +99,11 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, z
     struct zinf_operand whole = memory;
     zinf_resource resource = target;
     struct uses gathered = {0}, copied = {0};
-    if (p->setup->lends) {
-        emit_pull(e, unit, memory, target);
+    if (p->variant.by_link || p->setup->lends) {
+        if (p->variant.by_link)
+            emit_link_gather(e, unit, memory, target);
+        else
+            emit_pull(e, unit, memory, target);
         return;
     }
     if (!p->setup->direct) {
@@ -101,7 +137,9 @@ void emit_spread(struct emitter *e, uint32_t unit)
         return;
     uses_write(&gathered, e->done[unit]); /* after all that updates wrote */
     uses_write(&gathered, e->param[unit]);
-    if (!p->setup->direct) {
+    bool by_link = p->variant.by_link && where.tier == ZINF_TIER_DEVICE;
+    bool by_host = !p->setup->direct && !by_link;
+    if (by_host) {
         whole = zinf_in(stage = emit_buffer(e, e->stages), 0);
         uses_write(&out, e->done[unit]);
         uses_write(&out, stage);
@@ -110,8 +148,9 @@ void emit_spread(struct emitter *e, uint32_t unit)
                   zinf_beyond(home, u->slice_first * width), u->slice_elems * width, &out);
     }
     struct zinf_operand own = zinf_beyond(whole, u->slice_first * width);
-    emit_net(e, OP_GATHER, unit, bytes, (struct zinf_operand[]){whole, own}, &gathered);
-    if (p->setup->direct)
+    emit_net(e, by_link ? OP_LINK_GATHER : OP_GATHER, unit, bytes,
+             (struct zinf_operand[]){whole, own}, &gathered);
+    if (!by_host)
         return;
     uses_read(&back, stage);
     uses_write(&back, e->done[unit]);
@@ -119,7 +158,8 @@ void emit_spread(struct emitter *e, uint32_t unit)
     emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, home, whole, bytes, &back);
 }
 
-/* The first one's sum goes to where it is kept, if that is memory of the host. */
+/* The first one's sum goes to where it is kept, if that is memory of the host. GPUs leave it in its
+ * place in the whole. */
 struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
                               const struct made_grad *place)
 {
@@ -133,7 +173,9 @@ struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad
     uses_write(&uses, whole.resource);
     if (place)
         uses_write(&uses, place->resource);
-    emit_net(e, OP_SCATTER, unit, bytes, (struct zinf_operand[]){sum.at, whole.at}, &uses);
-    sum.on_host = true;
+    bool by_link = e->p->variant.by_link;
+    emit_net(e, by_link ? OP_LINK_SCATTER : OP_SCATTER, unit, bytes,
+             (struct zinf_operand[]){sum.at, whole.at}, &uses);
+    sum.on_host = !by_link;
     return sum;
 }

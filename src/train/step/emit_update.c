@@ -80,7 +80,7 @@ static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand a
         !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
         return false;
     g->n_parts++;
-    if (!e->p->setup->lends) /* of the whole unit */
+    if (!plan_stages_slices(e->p)) /* of the whole unit */
         first += layout->units[g->unit].slice_first;
     at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->p->setup->dtype));
     if (g->tile == ZINF_NO_BUFFER)

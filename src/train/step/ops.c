@@ -132,6 +132,21 @@ static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
                                 t->setup.layout.units[op->unit].slice_elems);
 }
 
+static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct setup *s = &t->setup;
+    for (uint32_t r = 0; r < s->layout.world; r++)
+        t->slice_bytes[r] = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+    return zinf_link_gather(t->link, at(op, 1), at(op, 0), t->slice_bytes);
+}
+
+static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct zinf_link_scratch scratch = {device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
+    return zinf_link_scatter_sum(t->link, at(op, 1), at(op, 0),
+                                 t->setup.layout.units[op->unit].slice_elems, &scratch);
+}
+
 /* ---- choices ---- */
 
 /* Whoever asks waits for this, and the next of its kind for whoever asks. */

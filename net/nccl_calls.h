@@ -1,0 +1,81 @@
+/*
+ * nccl_calls: what is called of NCCL, in the words of its stable C interface (nccl.h, NCCL 2.14 and
+ * newer), so that neither building nor starting needs it: its header brings CUDA's, which belongs
+ * to one folder, and few machines have either. Names are ours, so that a test can hold both against
+ * each other (tests/nccl_header_test.sh). Inside this folder only.
+ */
+#ifndef ZINF_NET_NCCL_CALLS_H
+#define ZINF_NET_NCCL_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum nccl_result {
+    NCCL_SUCCESS = 0,
+    NCCL_UNHANDLED_CUDA_ERROR = 1,
+    NCCL_SYSTEM_ERROR = 2,
+    NCCL_INTERNAL_ERROR = 3,
+    NCCL_INVALID_ARGUMENT = 4,
+    NCCL_INVALID_USAGE = 5,
+    NCCL_REMOTE_ERROR = 6,
+    NCCL_IN_PROGRESS = 7,
+};
+enum nccl_type {
+    NCCL_INT8 = 0,
+};
+
+#define NCCL_ID_BYTES 128
+struct nccl_id {
+    char bytes[NCCL_ID_BYTES];
+};
+
+/* As NCCL 2.14 had it: newer ones read so much as size says, and by the version that the rest is
+ * not there. */
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+#define NCCL_OLDEST 21400 /* 10000 major + 100 minor + patch */
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+};
+
+struct nccl_comm;
+
+/* Result, name without "nccl", parameters. A stream is CUDA's. */
+#define NCCL_CALLS(CALL)                                                                           \
+    CALL(int, GetVersion, (int *version))                                                          \
+    CALL(int, GetUniqueId, (struct nccl_id * id))                                                  \
+    CALL(int, CommInitRankConfig,                                                                  \
+         (struct nccl_comm * *comm, int n_ranks, struct nccl_id id, int rank,                      \
+          struct nccl_config *config))                                                             \
+    CALL(int, CommGetAsyncError, (struct nccl_comm * comm, int *error))                            \
+    CALL(int, CommFinalize, (struct nccl_comm * comm))                                             \
+    CALL(int, CommDestroy, (struct nccl_comm * comm))                                              \
+    CALL(int, CommAbort, (struct nccl_comm * comm))                                                \
+    CALL(const char *, GetErrorString, (int error))                                                \
+    CALL(const char *, GetLastError, (struct nccl_comm * comm))                                    \
+    CALL(int, GroupStart, (void))                                                                  \
+    CALL(int, GroupEnd, (void))                                                                    \
+    CALL(int, AllGather,                                                                           \
+         (const void *from, void *to, size_t count, int type, struct nccl_comm *comm,              \
+          void *stream))                                                                           \
+    CALL(int, Broadcast,                                                                           \
+         (const void *from, void *to, size_t count, int type, int root, struct nccl_comm *comm,    \
+          void *stream))                                                                           \
+    CALL(int, Send,                                                                                \
+         (const void *from, size_t count, int type, int peer, struct nccl_comm *comm,              \
+          void *stream))                                                                           \
+    CALL(int, Recv,                                                                                \
+         (void *to, size_t count, int type, int peer, struct nccl_comm *comm, void *stream))
+
+struct nccl_calls {
+#define NCCL_FIELD(result, name, parameters) result(*name) parameters;
+    NCCL_CALLS(NCCL_FIELD)
+#undef NCCL_FIELD
+    int version;
+};
+
+/* net_nccl_load.c: NULL where there is none: zinf_link_why_not() says why. Stays loaded. */
+const struct nccl_calls *nccl_load(void);
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * Seats on GPUs that gather units and add gradients among themselves, on the stand-ins for CUDA and
+ * NCCL: the bits of one seat, over ZeRO's stages, places, number types and two families, with
+ * clipping and dropout, whatever the order in which GPUs and transfers run. Then when that way is
+ * taken, and how a step ends whose transfer does not.
+ */
+#include "cuda_module.h"
+#include "trained_ranks.h"
+
+enum { MICROS = 8, STEPS = 2 };
+
+static uint64_t seed; /* of the order in which the GPUs run */
+
+static void begin_gpus(uint32_t n)
+{
+    struct standin_options options = {.seed = seed,
+                                      .gpus = (int)n,
+                                      .dawdle_us = STANDIN_RACES ? 0 : 100,
+                                      .memory_bytes = 1u << 30,
+                                      .at_once = STANDIN_RACES};
+    standin.start(&options);
+}
+
+static void end_gpus(void)
+{
+    CHECKF(!standin.faults(), "%s", standin.first_fault());
+    CHECKF(!standin.live(), "%d objects left", standin.live());
+}
+
+static void run_on_gpus(const struct setting *s, uint32_t n, const char *name, struct outcome *out)
+{
+    begin_gpus(n);
+    run_seats(s, 1, n, name, out);
+    end_gpus();
+}
+
+/* ---- bits ---- */
+
+static const char by_device[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, "
+                                "\"gather\": \"device\"";
+static const char by_host[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, "
+                              "\"gather\": \"host\"";
+
+/* What a step's transfers between GPUs send is what its operations say. */
+static void check_traffic(const char *name)
+{
+    CHECKF(linked_bytes > 0 && linked_bytes == net_bytes, "%s: %llu bytes between GPUs, %llu said",
+           name, (unsigned long long)linked_bytes, (unsigned long long)net_bytes);
+}
+
+static void check_splits(struct setting s, const char *what)
+{
+    struct outcome one, some;
+    char name[80];
+    s.clip = 0.7;
+    s.order = "layer-major";
+    s.extra = by_device;
+    s.accumulation = MICROS;
+    s.on_gpu = true;
+    snprintf(name, sizeof name, "%s-1x1x%d", what, MICROS);
+    run_on_gpus(&s, 1, name, &one);
+    for (uint32_t n = 2; n <= 8; n *= 2) {
+        if (getenv("ZINF_SANITIZER") && n != 4)
+            continue; /* it takes minutes then */
+        seed++;
+        s.accumulation = MICROS / (int)n;
+        snprintf(name, sizeof name, "%s-%ux1x%d", what, n, s.accumulation);
+        run_on_gpus(&s, n, name, &some);
+        check_same(&one, &some, name);
+        check_traffic(name);
+    }
+}
+
+static bool is_slow(void)
+{
+    const char *sanitizer = getenv("ZINF_SANITIZER");
+    return sanitizer && strstr(sanitizer, "thread");
+}
+
+/* The drive is stage 3's alone. */
+static void check_family(const char *arch, int first, int last)
+{
+    static const struct {
+        int stage;
+        const char *param, *state;
+    } kinds[] = {{1, "none", "cpu"},
+                 {2, "none", "none"},
+                 {3, "cpu", "cpu"},
+                 {3, "nvme", "nvme"},
+                 {3, "none", "cpu"}};
+    char what[60];
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    for (int i = first; i <= last; i++) {
+        bool rounds = (i + (*arch == 'g')) % 2;
+        struct setting s = {.param = kinds[i].param,
+                            .state = kinds[i].state,
+                            .stage = kinds[i].stage,
+                            .precision = rounds ? bf16 : NULL};
+        snprintf(what, sizeof what, "%s-stage%d-%s-%s", arch, s.stage, s.param,
+                 rounds ? "bf16" : "fp32");
+        if (!is_slow() || i == 3)
+            check_splits(s, what);
+    }
+}
+
+static void test_gpt2(void)
+{
+    check_family("gpt2", 0, 4);
+}
+
+static void test_llama(void)
+{
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    check_family("llama", 1, 3);
+}
+
+/* Every schedule, under other seeds. */
+static void test_schedules(void)
+{
+    struct setting s = {.param = "nvme",
+                        .state = "nvme",
+                        .precision = bf16,
+                        .accumulation = 2,
+                        .order = "layer-major",
+                        .on_gpu = true};
+    struct outcome reference, other;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    s.schedule = "serial";
+    s.extra = by_host;
+    run_on_gpus(&s, 4, "reference", &reference);
+    CHECK(linked_bytes == 0);
+    s.extra = by_device;
+    for (int i = 0; i < 4; i++) {
+        seed = 100 + (uint64_t)i;
+        s.schedule = schedules[i];
+        s.clip = 0;
+        run_on_gpus(&s, 4, "other", &other);
+        check_same(&reference, &other, s.schedule);
+        CHECK(linked_bytes > 0);
+    }
+}
+
+/* ---- when it is done ---- */
+
+static void test_auto(void)
+{
+    static const struct zinf_speeds fast = {.peer_bytes = 1e12, .link_bytes = 1e9},
+                                    slow = {.peer_bytes = 1e6, .link_bytes = 1e12},
+                                    unknown = {.link_bytes = 1e9};
+    struct setting s = {.param = "cpu", .state = "cpu", .accumulation = 1, .on_gpu = true};
+    struct outcome out;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    s.speeds = &fast;
+    run_on_gpus(&s, 2, "fast", &out);
+    CHECK(linked_bytes > 0);
+    s.speeds = &slow;
+    run_on_gpus(&s, 2, "slow", &out);
+    CHECK(linked_bytes == 0);
+    s.speeds = &unknown;
+    run_on_gpus(&s, 2, "unknown", &out);
+    CHECK(linked_bytes == 0);
+    s.speeds = &fast;
+    s.extra = ", \"gather\": \"host\"";
+    run_on_gpus(&s, 2, "host", &out);
+    CHECK(linked_bytes == 0);
+}
+
+static void test_host_devices_have_no_link(void)
+{
+    struct setting s = {.param = "cpu", .state = "cpu", .accumulation = 1, .may_fail = true};
+    struct outcome out;
+    s.extra = by_device;
+    run_seats(&s, 1, 2, "refused", &out);
+    CHECKF(out.failed && strstr(said, "zinf.gather \"device\""), "%s", said);
+}
+
+/* ---- a transfer that does not end ---- */
+
+static void test_a_transfer_that_hangs(void)
+{
+    struct setting s = {
+        .param = "cpu", .state = "cpu", .accumulation = 1, .on_gpu = true, .may_fail = true};
+    struct outcome out;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    s.extra = by_device;
+    for (int launch = 1; launch <= 9; launch += 4) {
+        begin_gpus(2);
+        standin.nccl_fail(1, launch, STANDIN_NCCL_HANGS);
+        net_timeout = 1.5;
+        run_seats(&s, 1, 2, "hangs", &out);
+        net_timeout = 0;
+        CHECKF(out.failed && (strstr(said, "between GPUs") || strstr(said, "seat 1")),
+               "launch %d: %s", launch, said);
+        CHECKF(!standin.faults(), "%s", standin.first_fault());
+    }
+}
+
+int main(void)
+{
+    standin_open();
+    begin_trainings("cuda_seats", &(struct trainings){.shape = {.arch = "gpt2",
+                                                                .layers = 2,
+                                                                .hidden = 32,
+                                                                .heads = 2,
+                                                                .vocab = 160,
+                                                                .context = 8},
+                                                      .steps = STEPS,
+                                                      .seq = 8,
+                                                      .batch = 1,
+                                                      .sub_group = 8192});
+    TAP_RUN(test_gpt2);
+    TAP_RUN(test_llama);
+    TAP_RUN(test_schedules);
+    TAP_RUN(test_auto);
+    TAP_RUN(test_host_devices_have_no_link);
+    TAP_RUN(test_a_transfer_that_hangs);
+    remove_work();
+    return tap_done();
+}
