@@ -63,6 +63,15 @@ for n in 2 4; do
     shared=$(seconds --machine 4090,ram=64G,link=20,root=20 --seats $n)
     no_slower "$alone" "$shared" && ! no_slower "$shared" "$alone" >/dev/null
     verdict $? "links of their own are faster than a root that they share"
+    fast=$(seconds --machine 4090,ram=64G,root=10,peer=100 --seats $n) &&
+        slow=$(seconds --machine 4090,ram=64G,root=10 --seats $n) && no_slower "$fast" "$slow"
+    verdict $? "a way between them is taken where it is faster"
+    estimate --machine 4090,ram=64G,root=10,peer=100 --seats $n && [ -n "$(top link_seconds)" ] &&
+        says "units pulled from RAM"
+    verdict $? "which is said, with what the other would take"
+    estimate --machine 4090,ram=64G,root=10,peer=0.1 --seats $n && [ -n "$(top pull_seconds)" ] &&
+        says "units gathered between the devices"
+    verdict $? "and not where it is slower"
 done
 sed 's/{"bf16"/{"zinf": {"seats": 2}, "bf16"/' config.json >seats.json
 check "seats of the configuration" run 0 "$zinf" estimate --model model/config.json --config seats.json \

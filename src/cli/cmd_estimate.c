@@ -15,7 +15,7 @@ struct options {
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES };
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER };
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
@@ -62,11 +62,16 @@ static void run_workers(struct change changes[ESTIMATE_CHANGES])
 
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
+    const bool by_link = e->now.link_seconds > 0;
     struct change all[ESTIMATE_CHANGES] = {
         [MORE_HOST] = {.what = "1 GiB more host memory", .counts = true},
         [MORE_DEVICE] = {.what = "1 GiB more device memory", .counts = true},
         [MORE_DRIVES] = {.what = "a second drive like this one", .counts = e->now.lane_bytes[0]},
         [MORE_DEVICES] = {.what = "a second device like this one", .counts = e->seats < 2},
+        [OTHER_GATHER] = {.what = by_link ? "units pulled from RAM"
+                                          : "units gathered between the devices",
+                          .counts =
+                              by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
     };
     uint64_t gib = (uint64_t)1 << 30;
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
@@ -82,6 +87,8 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     all[MORE_DEVICE].config.device_memory = e->now.budget[0] + gib;
     all[MORE_DRIVES].options.drive_factor = 2;
     all[MORE_DEVICES].options.device_factor = 2;
+    all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
+    all[OTHER_GATHER].options.like = NULL; /* which has its way */
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)

@@ -153,6 +153,11 @@ static void print_seats(const struct estimate *e)
         snprintf(text + used, sizeof text - (size_t)used,
                  "; each pulls whole units from RAM at %.3g GB/s, all at %.3g GB/s: %.4f s a step",
                  n->speeds.link_bytes * 1e-9, n->speeds.root_bytes * 1e-9, n->pull_seconds);
+    else if (n->link_seconds > 0)
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "; each copies its slice of a unit from RAM, and they give these to each other at "
+                 "%.3g GB/s: %.4f s a step",
+                 n->speeds.peer_bytes * 1e-9, n->link_seconds);
     cli_print_field(stdout, "seats", LABEL, text);
 }
 
@@ -216,6 +221,8 @@ static void add_seats(cJSON *root, const struct estimate *e)
     cJSON_AddNumberToObject(root, "host_bytes_of_all_seats", (double)e->now.bytes[1] * e->seats);
     if (e->now.pull_seconds > 0)
         cJSON_AddNumberToObject(root, "pull_seconds", e->now.pull_seconds);
+    if (e->now.link_seconds > 0)
+        cJSON_AddNumberToObject(root, "link_seconds", e->now.link_seconds);
 }
 
 static void add_length(cJSON *root, const struct estimate *e)

@@ -13,7 +13,7 @@ struct estimate_change {
     const char *what;
     double step_seconds;
 };
-#define ESTIMATE_CHANGES 4
+#define ESTIMATE_CHANGES 5
 
 /* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
 enum estimate_rate {

@@ -38,7 +38,7 @@ static double value_of(const struct estimate *e, int rate)
 static bool counts(const struct estimate *e, int rate)
 {
     if (rates[rate].of == OF_SEATS)
-        return e->seats > 1 && value_of(e, rate) > 0;
+        return e->seats > 1 && (rate != ESTIMATE_PEER || e->now.link_seconds > 0);
     return rates[rate].of != OF_DRIVES || e->now.lane_bytes[0] || e->now.lane_bytes[1];
 }
 

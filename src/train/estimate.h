@@ -22,8 +22,8 @@ struct zinf_speeds {
     double optimizer_bytes;                     /* that an update reads and writes */
     double net_bytes;                           /* of a host's network, each way */
     double root_bytes; /* between a host's RAM and all of its devices at once, each way */
-    /* From a GPU to others of its host and back at once, past the RAM, while all do so; 0: they have
-     * no fast way to each other. */
+    /* From a GPU to others of its host and back at once, while all do so; 0: they have no fast way
+     * to each other. */
     double peer_bytes;
 };
 /* A machine that need not be here: nothing of the one that runs is looked at then. */
@@ -78,8 +78,9 @@ struct zinf_estimate {
     double matrix_flops;       /* a second, of matrix products by the rates */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
-    double pull_seconds; /* a step's, of seats that copy units from RAM; else 0 */
-    int found[8];        /* what was searched, for `like` */
+    /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
+    double pull_seconds, link_seconds;
+    int found[8]; /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

@@ -24,7 +24,7 @@ enum op_cost {
     COST_GATHER, /* between ranks: slices to all, */
     COST_PULL,   /* to a device from where they are, */
     COST_SUM,    /* gradients to their sums */
-    COST_PEER,   /* between GPUs of ranks */
+    COST_PEER,   /* between their GPUs */
     COST_STAGE,  /* products where it has flops, else the device's memory */
 };
 

@@ -80,7 +80,8 @@ static void share(const struct plan *p, struct zinf_speeds *used)
 /* Seconds of a byte that a collective of some kind takes, as it is counted: of what a rank has of
  * others, whoever is near. */
 struct between {
-    double gather, pull, sum, peer;
+    double gather, pull, sum;
+    double peer; /* of either, between devices */
 };
 
 /* Ranks of one process pull units as a copy from RAM does, all at once; what is copied or added up
@@ -105,10 +106,10 @@ static struct between between_of(const struct plan *p, const struct zinf_speeds 
     struct zinf_net_place at = zinf_net_place(net);
     double far = (double)(at.world - at.local_world) / (at.world - 1);
     double near = (1 - far) / NET_BYTES, alike = far * at.local_world / at.seats / used->net_bytes;
-    double beyond = far * at.local_world / used->net_bytes;
-    double own = zinf_net_adds_first(net) ? alike : beyond;
-    return (struct between){fmax(near, alike), 0, fmax(near, own),
-                            fmax((1 - far) / used->peer_bytes, beyond)};
+    double each = far * at.local_world / used->net_bytes;
+    double sum = zinf_net_adds_first(net) ? alike : each;
+    return (struct between){fmax(near, alike), 0, fmax(near, sum),
+                            fmax((1 - far) / used->peer_bytes, each)};
 }
 
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)

@@ -73,6 +73,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         out->budget[tier] = p->setup->budget[tier];
     }
     out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
+    out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
         out->lane_bytes[lane] = step.bytes[lane];
