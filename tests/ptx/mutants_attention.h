@@ -49,11 +49,12 @@ static int capped_attention_with_dropout(struct setup *s)
     return attention_of(s, 0.2f, 1.5f, slope);
 }
 
-/* Five rows of one sequence over a cache of numbers. */
-static int cached_attention(struct setup *s)
+/* Five rows of one sequence, or that read one source, over a cache of numbers. */
+static int cached_of(struct setup *s, bool biased, bool sourced)
 {
     const int64_t heads = 2, size = 64, rows = 5, slots = 50;
     int32_t numbers[2][5] = {{0, 0, 0, 0, 0}, {40, 41, 42, 43, 44}};
+    struct zinf_cached_source source = {.rows = rows, .kv = s->in[2]};
     struct zinf_attention_cached a = {.dtype = s->dtype,
                                       .rows = rows,
                                       .n_heads = heads,
@@ -66,10 +67,29 @@ static int cached_attention(struct setup *s)
     char *at = take(s, 10, ZINF_DTYPE_F32);
     int code = s->ops->copy_to_device(s->q, at, numbers, sizeof numbers);
     a.sequences = (const int32_t *)(void *)at, a.positions = a.sequences + rows;
+    source.sequences = a.sequences, source.slots = a.positions;
+    source.lengths = a.positions + 4; /* 44: the last new key is beyond it */
+    a.source = sourced ? &source : NULL;
+    a.bias = biased ? (const float *)(void *)s->in[2] : NULL;
     a.qkv = s->in[0], a.cache = take(s, n, s->dtype);
     a.out = take(s, (size_t)(rows * heads * size), s->dtype);
     code = code ? code : s->ops->copy(s->q, a.cache, s->in[1], n * zinf_dtype_bytes(s->dtype));
     return code ? code : s->ops->attention_cached(s->q, &a);
+}
+
+static int cached_attention(struct setup *s)
+{
+    return cached_of(s, false, false);
+}
+
+static int biased_cached_attention(struct setup *s)
+{
+    return cached_of(s, true, false);
+}
+
+static int source_attention(struct setup *s)
+{
+    return cached_of(s, false, true);
 }
 
 /* Documents of 20 tokens, some of padding between them. */
