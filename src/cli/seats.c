@@ -78,8 +78,8 @@ int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct z
 /* What several ranks refuse; NULL: nothing. */
 static const char *why_one(const struct zinf_config *c)
 {
-    if (strcmp(c->quantize, "none") != 0)
-        return "quantised weights are not cut (zinf.quantize)";
+    if (strcmp(c->quantize, "none") != 0 && c->zero_stage == 3)
+        return "quantised weights are not cut (zinf.quantize, zero_optimization.stage 3)";
     if (!strcmp(c->optimizer.type, "Adafactor"))
         return "Adafactor's moments are not cut";
     if (!strcmp(c->expert_fetch, "chosen"))

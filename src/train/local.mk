@@ -193,6 +193,9 @@ tests_paraphrases_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh tests/ranks_network_test.sh
 EXTRA_DIST += tests/ranks_kill_test.sh tests/ranks_network_test.sh
+# Adapters of a quantised model over ranks.
+TESTS += tests/ranks_quantized_test.sh
+EXTRA_DIST += tests/ranks_quantized_test.sh
 tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_ranks_test_LDADD = $(TEST_LDADD)
