@@ -26,8 +26,8 @@ struct zinf_run_folder {
     int lock_fd;
 };
 /* What each path of a store that outlives its process has beside its file, twice in blocks of
- * their own: whose it is, and how the bytes lie. The first path's is written first, leaves
- * ZINF_STEPS_GOING last, returns to it before anything is removed, and is removed last: so a store
+ * their own: whose it is, and how the bytes lie. All are written before space is taken; the first
+ * path's leaves ZINF_STEPS_GOING last, returns to it before anything is removed, and is removed last: so a store
  * is there if that block says so, garbage if it does not, and incomplete if only others are found.
  */
 #define ZINF_STEPS_FILE "steps"
@@ -158,6 +158,8 @@ void zinf_store_map_restore(struct zinf_store *store, const uint16_t *pattern, u
  * each folder of a new one whose it is. */
 int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *options);
 int zinf_store_open_adopted(struct zinf_store *store);
+/* Before any space is taken: what holds data without a description has lost it. */
+int zinf_store_mark_begun(struct zinf_store *store);
 int zinf_store_mark(struct zinf_store *store);
 /* It has a commit area from now on. */
 int zinf_store_mark_kept(struct zinf_store *store);

@@ -182,6 +182,10 @@ static int recover(struct zinf_steps *s, const struct zinf_commit_options *optio
         return code ? code : zinf_commit_create(&s->commit, options);
     }
     s->recovered = !code;
+    /* Where several ranks have steps, the sentence is all that says whose they are. */
+    const char *folder = s->store->paths[0].folder.path;
+    if (code && !strstr(zinf_error(), folder))
+        zinf_fail_in(code, "%s", folder);
     return code == -ENOENT ? zinf_fail_in(-EBADMSG, "the steps of this run are damaged") : code;
 }
 

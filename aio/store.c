@@ -236,9 +236,12 @@ int zinf_store_allocate(struct zinf_store *store)
         zinf_store_map_init(store);
     if (!code && store->checksums)
         code = zinf_store_sums_init(store);
+    const bool lasts = store->named && !store->adopted;
+    if (!code && lasts)
+        code = zinf_store_mark_begun(store);
     if (!code)
         code = store->adopted ? zinf_store_open_adopted(store) : zinf_store_fill(store);
-    if (!code && store->named && !store->adopted)
+    if (!code && lasts)
         code = zinf_store_mark(store);
     if (code) {
         if (!store->outlives)

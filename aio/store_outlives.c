@@ -119,17 +119,23 @@ static int mark_path(const struct zinf_store *store, int path, enum zinf_steps_s
     return zinf_steps_plan_write(&plan, store->paths[path].folder.path);
 }
 
-int zinf_store_mark(struct zinf_store *store)
+int zinf_store_mark_begun(struct zinf_store *store)
 {
     int code = 0;
     if (getrandom(store->id, sizeof store->id, 0) != (ssize_t)sizeof store->id)
         return zinf_fail(-EIO, "no random numbers to name a store");
     for (int i = 0; !code && i < store->n_paths; i++)
-        code = zinf_lock_wait(store->paths[i].file->fd, store->paths[i].file->path);
+        code = mark_path(store, i, ZINF_STEPS_GOING);
+    return code;
+}
+
+int zinf_store_mark(struct zinf_store *store)
+{
+    int code = 0;
     for (int i = 0; !code && i < store->n_paths; i++)
-        code = mark_path(store, i, i ? ZINF_STEPS_KEPT : ZINF_STEPS_GOING);
-    if (!code)
-        code = mark_path(store, 0, ZINF_STEPS_FILLED);
+        code = zinf_lock_wait(store->paths[i].file->fd, store->paths[i].file->path);
+    for (int i = store->n_paths; !code && i-- > 0;)
+        code = mark_path(store, i, i ? ZINF_STEPS_KEPT : ZINF_STEPS_FILLED);
     store->outlives = !code;
     return code;
 }

@@ -57,7 +57,7 @@ int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 /* ---- what it is ---- */
 
 struct contents {
-    bool steps, commit;
+    bool steps, commit, data;
     char stranger[256]; /* a name that no store gives; "": there is none */
 };
 
@@ -74,8 +74,10 @@ static int look_into(int folder_fd, struct contents *contents)
             contents->steps = true;
         else if (!strcmp(name, ZINF_COMMIT_FILE))
             contents->commit = true;
+        else if (!strcmp(name, ZINF_STORE_FILE))
+            contents->data = true;
         else if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, ZINF_LOCK_FILE) &&
-                 strcmp(name, ZINF_STORE_FILE) && !is_unfinished(name))
+                 !is_unfinished(name))
             memcpy(contents->stranger, name, strlen(name) + 1);
     }
     int code = -errno;
@@ -106,10 +108,11 @@ static enum verdict judge(int folder_fd, const char *path, bool lasts)
         zinf_fail(-EINVAL, "%s holds %s, which is not of a store", path, contents.stranger);
     else if (!lasts && (contents.steps || contents.commit))
         zinf_fail(-EINVAL, "%s holds steps, which its name does not say", path);
-    else if (!lasts || (!contents.steps && !contents.commit))
+    else if (!lasts || (!contents.steps && !contents.commit && !contents.data))
         return ABANDONED; /* of a store with steps: its space was not even taken */
     else if (!contents.steps)
-        zinf_fail(-EBADMSG, "%s holds a commit area, but not whose it is", path);
+        zinf_fail(-EBADMSG, "%s holds %s, but not whose it is", path,
+                  contents.commit ? "a commit area" : "data");
     else if (!zinf_steps_plan_read(&plan, path))
         return is_kept(&plan) ? KEPT : ABANDONED;
     return UNCLEAR;

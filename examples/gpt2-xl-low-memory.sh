@@ -6,6 +6,7 @@
 # usage: gpt2-xl-low-memory.sh TEXT FOLDER [SEQ_LEN [STEPS]]
 #   TEXT     a text to train on
 #   FOLDER   a folder on a local drive with 55 GB free; everything is written there
+# HOST_MEMORY sets the budget of RAM, beside 1 GiB for the host as the device (3GiB).
 set -euo pipefail
 zinf=${ZINF:-zinf}
 text=${1:?usage: gpt2-xl-low-memory.sh TEXT FOLDER [SEQ_LEN [STEPS]]}
@@ -34,7 +35,7 @@ cat >"$folder/config.json" <<END
 END
 rm -rf "$folder/output"
 "$zinf" train --model "$folder/model" --data "$text" --config "$folder/config.json" \
-    --seq-len "$seq_len" --steps "$steps" --device-memory 1GiB --host-memory 3GiB \
+    --seq-len "$seq_len" --steps "$steps" --device-memory 1GiB --host-memory "${HOST_MEMORY:-3GiB}" \
     --progress plain --no-final-checkpoint --output "$folder/output" | tee "$folder/result.json"
 
 # The last steps: the first is measured one operation at a time, the second fills the pipeline.

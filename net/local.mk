@@ -16,7 +16,7 @@ endif
 
 check_PROGRAMS += tests/net_test tests/net_ranks
 TESTS += tests/net_test tests/net_mpi_test.sh
-EXTRA_DIST += tests/net_cases.h tests/mpirun.sh tests/net_mpi_test.sh
+EXTRA_DIST += tests/net_cases.h tests/mpirun.sh tests/ranks.sh tests/net_mpi_test.sh
 tests_net_test_SOURCES = tests/net_test.c
 tests_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_net_test_LDADD = $(TEST_LDADD)

@@ -98,6 +98,15 @@ cmp plain/model/model.safetensors ones/model/model.safetensors &&
     cmp plain/model/model.safetensors balanced/model/model.safetensors &&
     ! cmp -s plain/model/model.safetensors more/model/model.safetensors
 verdict $? "that are alike change no bit, and no more where classes are balanced"
+# 4 of art, 4 of food, 16 of vehicle: weights are rows / (classes * rows of the class).
+awk -F '\t' 'NR == 1 || n[$2]++ < ($2 == "vehicle" ? 16 : 4)' kinds.tsv >uneven.tsv
+weigh_uneven() { # output, weights
+    train 0 "$1" --model bert --init --data uneven.tsv $columns --micro-batch 4 --steps 4 \
+        --class-weights "$2"
+}
+weigh_uneven by-count balanced && weigh_uneven by-hand 2,2,0.5 &&
+    cmp by-count/model/model.safetensors by-hand/model/model.safetensors
+verdict $? "and are what counts of rows say where they are not"
 check "too few of them" train 1 none --model bert --init --data kinds.tsv $columns --class-weights 1,2
 complains "--class-weights 1,2: there are 3 classes"
 verdict $? "are counted"

@@ -5,7 +5,7 @@
  * record; what no death leaves is refused, and the rank is named. Deaths of processes are in
  * tests/ranks_kill_test.sh.
  */
-#include "trainings.h"
+#include "rank_steps.h"
 
 #include "train/save/checkpoint.h"
 #include "train/trainer.h"
@@ -26,7 +26,6 @@ struct rank {
     const char *folder; /* of the model; NULL: none is saved */
     int code;
     uint64_t began; /* the step that it went on after */
-    double losses[STEPS];
     char said[600];
 };
 
@@ -61,20 +60,10 @@ static int go_on(struct rank *rank, struct zinf_trainer *t)
     return 0;
 }
 
-/* Each has its share of the samples: a batch of a row. */
 static int make_step(struct rank *rank, struct zinf_trainer *t)
 {
-    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
-    struct setting whole = *rank->setting;
-    struct zinf_net_place at = zinf_net_place(rank->net);
     struct zinf_step_result result = {0};
-    whole.accumulation *= (int)at.world;
-    draw_tokens(&whole, t->step, ids, targets);
-    int64_t rows = (int64_t)rank->setting->accumulation * trainings.batch * trainings.seq;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
-    int code = zinf_trainer_step(t, &batch, &result);
-    rank->losses[t->step - 1] = result.loss;
+    int code = share_step(rank->setting, rank->net, t, t->step, &result);
     return code || result.skipped ? code : commit(t, rank->origin);
 }
 
@@ -271,16 +260,7 @@ static void test_refusals(void)
 int main(void)
 {
     char name[20];
-    begin_trainings("durable-ranks", &(struct trainings){.shape = {.arch = "gpt2",
-                                                                   .layers = 2,
-                                                                   .hidden = 64,
-                                                                   .heads = 4,
-                                                                   .vocab = 500,
-                                                                   .context = 16},
-                                                         .steps = STEPS,
-                                                         .seq = 8,
-                                                         .batch = 2,
-                                                         .sub_group = 8192});
+    begin_rank_trainings("durable-ranks", STEPS);
     for (int r = 0; r < RANKS; r++) {
         snprintf(name, sizeof name, "drive%d", r);
         in_work(drives[r], name);

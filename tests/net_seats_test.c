@@ -7,6 +7,7 @@
 #include "tap.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MOST_PROCESSES = 3, MOST_SEATS = 4 };
 
@@ -202,7 +203,7 @@ static void test_a_failure_is_told(void)
 static void one_is_late(struct seat *seat)
 {
     if (zinf_net_place(seat->net).rank == 3)
-        note(seat, 0);
+        usleep(1000000); /* five times as long as the others wait */
     else
         note(seat, zinf_net_barrier(seat->net));
     zinf_net_tell(seat->net, *seat->said ? seat->said : "over");
@@ -215,6 +216,8 @@ static void test_a_late_seat_ends_all(void)
     end(2);
     for (uint32_t i = 0; i < 3; i++)
         CHECKF(processes[i / 2].seats[i % 2].code, "rank %u goes on", i);
+    const char *sentence = processes[1].seats[0].said; /* beside the late one */
+    CHECKF(strstr(sentence, "rank 3 has sent nothing"), "%s", sentence);
     timeout_seconds = 0;
 }
 

@@ -5,6 +5,7 @@
 # ZINF_TEST_KILLS: deaths of each kind.
 . "$SRCDIR/tests/command.sh"
 . "$SRCDIR/tests/mpirun.sh"
+. "$SRCDIR/tests/ranks.sh"
 kills=${ZINF_TEST_KILLS:-2}
 
 if [ -n "$no_mpi" ]; then
@@ -14,24 +15,13 @@ fi
 mkdir "$work/drive"
 
 config() { # file, accumulation
-    cat >"$1" <<EOF
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $2,
- "gradient_clipping": 0.5, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "zero_optimization": {"stage": 3,
-  "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1, "timeout": 5}}
-EOF
+    rank_config "$1" 2 "$2" nvme "$work/drive" ', "timeout": 5'
 }
 config "$work/one.json" 4
 config "$work/two.json" 2
-make_text "$work/text.txt" 60
-check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
-    --tokenizer bytes --context 32 --output "$work/model"
+make_rank_model
 
-options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3
-    --progress none"
+options="$options --progress none"
 # shellcheck disable=SC2086 # options are words
 train() { "$zinf" train --config "$work/one.json" $options "$@"; }
 
@@ -59,10 +49,6 @@ export VICTIM LINES DELAY SIGNAL SHIM LOG
 train_ranks() {
     ranks 2 sh "$work/victim.sh" "$zinf" train --config "$work/two.json" $options "$@"
 }
-fails() { # command...
-    "$@" >"$work/said.out" 2>"$work/said.err" </dev/null
-    [ $? -ne 0 ]
-}
 last() { # output: the last step in its log
     tail -n 1 "$1/log.jsonl" 2>/dev/null | sed 's/{"step": \([0-9]*\),.*/\1/'
 }
@@ -80,7 +66,6 @@ goes_on() { # name, output
     [ -z "$(ls -A "$work/drive")" ]
     verdict $? "$1: and leaves nothing on the drive"
 }
-losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
 
 # ---- kill -9 ----
 

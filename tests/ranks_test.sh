@@ -3,6 +3,7 @@
 # goes on from a checkpoint with another number of them, and ends as one when one cannot go on.
 . "$SRCDIR/tests/command.sh"
 . "$SRCDIR/tests/mpirun.sh"
+. "$SRCDIR/tests/ranks.sh"
 
 if [ -n "$no_mpi" ]; then
     skip "zinf train over ranks" "$no_mpi"
@@ -10,32 +11,16 @@ if [ -n "$no_mpi" ]; then
 fi
 
 config() { # file, accumulation
-    cat >"$1" <<EOF
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $2,
- "gradient_clipping": 0.5, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1, "durability": "none",
-  "timeout": 5}}
-EOF
+    rank_config "$1" 2 "$2" cpu "$work" ', "durability": "none", "timeout": 5'
 }
 config "$work/one.json" 4
 config "$work/two.json" 2
-make_text "$work/text.txt" 60
-check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
-    --tokenizer bytes --context 32 --output "$work/model"
+make_rank_model
 
-options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3"
 # shellcheck disable=SC2086 # options are words
 train() { "$zinf" train $options "$@"; }
 # shellcheck disable=SC2086
 train_ranks() { ranks 2 "$zinf" train $options "$@"; }
-losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
-same_result() { # two outputs
-    losses "$1" >"$work/losses"
-    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
-}
 
 check "one rank" run 0 train --config "$work/one.json" --steps 6 --eval-data "$work/text.txt" \
     --eval-every 3 --output "$work/out1"
@@ -43,10 +28,7 @@ check "two ranks" run 0 train_ranks --config "$work/two.json" --steps 6 --save-e
     --eval-data "$work/text.txt" --eval-every 3 --output "$work/out2"
 check "say that there are two" complains "2 ranks over" "x 2 ranks"
 check "and have the same losses, norms and weights" same_result "$work/out1" "$work/out2"
-evaluations() { sed -n 's/.*"eval_loss": \([^,}]*\).*/\1/p' "$1/log.jsonl"; }
-[ -n "$(evaluations "$work/out1")" ] &&
-    [ "$(evaluations "$work/out1")" = "$(evaluations "$work/out2")" ]
-verdict $? "and the same evaluations"
+check "and the same evaluations" same_evaluations "$work/out1" "$work/out2"
 
 # Ranks write files at once, each its own: they are those of one rank.
 same_checkpoint() { # two
@@ -75,10 +57,6 @@ check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
 
 # ---- what ends all ----
 
-fails() { # command...
-    "$@" >"$work/said.out" 2>"$work/said.err" </dev/null
-    [ $? -ne 0 ]
-}
 # Each rank runs what its number chooses.
 cat >"$work/by_rank.sh" <<'EOF'
 #!/bin/sh

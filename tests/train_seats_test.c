@@ -131,16 +131,7 @@ static void test_seats_lend(void)
 
 int main(void)
 {
-    begin_trainings("seats", &(struct trainings){.shape = {.arch = "gpt2",
-                                                           .layers = 2,
-                                                           .hidden = 64,
-                                                           .heads = 4,
-                                                           .vocab = 500,
-                                                           .context = 16},
-                                                 .steps = STEPS,
-                                                 .seq = 8,
-                                                 .batch = 2,
-                                                 .sub_group = 8192});
+    begin_rank_trainings("seats", STEPS);
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_drives_are_read_once);

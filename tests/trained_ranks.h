@@ -6,7 +6,7 @@
 #ifndef ZINF_TRAINED_RANKS_H
 #define ZINF_TRAINED_RANKS_H
 
-#include "trainings.h"
+#include "rank_steps.h"
 
 #include "train/trainer.h"
 
@@ -31,21 +31,6 @@ struct rank {
 static char said[600];                   /* by rank 0 at last */
 static uint64_t net_bytes, padded_elems; /* its */
 
-/* This rank's share of a step's samples. */
-static inline int share_step(const struct rank *rank, struct zinf_trainer *t, uint64_t step,
-                             struct zinf_step_result *result)
-{
-    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
-    struct setting whole = *rank->setting;
-    struct zinf_net_place at = zinf_net_place(rank->net);
-    whole.accumulation *= (int)at.world;
-    draw_tokens(&whole, step, ids, targets);
-    int64_t rows = (int64_t)rank->setting->accumulation * trainings.batch * trainings.seq;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
-    return zinf_trainer_step(t, &batch, result);
-}
-
 static inline void *train_rank(void *argument)
 {
     struct rank *rank = argument;
@@ -56,7 +41,7 @@ static inline void *train_rank(void *argument)
     for (int step = 0; !rank->code && step < trainings.steps; step++) {
         struct zinf_step_result result = {0};
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
-        rank->code = share_step(rank, t, (uint64_t)step, &result);
+        rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];

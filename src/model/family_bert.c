@@ -39,19 +39,16 @@ void bert_list_tensors(struct family_list *list, const struct decoder *d,
     family_add_vector(list, DECODER_NORM2_B, "output.LayerNorm.bias", h, ZINF_INIT_ZERO);
 }
 
-static int read_stack(const struct zinf_model_source *source, const struct bert_style *style,
-                      struct stack *k)
+int bert_read_layers(const struct zinf_model_source *source, double eps, struct stack *k)
 {
     struct decoder *d = &k->d;
     float dropout;
     int code;
     d->mlp.activation = ZINF_ACTIVATION_GELU_ERF;
-    d->n_types = style->n_types;
     if ((code = family_read_counts(source, d)) ||
-        (code = family_read_norms(source, d, ZINF_NORM_LAYER, "layer_norm_eps", style->eps)) ||
+        (code = family_read_norms(source, d, ZINF_NORM_LAYER, "layer_norm_eps", eps)) ||
         (code = family_read_init(source, d, "initializer_range", 0.02)) ||
         (code = family_read_activation(source, "hidden_act", &d->mlp.activation)) ||
-        (code = zinf_json_int(source->config, source->what, "type_vocab_size", &d->n_types)) ||
         (code = family_read_dropout(source, "hidden_dropout_prob", 0.1, &dropout)) ||
         (code = family_read_dropout(source, "attention_probs_dropout_prob", 0.1,
                                     &d->attention.dropout)))
@@ -59,10 +56,19 @@ static int read_stack(const struct zinf_model_source *source, const struct bert_
     d->attention.residual_dropout = d->mlp.residual_dropout = dropout;
     d->embedding_norm_dropout = dropout;
     d->packed = true;
-    d->first_position = style->first_position;
-    d->context -= style->first_position;
     k->both_ways = k->norm_behind = true;
     return 0;
+}
+
+static int read_stack(const struct zinf_model_source *source, const struct bert_style *style,
+                      struct stack *k)
+{
+    int code = bert_read_layers(source, style->eps, k);
+    k->d.first_position = style->first_position;
+    k->d.context -= style->first_position;
+    k->d.n_types = style->n_types;
+    return code ? code
+                : zinf_json_int(source->config, source->what, "type_vocab_size", &k->d.n_types);
 }
 
 /* The head's own dropout: that of hidden rows where the configuration does not say. */

@@ -15,6 +15,9 @@ struct bert_style {
 };
 int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                const struct zinf_model_source *source, const struct bert_style *style);
+/* Counts, norms, activation and dropouts of layers that see both ways, with norms behind the sums;
+ * eps: of norms, where the configuration does not say. */
+int bert_read_layers(const struct zinf_model_source *source, double eps, struct stack *k);
 /* A layer's tensors; what its products to queries, keys and values are called. */
 struct bert_projections {
     const char *weights[3], *biases[3];

@@ -170,24 +170,10 @@ static int read_embeddings(const struct zinf_model_source *source, struct stack 
 static int read_stack(struct zinf_graph *graph, const struct zinf_model_source *source,
                       struct stack *k, bool *shared)
 {
-    struct decoder *d = &k->d;
-    float dropout;
     int code;
-    d->mlp.activation = ZINF_ACTIVATION_GELU_ERF;
-    if ((code = family_read_counts(source, d)) ||
-        (code = family_read_norms(source, d, ZINF_NORM_LAYER, "layer_norm_eps", 1e-7)) ||
-        (code = family_read_init(source, d, "initializer_range", 0.02)) ||
-        (code = family_read_padding(source, d, 0)) ||
-        (code = family_read_activation(source, "hidden_act", &d->mlp.activation)) ||
-        (code = family_read_dropout(source, "hidden_dropout_prob", 0.1, &dropout)) ||
-        (code = family_read_dropout(source, "attention_probs_dropout_prob", 0.1,
-                                    &d->attention.dropout)))
-        return code;
-    d->attention.residual_dropout = d->mlp.residual_dropout = dropout;
-    d->embedding_norm_dropout = dropout;
-    d->packed = true;
-    k->both_ways = k->norm_behind = true;
-    if ((code = read_embeddings(source, k)) || (code = read_convolution(source, k)))
+    if ((code = bert_read_layers(source, 1e-7, k)) ||
+        (code = family_read_padding(source, &k->d, 0)) || (code = read_embeddings(source, k)) ||
+        (code = read_convolution(source, k)))
         return code;
     return read_relative(graph, source, k, shared);
 }

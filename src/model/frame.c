@@ -1,7 +1,7 @@
 /*
  * frame: where a call finds its weights and takes its memory, running and measuring. To measure is
- * to run without a queue over placeholders: every value and gradient seems to be there, memory is
- * counted, and frame_ops.c adds up instead of enqueueing.
+ * to run without a queue over pointers to nowhere: every value and gradient seems to be there,
+ * memory is counted, and frame_ops.c adds up instead of enqueueing.
  */
 #include "model/frame.h"
 
@@ -10,7 +10,7 @@
 #define TAKE_ALIGN 256
 
 /* What measured pointers point to; nobody looks. */
-static float placeholder;
+static float nowhere;
 
 uint64_t zinf_axis_rows(const struct zinf_compute *c, enum zinf_axis axis)
 {
@@ -112,7 +112,7 @@ const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor)
     if (tensor < 0)
         return NULL;
     if (!f->queue)
-        return &placeholder;
+        return &nowhere;
     struct place at = place_of(f, unit, (uint32_t)tensor);
     const struct zinf_unit *u = frame_unit(f, at.unit);
     uint64_t offset = u->image_bytes + u->tensors[at.tensor].offset * frame_width(f);
@@ -194,14 +194,14 @@ int zinf_stage_run(struct zinf_frame *f)
 /* ---- measuring ---- */
 
 /* Pointers of a measured frame: every value, every gradient that can flow, every weight. */
-struct placeholders {
+struct measured {
     const void **given; /* in, weights */
     void **made;        /* out, d_out, d_in */
     float **grads;
     bool *adds;
 };
 
-static int make_placeholders(struct placeholders *p, const struct zinf_stage *stage)
+static int make_measured(struct measured *p, const struct zinf_stage *stage)
 {
     size_t n_in = stage->in.n, n_out = stage->out.n, n_units = stage->units.n + stage->sweep.n;
     p->given = calloc(n_in + n_units, sizeof *p->given);
@@ -211,13 +211,13 @@ static int make_placeholders(struct placeholders *p, const struct zinf_stage *st
     if (!p->given || !p->made || !p->grads || !p->adds)
         return zinf_fail(-ENOMEM, "no memory to measure stage %s", stage->name);
     for (size_t i = 0; i < n_in + n_units; i++)
-        p->given[i] = &placeholder;
+        p->given[i] = &nowhere;
     for (size_t i = 0; i < 2 * n_out + n_in; i++)
-        p->made[i] = &placeholder;
+        p->made[i] = &nowhere;
     return 0;
 }
 
-static void free_placeholders(struct placeholders *p)
+static void free_measured(struct measured *p)
 {
     free(p->given);
     free(p->made);
@@ -225,7 +225,7 @@ static void free_placeholders(struct placeholders *p)
     free(p->adds);
 }
 
-static void show_placeholders(struct zinf_frame *f, const struct placeholders *p)
+static void show_measured(struct zinf_frame *f, const struct measured *p)
 {
     const struct zinf_stage *stage = f->stage;
     uint32_t swept = f->pass == ZINF_PASS_WHOLE ? stage->sweep.n : stage->sweep.n > 0;
@@ -234,7 +234,7 @@ static void show_placeholders(struct zinf_frame *f, const struct placeholders *p
         if (f->graph->values[stage->in.at[i]].gradient == ZINF_ELEMENT_NONE)
             d_in[i] = NULL;
     for (uint32_t i = 0; i < stage->units.n + swept; i++)
-        p->grads[i] = frame_unit(f, i)->trained ? &placeholder : NULL;
+        p->grads[i] = frame_unit(f, i)->trained ? &nowhere : NULL;
     f->in = p->given;
     f->weights = p->given + stage->in.n;
     f->out = p->made;
@@ -273,17 +273,17 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
 /* Adds the visit to what is in size. */
 static int measure_frame(struct zinf_stage_size *size, struct zinf_frame *f)
 {
-    struct placeholders p = {NULL};
-    int code = make_placeholders(&p, f->stage);
+    struct measured p = {NULL};
+    int code = make_measured(&p, f->stage);
     if (code)
         goto out;
-    show_placeholders(f, &p);
+    show_measured(f, &p);
     if (f->pass == ZINF_PASS_BACKWARD && f->stage->ops->recomputes)
         code = measure_pass(size, f, ZINF_PASS_RECOMPUTE);
     if (!code)
         code = measure_pass(size, f, f->pass);
 out:
-    free_placeholders(&p);
+    free_measured(&p);
     return code;
 }
 

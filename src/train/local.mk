@@ -29,7 +29,7 @@ libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/tr
 check_PROGRAMS += tests/train_net_test
 TESTS += tests/train_net_test tests/ranks_test.sh
 EXTRA_DIST += tests/ranks_test.sh
-tests_train_net_test_SOURCES = tests/train_net_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
+tests_train_net_test_SOURCES = tests/train_net_test.c tests/trained_ranks.h tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_net_test_LDADD = $(TEST_LDADD)
 
@@ -182,7 +182,7 @@ tests_paraphrases_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh
 EXTRA_DIST += tests/ranks_kill_test.sh
-tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/trainings.h tests/train_support.h
+tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_ranks_test_LDADD = $(TEST_LDADD)
 
@@ -190,7 +190,7 @@ tests_durable_ranks_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_seats_test
 TESTS += tests/train_seats_test tests/seats_test.sh
 EXTRA_DIST += tests/seats_test.sh
-tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/trainings.h tests/train_support.h
+tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_seats_test_LDADD = $(TEST_LDADD)
 

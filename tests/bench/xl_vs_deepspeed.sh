@@ -67,7 +67,7 @@ prepare_model() {
     [ -e "$source/config.json" ] ||
         "$zinf" init --arch gpt2 --tokenizer bytes --vocab 50257 --size xl --dtype bf16 --output "$source"
     mkdir -p "$folder/model"
-    ln -s "$(realpath "$source")"/*.safetensors "$folder/model/"
+    ln -s "$(realpath "$source")"/{*.safetensors,tokenizer.json} "$folder/model/"
     sed 's/\("[a-z]*_pdrop":[[:space:]]*\)[0-9.]*/\10.0/' "$source/config.json" \
         >"$folder/model/config.json"
 }

@@ -61,20 +61,21 @@ static inline void faults_write_config(const struct fault_setting *s)
     snprintf(paths, sizeof paths, s->paths == 2 ? "[\"%s\", \"%s\"]" : "\"%s\"", a, b);
     if (strcmp(s->number, "fp32") != 0)
         snprintf(number, sizeof number, "\"%s\": {\"enabled\": true},", s->number);
-    snprintf(content, sizeof content,
-             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
-             "\"gradient_clipping\": %d, \"optimizer\": {\"type\": \"%s\","
-             "\"params\": {\"lr\": 1e-3}}, %s"
-             "\"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
-             "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\"%s},"
-             "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
-             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
-             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
-             s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number,
-             s->schedule, fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
-             s->async ? "true" : "false", s->engine ? s->engine : "auto",
-             s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", s->sub_group, s->param,
-             paths, s->optimizer, paths);
+    snprintf(
+        content, sizeof content,
+        "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
+        "\"gradient_clipping\": %d, \"optimizer\": {\"type\": \"%s\","
+        "\"params\": {\"lr\": 1e-3}}, %s"
+        "\"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
+        "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\", \"seats\": %d%s},"
+        "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
+        "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
+        "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
+        s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number, s->schedule,
+        fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
+        s->async ? "true" : "false", s->engine ? s->engine : "auto", s->seats,
+        s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", s->sub_group, s->param, paths,
+        s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
 }
 

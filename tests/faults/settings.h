@@ -19,7 +19,7 @@ struct fault_setting {
     enum fault_model model;
     const char *param, *optimizer, *schedule;
     double sub_group;
-    int paths, accumulation;
+    int paths, accumulation, seats;
     bool saves, async, flush;
     const char *number; /* bf16, fp16 or fp32 */
     const char *kind;   /* of the optimizer */
@@ -61,6 +61,7 @@ static inline struct fault_setting fault_setting_of(int n)
         .sub_group = sizes[n % 4],
         .paths = 1 + n / 2 % 2,
         .accumulation = 1 + n / 3 % 2,
+        .seats = 1,
         .saves = n % 3 == 1,
         .async = n / 3 % 2 == 1,
         .flush = n % 8 == 6,
@@ -69,6 +70,11 @@ static inline struct fault_setting fault_setting_of(int n)
         .engine = n % 3 == 2 ? "threads" : NULL,
     };
     s.saves = s.saves || !fault_keeps_steps(&s);
+    /* Several seats keep steps of one piece each, where parameters are offloaded too. */
+    if (n % 5 == 1 && fault_keeps_steps(&s) && strcmp(s.param, "none") != 0) {
+        s.seats = 2;
+        s.async = false;
+    }
     if (!strcmp(s.schedule, "update-in-place") && !strcmp(s.number, "fp16"))
         s.number = "bf16";
     return s;
@@ -78,11 +84,11 @@ static inline struct fault_setting fault_setting_of(int n)
 static inline const char *fault_setting_text(const struct fault_setting *s, char text[200])
 {
     static const char *const models[] = {"dense", "adapted", "experts"};
-    snprintf(text, 200, "%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s", models[s->model],
-             s->param, s->optimizer, s->schedule, s->kind, s->number, s->sub_group, s->paths,
-             s->paths == 2 ? "s" : "", s->accumulation, s->saves ? ", saves" : "",
-             s->async ? " async" : "", s->flush ? ", flushed" : "", s->engine ? ", " : "",
-             s->engine ? s->engine : "");
+    snprintf(text, 200, "%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s",
+             models[s->model], s->param, s->optimizer, s->schedule, s->kind, s->number,
+             s->sub_group, s->paths, s->paths == 2 ? "s" : "", s->accumulation,
+             s->seats > 1 ? ", 2 seats" : "", s->saves ? ", saves" : "", s->async ? " async" : "",
+             s->flush ? ", flushed" : "", s->engine ? ", " : "", s->engine ? s->engine : "");
     return text;
 }
 

@@ -24,32 +24,10 @@ static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t
     return code ? code : trainer_set_batch(t, batch, samples, seq, NULL);
 }
 
-int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
-                      double *sum, uint64_t *count)
+/* A program without a backward over n_windows samples; a loss may look at the batch as a whole. */
+static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
+                     const struct zinf_batch *batch, int64_t n_windows)
 {
-    if (n_windows < 1 || n_windows > t->setup.batch)
-        return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
-                         (long long)n_windows, (long long)t->setup.batch);
-    int code = begin(t, batch, n_windows, t->setup.seq);
-    if (code)
-        return code;
-    struct zinf_compute whole = t->compute;
-    t->compute.train = false;
-    t->compute.batch = n_windows; /* a loss may look at the batch as a whole */
-    code = zinf_executor_run(t->executor, &t->plan.forward);
-    t->compute = whole;
-    *count = trainer_count_targets(t, batch, n_windows);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-           trainer_other_losses(t, n_windows) * (double)*count;
-    return code;
-}
-
-int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
-                          float *logits)
-{
-    const struct zinf_graph *g = t->setup.graph;
-    if (g->values[g->targets].input != ZINF_INPUT_LABELS)
-        return zinf_fail(-EINVAL, "the model has no classes");
     if (n_windows < 1 || n_windows > t->setup.batch)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
                          (long long)n_windows, (long long)t->setup.batch);
@@ -59,12 +37,35 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = n_windows;
+    code = zinf_executor_run(t->executor, program);
+    t->compute = whole;
+    return code;
+}
+
+int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                      double *sum, uint64_t *count)
+{
+    int code = run_whole(t, &t->plan.forward, batch, n_windows);
+    if (code)
+        return code;
+    *count = trainer_count_targets(t, batch, n_windows);
+    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+           trainer_other_losses(t, n_windows) * (double)*count;
+    return 0;
+}
+
+int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                          float *logits)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    if (g->values[g->targets].input != ZINF_INPUT_LABELS)
+        return zinf_fail(-EINVAL, "the model has no classes");
     t->logits_row = 0;
     t->n_logits = 1;
-    code = zinf_executor_run(t->executor, &t->plan.logits);
-    t->compute = whole;
-    memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
-           (uint64_t)(n_windows * g->vocab) * sizeof *logits);
+    int code = run_whole(t, &t->plan.logits, batch, n_windows);
+    if (!code)
+        memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
+               (uint64_t)(n_windows * g->vocab) * sizeof *logits);
     return code;
 }
 
