@@ -5,8 +5,9 @@ AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [CUDA toolkit for the CUDA device module @<:@check@:>@])],
   [], [with_cuda=check])
 AC_ARG_WITH([cuda-arch],
-  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to compile for @<:@"75 80 86 89 90"@:>@])],
-  [], [with_cuda_arch="75 80 86 89 90"])
+  [AS_HELP_STRING([--with-cuda-arch=LIST],
+    [compute capabilities to compile for @<:@those of "75 80 86 89 90 100 120" that nvcc knows@:>@])],
+  [], [with_cuda_arch=default])
 AC_ARG_VAR([NVCC], [CUDA compiler])
 AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
 zinf_cuda_summary="not used"
@@ -24,11 +25,18 @@ AS_IF([test $zinf_have_cuda = yes], [
   CUDA_CPPFLAGS="-isystem $zinf_cuda_dir/include"
   CUDA_LIBS="-L$zinf_cuda_dir/lib64 -Wl,-rpath,$zinf_cuda_dir/lib64 -lcublasLt -lcudart -lstdc++"
   CUDA_MAJOR=`"$NVCC" --version | sed -n 's/.*release \([[0-9]]*\)\..*/\1/p'`
+  AS_IF([test "x$with_cuda_arch" = xdefault], [
+    zinf_known_arch=`"$NVCC" --list-gpu-arch`
+    with_cuda_arch=
+    for arch in 75 80 86 89 90 100 120; do
+      AS_CASE([" "$zinf_known_arch" "], [*compute_$arch*],
+        [with_cuda_arch="$with_cuda_arch${with_cuda_arch:+ }$arch"])
+    done])
   CUDA_GENCODE=
   # Machine code for each, and PTX: of the last for GPUs to come, of the others for those between,
   # and for the tests that interpret it. Compressed it is a tenth of the machine code.
   for arch in `echo "$with_cuda_arch" | tr ',;' '  '`; do
-    AS_CASE([$arch], [[[0-9][0-9]|[0-9][0-9][0-9]|[0-9][0-9]a]], [],
+    AS_CASE([$arch], [[[0-9][0-9]|[0-9][0-9][0-9]|[0-9][0-9]a|[0-9][0-9][0-9]a]], [],
       [AC_MSG_ERROR([--with-cuda-arch: '$arch' is no compute capability such as 80 or 90])])
     CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$arch,code=sm_$arch"
     CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$arch,code=compute_$arch"

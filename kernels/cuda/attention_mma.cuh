@@ -27,8 +27,8 @@ template <class T, int D> struct tile_of {
 
 /* Begins a step of such a loop: with one place, its tile is only fetched now. fetch(n) begins the
  * copies of step n; n_steps of them. */
-template <int PLACES, class Fetch>
-DEVICE void begin_step(int64_t n, int64_t n_steps, const Fetch &fetch)
+template <int PLACES, class Step, class Fetch>
+DEVICE void begin_step(Step n, Step n_steps, const Fetch &fetch)
 {
     if (PLACES == 1) {
         sync_block();

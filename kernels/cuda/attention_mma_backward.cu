@@ -171,6 +171,14 @@ DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_
         dkv_gradients_of<false>(a, step, part, s, dp);
 }
 
+/* Steps of the walk over queries, each of which divides by those of a head: in 64 bits that takes
+ * sm_120's code more registers than it has, in 32 that of sm_89. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1200
+typedef int walk_step;
+#else
+typedef int64_t walk_step;
+#endif
+
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(dkv_tile<D>::threads, (dkv_blocks<T, D, ARGS>::n))
 attention_mma_dkv_kernel(ARGS a)
@@ -189,11 +197,12 @@ attention_mma_dkv_kernel(ARGS a)
     const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
     const int64_t end = end_of_rows(z, j + DKV_KEYS - 1);
     const int64_t keys_at = z.n_heads + kv, values_at = keys_at + z.n_kv_heads;
-    const int64_t per_head = (end - first + ROWS_ - 1) / ROWS_, n_steps = group * per_head;
+    const walk_step per_head = (walk_step)((end - first + ROWS_ - 1) / ROWS_);
+    const walk_step n_steps = (walk_step)group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
     left_rows<D, (D <= 64)> keys, values;
-    auto fetch = [&](int64_t n) {
+    auto fetch = [&](walk_step n) {
         fetch_queries<T, D>(a, steps + n % PLACES, b, kv * group + n / per_head,
                             first + n % per_head * ROWS_);
     };
@@ -207,7 +216,7 @@ attention_mma_dkv_kernel(ARGS a)
     hold(values, value + mine * pitch, pitch);
     if (PLACES == 2)
         fetch(0);
-    for (int64_t n = 0; n < n_steps; n++) {
+    for (walk_step n = 0; n < n_steps; n++) {
         const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
         const dkv_step<T, D> &step = steps[n % PLACES];
         float s[N][4], dp[N][4];

@@ -46,7 +46,8 @@ endif
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda_quantized_test tests/cuda_route_test tests/cuda_rope_test tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
 	tests/cuda_attention_test tests/cuda_relative_test tests/cuda_magnitude_test tests/cuda_queues_test tests/cuda_model_test
-EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh
+EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
+	scripts/registers.sh tests/bundle_chroot.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
 # What runs the work is not instrumented for the thread sanitizer, and in what runs on a kernel's
@@ -164,9 +165,9 @@ tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh
+TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh
+EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
 check_PROGRAMS += $(cuda_tests)

@@ -79,11 +79,12 @@ static bool find_places(struct ptx_warp *w, const struct ptx_instr *i, uint32_t 
     static int read_##n(struct ptx_warp *w, const struct places *p, uint32_t mask,                 \
                         struct ptx_found *found)                                                   \
     {                                                                                              \
+        const struct shadow_clock c = shadow_clock;                                                \
         FOR_EACH_OF(mask)                                                                          \
         {                                                                                          \
             const int l = __builtin_ctz(left);                                                     \
-            found->finding = shadow_read_of(p->shadow, p->first + p->at[l], n, ptx_thread(w, l),   \
-                                            &found->other);                                        \
+            found->finding = shadow_read_of(c, p->shadow, p->first + p->at[l], n,                  \
+                                            ptx_thread(w, l), &found->other);                      \
             if (found->finding != SHADOW_GOOD)                                                     \
                 return l;                                                                          \
         }                                                                                          \
@@ -92,12 +93,12 @@ static bool find_places(struct ptx_warp *w, const struct ptx_instr *i, uint32_t 
     static int write_##n(struct ptx_warp *w, const struct places *p, uint32_t mask,                \
                          struct ptx_found *found)                                                  \
     {                                                                                              \
+        const struct shadow_clock c = shadow_clock;                                                \
         FOR_EACH_OF(mask)                                                                          \
         {                                                                                          \
             const int l = __builtin_ctz(left);                                                     \
-            const unsigned thread = ptx_thread(w, l);                                              \
-            found->finding = shadow_write_of(p->shadow, p->first + p->at[l], n, thread,            \
-                                             shadow_moment(thread), &found->other);                \
+            found->finding = shadow_write_of(c, p->shadow, p->first + p->at[l], n,                 \
+                                             ptx_thread(w, l), &found->other);                     \
             if (found->finding != SHADOW_GOOD)                                                     \
                 return l;                                                                          \
         }                                                                                          \

@@ -54,32 +54,29 @@ void shadow_pass_barrier(void)
 enum shadow_finding shadow_read(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                 uint32_t *other)
 {
-    return n == 16 ? shadow_read_of(s, at, 16, thread, other)
-                   : shadow_read_of(s, at, n, thread, other);
-}
-
-static enum shadow_finding write_as(struct shadow *s, size_t at, unsigned n, unsigned thread,
-                                    uint32_t as, uint32_t *other)
-{
-    return n == 16 ? shadow_write_of(s, at, 16, thread, as, other)
-                   : shadow_write_of(s, at, n, thread, as, other);
+    return n == 16 ? shadow_read_of(shadow_clock, s, at, 16, thread, other)
+                   : shadow_read_of(shadow_clock, s, at, n, thread, other);
 }
 
 enum shadow_finding shadow_write(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                  uint32_t *other)
 {
-    return write_as(s, at, n, thread, shadow_moment(thread), other);
+    return n == 16 ? shadow_write_of(shadow_clock, s, at, 16, thread, other)
+                   : shadow_write_of(shadow_clock, s, at, n, thread, other);
 }
 
 enum shadow_finding shadow_start_copy(struct shadow *s, size_t at, unsigned n, unsigned thread,
                                       uint32_t *other)
 {
-    return write_as(s, at, n, thread, shadow_moment(SHADOW_PENDING), other);
+    const enum shadow_finding finding = shadow_write(s, at, n, thread, other);
+    if (finding == SHADOW_GOOD)
+        shadow_fill(s->writer + at, n, shadow_moment(shadow_clock, SHADOW_PENDING));
+    return finding;
 }
 
 void shadow_end_copy(struct shadow *s, size_t at, unsigned n, unsigned thread)
 {
-    shadow_fill(s->writer + at, n, shadow_moment(thread));
+    shadow_fill(s->writer + at, n, shadow_moment(shadow_clock, thread));
 }
 
 const char *shadow_says(enum shadow_finding finding)
