@@ -22,8 +22,8 @@ libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c s
 	src/cli/bench_nvme.c src/cli/bench_nvme_measure.c src/cli/bench_nvme_text.c \
 	src/cli/bench_nvme_json.c src/cli/bench_optim.c \
 	src/cli/bench_device.h src/cli/bench_device.c src/cli/bench_gemm.c src/cli/bench_attention.c \
-	src/cli/bench_pcie.c src/cli/bench_pcie_gpus.c src/cli/bench_memory.c src/cli/bench_all.c src/cli/estimate_sources.c
-	src/cli/bench_pcie.c src/cli/bench_memory.c src/cli/bench_schedule.c src/cli/bench_all.c src/cli/estimate_sources.c
+	src/cli/bench_pcie.c src/cli/bench_pcie_gpus.c src/cli/bench_memory.c \
+	src/cli/bench_schedule.c src/cli/bench_all.c src/cli/estimate_sources.c
 zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
 bashcompletiondir = $(datarootdir)/bash-completion/completions
@@ -67,6 +67,5 @@ EXTRA_DIST += tests/seq2seq_test.sh
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.c
 TESTS += tests/launch_test.sh tests/estimate_ranks_test.sh
 EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh
-EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh
 
 EXTRA_DIST += tests/bench/schedules.sh
