@@ -106,6 +106,18 @@ if [ -f "$module" ]; then
         --output "$work/gpu2"
     check "begin with the first" complains "(GPU 3, "
     check "and have them too" same_result "$work/gpu1" "$work/gpu2"
+    sed 's/"timeout": 20/"timeout": 20, "gather": "device"/' "$work/two.json" >"$work/link.json"
+    ZINF_NCCL_LIBRARY=$module
+    export ZINF_NCCL_LIBRARY
+    check "two that gather by themselves" run 0 gpus 2 --config "$work/link.json" \
+        --output "$work/gpu6"
+    check "have them" same_result "$work/gpu1" "$work/gpu6"
+    check "and say so" holds "$work/gpu6/ledger.txt" "gather units and add gradients among"
+    ZINF_NCCL_LIBRARY=/nowhere/libnccl.so.2
+    check "without NCCL they do not begin" run 1 gpus 2 --config "$work/link.json" \
+        --output "$work/gpu8"
+    check "which is said" complains "ZINF_NCCL_LIBRARY" "libnccl2"
+    unset ZINF_NCCL_LIBRARY
     check "a batch for one GPU wants to be told" run 1 gpus 4 --config "$work/one.json" \
         --output "$work/gpu5"
     check "how to take one" complains "--seats 1 takes one"

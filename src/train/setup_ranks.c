@@ -44,7 +44,7 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
 {
     if (s->options.gpu)
         options->index = *s->options.gpu;
-    else if (s->net && options->kind == ZINF_DEVICE_CUDA)
+    else if (s->net && options->kind != ZINF_DEVICE_HOST) /* AUTO is a GPU where there is one */
         options->index = (int)zinf_net_place(s->net).local_rank;
 }
 
