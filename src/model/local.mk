@@ -1,10 +1,10 @@
 libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/model/model.c src/model/family.c \
 	src/model/family.h src/model/family_config.c src/model/build.h src/model/build.c src/model/build_check.h \
 	src/model/build_check.c src/model/frame.c src/model/frame_ops.c src/model/stages.h \
-	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_mlp.c src/model/stage_block.c \
-	src/model/preference.h src/model/preference.c src/model/stage_preference.c src/model/stage_head.h src/model/stage_head.c src/model/stage_head_units.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
-	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_cached.c src/model/part_distance.c src/model/part_mlp.c src/model/stage_block.c \
-	src/model/stage_head.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
+	src/model/frame_linear.c src/model/part.c src/model/part_attention.c src/model/part_cached.c \
+	src/model/part_distance.c src/model/part_mlp.c src/model/stage_block.c src/model/preference.h \
+	src/model/preference.c src/model/stage_preference.c src/model/stage_head.h src/model/stage_head.c \
+	src/model/stage_head_units.c src/model/stage_lookup.c src/model/stage_norm.c src/model/decoder.h \
 	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/family_rotary.h src/model/family_rotary.c \
 	src/model/family_rotary_config.c src/model/family_llama.c src/model/family_mistral.c \
 	src/model/family_qwen2.c src/model/family_qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
