@@ -27,8 +27,9 @@ struct zinf_run_folder {
 };
 /* What each path of a store that outlives its process has beside its file, twice in blocks of
  * their own: whose it is, and how the bytes lie. All are written before space is taken; the first
- * path's leaves ZINF_STEPS_GOING last, returns to it before anything is removed, and is removed last: so a store
- * is there if that block says so, garbage if it does not, and incomplete if only others are found.
+ * path's leaves ZINF_STEPS_GOING last, returns to it before anything is removed, and is removed
+ * last: so a store is there if that block says so, garbage if it does not, and incomplete if only
+ * others are found.
  */
 #define ZINF_STEPS_FILE "steps"
 #define ZINF_COMMIT_FILE "commit" /* the commit area, in the first path's folder */

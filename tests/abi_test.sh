@@ -3,7 +3,7 @@
 # beside them, and nothing else; all of it is in headers that are installed, and described there.
 . "$SRCDIR/tests/command.sh"
 library=$BUILDDIR/.libs/libzinf.so
-headers="aio/aio.h aio/drive_bench.h cpu_optim/optim.h src/train/train.h src/train/generate.h src/train/estimate.h
+headers="aio/aio.h aio/drive_bench.h cpu_optim/optim.h src/train/train.h src/train/decode.h src/train/generate.h src/train/estimate.h
     src/train/checkpoints.h"
 beside="zinf_error zinf_log_set_level zinf_log_set_sink zinf_dtype_bytes zinf_dtype_name zinf_dtype_parse
     zinf_size_format zinf_size_parse zinf_cpu_count zinf_config_destroy zinf_config_load

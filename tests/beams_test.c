@@ -3,6 +3,7 @@
  * models as transformers makes them, with and without remembered keys and values, wherever these
  * live, alone and in company; and repeated rows of tokens.
  */
+#include "train/decode.h"
 #include "train/run/beams.h"
 #include "train/trainer.h"
 #include "train_support.h"

@@ -289,7 +289,8 @@ static void test_troubles(void)
     begin(1);
     standin_nccl_fail(1, 1, STANDIN_NCCL_FAILS);
     gather_all();
-    CHECK(ncclCommGetAsyncError(gpus[1].comm, &state) == ncclSuccess && state == ncclUnhandledCudaError);
+    CHECK(ncclCommGetAsyncError(gpus[1].comm, &state) == ncclSuccess &&
+          state == ncclUnhandledCudaError);
     end_right("a failure");
     begin(2);
     standin_nccl_fail(1, 1, STANDIN_NCCL_HANGS);

@@ -5,6 +5,7 @@
  * change the numbers, the memory or the files in a way zinf does not do is unsupported. Defaults
  * are DeepSpeed's of today: gradient_clipping 1.0, pin_memory true, check_grad_overflow true.
  */
+#include "config/config_choices.h"
 #include "config/config_private.h"
 #include "config/config_rows.h"
 
@@ -14,32 +15,6 @@ _Static_assert(offsetof(struct zinf_config_optimizer, beta2) ==
                    offsetof(struct zinf_config_optimizer, beta1) + sizeof(double),
                "betas are stored as a pair");
 #define MAX_STEPS 1e15
-
-static const char *const places[] = {"none", "cpu", "nvme", NULL};
-static const char *const dtypes[] = {"fp32", "float32", "bf16", "bfloat16",
-                                     "fp16", "float16", NULL};
-static const char *const optimizers[] = {"AdamW", "Adam",      "Lion",      "Adagrad",
-                                         "SGD",   "Adafactor", "AdamW8bit", NULL};
-static const char *const schedulers[] = {
-    "",         "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",       "LRRangeTest",
-    "OneCycle", "linear",   "cosine",        "constant_with_warmup", NULL};
-static const char *const warmups[] = {"linear", "log", NULL};
-static const char *const engines[] = {"auto", "uring", "threads", NULL};
-static const char *const checkpointings[] = {"auto", "always", "never", NULL};
-static const char *const schedules[] = {
-    "auto", "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
-    NULL};
-static const char *const fetches[] = {"auto", "all", "chosen", NULL};
-static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
-static const char *const sums[] = {"auto", "tree", NULL};
-static const char *const preferences[] = {"dpo", "ipo", "orpo", "simpo", NULL};
-static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
-static const char *const placements[] = {"auto", "exact", "fill", NULL};
-static const char *const gathers[] = {"auto", "host", "device", NULL};
-static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
-static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
-static const char *const durabilities[] = {"auto", "none", "step", NULL};
-static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 /* Rows are tables: one line each where it fits. */
 /* clang-format off */

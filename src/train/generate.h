@@ -10,7 +10,7 @@
 #ifndef ZINF_GENERATE_H
 #define ZINF_GENERATE_H
 
-#include "train/train.h"
+#include "train/decode.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,7 +7,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
-	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/generate.h src/train/run/generate.c \
+	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
@@ -36,7 +36,7 @@ tests_train_net_test_LDADD = $(TEST_LDADD)
 
 # A frozen base.
 libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/generate.h src/train/checkpoints.h
+INSTALLED_H += src/train/train.h src/train/estimate.h src/train/decode.h src/train/generate.h src/train/checkpoints.h
 
 
 TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \

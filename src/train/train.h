@@ -160,26 +160,6 @@ int zinf_trainer_classify(struct zinf_trainer *trainer, const struct zinf_batch 
 int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
                                int64_t n, float *logits);
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
-/* New tokens of sequences whose keys and values are remembered: each of one sequence, in its order,
- * at the next position; position 0 begins the sequence anew. Logits [n_logits][vocab] of the last
- * rows, at most one a sequence. */
-struct zinf_decode_rows {
-    const int32_t *ids, *sequences, *positions; /* [n] */
-    int64_t n, n_logits;
-    /* Of an encoder-decoder: the number of the source that each row's sequence reads, one that has
-     * come with this call or an earlier one; and the tokens of those that come with this one, in
-     * their order, each source's together: it is whole then. */
-    const int32_t *sources;                     /* [n] */
-    const int32_t *source_ids, *source_numbers; /* [n_source] */
-    int64_t n_source;
-};
-/* NULL: the trainer takes whole sequences. */
-const struct zinf_decode_shape *zinf_trainer_decode_shape(const struct zinf_trainer *trainer);
-int zinf_trainer_decode(struct zinf_trainer *trainer, const struct zinf_decode_rows *rows,
-                        float *logits);
-/* What is remembered of a sequence, to be continued twice: another one becomes the same. */
-int zinf_trainer_copy_sequence(struct zinf_trainer *trainer, int64_t to, int64_t from);
-
 /* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
  * adapted model the adapters alone, in fp32, as PEFT's folder. */
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);

@@ -4,6 +4,7 @@
  * and the others get copies of it in sequences of beams that went no further: what is remembered
  * moves no more than it must. Texts share calls as in generate.c.
  */
+#include "train/decode.h"
 #include "train/run/beams.h"
 #include "train/run/sources.h"
 #include "train/run/whole.h"

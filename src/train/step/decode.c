@@ -1,5 +1,6 @@
 /* decode: new rows of sequences that are continued, with logits of some. What a call adds to which
  * sequence is noted before: the transfers of caches go by it. */
+#include "train/decode.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
