@@ -204,4 +204,22 @@ static inline void check_ten_steps(const char *name)
     close_fixture(&f);
 }
 
+/* A fixture's samples under a configuration that this takes. */
+static inline void run_fixture(const struct fixture *f, const struct setting *s,
+                               struct zinf_config *config, const char *name, struct outcome *out)
+{
+    memset(out, 0, sizeof *out);
+    struct zinf_trainer *t = open_pair(f, config, ZINF_TRAINER_TRAIN);
+    for (int step = 0; t && step < trainings.steps; step++) {
+        struct zinf_batch batch = batch_at(f, step * f->batch * s->accumulation);
+        struct zinf_step_result r = {0};
+        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+        note_step(out, step, &r);
+    }
+    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
 #endif

@@ -39,24 +39,6 @@ static struct zinf_config *configure_loss(const struct fixture *f, const struct 
     return config;
 }
 
-static void run_loss(const struct fixture *f, const struct setting *s, const char *name,
-                     struct outcome *out)
-{
-    struct zinf_config *config = configure_loss(f, s);
-    memset(out, 0, sizeof *out);
-    struct zinf_trainer *t = open_pair(f, config, ZINF_TRAINER_TRAIN);
-    for (int step = 0; t && step < trainings.steps; step++) {
-        struct zinf_batch batch = batch_at(f, step * f->batch * s->accumulation);
-        struct zinf_step_result r = {0};
-        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
-        note_step(out, step, &r);
-    }
-    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
-    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-}
-
 static void check_places(const char *name, const char *precision)
 {
     struct setting s = setting_of(NULL, precision);
@@ -66,7 +48,7 @@ static void check_places(const char *name, const char *precision)
     open_fixture(&f, name);
     trainings.batch = (int)f.batch;
     s.order = "micro-major";
-    run_loss(&f, &s, "reference", &reference);
+    run_fixture(&f, &s, configure_loss(&f, &s), "reference", &reference);
     for (int i = 0; i < 18; i++) {
         s.param = places[i / 3 % 3];
         s.state = places[i % 3];
@@ -74,7 +56,7 @@ static void check_places(const char *name, const char *precision)
         s.order = i < 9 || !f.adapted ? "micro-major" : "layer-major";
         snprintf(what, sizeof what, "%s %s: parameters %s, state %s, %s", name, word(precision, ""),
                  s.param, s.state, s.order);
-        run_loss(&f, &s, "other", &other);
+        run_fixture(&f, &s, configure_loss(&f, &s), "other", &other);
         check_same(&reference, &other, what);
     }
     close_fixture(&f);

@@ -62,19 +62,8 @@ static void run_pair(const struct fixture *f, const struct setting *s, const cha
                      struct outcome *out)
 {
     struct zinf_config *config = configure(s);
-    memset(out, 0, sizeof *out);
     config->dropout = 0.2;
-    struct zinf_trainer *t = open_pair(f, config, ZINF_TRAINER_TRAIN);
-    for (int step = 0; t && step < trainings.steps; step++) {
-        struct zinf_batch batch = batch_at(f, step * f->batch * s->accumulation);
-        struct zinf_step_result r = {0};
-        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
-        note_step(out, step, &r);
-    }
-    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
-    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
+    run_fixture(f, s, config, name, out);
 }
 
 static void check_places(const char *name, const char *precision)

@@ -52,6 +52,17 @@ struct zinf_machine plan_machine(const struct plan *p)
                                  .write_beside_read = p->rates.write_beside_read};
 }
 
+double plan_least_seconds(const struct plan *p, const struct zinf_program *first,
+                          const struct zinf_program *second)
+{
+    struct zinf_machine machine = plan_machine(p);
+    struct zinf_work work = {0};
+    zinf_work_add(&work, first);
+    if (second)
+        zinf_work_add(&work, second);
+    return work.n_ops ? zinf_work_least_seconds(&work, &machine) : INFINITY;
+}
+
 static double known_or(double known, double guess)
 {
     return known > 0 ? known : guess;

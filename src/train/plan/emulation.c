@@ -13,23 +13,11 @@ static const char *op_name(void *context, const struct zinf_op *op, char buffer[
     return plan_op_name(&e->setup, op, buffer);
 }
 
-/* Of two programs, the second of which may be NULL; INFINITY: they are not there. */
-static double least_seconds(const struct plan *p, const struct zinf_program *first,
-                            const struct zinf_program *second)
-{
-    struct zinf_machine machine = plan_machine(p);
-    struct zinf_work work = {0};
-    zinf_work_add(&work, first);
-    if (second)
-        zinf_work_add(&work, second);
-    return work.n_ops ? zinf_work_least_seconds(&work, &machine) : INFINITY;
-}
-
 /* Updates that wait may add transfers to the program that was chosen: the floor is without them. */
 static double floor_of(const struct plan *p, const struct zinf_program *const programs[2], int n)
 {
-    double own = least_seconds(p, programs[0], n > 1 ? programs[1] : NULL);
-    return fmin(own, least_seconds(p, &p->gradients, &p->drain));
+    double own = plan_least_seconds(p, programs[0], n > 1 ? programs[1] : NULL);
+    return fmin(own, plan_least_seconds(p, &p->gradients, &p->drain));
 }
 
 static struct zinf_emulator_options emulator_of(struct estimated *e)

@@ -233,5 +233,9 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *known,
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
                    struct zinf_rates *rates);
 struct zinf_machine plan_machine(const struct plan *p);
+/* The work alone of two programs, one after the other, the second of which may be NULL; INFINITY:
+ * there is none. */
+double plan_least_seconds(const struct plan *p, const struct zinf_program *first,
+                          const struct zinf_program *second);
 
 #endif

@@ -142,17 +142,6 @@ static bool can_speculate(const struct plan *p)
 
 /* ---- the choice: what cannot be shorter by its work alone is not ordered ---- */
 
-static double least_seconds(const struct plan *p, const struct zinf_program *first,
-                            const struct zinf_program *second)
-{
-    struct zinf_machine machine = plan_machine(p);
-    struct zinf_work work = {0};
-    zinf_work_add(&work, first);
-    if (second)
-        zinf_work_add(&work, second);
-    return zinf_work_least_seconds(&work, &machine);
-}
-
 static int emit_speculation(struct plan *p, uint32_t n_deferred)
 {
     defer(p, n_deferred);
@@ -188,7 +177,7 @@ static int try_deferral(struct plan *p, struct deferral *d, int part)
         return 0;
     d->tried[part] = true;
     int code = part ? emit_speculation(p, n) : 0;
-    if (!code && part && least_seconds(p, &p->speculate, NULL) >= CLEARLY * d->seconds) {
+    if (!code && part && plan_least_seconds(p, &p->speculate, NULL) >= CLEARLY * d->seconds) {
         d->too_many = n;
         return 0;
     }
@@ -243,8 +232,8 @@ static int look(struct plan *p, struct schedules *s)
         code = emit_speculation(p, 0);
     if (code)
         return code;
-    s->least_in_forward = least_seconds(p, &p->gradients, &p->drain);
-    s->least_in_backward = s->in_backward ? least_seconds(p, &p->speculate, NULL) : INFINITY;
+    s->least_in_forward = plan_least_seconds(p, &p->gradients, &p->drain);
+    s->least_in_backward = s->in_backward ? plan_least_seconds(p, &p->speculate, NULL) : INFINITY;
     return 0;
 }
 
