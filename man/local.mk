@@ -5,7 +5,7 @@ dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man
 	man/zinf-estimate.1 man/zinf-export.1 man/zinf-plot.1 man/zinf-resume-info.1 man/zinf-verify.1 man/zinf-launch.1
 
 # With the declarations of the headers that it describes.
-train_declared = src/train/train.h src/train/generate.h src/train/estimate.h src/train/checkpoints.h
+train_declared = src/train/train.h src/train/decode.h src/train/generate.h src/train/estimate.h src/train/checkpoints.h
 nodist_man_MANS = man/zinf_train.3
 CLEANFILES += man/zinf_train.3
 EXTRA_DIST += man/zinf_train.3.in scripts/headers_in_man.awk
