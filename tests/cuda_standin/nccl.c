@@ -294,7 +294,9 @@ ncclResult_t ncclGroupEnd(void)
             launch(comms[i]);
     for (size_t i = 0; i < n_calls; i++)
         result = calls[i].comm->held ? ncclInProgress : result;
-    n_calls = 0;
+    free(calls); /* a thread may end after any group */
+    calls = NULL;
+    n_calls = room = 0;
     if (n_begun) {
         int n = n_begun;
         n_begun = 0;
