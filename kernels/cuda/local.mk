@@ -144,18 +144,18 @@ tests_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_blas_test_LDADD = $(standin_LDADD)
 
 # The stand-in for NCCL, which is in that for CUDA, and the links of net/ on it.
-check_PROGRAMS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_seats_test
-TESTS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_seats_test
+check_PROGRAMS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_standin_seats_test
+TESTS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_standin_seats_test
 tests_cuda_standin_nccl_test_SOURCES = tests/cuda_nccl_test.c tests/cuda_nccl.h
 tests_cuda_standin_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_nccl_test_LDADD = $(standin_LDADD)
 tests_net_nccl_test_SOURCES = tests/net_nccl_test.c tests/cuda_module.h tests/net_cases.h
 tests_net_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_net_nccl_test_LDADD = $(TEST_LDADD)
-tests_cuda_seats_test_SOURCES = tests/cuda_seats_test.c tests/cuda_module.h tests/trained_ranks.h \
+tests_cuda_standin_seats_test_SOURCES = tests/cuda_standin_seats_test.c tests/cuda_module.h tests/trained_ranks.h \
 	tests/trainings.h tests/train_support.h
-tests_cuda_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_seats_test_LDADD = $(TEST_LDADD)
+tests_cuda_standin_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_seats_test_LDADD = $(TEST_LDADD)
 
 check_PROGRAMS += tests/device_described_test
 TESTS += tests/device_described_test
