@@ -156,6 +156,20 @@ static inline double compare_files(const char *actual, const char *expected)
     return worst;
 }
 
+/* The gradients that the trainer has, against those of a fixture's folder. */
+static inline void check_gradient_file(struct zinf_trainer *t, const char *name, const char *folder,
+                                       double loss, double wanted_loss)
+{
+    char ours[600], theirs[600];
+    snprintf(ours, sizeof ours, "%s/%s.safetensors", work, name);
+    snprintf(theirs, sizeof theirs, "%s/gradients.safetensors", folder);
+    CHECKF(!zinf_trainer_save_gradients(t, ours), "%s", zinf_error());
+    double worst = compare_files(ours, theirs);
+    CHECKF(worst <= 1e-4, "%s: worst gradient %g", name, worst);
+    printf("# %s: loss off by %.2g, worst gradient %.2g\n", name, fabs(loss / wanted_loss - 1),
+           worst);
+}
+
 /* Whether two folders have the same file of this name, bit for bit. */
 static inline bool same_file(const char *a, const char *b, const char *name)
 {

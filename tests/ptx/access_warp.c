@@ -74,41 +74,32 @@ static bool find_places(struct ptx_warp *w, const struct ptx_instr *i, uint32_t 
 
 #define FOR_EACH_OF(mask) for (uint32_t left = mask; left; left &= left - 1)
 
-/* The first lane that may not, or -1. */
-#define CHECK_LANES(n)                                                                             \
-    static int read_##n(struct ptx_warp *w, const struct places *p, uint32_t mask,                 \
-                        struct ptx_found *found)                                                   \
+/* The first lane that may not, or -1; access: read or write. */
+#define CHECK_LANES(access, n)                                                                     \
+    static int access##_##n(struct ptx_warp *w, const struct places *p, uint32_t mask,             \
+                            struct ptx_found *found)                                               \
     {                                                                                              \
         const struct shadow_clock c = shadow_clock;                                                \
         FOR_EACH_OF(mask)                                                                          \
         {                                                                                          \
             const int l = __builtin_ctz(left);                                                     \
-            found->finding = shadow_read_of(c, p->shadow, p->first + p->at[l], n,                  \
-                                            ptx_thread(w, l), &found->other);                      \
-            if (found->finding != SHADOW_GOOD)                                                     \
-                return l;                                                                          \
-        }                                                                                          \
-        return -1;                                                                                 \
-    }                                                                                              \
-    static int write_##n(struct ptx_warp *w, const struct places *p, uint32_t mask,                \
-                         struct ptx_found *found)                                                  \
-    {                                                                                              \
-        const struct shadow_clock c = shadow_clock;                                                \
-        FOR_EACH_OF(mask)                                                                          \
-        {                                                                                          \
-            const int l = __builtin_ctz(left);                                                     \
-            found->finding = shadow_write_of(c, p->shadow, p->first + p->at[l], n,                 \
-                                             ptx_thread(w, l), &found->other);                     \
+            found->finding = shadow_##access##_of(c, p->shadow, p->first + p->at[l], n,            \
+                                                  ptx_thread(w, l), &found->other);                \
             if (found->finding != SHADOW_GOOD)                                                     \
                 return l;                                                                          \
         }                                                                                          \
         return -1;                                                                                 \
     }
-CHECK_LANES(1)
-CHECK_LANES(2)
-CHECK_LANES(4)
-CHECK_LANES(8)
-CHECK_LANES(16)
+CHECK_LANES(read, 1)
+CHECK_LANES(read, 2)
+CHECK_LANES(read, 4)
+CHECK_LANES(read, 8)
+CHECK_LANES(read, 16)
+CHECK_LANES(write, 1)
+CHECK_LANES(write, 2)
+CHECK_LANES(write, 4)
+CHECK_LANES(write, 8)
+CHECK_LANES(write, 16)
 
 typedef int check_lanes(struct ptx_warp *w, const struct places *p, uint32_t mask,
                         struct ptx_found *found);
