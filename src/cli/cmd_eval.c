@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#define USUAL_PAIRS 2 /* rows of a micro-batch, where nobody says how many */
+
 /* JSON has no NaN or Inf. */
 static void print_loss(const struct cli_session *s, double loss)
 {
@@ -19,18 +21,27 @@ static void print_loss(const struct cli_session *s, double loss)
         return;
     }
     printf("{\"loss\": %.9g", loss);
-    if (!cli_is_labelled(s->task))
+    if (!cli_is_of_samples(s->task))
         printf(", \"perplexity\": %.9g", exp(loss));
 }
 
-static int evaluate(const struct cli_common *c, const struct cli_strings *data,
-                    struct cli_scores *scores)
+/* Under TRL's names. */
+static void print_rewards(const struct zinf_rewards *r)
+{
+    if (r->n)
+        printf(", \"rewards/chosen\": %.9g, \"rewards/rejected\": %.9g, \"rewards/margins\": %.9g, "
+               "\"rewards/accuracies\": %.9g",
+               r->chosen, r->rejected, r->chosen - r->rejected, r->accuracy);
+}
+
+static int evaluate(struct cli_common *c, const struct cli_strings *data, struct cli_scores *scores)
 {
     struct cli_session s = {0};
     struct zinf_trainer *trainer = NULL;
-    double loss;
-    uint64_t tokens;
+    struct zinf_evaluation found;
     int code = cli_session_open(&s, c);
+    if (!code && cli_has_pairs(s.task) && c->micro_batch < 0 && !c->config)
+        c->micro_batch = USUAL_PAIRS;
     if (!code)
         code = cli_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
@@ -40,11 +51,12 @@ static int evaluate(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_FORWARD, 0, &trainer);
     if (!code)
-        code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
+        code = zinf_run_evaluate(trainer, s.config, s.data, &found);
     if (!code) {
-        print_loss(&s, loss);
-        printf(", \"%s\": %llu", cli_is_labelled(s.task) ? "samples" : "tokens",
-               (unsigned long long)tokens);
+        print_loss(&s, found.loss);
+        printf(", \"%s\": %llu", cli_is_of_samples(s.task) ? "samples" : "tokens",
+               (unsigned long long)found.tokens);
+        print_rewards(&found.rewards);
         code = cli_scores_print(scores, &s, c, &trainer);
         puts("}");
     }
@@ -71,6 +83,7 @@ static int run(int argc, char **argv)
         {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
+        CLI_PAIR_OPTIONS(&c),
     };
     c.no_training = true;
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
