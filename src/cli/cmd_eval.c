@@ -26,13 +26,25 @@ static void print_loss(const struct cli_session *s, double loss)
         printf(", \"perplexity\": %.9g", exp(loss));
 }
 
+static void print_figure(const char *name, double value)
+{
+    if (isfinite(value))
+        printf(", \"%s\": %.9g", name, value);
+    else
+        printf(", \"%s\": null", name);
+}
+
 /* Under TRL's names. */
 static void print_rewards(const struct zinf_rewards *r)
 {
-    if (r->n)
-        printf(", \"rewards/chosen\": %.9g, \"rewards/rejected\": %.9g, \"rewards/margins\": %.9g, "
-               "\"rewards/accuracies\": %.9g",
-               r->chosen, r->rejected, r->chosen - r->rejected, r->accuracy);
+    if (!r->n)
+        return;
+    print_figure("rewards/chosen", r->chosen);
+    print_figure("rewards/rejected", r->rejected);
+    print_figure("rewards/margins", r->chosen - r->rejected);
+    print_figure("rewards/accuracies", r->accuracy);
+    if (r->has_kl)
+        print_figure("kl", r->kl);
 }
 
 static int evaluate(struct cli_common *c, const struct cli_strings *data, struct cli_scores *scores)
@@ -44,9 +56,9 @@ static int evaluate(struct cli_common *c, const struct cli_strings *data, struct
     if (!code && cli_has_pairs(s.task) && c->micro_batch < 0 && !c->config)
         c->micro_batch = USUAL_PAIRS;
     if (!code)
-        code = cli_session_data(&s, c, data, NULL, false, &s.data);
-    if (!code)
         code = cli_session_config(&s, c);
+    if (!code)
+        code = cli_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
         code = cli_scores_prepare(scores, &s, c, s.data);
     if (!code)

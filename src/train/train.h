@@ -112,10 +112,13 @@ uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memo
 /* "" or the device's name. */
 const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
 
-/* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
+/* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. With KTO, which has_kl,
+ * of single sequences: those that are desirable and the others. Accuracy is the share in which the
+ * first's is the larger, and of single sequences of those on the right side of beta kl. */
 struct zinf_rewards {
-    uint64_t n;
-    double chosen, rejected, accuracy; /* the share in which the first's is the larger */
+    uint64_t n, n_chosen, n_rejected;      /* the last two are n but with KTO */
+    double chosen, rejected, accuracy, kl; /* NaN: there are none */
+    bool has_kl;
 };
 struct zinf_step_result {
     uint64_t step;      /* from 1: attempts, skipped ones included */
