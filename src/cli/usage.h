@@ -213,8 +213,8 @@ static const char USAGE_VERIFY[] =
     "usage: zinf verify [options] DIR...\n"
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
-    "folder, a checkpoint, or an nvme_path (all of them, in order, where there are\n"
-    "several). Says what can be gone on from.\n"
+    "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
+    "there are several). Says what can be gone on from.\n"
     "\n"
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
