@@ -108,14 +108,11 @@ static bool is_layer(const struct plan *p, uint32_t unit)
     return p->setup->walk.units[unit].layer != WALK_NONE;
 }
 
-/* Whether a layer is one of n that wait for the next forward. That leaves late layers more time;
- * but were they simply the last ones, backward would have nothing to update while it goes through
- * them. So they are spread over the last (n_layers + n) / 2. */
+/* Whether a layer is one of n that wait for the next forward. */
 static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
     const struct walk *w = &p->setup->walk;
-    uint32_t span = (w->n_layers + n) / 2, from_end = w->n_layers - w->units[unit].layer;
-    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+    return plan_is_spread(w->n_layers - w->units[unit].layer, n, w->n_layers);
 }
 
 static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choice *c)
