@@ -146,6 +146,9 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
+/* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches
+ * that go through the layers together are added up. */
+bool plan_sums_whole(const struct plan *p);
 uint32_t x_slots(const struct plan *p);
 
 /* Host memory has this rank's slice alone of a unit on its way to the device. */

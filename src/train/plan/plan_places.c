@@ -56,6 +56,22 @@ uint64_t beside_slots(const struct plan *p)
     return grads_at_once(p) * p->setup->walk.most_beside;
 }
 
+bool plan_sums_whole(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const struct zinf_ids *sweep = w->whole == WALK_NONE ? NULL : &w->graph->stages[w->whole].sweep;
+    uint32_t n = 0;
+    for (uint32_t i = 0; sweep && i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        if (!unit_trains(p->setup, unit))
+            continue;
+        if (p->routes[unit].grad_in_place || w->units[unit].beside)
+            return false;
+        n++;
+    }
+    return n > 0 && n <= grad_slots(p, &p->choice);
+}
+
 /* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
  * layer by layer, those of every micro-batch. */
 uint32_t x_slots(const struct plan *p)
