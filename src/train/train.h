@@ -97,7 +97,7 @@ struct zinf_trainer_options {
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
-    bool changes_schedule; /* after every step */
+    bool changes_schedule; /* after every step, and how many layers' updates wait */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);

@@ -146,6 +146,9 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
+/* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches
+ * that go through the layers together are added up. */
+bool plan_sums_whole(const struct plan *p);
 uint32_t x_slots(const struct plan *p);
 
 /* Host memory has this rank's slice alone of a unit on its way to the device. */
@@ -178,6 +181,16 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     const struct walk_stage *info = &p->setup->walk.stages[stage];
     uint64_t n = (uint64_t)p->n_x_micros;
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
+}
+
+/* Whether the layer that is from_end-th from the last, which is the 1st, is one of n that wait for
+ * the next forward, of as many as may. That leaves late layers more time; but were they simply the
+ * last ones, backward would have nothing to update while it goes through them. So they are spread
+ * over the last (of + n) / 2. */
+static inline bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of)
+{
+    uint32_t span = (of + n) / 2;
+    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
 }
 
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that

@@ -180,7 +180,9 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
-            try(&s, other, "fewer gradients in RAM");
+            try_for(&s, other, AT_ALL, "fewer gradients in RAM");
+            other.host_grads_part = 1 << 20;
+            try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
         }
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
             try_less_ram(&s);
