@@ -69,8 +69,7 @@ static int run(int argc, char **argv)
         CLI_SCORE_OPTIONS(&scores),
         {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
-        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
+        CLI_LENGTH_OPTIONS(&c),
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
     };

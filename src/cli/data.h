@@ -28,7 +28,7 @@ struct cli_task {
 struct cli_common {
     struct cli_task task;
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column, *format, *chat_template, *truncate, *quantize;
+        *text_column, *format, *chat_template, *truncate, *quantize, *pad_to;
     uint64_t device_memory, host_memory;
     int64_t world;       /* ranks of this run, or processes with seats; 0: 1 */
     const char *devices; /* seats.h */
@@ -39,9 +39,9 @@ struct cli_common {
     double label_smoothing, z_loss, neftune_alpha, preference_beta;
     const char *preference;
     bool lenient, load_best_at_end;
-    bool pack, train_on_prompt, skip_bad_rows; /* of samples */
-    bool no_training;                          /* nobody is told of learning rates */
-    bool quiet;                                /* nor of anything in the configuration */
+    bool pack, train_on_prompt, skip_bad_rows, group_by_length; /* of samples */
+    bool no_training; /* nobody is told of learning rates */
+    bool quiet;       /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
@@ -112,6 +112,19 @@ struct cli_common {
         {"--beta", CLI_DOUBLE, &(c)->preference_beta, 1e-9, 1e6},                                  \
     {                                                                                              \
         "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
+    }
+
+/* How long samples and windows are, and which come together, as USAGE_PAD and USAGE_GROUP say. */
+#define CLI_PAD_OPTION(c)                                                                          \
+    {                                                                                              \
+        "--pad-to", CLI_STRING, &(c)->pad_to, 0, 0                                                 \
+    }
+#define CLI_LENGTH_OPTIONS(c)                                                                      \
+    {"--seq-len", CLI_INT, &(c)->seq_len, 1, 1 << 24},                                             \
+        {"--source-len", CLI_INT, &(c)->source_len, 1, 1 << 24}, CLI_PAD_OPTION(c)
+#define CLI_GROUP_OPTION(c)                                                                        \
+    {                                                                                              \
+        "--group-by-length", CLI_FLAG, &(c)->group_by_length, 0, 0                                 \
     }
 
 /* What evaluations of a training decide. */

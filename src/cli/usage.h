@@ -49,6 +49,13 @@
     "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo\n"                  \
     "  --beta X              how far it goes (default: 0.1)\n"
 
+#define USAGE_PAD                                                                                  \
+    "  --pad-to LENGTH       of samples: longest (of the step's), or max (default:\n"              \
+    "                        longest)\n"
+
+#define USAGE_GROUP                                                                                \
+    "  --group-by-length     shuffle so that the samples of a step are about as long\n"
+
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
@@ -112,7 +119,7 @@ static const char USAGE_TRAIN[] =
         USAGE_TASK USAGE_HEAD "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
-    "  --no-shuffle          take the data in the order of the files\n"
+    "  --no-shuffle          take the data in the order of the files\n" USAGE_GROUP USAGE_PAD
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
@@ -170,7 +177,7 @@ static const char USAGE_CONFIG[] =
     "\n"
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
-        USAGE_BEST USAGE_DEVICE
+        USAGE_GROUP USAGE_PAD USAGE_BEST USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_PLOT[] =
@@ -228,6 +235,7 @@ static const char USAGE_DATA_COMMAND[] =
     "\n"
     "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --batch N             of a step, whose padding is counted (default: 8)\n"
     "  --samples N           how many are shown (default: 3)\n"
     "  --color WHEN          auto, always or never; without it [[ ]] count\n"
     "  --json                print one JSON object\n";
@@ -242,7 +250,7 @@ static const char USAGE_EVAL[] =
     "  --adapter DIR...      and adapters of it, as PEFT writes them; several add up,\n"
     "                        DIR=0.5 by half\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n" USAGE_PAD
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
 

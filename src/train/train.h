@@ -124,9 +124,10 @@ struct zinf_step_result {
         double chosen, rejected, accuracy; /* the share in which the first's is the larger */
     } rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
-    uint64_t tokens;
-    const char *schedule; /* of this step */
-    uint64_t n_redone;    /* steps so far whose early updates were taken back */
+    uint64_t tokens;                   /* of all ranks, as the batch says */
+    int64_t seq_len;                   /* rows of a sample in this step */
+    const char *schedule;              /* of this step */
+    uint64_t n_redone;                 /* steps so far whose early updates were taken back */
     /* busy seconds by lane, and the lane that was busiest; seconds that lane a stood still for
      * lane b */
     double lane_seconds[8];
@@ -140,6 +141,11 @@ struct zinf_step_result {
  * one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
+    /* Rows of each sample, at most the trainer's, on all ranks alike: what is computed and moved
+     * are so many. 0: the trainer's. */
+    int64_t seq_len, source_len;
+    /* For what a step reports: rows of all ranks' samples that are no padding. 0: all. */
+    uint64_t tokens;
 };
 /* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
  * before it. What the result says is of all ranks. */

@@ -159,8 +159,9 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
-    struct zinf_batch given = run_batch_given(arrays);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
+    run_batch_fit(arrays, data, mine.there ? own : 0, (uint64_t)n);
+    struct zinf_batch given = run_batch_given(arrays);
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)

@@ -43,6 +43,7 @@ static int take(struct labelling *l, uint64_t sample, int64_t window)
 static int take_windows(struct labelling *l, struct zinf_dataset *data, uint64_t first, int64_t n)
 {
     int code = 0;
+    run_batch_fit(&l->batch, data, first, (uint64_t)n);
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(&l->batch, data, first + (uint64_t)i, i);
     const struct zinf_batch batch = run_batch_given(&l->batch);

@@ -32,9 +32,10 @@ int agree_rewards(struct zinf_trainer *t)
     uint64_t count;
     if (value == t->setup.graph->n_values)
         return 0;
-    const float *rewards = trainer_losses_of(t, value, t->setup.n_micro * t->setup.batch, &count);
+    const float *rewards =
+        trainer_losses_of(t, value, 0, t->setup.n_micro * t->setup.batch, &count);
     const int32_t *labels = labels_of(t);
-    for (uint64_t i = 0; i + 1 < count; i += 2) {
+    for (uint64_t i = 0; i + 1 < count; i += 2) { /* one a sample, so micro-batches adjoin */
         if (labels[i] < 0)
             continue;
         exact_add(&n.chosen, (double)rewards[i]);

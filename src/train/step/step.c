@@ -21,11 +21,13 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
 {
     const float *weights = t->setup.options.class_weights;
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    int code = trainer_set_batch(t, batch, samples, t->setup.seq, weights);
+    int code = trainer_set_lengths(t, batch);
+    if (!code)
+        code = trainer_set_batch(t, batch, samples, weights);
     if (code)
         return code;
     uint64_t count = trainer_count_targets(t, batch, samples);
-    code = agree_count(&t->setup, &count);
+    code = agree_count(t, &count);
     *counted = (double)(count ? count : 1);
     if (!code && weights)
         code = trainer_sum_weights(t, batch, samples, counted);
@@ -318,6 +320,12 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     zinf_executor_mark(t->executor, name, begin_ns);
 }
 
+/* Of all ranks. */
+static uint64_t rows_of_step(const struct zinf_trainer *t)
+{
+    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) * n_ranks(&t->setup);
+}
+
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
@@ -355,7 +363,8 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
-        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows * n_ranks(&t->setup),
+        .tokens = batch->tokens ? batch->tokens : rows_of_step(t),
+        .seq_len = t->compute.seq,
         .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,

@@ -52,19 +52,22 @@ struct update_scalars {
     float grad_scale;
 };
 
-/* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
- * many of its rows count in the mean loss. */
+/* batch.c: rows that a sample of the batch has in what runs next, which is what frames go by:
+ * every operation works on the first so many of a place that has room for the longest. -EINVAL */
+int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch);
+/* The first samples of a step from a batch, of those lengths; the others are nobody's. How many of
+ * its rows count in the mean loss. */
 /* class_weights: what a sample of each class counts; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                      int64_t seq, const float *class_weights);
+                      const float *class_weights);
 /* The sum of what the first samples count by their classes, of all ranks. */
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
-/* [*n] of one of the losses, of the first samples of the step. */
-const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
-                               uint64_t *n);
+/* [*n] of one of the losses, of a micro-batch's first samples. */
+const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
+                               int64_t samples, uint64_t *n);
 /* The sum of one of the losses over the first samples of the step; or added to a sum. */
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,

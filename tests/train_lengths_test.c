@@ -1,0 +1,294 @@
+/*
+ * Steps of shorter sequences: a batch that says how many rows its samples have gives what the same
+ * samples give with padding up to the trainer's length, whatever the model, but for the order of
+ * sums; a step needs no more memory than the longest; and steps of several lengths give the same
+ * bits wherever things live, in whichever order operations run.
+ */
+#include "fixture_inputs.h"
+#include "train/trainer.h"
+
+/* Positions by table, by rotation (linear, of long sequences), by slopes and by distance; windows,
+ * experts, classes of the first and the last token, sources, pairs. */
+static const char *const decoders[] = {"gpt2_a",     "llama_b",  "llama_c",   "mistral_a",
+                                       "bloom_a",    "gemma2_a", "opt_a",     "falcon_a",
+                                       "baichuan_b", "phi3_b",   "mixtral_a", "qwen2_moe_a"};
+static const char *const others[] = {"t5_a",      "bart_a",       "blenderbot_a", "bert_b",
+                                     "roberta_a", "deberta_v2_a", "deberta_v2_e", "deberta_v2_h",
+                                     "gpt2_h",    "llama_f",      "pair_a",       "pair_c"};
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+enum { VOCAB = 61, DECODER_ROWS = 16, DECODER_BATCH = 2, MOST_SAMPLES = 16, STORE = 1 << 12 };
+
+/* Rows that samples are cut to; 0: all. */
+struct lengths {
+    int64_t seq, source;
+};
+
+static int64_t *length_on(struct lengths *l, enum zinf_axis axis)
+{
+    return axis == ZINF_AXIS_SOURCE ? &l->source : &l->seq;
+}
+
+/* A fixture of a decoder has no samples of its own in its folder: these are random ones. */
+static void open_decoder(struct fixture *f, const char *name)
+{
+    const int n = DECODER_ROWS * MOST_SAMPLES;
+    struct setting s = setting_of(NULL, NULL);
+    memset(f, 0, sizeof *f);
+    trainings.batch = DECODER_BATCH;
+    f->config = configure(&s);
+    f->config->dropout = 0;
+    f->seq = DECODER_ROWS;
+    f->batch = DECODER_BATCH;
+    f->accumulation = s.accumulation;
+    snprintf(f->model, sizeof f->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
+    for (int k = 0; k < N_KINDS; k++) {
+        if (kinds[k].input != ZINF_INPUT_IDS && kinds[k].input != ZINF_INPUT_TARGETS)
+            continue;
+        f->inputs[k] = calloc((size_t)n, sizeof(int32_t));
+        for (int i = 0; i < n; i++) {
+            uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, 0}, bits[4];
+            zinf_philox(counter, 21, bits);
+            f->inputs[k][i] = (int32_t)(bits[0] % VOCAB);
+        }
+    }
+}
+
+static bool is_decoder(const char *name)
+{
+    for (size_t i = 0; i < COUNT(decoders); i++)
+        if (!strcmp(decoders[i], name))
+            return true;
+    return false;
+}
+
+static void open_any(struct fixture *f, const char *name)
+{
+    if (is_decoder(name))
+        open_decoder(f, name);
+    else
+        open_fixture(f, name);
+}
+
+/* What stands behind a sample: another one than what a batch is filled up with. */
+static int32_t padding_of(enum zinf_input input)
+{
+    return input == ZINF_INPUT_TARGETS ? -1 : input == ZINF_INPUT_IDS ? 3 : 0;
+}
+
+/* Samples from the first one on, cut; with padding up to the fixture's length, or without. */
+static struct zinf_batch cut_batch(const struct fixture *f, int64_t first, struct lengths cut,
+                                   bool padded)
+{
+    static int32_t store[N_KINDS][STORE];
+    struct lengths whole = {f->seq, f->source};
+    struct zinf_batch batch = {.seq_len = padded ? 0 : cut.seq,
+                               .source_len = padded ? 0 : cut.source};
+    const int64_t samples = f->batch * f->accumulation;
+    for (int k = 0; k < N_KINDS; k++) {
+        const enum zinf_axis axis = kinds[k].axis;
+        const bool long_as_one = axis == ZINF_AXIS_SAMPLE;
+        const int64_t all = long_as_one ? 1 : *length_on(&whole, axis),
+                      asked = *length_on(&cut, axis);
+        const int64_t kept = long_as_one || !asked ? all : asked, n = padded ? all : kept;
+        for (int64_t i = 0; f->inputs[k] && i < samples * n; i++)
+            store[k][i] = i % n < kept ? f->inputs[k][(first + i / n) * all + i % n]
+                                       : padding_of(kinds[k].input);
+        if (f->inputs[k])
+            batch.inputs[kinds[k].input] = store[k];
+    }
+    return batch;
+}
+
+/* ---- against padding ---- */
+
+static void check_parity(const char *name)
+{
+    struct fixture f;
+    char files[2][600];
+    double loss[2] = {0}, norm[2] = {0};
+    open_any(&f, name);
+    struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_GRADIENTS);
+    const struct lengths cut = {f.seq - 4, f.source ? f.source - 9 : 0};
+    for (int padded = 0; t && padded < 2; padded++) {
+        struct zinf_batch batch = cut_batch(&f, 0, cut, padded);
+        CHECKF(!zinf_trainer_gradients(t, &batch, &loss[padded], &norm[padded]), "%s: %s", name,
+               zinf_error());
+        CHECKF(!zinf_trainer_save_gradients(t, in_work(files[padded], padded ? "padded" : "short")),
+               "%s", zinf_error());
+    }
+    CHECKF(near(loss[0], loss[1], 1e-5) && near(norm[0], norm[1], 1e-4),
+           "%s: loss %.9g, padded %.9g; norm %.9g, padded %.9g", name, loss[0], loss[1], norm[0],
+           norm[1]);
+    double worst = compare_files(files[0], files[1]);
+    CHECKF(worst <= 1e-4, "%s: worst gradient %g", name, worst);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_parity(void)
+{
+    for (size_t i = 0; i < COUNT(decoders); i++)
+        check_parity(decoders[i]);
+    for (size_t i = 0; i < COUNT(others); i++)
+        check_parity(others[i]);
+}
+
+/* Loss and logits of samples, without a backward. */
+static void check_forward(const char *name)
+{
+    struct fixture f;
+    double loss[2] = {0};
+    uint64_t n[2] = {0};
+    open_any(&f, name);
+    struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_FORWARD);
+    const struct lengths cut = {f.seq - 5, f.source ? f.source - 8 : 0};
+    for (int padded = 0; t && padded < 2; padded++) {
+        struct zinf_batch batch = cut_batch(&f, 1, cut, padded);
+        CHECKF(!zinf_trainer_loss(t, &batch, f.batch, &loss[padded], &n[padded]), "%s: %s", name,
+               zinf_error());
+    }
+    CHECKF(near(loss[0], loss[1], 1e-5) && n[0] == n[1] && n[0] > 0, "%s: loss %.9g, padded %.9g",
+           name, loss[0], loss[1]);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_forward(void)
+{
+    for (size_t i = 0; i < COUNT(decoders); i++)
+        check_forward(decoders[i]);
+    for (size_t i = 0; i < COUNT(others); i++)
+        check_forward(others[i]);
+}
+
+/* ---- memory ---- */
+
+static void check_stage(const struct zinf_compute *whole, const struct setup *s, uint32_t stage,
+                        enum zinf_pass pass, const char *name)
+{
+    struct zinf_stage_size most, size;
+    CHECK(!zinf_stage_measure(&most, whole, s->graph, stage, pass));
+    for (int64_t i = 1; i <= s->seq; i++) {
+        struct zinf_compute c = *whole;
+        c.seq = i;
+        c.source_seq = 1 + (i * 7) % s->source_seq;
+        CHECK(!zinf_stage_measure(&size, &c, s->graph, stage, pass));
+        CHECKF(size.kept <= most.kept && size.scratch <= most.scratch &&
+                   size.workspace <= most.workspace && size.flops <= most.flops,
+               "%s: stage %s of %lld rows a sample takes more than of %lld", name,
+               s->graph->stages[stage].name, (long long)i, (long long)s->seq);
+    }
+}
+
+/* A plan has room for the longest samples alone. */
+static void check_sizes(const char *name)
+{
+    struct fixture f;
+    open_any(&f, name);
+    struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_GRADIENTS);
+    for (uint32_t i = 0; t && i < t->setup.graph->n_stages; i++)
+        for (int pass = 0; pass <= ZINF_PASS_BACKWARD; pass++)
+            if (pass == ZINF_PASS_FORWARD || t->setup.walk.stages[i].differentiates)
+                check_stage(&t->setup.compute, &t->setup, i, (enum zinf_pass)pass, name);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_sizes(void)
+{
+    for (size_t i = 0; i < COUNT(decoders); i++)
+        check_sizes(decoders[i]);
+    for (size_t i = 0; i < COUNT(others); i++)
+        check_sizes(others[i]);
+}
+
+/* ---- bits ---- */
+
+/* Steps of several lengths, the longest in the middle: what a long one leaves in memory no shorter
+ * one may look at. */
+static void run_lengths(const struct fixture *f, const struct setting *s, const char *name,
+                        struct outcome *out)
+{
+    const struct lengths of_step[] = {{f->seq - 4, f->source ? 7 : 0}, {0, 0}, {f->seq - 6, 0}};
+    struct zinf_config *config = configure(s);
+    config->dropout = 0.2;
+    memset(out, 0, sizeof *out);
+    struct zinf_trainer *t = open_pair(f, config, ZINF_TRAINER_TRAIN);
+    for (int step = 0; t && step < trainings.steps; step++) {
+        struct zinf_batch batch = cut_batch(f, 0, of_step[step % 3], false);
+        struct zinf_step_result r = {0};
+        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+        note_step(out, step, &r);
+    }
+    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+static void check_places(const char *name, const char *precision)
+{
+    static const char *const activations[] = {
+        NULL, ", \"activation_device\": \"cpu\"",
+        ", \"activation_device\": \"nvme\", \"activation_checkpointing\": \"always\""};
+    struct setting s = setting_of(NULL, precision);
+    struct outcome reference, other;
+    struct fixture f;
+    char what[256];
+    open_any(&f, name);
+    f.accumulation = s.accumulation;
+    trainings.batch = (int)f.batch;
+    run_lengths(&f, &s, "reference", &reference);
+    for (int i = 0; i < 9; i++) {
+        s.param = places[i / 3];
+        s.state = places[i % 3];
+        s.extra = activations[i % 3];
+        s.schedule = schedules[(i + i / 3) % 4];
+        s.copies = i % 2;
+        snprintf(what, sizeof what, "%s %s: parameters %s, state %s, %s%s", name,
+                 word(precision, ""), s.param, s.state, s.schedule, word(s.extra, ""));
+        run_lengths(&f, &s, "other", &other);
+        check_same(&reference, &other, what);
+    }
+    close_fixture(&f);
+}
+
+static void test_placements(void)
+{
+    static const char *const names[] = {"llama_b", "gpt2_a", "mixtral_a", "t5_a", "bert_b"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        check_places(names[i], i % 2 ? bf16 : NULL);
+}
+
+/* ---- refusals, reports ---- */
+
+static void test_refusals(void)
+{
+    struct fixture f;
+    struct zinf_step_result r;
+    open_any(&f, "llama_b");
+    struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_TRAIN);
+    struct zinf_batch batch = cut_batch(&f, 0, (struct lengths){8, 0}, false);
+    CHECKF(t && !zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+    CHECK(r.seq_len == 8 && r.tokens == (uint64_t)(8 * f.batch * f.accumulation));
+    batch.tokens = 5;
+    CHECKF(t && !zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+    CHECK(r.tokens == 5);
+    batch.seq_len = f.seq + 1;
+    CHECK(t && zinf_trainer_step(t, &batch, &r) == -EINVAL && strstr(zinf_error(), "17 tokens"));
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    begin_fixtures("lengths");
+    TAP_RUN(test_parity);
+    TAP_RUN(test_forward);
+    TAP_RUN(test_sizes);
+    TAP_RUN(test_placements);
+    TAP_RUN(test_refusals);
+    remove_work();
+    return tap_done();
+}
