@@ -59,7 +59,9 @@ libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 	tests/cuda_standin/copy.c tests/cuda_standin/order.h tests/cuda_standin/order.c \
 	tests/cuda_standin/fiber.h tests/cuda_standin/fiber.c tests/cuda_standin/simt.h \
 	tests/cuda_standin/simt.c tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c \
-	tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c
+	tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c \
+	tests/cuda_standin/nccl_calls.c tests/cuda_standin/nccl_board.h tests/cuda_standin/nccl_board.c \
+	tests/cuda_standin/shared.h tests/cuda_standin/shared.c
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \

@@ -39,6 +39,7 @@ __attribute__((constructor)) static void start(void)
         .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),
         .no_algorithms = number("ZINF_STANDIN_NO_ALGORITHMS", 0),
         .nccl_version = (int)number("ZINF_STANDIN_NCCL_VERSION", 0),
+        .processes = number("ZINF_STANDIN_PROCESSES", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
     };
     standin_start(&options);
