@@ -157,6 +157,7 @@ struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
         return NULL;
     }
     l->comm = comm;
+    atomic_fetch_add(&comm->member->n_under_way, 1); /* before others see that they can go on */
     l->halves = order_take(most * sizeof *l->halves);
     for (size_t i = 0; i < n; i++) {
         if (calls[i].comm != comm)

@@ -30,7 +30,6 @@ static uint64_t sum_of(const char *data, size_t bytes)
 
 void nccl_launch_add(struct nccl_launch *l)
 {
-    atomic_fetch_add(&l->comm->member->n_under_way, 1);
     l->next = launches;
     launches = l;
 }
