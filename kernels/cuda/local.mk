@@ -173,8 +173,8 @@ tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
-TESTS += tests/nccl_ranks_test.sh
-EXTRA_DIST += tests/nccl_ranks_test.sh
+TESTS += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
+EXTRA_DIST += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
 TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh

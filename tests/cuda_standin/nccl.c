@@ -34,9 +34,14 @@ void standin_nccl_reset(void)
     n_begun = 0;
 }
 
+static bool has_trouble(int rank)
+{
+    return trouble.launch && (trouble.rank == rank || trouble.rank < 0);
+}
+
 static void give_trouble(struct ncclComm *comm)
 {
-    if (!trouble.launch || trouble.rank != comm->rank)
+    if (!has_trouble(comm->rank))
         return;
     comm->launches_left = trouble.launch;
     comm->trouble = trouble.trouble;
@@ -160,13 +165,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
     }
     if (!place || n_ranks > STANDIN_MOST_GPUS || rank < 0 || rank >= n_ranks)
         return ncclInvalidArgument;
-    bool troubled = trouble.launch && trouble.rank == rank;
-    if (troubled && trouble.trouble == STANDIN_NCCL_REFUSES)
+    if (has_trouble(rank) && trouble.trouble == STANDIN_NCCL_REFUSES)
         return ncclSystemError;
     struct nccl_board *board = board_find(id.internal);
     if (!board)
         return ncclSystemError; /* nobody answers where the id says */
-    bool never = troubled && trouble.trouble == STANDIN_NCCL_NEVER_COMES;
+    bool never = has_trouble(rank) && trouble.trouble == STANDIN_NCCL_NEVER_COMES;
     ncclResult_t result = never ? ncclSuccess : join(board, n_ranks, rank);
     if (result != ncclSuccess)
         return result;

@@ -78,7 +78,6 @@ struct ncclComm {
     struct board_member *member; /* its own */
     int rank, n_ranks, gpu;
     bool blocking, aborted, gone;
-    bool never; /* it does not join the others */
     ncclResult_t error;
     uint64_t seen;     /* the board's progress at the last look without any */
     int launches_left; /* until one is in trouble; 0: none will be */
@@ -105,6 +104,7 @@ struct nccl_launch {
     struct nccl_half *halves;
     size_t n;
     bool arrived, hangs;
+    int signal;  /* the process gets it in the middle of its arrival; 0: none */
     void *token; /* of the arrival */
 };
 /* All that are not gone [i]; NULL: no such. Inside a group of the calling thread. */

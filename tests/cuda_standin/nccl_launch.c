@@ -5,6 +5,7 @@
 #include "nccl.h"
 #include "order.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 bool nccl_overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
@@ -145,6 +146,18 @@ static void check_memory(const struct nccl_launch *l)
     cudaSetDevice(gpu);
 }
 
+static void get_trouble(struct nccl_launch *l)
+{
+    struct ncclComm *comm = l->comm;
+    enum standin_nccl_trouble what = comm->trouble;
+    if (what > STANDIN_NCCL_STOPS || !comm->launches_left || --comm->launches_left)
+        return;
+    l->hangs = what == STANDIN_NCCL_HANGS || what == STANDIN_NCCL_LOSES;
+    if (what == STANDIN_NCCL_FAILS || what == STANDIN_NCCL_LOSES)
+        comm->error = l->hangs ? ncclRemoteError : ncclUnhandledCudaError;
+    l->signal = what == STANDIN_NCCL_DIES ? SIGKILL : what == STANDIN_NCCL_STOPS ? SIGSTOP : 0;
+}
+
 struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
                                        struct ncclComm *comm)
 {
@@ -170,11 +183,7 @@ struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
         add_call(l, &calls[i]);
     }
     check_memory(l);
-    if (comm->trouble <= STANDIN_NCCL_LOSES && comm->launches_left && --comm->launches_left == 0) {
-        l->hangs = comm->trouble != STANDIN_NCCL_FAILS;
-        if (comm->trouble != STANDIN_NCCL_HANGS)
-            comm->error = l->hangs ? ncclRemoteError : ncclUnhandledCudaError;
-    }
+    get_trouble(l);
     nccl_launch_add(l);
     return l;
 }

@@ -6,6 +6,7 @@
 #include "nccl.h"
 #include "order.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,8 +135,11 @@ static void arrive(struct nccl_launch *l, struct order_stream *order)
     order_record(order, &l->token);
     int gpu = standin_gpu();
     cudaSetDevice(l->comm->gpu);
-    for (size_t i = 0; i < l->n; i++)
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->signal && i == l->n / 2)
+            raise(l->signal);
         show(&l->halves[i]);
+    }
     cudaSetDevice(gpu);
     board_move(l->comm->board);
 }

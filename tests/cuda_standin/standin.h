@@ -62,14 +62,17 @@ struct standin_products {
 };
 void standin_products(struct standin_products *out);
 
-/* The so-manieth launch of collectives by the rank from now on (from 1): never comes to its end, or
- * is an asynchronous error of the communicator, of this GPU's own or since another is gone. At the
- * beginning of a communicator, whatever the launch: the rank is refused, or never comes to the
- * others; at its end, that an abort does not return. 0: none. */
+/* The so-manieth launch of collectives by the rank from now on (from 1; of any rank here: -1) never
+ * comes to its end, or is an asynchronous error of the communicator, of this GPU's own or since
+ * another is gone, or kills the process or stops it. At the beginning of a communicator, whatever
+ * the launch: the rank is refused, or never comes to the others; at its end: an abort does not
+ * return. 0: none. */
 enum standin_nccl_trouble {
     STANDIN_NCCL_HANGS,
     STANDIN_NCCL_FAILS,
     STANDIN_NCCL_LOSES,
+    STANDIN_NCCL_DIES,
+    STANDIN_NCCL_STOPS,
     STANDIN_NCCL_REFUSES,
     STANDIN_NCCL_NEVER_COMES,
     STANDIN_NCCL_STICKS,
