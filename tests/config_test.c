@@ -76,6 +76,25 @@ static void test_accepted_aliases_are_known(void)
     }
 }
 
+/* DeepSpeed wants stage 3 for it; slices of the state are on drives at 1 and 2 too. */
+static void test_state_on_a_drive_below_stage_3(void)
+{
+    struct zinf_config *config;
+    for (int stage = 1; stage <= 3; stage++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{" MICRO ", \"zero_optimization\": {\"stage\": %d, \"offload_optimizer\": "
+                 "{\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
+                 stage);
+        int code = parse(&config, text, NULL);
+        CHECKF(!code && config->offload_optimizer.device == ZINF_PLACE_NVME, "%s", zinf_error());
+        bool noted = strstr(logged, "offload_optimizer.device is \"nvme\" at");
+        CHECKF(noted == (stage < 3), "stage %d: %s", stage, logged);
+        if (!code)
+            zinf_config_destroy(config);
+    }
+}
+
 static void test_accepted_keys_are_listed_in_one_line(void)
 {
     struct zinf_config *config;
@@ -429,6 +448,7 @@ int main(void)
     zinf_log_set_level(ZINF_LOG_INFO);
     TAP_RUN(test_old_names_mean_the_new);
     TAP_RUN(test_accepted_aliases_are_known);
+    TAP_RUN(test_state_on_a_drive_below_stage_3);
     TAP_RUN(test_accepted_keys_are_listed_in_one_line);
     TAP_RUN(test_numbers_and_words_as_users_write_them);
     TAP_RUN(test_defaults);

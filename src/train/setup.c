@@ -260,8 +260,6 @@ static int check_in_place(const struct setup *s)
 /* Why steps cannot outlive the process; NULL: they can. */
 static const char *hindrance(const struct setup *s, bool asked)
 {
-    if (s->net && !s->sliced)
-        return "every rank has all parameters (zero_optimization.stage is below 3)";
     if (s->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
     if (s->config->offload_optimizer.ratio < 1)
