@@ -5,6 +5,7 @@
  */
 #include "cli/cli.h"
 #include "cli/generate.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdio.h>
@@ -380,6 +381,8 @@ static int run(int argc, char **argv)
         code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
+    if (!cli_ranks_works_alone("texts are made"))
+        return CLI_OK;
     return generate(&o) ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
 }
 

@@ -1,6 +1,7 @@
 /* gradients: forward and backward of the first batch, for comparison with other trainers. */
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdlib.h>
@@ -85,6 +86,8 @@ static int run(int argc, char **argv)
         code = cli_need("--output FILE.safetensors", output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
+    if (!cli_ranks_works_alone("gradients are written"))
+        return CLI_OK;
     return gradients(&c, &data, output) ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
 }
 

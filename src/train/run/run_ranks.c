@@ -6,6 +6,7 @@
 #include "build-config.h"
 
 #include "train/run/run.h"
+#include "train/seats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,23 @@ int run_compare_data(struct run *run)
         {"data or order of it (--data, --seed)", run->data.fingerprint},
         {"checkpoint (--resume)", run->from.step}};
     return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
+}
+
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    if (!options->net)
+        return 0;
+    const uint64_t numbers[] = {(uint64_t)options->seq_len, (uint64_t)options->source_len,
+                                (uint64_t)options->device, options->packed};
+    const struct zinf_net_fact facts[] = {
+        {"version of zinf", text_sum(PACKAGE_VERSION)},
+        {"configuration (--config, options)", config_sum(options->config)},
+        {"--seq-len or other option", XXH3_64bits(numbers, sizeof numbers)},
+        {"model (--model)", model_sum(options->model_path)},
+        {"adapter (--adapter)", text_sum(options->adapter)},
+        {"data (--data)", data_sum(data)},
+    };
+    return zinf_net_compare(options->net, facts, sizeof facts / sizeof *facts);
 }
 
 /* ---- in a step ---- */
