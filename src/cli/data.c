@@ -286,6 +286,7 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.host_memory = c->host_memory;
     context.lenient = c->lenient;
     context.no_training = c->no_training;
+    context.no_steps = c->no_steps;
     context.quiet = c->quiet;
     return context;
 }
@@ -303,10 +304,11 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     return code;
 }
 
-int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
-                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+struct zinf_trainer_options cli_session_options(const struct cli_session *s,
+                                                const struct cli_common *c,
+                                                enum zinf_trainer_mode mode, int64_t seq_len)
 {
-    struct zinf_trainer_options options = {
+    return (struct zinf_trainer_options){
         .mode = mode,
         .model_path = c->model,
         .adapter = c->adapter,
@@ -317,6 +319,12 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .pairs = s->task == ZINF_TASK_PREFERENCE,
         .device = s->device,
     };
+}
+
+int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
+                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+{
+    struct zinf_trainer_options options = cli_session_options(s, c, mode, seq_len);
     return zinf_trainer_create(out, &options);
 }
 

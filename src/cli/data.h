@@ -41,6 +41,7 @@ struct cli_common {
     bool lenient, load_best_at_end;
     bool pack, train_on_prompt, skip_bad_rows, group_by_length; /* of samples */
     bool no_training; /* nobody is told of learning rates */
+    bool no_steps;    /* nor are a step's numbers of samples */
     bool quiet;       /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
@@ -217,6 +218,9 @@ void cli_samples_describe(char text[512], const struct zinf_samples *samples);
 struct zinf_config_context cli_context(const struct cli_common *c);
 int cli_session_config(struct cli_session *s, const struct cli_common *c);
 /* A trainer of the session's model; seq_len 0: the session's. */
+struct zinf_trainer_options cli_session_options(const struct cli_session *s,
+                                                const struct cli_common *c,
+                                                enum zinf_trainer_mode mode, int64_t seq_len);
 int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
                         enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
 void cli_session_close(struct cli_session *s);

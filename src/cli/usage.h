@@ -252,7 +252,9 @@ static const char USAGE_EVAL[] =
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n" USAGE_PAD
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
-    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n";
 
 static const char USAGE_LAUNCH[] =
     "usage: zinf launch [options] -- COMMAND...\n"

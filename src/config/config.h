@@ -193,7 +193,8 @@ struct zinf_config_context {
     bool lenient;      /* unknown keys are warnings */
     /* Nothing is trained: not a word on learning rates. */
     bool no_training;
-    bool quiet; /* notes and warnings were given by an earlier load */
+    bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
+    bool quiet;    /* notes and warnings were given by an earlier load */
     /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
     bool show;
 };

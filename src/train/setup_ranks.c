@@ -131,9 +131,10 @@ int setup_check_ranks(struct setup *s)
         code = check_links(s);
     if (code || !s->net)
         return code;
-    if (!trains(s))
-        return zinf_fail(-ENOTSUP, "several ranks can only train");
-    if (c->zero_stage == 0)
+    if (s->options.mode == ZINF_TRAINER_GRADIENTS)
+        return zinf_fail(-ENOTSUP, "several ranks train and evaluate: gradients to look at are one "
+                                   "rank's");
+    if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
