@@ -48,6 +48,8 @@ struct choice {
 struct variant {
     bool micro_major;    /* where the order of micro-batches is free */
     bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */

@@ -35,10 +35,10 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
 }
 
 /* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
- * is added next; in a tree, one more for each level. */
+ * is added next; in a tree, one more for each level. So it is where the sum comes from RAM. */
 static uint64_t grads_at_once(const struct plan *p)
 {
-    uint64_t n = p->layer_major ? 2 : 1;
+    uint64_t n = p->layer_major || p->variant.device_adds ? 2 : 1;
     for (int64_t micros = p->setup->n_micro; p->setup->exact && p->layer_major && micros > 3;
          micros /= 2)
         n++;
@@ -61,7 +61,7 @@ bool plan_sums_whole(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const struct zinf_ids *sweep = w->whole == WALK_NONE ? NULL : &w->graph->stages[w->whole].sweep;
     uint32_t n = 0;
-    for (uint32_t i = 0; sweep && i < sweep->n; i++) {
+    for (uint32_t i = 0; sweep && p->layer_major && i < sweep->n; i++) {
         uint32_t unit = sweep->at[i];
         if (!unit_trains(p->setup, unit))
             continue;
