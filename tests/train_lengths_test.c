@@ -261,6 +261,60 @@ static void test_placements(void)
         check_places(names[i], i % 2 ? bf16 : NULL);
 }
 
+/* ---- what is moved, and how long that should take ---- */
+
+enum { WIDE_ROWS = 64, WIDE_BATCH = 4 };
+
+/* A model whose activations are larger than the least that a drive moves. */
+static struct zinf_trainer *open_wide(struct zinf_config *config)
+{
+    const struct zinf_model_shape shape = {.arch = "llama",
+                                           .layers = 7,
+                                           .hidden = 128,
+                                           .heads = 2,
+                                           .vocab = VOCAB,
+                                           .context = WIDE_ROWS};
+    char folder[600];
+    struct zinf_trainer *t = NULL;
+    make_model(folder, "wide", &shape, 3);
+    const struct zinf_trainer_options options = {
+        .model_path = folder, .config = config, .seq_len = WIDE_ROWS, .device = ZINF_DEVICE_HOST};
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    return t;
+}
+
+static void test_transfers_are_shorter(void)
+{
+    static int32_t ids[WIDE_ROWS * WIDE_BATCH];
+    struct setting s = setting_of(NULL, NULL);
+    struct zinf_step_result r[4] = {{0}};
+    s.accumulation = 1;
+    s.extra = ", \"activation_device\": \"nvme\", \"activation_checkpointing\": \"always\"";
+    trainings.batch = WIDE_BATCH;
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = open_wide(config);
+    struct zinf_batch batch = *TOKENS(ids, ids);
+    for (int step = 0; t && step < 4; step++) {
+        batch.seq_len = step == 2 ? WIDE_ROWS / 4 : 0;
+        CHECKF(!zinf_trainer_step(t, &batch, &r[step]), "%s", zinf_error());
+    }
+    for (int lane = ZINF_LANE_READ; lane <= ZINF_LANE_WRITE; lane++)
+        CHECKF(r[1].lane_bytes[lane] > 0 && 4 * r[2].lane_bytes[lane] == r[1].lane_bytes[lane] &&
+                   r[3].lane_bytes[lane] == r[1].lane_bytes[lane],
+               "lane %d: %llu bytes, of a quarter of the rows %llu", lane,
+               (unsigned long long)r[1].lane_bytes[lane],
+               (unsigned long long)r[2].lane_bytes[lane]);
+    CHECK(t && !trainer_set_lengths(t, &batch));
+    const double whole = t ? trainer_expected_seconds(t, false) : 0;
+    batch.seq_len = WIDE_ROWS / 4;
+    CHECK(t && !trainer_set_lengths(t, &batch));
+    const double quarter = t ? trainer_expected_seconds(t, false) : 0;
+    CHECKF(quarter > 0 && quarter < 0.9 * whole, "%g s expected, of a quarter of the rows %g",
+           whole, quarter);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
 /* ---- refusals, reports ---- */
 
 static void test_refusals(void)
@@ -288,6 +342,7 @@ int main(void)
     TAP_RUN(test_forward);
     TAP_RUN(test_sizes);
     TAP_RUN(test_placements);
+    TAP_RUN(test_transfers_are_shorter);
     TAP_RUN(test_refusals);
     remove_work();
     return tap_done();
