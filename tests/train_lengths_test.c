@@ -5,7 +5,10 @@
  * bits wherever things live, in whichever order operations run.
  */
 #include "fixture_inputs.h"
+#include "net/net.h"
 #include "train/trainer.h"
+
+#include <pthread.h>
 
 /* Positions by table, by rotation (linear, of long sequences), by slopes and by distance; windows,
  * experts, classes of the first and the last token, sources, pairs. */
@@ -70,6 +73,14 @@ static void open_any(struct fixture *f, const char *name)
         open_fixture(f, name);
 }
 
+static void each_model(void (*check)(const char *name))
+{
+    for (size_t i = 0; i < COUNT(decoders); i++)
+        check(decoders[i]);
+    for (size_t i = 0; i < COUNT(others); i++)
+        check(others[i]);
+}
+
 /* What stands behind a sample: another one than what a batch is filled up with. */
 static int32_t padding_of(enum zinf_input input)
 {
@@ -128,10 +139,7 @@ static void check_parity(const char *name)
 
 static void test_parity(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_parity(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_parity(others[i]);
+    each_model(check_parity);
 }
 
 /* Loss and logits of samples, without a backward. */
@@ -156,10 +164,7 @@ static void check_forward(const char *name)
 
 static void test_forward(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_forward(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_forward(others[i]);
+    each_model(check_forward);
 }
 
 /* ---- memory ---- */
@@ -197,10 +202,7 @@ static void check_sizes(const char *name)
 
 static void test_sizes(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_sizes(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_sizes(others[i]);
+    each_model(check_sizes);
 }
 
 /* ---- bits ---- */
@@ -335,6 +337,67 @@ static void test_refusals(void)
     close_fixture(&f);
 }
 
+/* Two ranks, as threads, each with samples of its own length. */
+struct rank {
+    pthread_t thread;
+    const struct fixture *fixture;
+    struct zinf_net *net;
+    struct zinf_batch batch;
+    int code;
+    char said[200];
+};
+
+static void *step_rank(void *argument)
+{
+    struct rank *r = argument;
+    struct zinf_step_result result;
+    struct zinf_trainer *t = NULL;
+    const struct zinf_trainer_options options = {.model_path = r->fixture->model,
+                                                 .config = r->fixture->config,
+                                                 .seq_len = r->fixture->seq,
+                                                 .device = ZINF_DEVICE_HOST,
+                                                 .net = r->net};
+    r->code = zinf_trainer_create(&t, &options);
+    if (!r->code)
+        r->code = zinf_trainer_step(t, &r->batch, &result);
+    if (r->code)
+        snprintf(r->said, sizeof r->said, "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_net_close(r->net);
+    return NULL;
+}
+
+static void check_ranks(int64_t first, int64_t second, bool good)
+{
+    struct setting s = setting_of(NULL, NULL);
+    struct zinf_net *nets[2];
+    struct rank ranks[2];
+    struct fixture f;
+    open_any(&f, "llama_b");
+    zinf_config_destroy(f.config);
+    f.config = configure_of(&s, 2);
+    CHECKF(!zinf_net_seats_create(nets, 2, NULL), "%s", zinf_error());
+    for (int i = 0; i < 2; i++) {
+        zinf_net_set_timeout(nets[i], 60);
+        ranks[i] = (struct rank){.fixture = &f, .net = nets[i]};
+        ranks[i].batch = cut_batch(&f, 0, (struct lengths){0, 0}, false);
+        ranks[i].batch.seq_len = i ? second : first;
+        pthread_create(&ranks[i].thread, NULL, step_rank, &ranks[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < 2; i++)
+        CHECKF(good ? !ranks[i].code : ranks[i].code == -EINVAL && strstr(ranks[i].said, "length"),
+               "rank %d: %d %s", i, ranks[i].code, ranks[i].said);
+    close_fixture(&f);
+}
+
+static void test_ranks_have_one_length(void)
+{
+    check_ranks(8, 8, true);
+    check_ranks(8, 12, false);
+}
+
 int main(void)
 {
     begin_fixtures("lengths");
@@ -344,6 +407,7 @@ int main(void)
     TAP_RUN(test_placements);
     TAP_RUN(test_transfers_are_shorter);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_ranks_have_one_length);
     remove_work();
     return tap_done();
 }
