@@ -4,112 +4,11 @@
  * sums; a step needs no more memory than the longest; and steps of several lengths give the same
  * bits wherever things live, in whichever order operations run.
  */
-#include "fixture_inputs.h"
+#include "cut_fixtures.h"
 #include "net/net.h"
 #include "train/trainer.h"
 
 #include <pthread.h>
-
-/* Positions by table, by rotation (linear, of long sequences), by slopes and by distance; windows,
- * experts, classes of the first and the last token, sources, pairs. */
-static const char *const decoders[] = {"gpt2_a",     "llama_b",  "llama_c",   "mistral_a",
-                                       "bloom_a",    "gemma2_a", "opt_a",     "falcon_a",
-                                       "baichuan_b", "phi3_b",   "mixtral_a", "qwen2_moe_a"};
-static const char *const others[] = {"t5_a",      "bart_a",       "blenderbot_a", "bert_b",
-                                     "roberta_a", "deberta_v2_a", "deberta_v2_e", "deberta_v2_h",
-                                     "gpt2_h",    "llama_f",      "pair_a",       "pair_c"};
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-enum { VOCAB = 61, DECODER_ROWS = 16, DECODER_BATCH = 2, MOST_SAMPLES = 16, STORE = 1 << 12 };
-
-/* Rows that samples are cut to; 0: all. */
-struct lengths {
-    int64_t seq, source;
-};
-
-static int64_t *length_on(struct lengths *l, enum zinf_axis axis)
-{
-    return axis == ZINF_AXIS_SOURCE ? &l->source : &l->seq;
-}
-
-/* A fixture of a decoder has no samples of its own in its folder: these are random ones. */
-static void open_decoder(struct fixture *f, const char *name)
-{
-    const int n = DECODER_ROWS * MOST_SAMPLES;
-    struct setting s = setting_of(NULL, NULL);
-    memset(f, 0, sizeof *f);
-    trainings.batch = DECODER_BATCH;
-    f->config = configure(&s);
-    f->config->dropout = 0;
-    f->seq = DECODER_ROWS;
-    f->batch = DECODER_BATCH;
-    f->accumulation = s.accumulation;
-    snprintf(f->model, sizeof f->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-    for (int k = 0; k < N_KINDS; k++) {
-        if (kinds[k].input != ZINF_INPUT_IDS && kinds[k].input != ZINF_INPUT_TARGETS)
-            continue;
-        f->inputs[k] = calloc((size_t)n, sizeof(int32_t));
-        for (int i = 0; i < n; i++) {
-            uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, 0}, bits[4];
-            zinf_philox(counter, 21, bits);
-            f->inputs[k][i] = (int32_t)(bits[0] % VOCAB);
-        }
-    }
-}
-
-static bool is_decoder(const char *name)
-{
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        if (!strcmp(decoders[i], name))
-            return true;
-    return false;
-}
-
-static void open_any(struct fixture *f, const char *name)
-{
-    if (is_decoder(name))
-        open_decoder(f, name);
-    else
-        open_fixture(f, name);
-}
-
-static void each_model(void (*check)(const char *name))
-{
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check(others[i]);
-}
-
-/* What stands behind a sample: another one than what a batch is filled up with. */
-static int32_t padding_of(enum zinf_input input)
-{
-    return input == ZINF_INPUT_TARGETS ? -1 : input == ZINF_INPUT_IDS ? 3 : 0;
-}
-
-/* Samples from the first one on, cut; with padding up to the fixture's length, or without. */
-static struct zinf_batch cut_batch(const struct fixture *f, int64_t first, struct lengths cut,
-                                   bool padded)
-{
-    static int32_t store[N_KINDS][STORE];
-    struct lengths whole = {f->seq, f->source};
-    struct zinf_batch batch = {.seq_len = padded ? 0 : cut.seq,
-                               .source_len = padded ? 0 : cut.source};
-    const int64_t samples = f->batch * f->accumulation;
-    for (int k = 0; k < N_KINDS; k++) {
-        const enum zinf_axis axis = kinds[k].axis;
-        const bool long_as_one = axis == ZINF_AXIS_SAMPLE;
-        const int64_t all = long_as_one ? 1 : *length_on(&whole, axis),
-                      asked = *length_on(&cut, axis);
-        const int64_t kept = long_as_one || !asked ? all : asked, n = padded ? all : kept;
-        for (int64_t i = 0; f->inputs[k] && i < samples * n; i++)
-            store[k][i] = i % n < kept ? f->inputs[k][(first + i / n) * all + i % n]
-                                       : padding_of(kinds[k].input);
-        if (f->inputs[k])
-            batch.inputs[kinds[k].input] = store[k];
-    }
-    return batch;
-}
 
 /* ---- against padding ---- */
 
@@ -270,12 +169,10 @@ enum { WIDE_ROWS = 64, WIDE_BATCH = 4 };
 /* A model whose activations are larger than the least that a drive moves. */
 static struct zinf_trainer *open_wide(struct zinf_config *config)
 {
-    const struct zinf_model_shape shape = {.arch = "llama",
-                                           .layers = 7,
-                                           .hidden = 128,
-                                           .heads = 2,
-                                           .vocab = VOCAB,
-                                           .context = WIDE_ROWS};
+    struct zinf_model_shape shape = trainings.shape;
+    shape.layers = 7; /* more than slots on the device */
+    shape.hidden = 128;
+    shape.context = WIDE_ROWS;
     char folder[600];
     struct zinf_trainer *t = NULL;
     make_model(folder, "wide", &shape, 3);
@@ -283,6 +180,13 @@ static struct zinf_trainer *open_wide(struct zinf_config *config)
         .model_path = folder, .config = config, .seq_len = WIDE_ROWS, .device = ZINF_DEVICE_HOST};
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     return t;
+}
+
+static double expected(struct zinf_trainer *t, int64_t rows)
+{
+    const struct zinf_batch batch = {.seq_len = rows};
+    CHECK(t && !trainer_set_lengths(t, &batch));
+    return t ? trainer_expected_seconds(t, false) : 0;
 }
 
 static void test_transfers_are_shorter(void)
@@ -306,11 +210,7 @@ static void test_transfers_are_shorter(void)
                "lane %d: %llu bytes, of a quarter of the rows %llu", lane,
                (unsigned long long)r[1].lane_bytes[lane],
                (unsigned long long)r[2].lane_bytes[lane]);
-    CHECK(t && !trainer_set_lengths(t, &batch));
-    const double whole = t ? trainer_expected_seconds(t, false) : 0;
-    batch.seq_len = WIDE_ROWS / 4;
-    CHECK(t && !trainer_set_lengths(t, &batch));
-    const double quarter = t ? trainer_expected_seconds(t, false) : 0;
+    const double whole = expected(t, 0), quarter = expected(t, WIDE_ROWS / 4);
     CHECKF(quarter > 0 && quarter < 0.9 * whole, "%g s expected, of a quarter of the rows %g",
            whole, quarter);
     zinf_trainer_destroy(t);

@@ -175,7 +175,7 @@ tests_train_packed_test_LDADD = $(TEST_LDADD)
 # Encoder-decoders.
 check_PROGRAMS += tests/train_lengths_test
 TESTS += tests/train_lengths_test
-tests_train_lengths_test_SOURCES = tests/train_lengths_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
+tests_train_lengths_test_SOURCES = tests/train_lengths_test.c tests/cut_fixtures.h tests/fixture_inputs.h tests/trainings.h tests/train_support.h
 tests_train_lengths_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_lengths_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_pairs_test
