@@ -124,6 +124,38 @@ number eval_accuracy class-short/log.jsonl >a && number eval_accuracy class-padd
 check "and accuracy" near 1e-9 a b
 check "by groups" classify class-grouped --group-by-length
 
+# ---- on the CUDA device: the stand-in, in whose memory nobody wrote is NaN ----
+
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+on_gpu() { # output, places of parameters and state, keys of "zinf", options...
+    output=$1
+    rank_config gpu.json 2 4 "$2" "$work" ", \"durability\": \"none\"$3"
+    sed "s/\"offload_optimizer\": {\"device\": \"nvme\"/\"offload_optimizer\": {\"device\": \"$2\"/
+        s/\"bf16\": {\"enabled\": true},//" gpu.json >"$output.json"
+    shift 3
+    run 0 env ZINF_CUDA_MODULE="$module" "$zinf" train --model model --data few.jsonl --seq-len 48 \
+        --device cuda --seed 3 --steps 2 --dropout 0 --progress none --no-shuffle \
+        --config "$output.json" --output "$output" "$@"
+}
+if [ -f "$module" ]; then
+    { # a long step, then a short one
+        awk 'length >= 55 && length < 70' rows.jsonl | head -n 8
+        awk 'length < 55' rows.jsonl | head -n 8
+    } >few.jsonl
+    check "on the CUDA device" on_gpu cuda none ""
+    check "from RAM, with activations there" on_gpu cuda-ram cpu \
+        ', "activation_device": "cpu", "activation_checkpointing": "always"'
+    check "gives the same bits" same_result cuda cuda-ram
+    check "from the drive, with activations there" on_gpu cuda-drive nvme \
+        ', "activation_device": "nvme", "activation_checkpointing": "always", "schedule": "prefetch"'
+    check "gives the same bits" same_result cuda cuda-drive
+    check "with padding to the end" on_gpu cuda-padded none "" --pad-to max
+    number loss cuda/log.jsonl >a && number loss cuda-padded/log.jsonl >b
+    check "gives the same losses" near 1e-5 a b
+else
+    skip "on the CUDA device" "no stand-in here"
+fi
+
 # ---- what is refused ----
 
 check "a length that is none" run 1 train one.json none --pad-to most

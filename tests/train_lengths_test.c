@@ -4,101 +4,11 @@
  * sums; a step needs no more memory than the longest; and steps of several lengths give the same
  * bits wherever things live, in whichever order operations run.
  */
-#include "fixture_inputs.h"
+#include "cut_fixtures.h"
+#include "net/net.h"
 #include "train/trainer.h"
 
-/* Positions by table, by rotation (linear, of long sequences), by slopes and by distance; windows,
- * experts, classes of the first and the last token, sources, pairs. */
-static const char *const decoders[] = {"gpt2_a",     "llama_b",  "llama_c",   "mistral_a",
-                                       "bloom_a",    "gemma2_a", "opt_a",     "falcon_a",
-                                       "baichuan_b", "phi3_b",   "mixtral_a", "qwen2_moe_a"};
-static const char *const others[] = {"t5_a",      "bart_a",       "blenderbot_a", "bert_b",
-                                     "roberta_a", "deberta_v2_a", "deberta_v2_e", "deberta_v2_h",
-                                     "gpt2_h",    "llama_f",      "pair_a",       "pair_c"};
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-enum { VOCAB = 61, DECODER_ROWS = 16, DECODER_BATCH = 2, MOST_SAMPLES = 16, STORE = 1 << 12 };
-
-/* Rows that samples are cut to; 0: all. */
-struct lengths {
-    int64_t seq, source;
-};
-
-static int64_t *length_on(struct lengths *l, enum zinf_axis axis)
-{
-    return axis == ZINF_AXIS_SOURCE ? &l->source : &l->seq;
-}
-
-/* A fixture of a decoder has no samples of its own in its folder: these are random ones. */
-static void open_decoder(struct fixture *f, const char *name)
-{
-    const int n = DECODER_ROWS * MOST_SAMPLES;
-    struct setting s = setting_of(NULL, NULL);
-    memset(f, 0, sizeof *f);
-    trainings.batch = DECODER_BATCH;
-    f->config = configure(&s);
-    f->config->dropout = 0;
-    f->seq = DECODER_ROWS;
-    f->batch = DECODER_BATCH;
-    f->accumulation = s.accumulation;
-    snprintf(f->model, sizeof f->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-    for (int k = 0; k < N_KINDS; k++) {
-        if (kinds[k].input != ZINF_INPUT_IDS && kinds[k].input != ZINF_INPUT_TARGETS)
-            continue;
-        f->inputs[k] = calloc((size_t)n, sizeof(int32_t));
-        for (int i = 0; i < n; i++) {
-            uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, 0}, bits[4];
-            zinf_philox(counter, 21, bits);
-            f->inputs[k][i] = (int32_t)(bits[0] % VOCAB);
-        }
-    }
-}
-
-static bool is_decoder(const char *name)
-{
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        if (!strcmp(decoders[i], name))
-            return true;
-    return false;
-}
-
-static void open_any(struct fixture *f, const char *name)
-{
-    if (is_decoder(name))
-        open_decoder(f, name);
-    else
-        open_fixture(f, name);
-}
-
-/* What stands behind a sample: another one than what a batch is filled up with. */
-static int32_t padding_of(enum zinf_input input)
-{
-    return input == ZINF_INPUT_TARGETS ? -1 : input == ZINF_INPUT_IDS ? 3 : 0;
-}
-
-/* Samples from the first one on, cut; with padding up to the fixture's length, or without. */
-static struct zinf_batch cut_batch(const struct fixture *f, int64_t first, struct lengths cut,
-                                   bool padded)
-{
-    static int32_t store[N_KINDS][STORE];
-    struct lengths whole = {f->seq, f->source};
-    struct zinf_batch batch = {.seq_len = padded ? 0 : cut.seq,
-                               .source_len = padded ? 0 : cut.source};
-    const int64_t samples = f->batch * f->accumulation;
-    for (int k = 0; k < N_KINDS; k++) {
-        const enum zinf_axis axis = kinds[k].axis;
-        const bool long_as_one = axis == ZINF_AXIS_SAMPLE;
-        const int64_t all = long_as_one ? 1 : *length_on(&whole, axis),
-                      asked = *length_on(&cut, axis);
-        const int64_t kept = long_as_one || !asked ? all : asked, n = padded ? all : kept;
-        for (int64_t i = 0; f->inputs[k] && i < samples * n; i++)
-            store[k][i] = i % n < kept ? f->inputs[k][(first + i / n) * all + i % n]
-                                       : padding_of(kinds[k].input);
-        if (f->inputs[k])
-            batch.inputs[kinds[k].input] = store[k];
-    }
-    return batch;
-}
+#include <pthread.h>
 
 /* ---- against padding ---- */
 
@@ -128,10 +38,7 @@ static void check_parity(const char *name)
 
 static void test_parity(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_parity(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_parity(others[i]);
+    each_model(check_parity);
 }
 
 /* Loss and logits of samples, without a backward. */
@@ -156,10 +63,7 @@ static void check_forward(const char *name)
 
 static void test_forward(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_forward(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_forward(others[i]);
+    each_model(check_forward);
 }
 
 /* ---- memory ---- */
@@ -197,10 +101,7 @@ static void check_sizes(const char *name)
 
 static void test_sizes(void)
 {
-    for (size_t i = 0; i < COUNT(decoders); i++)
-        check_sizes(decoders[i]);
-    for (size_t i = 0; i < COUNT(others); i++)
-        check_sizes(others[i]);
+    each_model(check_sizes);
 }
 
 /* ---- bits ---- */
@@ -261,6 +162,61 @@ static void test_placements(void)
         check_places(names[i], i % 2 ? bf16 : NULL);
 }
 
+/* ---- what is moved, and how long that should take ---- */
+
+enum { WIDE_ROWS = 64, WIDE_BATCH = 4 };
+
+/* A model whose activations are larger than the least that a drive moves. */
+static struct zinf_trainer *open_wide(struct zinf_config *config)
+{
+    struct zinf_model_shape shape = trainings.shape;
+    shape.layers = 7; /* more than slots on the device */
+    shape.hidden = 128;
+    shape.context = WIDE_ROWS;
+    char folder[600];
+    struct zinf_trainer *t = NULL;
+    make_model(folder, "wide", &shape, 3);
+    const struct zinf_trainer_options options = {
+        .model_path = folder, .config = config, .seq_len = WIDE_ROWS, .device = ZINF_DEVICE_HOST};
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    return t;
+}
+
+static double expected(struct zinf_trainer *t, int64_t rows)
+{
+    const struct zinf_batch batch = {.seq_len = rows};
+    CHECK(t && !trainer_set_lengths(t, &batch));
+    return t ? trainer_expected_seconds(t, false) : 0;
+}
+
+static void test_transfers_are_shorter(void)
+{
+    static int32_t ids[WIDE_ROWS * WIDE_BATCH];
+    struct setting s = setting_of(NULL, NULL);
+    struct zinf_step_result r[4] = {{0}};
+    s.accumulation = 1;
+    s.extra = ", \"activation_device\": \"nvme\", \"activation_checkpointing\": \"always\"";
+    trainings.batch = WIDE_BATCH;
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = open_wide(config);
+    struct zinf_batch batch = *TOKENS(ids, ids);
+    for (int step = 0; t && step < 4; step++) {
+        batch.seq_len = step == 2 ? WIDE_ROWS / 4 : 0;
+        CHECKF(!zinf_trainer_step(t, &batch, &r[step]), "%s", zinf_error());
+    }
+    for (int lane = ZINF_LANE_READ; lane <= ZINF_LANE_WRITE; lane++)
+        CHECKF(r[1].lane_bytes[lane] > 0 && 4 * r[2].lane_bytes[lane] == r[1].lane_bytes[lane] &&
+                   r[3].lane_bytes[lane] == r[1].lane_bytes[lane],
+               "lane %d: %llu bytes, of a quarter of the rows %llu", lane,
+               (unsigned long long)r[1].lane_bytes[lane],
+               (unsigned long long)r[2].lane_bytes[lane]);
+    const double whole = expected(t, 0), quarter = expected(t, WIDE_ROWS / 4);
+    CHECKF(quarter > 0 && quarter < 0.9 * whole, "%g s expected, of a quarter of the rows %g",
+           whole, quarter);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
 /* ---- refusals, reports ---- */
 
 static void test_refusals(void)
@@ -281,6 +237,67 @@ static void test_refusals(void)
     close_fixture(&f);
 }
 
+/* Two ranks, as threads, each with samples of its own length. */
+struct rank {
+    pthread_t thread;
+    const struct fixture *fixture;
+    struct zinf_net *net;
+    struct zinf_batch batch;
+    int code;
+    char said[200];
+};
+
+static void *step_rank(void *argument)
+{
+    struct rank *r = argument;
+    struct zinf_step_result result;
+    struct zinf_trainer *t = NULL;
+    const struct zinf_trainer_options options = {.model_path = r->fixture->model,
+                                                 .config = r->fixture->config,
+                                                 .seq_len = r->fixture->seq,
+                                                 .device = ZINF_DEVICE_HOST,
+                                                 .net = r->net};
+    r->code = zinf_trainer_create(&t, &options);
+    if (!r->code)
+        r->code = zinf_trainer_step(t, &r->batch, &result);
+    if (r->code)
+        snprintf(r->said, sizeof r->said, "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_net_close(r->net);
+    return NULL;
+}
+
+static void check_ranks(int64_t first, int64_t second, bool good)
+{
+    struct setting s = setting_of(NULL, NULL);
+    struct zinf_net *nets[2];
+    struct rank ranks[2];
+    struct fixture f;
+    open_any(&f, "llama_b");
+    zinf_config_destroy(f.config);
+    f.config = configure_of(&s, 2);
+    CHECKF(!zinf_net_seats_create(nets, 2, NULL), "%s", zinf_error());
+    for (int i = 0; i < 2; i++) {
+        zinf_net_set_timeout(nets[i], 60);
+        ranks[i] = (struct rank){.fixture = &f, .net = nets[i]};
+        ranks[i].batch = cut_batch(&f, 0, (struct lengths){0, 0}, false);
+        ranks[i].batch.seq_len = i ? second : first;
+        pthread_create(&ranks[i].thread, NULL, step_rank, &ranks[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < 2; i++)
+        CHECKF(good ? !ranks[i].code : ranks[i].code == -EINVAL && strstr(ranks[i].said, "length"),
+               "rank %d: %d %s", i, ranks[i].code, ranks[i].said);
+    close_fixture(&f);
+}
+
+static void test_ranks_have_one_length(void)
+{
+    check_ranks(8, 8, true);
+    check_ranks(8, 12, false);
+}
+
 int main(void)
 {
     begin_fixtures("lengths");
@@ -288,7 +305,9 @@ int main(void)
     TAP_RUN(test_forward);
     TAP_RUN(test_sizes);
     TAP_RUN(test_placements);
+    TAP_RUN(test_transfers_are_shorter);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_ranks_have_one_length);
     remove_work();
     return tap_done();
 }

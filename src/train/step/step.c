@@ -260,32 +260,6 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
                            : code;
 }
 
-/* Whether all updates that a step's program has are to be made. */
-static bool is_steady(const struct zinf_trainer *t, bool rests)
-{
-    bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
-    for (uint32_t u = 0; u < t->setup.n_units; u++)
-        if (unit_trains(&t->setup, u) && !t->pending[u] && (all || t->plan.deferred[u]))
-            return false;
-    return true;
-}
-
-/* What the step that begins will take by what is pending; 0: not known. rests: speculation does. */
-static double expected_seconds(struct zinf_trainer *t, bool rests)
-{
-    const struct zinf_program *programs[2] = {&t->plan.wait};
-    int n = rests ? 1 : plan_step_programs(&t->plan, programs);
-    struct zinf_machine machine = plan_machine(&t->plan);
-    struct zinf_predict_options options = {
-        .machine = &machine, .skip = trainer_skip_not_due, .context = t};
-    struct zinf_prediction p;
-    if (!(t->plan.predicted_seconds > 0))
-        return 0;
-    if (n == 2 || is_steady(t, rests))
-        return rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
-    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
-}
-
 /* Operations are measured: in the first step they run one at a time. */
 static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
 {
@@ -341,7 +315,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         return code;
     t->step++;
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
-    double expected = expected_seconds(t, rests);
+    double expected = trainer_expected_seconds(t, rests);
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
     code = run_step(t, &norm, &times);
     if (code)

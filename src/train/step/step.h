@@ -77,7 +77,15 @@ double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
-/* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
+/* lengths.c: bytes that an operation moves now, and its share of the work that the program was made
+ * for, in a step of the lengths that were set. Whether those are less than the longest. */
+uint64_t trainer_moved(void *context, const struct zinf_op *op);
+double trainer_share(void *context, const struct zinf_op *op);
+bool trainer_is_shorter(const struct zinf_trainer *t);
+/* calibrate.c: what the step that begins will take, of the lengths that were set, by what is
+ * pending; 0: not known. rests: speculation does. */
+double trainer_expected_seconds(struct zinf_trainer *t, bool rests);
+/* What was measured. Begins anew; takes an operation; makes the rates of a step that
  * was run one operation at a time; corrects them by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
