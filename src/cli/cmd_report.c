@@ -105,7 +105,7 @@ static void add_ranks(cJSON *facts)
     else
         report_add(facts, "nccl", "%s; GPUs of several processes reach each other over %s",
                    report_redact(zinf_link_found(), safe, sizeof safe),
-                   zinf_net_mpi_why_not() ? "TCP (torchrun, zinf launch)" : "an MPI or TCP");
+                   zinf_net_mpi_why_not() ? "TCP (torchrun --no-python)" : "an MPI or TCP");
 }
 
 static void add_drive(cJSON *drives, const char *path)

@@ -211,5 +211,5 @@ void doctor_links(struct doctor *d)
     else
         doctor_line(d, "links", DOCTOR_OK, NULL, "%s; GPUs of several processes too, over %s",
                     found,
-                    no_mpi ? "TCP (torchrun, zinf launch); no MPI module loads" : "an MPI or TCP");
+                    no_mpi ? "TCP (torchrun --no-python); no MPI module loads" : "an MPI or TCP");
 }
