@@ -143,6 +143,9 @@ struct zinf_link_device {
 };
 /* Why there is no NCCL here that can be used, or NULL. */
 const char *zinf_link_why_not(void);
+/* The one that is used, and its file: "NCCL 2.28.3 (/usr/lib/libnccl.so.2)"; NULL: there is none.
+ */
+const char *zinf_link_found(void);
 /* Of all ranks of a net, which it uses until it is closed, in the thread that calls. -ENOTSUP where
  * a rank has no NCCL. */
 int zinf_link_create(struct zinf_link **out, struct zinf_net *net,

@@ -40,7 +40,7 @@ int link_fail_by_device(struct zinf_link *link, int code)
 static void say_error(struct zinf_link *link, int result)
 {
     const char *more = link->comm ? link->nccl->GetLastError(link->comm) : NULL;
-    snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->name,
+    snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->nccl->name,
              link->nccl->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
@@ -124,7 +124,7 @@ static void say_opening(struct zinf_link *link, double seconds)
              "%s: GPUs of all %ss have begun to look for each other, and have not met after %.0f "
              "s: NCCL_DEBUG=INFO says which does not answer, NCCL_SOCKET_IFNAME names the network; "
              "zinf.gather \"host\" does without",
-             link->name, net_noun(link->net), seconds);
+             link->nccl->name, net_noun(link->net), seconds);
 }
 
 /* A rank that has failed by itself, or has ended. */
@@ -152,7 +152,7 @@ static int check_clock(struct zinf_link *link)
              "%s: a transfer between GPUs that all %ss began has not ended after %.0f s: the way "
              "between them hangs (NCCL_DEBUG=INFO says which it is; NCCL_P2P_DISABLE=1 goes by the "
              "host), or zinf.timeout is too short; zinf.gather \"host\" does without",
-             link->name, net_noun(link->net), (double)limit_ns * 1e-9);
+             link->nccl->name, net_noun(link->net), (double)limit_ns * 1e-9);
     return find_gone(link, -ETIMEDOUT);
 }
 
@@ -265,11 +265,8 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
     link->parts = calloc(net->place.world, sizeof *link->parts);
     int code = link->rolls && link->parts ? compare_versions(link)
                                           : zinf_fail(-ENOMEM, "no memory for a link of GPUs");
-    if (!code) {
-        int v = link->nccl->version;
-        snprintf(link->name, sizeof link->name, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    if (!code)
         code = open_comm(link);
-    }
     if (code)
         zinf_link_close(link);
     else
@@ -279,7 +276,7 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
 
 const char *zinf_link_name(const struct zinf_link *link)
 {
-    return link->name;
+    return link->nccl->name;
 }
 
 uint64_t zinf_link_sent_bytes(const struct zinf_link *link)

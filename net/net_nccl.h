@@ -29,7 +29,6 @@ struct zinf_link {
     struct roll own, *rolls; /* [world] of all */
     float **parts;           /* [world] */
     uint64_t sent_bytes, begun_ns, listened_ns;
-    char name[32];
 };
 
 static inline uint32_t world_of(const struct zinf_link *link)

@@ -159,6 +159,13 @@ tests_cuda_standin_seats_test_SOURCES = tests/cuda_standin_seats_test.c tests/cu
 tests_cuda_standin_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_seats_test_LDADD = $(TEST_LDADD)
 
+# The same between processes.
+check_PROGRAMS += tests/cuda_standin_nccl_ranks_test
+TESTS += tests/cuda_standin_nccl_ranks_test
+tests_cuda_standin_nccl_ranks_test_SOURCES = tests/cuda_nccl_ranks_test.c tests/cuda_nccl.h
+tests_cuda_standin_nccl_ranks_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_nccl_ranks_test_LDADD = $(standin_LDADD)
+
 # One process of those that tests/nccl_ranks_test.sh starts.
 check_PROGRAMS += tests/linked_ranks
 tests_linked_ranks_SOURCES = tests/linked_ranks.c tests/cuda_module.h tests/trained_ranks.h \
