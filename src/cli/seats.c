@@ -114,8 +114,6 @@ static const char *why_one(const struct zinf_config *c, bool trains)
 {
     if (trains && !strcmp(c->optimizer.type, "Adafactor"))
         return "Adafactor's moments are not cut";
-    if (!strcmp(c->expert_fetch, "chosen"))
-        return "each would choose other experts (zinf.expert_fetch)";
     if (trains && c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE &&
         strcmp(c->gather, "device") != 0)
         return "at stage 3 slices of parameters go through host memory (offload_param.device)";

@@ -9,7 +9,8 @@
  * slice from its host, and takes its slice of a sum back there.
  *
  * Collectives meet because all ranks have them in one order: the same programs, ordered by the same
- * rates (agree.h). So none is ever left out by what a rank alone has seen.
+ * rates (agree.h). So none is ever left out by what a rank alone has seen: whether rows have chosen
+ * a unit is first agreed on (emit_choice.c).
  */
 #include "train/step/emit.h"
 
@@ -34,6 +35,7 @@ static struct zinf_operand own_slice(struct emitter *e, uint32_t unit, struct zi
     struct uses uses = {0};
     if (where.tier != ZINF_TIER_DRIVE)
         return zinf_of(&where);
+    emit_choice_awaits(e, unit, &uses);
     uses_read(&uses, e->param[unit]);
     uses_write(&uses, whole);
     emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, own, &uses);
@@ -63,6 +65,8 @@ static void emit_link_gather(struct emitter *e, uint32_t unit, struct zinf_opera
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct zinf_operand own = zinf_of(&where);
     struct uses gathered = {0}, copied = {0};
+    emit_choice_awaits(e, unit, &gathered);
+    emit_choice_awaits(e, unit, &copied);
     if (where.tier != ZINF_TIER_DEVICE) {
         struct zinf_operand from = slice_on_host(e, unit, &where, &copied);
         own = zinf_beyond(memory, zinf_layout_slice_at(&s->layout, unit, s->dtype));
@@ -84,6 +88,7 @@ static void emit_pull(struct emitter *e, uint32_t unit, struct zinf_operand memo
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct uses uses = {0};
     struct zinf_operand own = slice_on_host(e, unit, &where, &uses);
+    emit_choice_awaits(e, unit, &uses);
     uses_write(&uses, target);
     uint64_t bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype);
     emit_net(e, OP_PULL, unit, bytes, (struct zinf_operand[]){memory, own}, &uses);
@@ -111,6 +116,8 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, z
         whole = zinf_in(resource, 0);
     }
     struct zinf_operand own = own_slice(e, unit, zinf_beyond(whole, first), resource);
+    emit_choice_awaits(e, unit, &gathered);
+    emit_choice_awaits(e, unit, &copied);
     uses_read(&gathered, e->param[unit]);
     uses_write(&gathered, resource);
     emit_net(e, OP_GATHER, unit, bytes, (struct zinf_operand[]){whole, own}, &gathered);

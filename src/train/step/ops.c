@@ -163,6 +163,24 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
+/* By the lane NET, before anything that is left out by it. */
+static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_ids *sweep = &t->setup.graph->stages[op->stage].sweep;
+    int64_t chosen[ZINF_NET_MOST_NUMBERS];
+    int code = 0;
+    for (uint32_t first = 0; !code && first < sweep->n; first += ZINF_NET_MOST_NUMBERS) {
+        uint32_t left = sweep->n - first;
+        uint32_t n = left < ZINF_NET_MOST_NUMBERS ? left : ZINF_NET_MOST_NUMBERS;
+        for (uint32_t i = 0; i < n; i++)
+            chosen[i] = t->chosen[sweep->at[first + i]];
+        code = zinf_net_max(t->setup.net, chosen, n);
+        for (uint32_t i = 0; !code && i < n; i++)
+            t->chosen[sweep->at[first + i]] = (uint8_t)chosen[i];
+    }
+    return code;
+}
+
 /* ---- generations ---- */
 
 static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
