@@ -112,13 +112,10 @@ int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct z
 /* What several ranks refuse; NULL: nothing. */
 static const char *why_one(const struct zinf_config *c, bool trains)
 {
-    if (strcmp(c->quantize, "none") != 0 && c->zero_stage == 3)
-        return "quantised weights are not cut (zinf.quantize, zero_optimization.stage 3)";
     if (trains && !strcmp(c->optimizer.type, "Adafactor"))
         return "Adafactor's moments are not cut";
-    if (!strcmp(c->expert_fetch, "chosen"))
-        return "each would choose other experts (zinf.expert_fetch)";
-    if (trains && c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE)
+    if (trains && c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE &&
+        strcmp(c->gather, "device") != 0)
         return "at stage 3 slices of parameters go through host memory (offload_param.device)";
     return NULL;
 }

@@ -142,15 +142,6 @@ int setup_check_ranks(struct setup *s)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme, or "
                                    "zinf.gather to device");
-    if (s->sliced && zinf_model_facts(s->model)->form != ZINF_FORM_PLAIN)
-        return zinf_fail(-ENOTSUP,
-                         "at zero_optimization.stage 3 ranks have parameters in slices, and "
-                         "quantised weights are not cut: set stage to 2, at which each has them "
-                         "whole, or leave out zinf.quantize");
-    if (s->expert_fetch == EXPERT_FETCH_CHOSEN)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.expert_fetch \"chosen\": ranks choose different experts, and all "
-                         "give their slices of each: set it to auto or all");
     return 0;
 }
 

@@ -92,7 +92,8 @@ void plan_measure(struct plan *p)
     s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged = plan_stages_slices(p) ? layout->units[u].slice_elems * width : bytes;
+        uint64_t staged =
+            plan_stages_slices(p) ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
         s->stage = staged > s->stage ? staged : s->stage;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
@@ -249,7 +250,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
         uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
         if (p->routes[u].gathered)
-            params = n * zinf_dtype_bytes(p->setup->dtype);
+            params = zinf_layout_slice_bytes(&p->setup->layout, u, p->setup->dtype);
         bytes[home->param] +=
             home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
