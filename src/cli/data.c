@@ -207,7 +207,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_PREFERENCE;
+    bool texts = s->task == ZINF_TASK_CAUSAL || cli_has_pairs(s->task);
     if (!code && texts)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
@@ -294,6 +294,13 @@ struct zinf_config_context cli_context(const struct cli_common *c)
 int cli_session_config(struct cli_session *s, const struct cli_common *c)
 {
     struct zinf_config_context context = cli_context(c);
+    if (s->task == ZINF_TASK_REWARD) { /* the one loss that it has */
+        if (c->preference)
+            return zinf_fail(-EINVAL,
+                             "--preference %s is of --task preference; --task reward has one loss",
+                             c->preference);
+        context.preference = "reward";
+    }
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
@@ -316,7 +323,8 @@ struct zinf_trainer_options cli_session_options(const struct cli_session *s,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
-        .pairs = s->task == ZINF_TASK_PREFERENCE,
+        .pairs = cli_has_pairs(s->task),
+        .classes = s->asks_classes ? &s->classes : NULL,
         .device = s->device,
     };
 }

@@ -59,7 +59,8 @@ struct zinf_trainer_options {
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
     /* Two samples are a pair, the first of which is preferred: labels are 0 and -1, or -1 for both
-     * where it does not count. The loss is that of zinf.preference, over pairs. */
+     * where it does not count. The loss is that of zinf.preference, over pairs; of "reward" the
+     * second label may be the bits of a float below 0, which is the pair's margin with a minus. */
     bool pairs;
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
@@ -111,6 +112,11 @@ uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memo
 /* "" or the device's name. */
 const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
 
+/* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
+struct zinf_rewards {
+    uint64_t n;
+    double chosen, rejected, accuracy; /* the share in which the first's is the larger */
+};
 struct zinf_step_result {
     uint64_t step;      /* from 1: attempts, skipped ones included */
     uint64_t n_applied; /* updates so far */
@@ -118,11 +124,7 @@ struct zinf_step_result {
     double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
     double lr, loss_scale;
     bool skipped; /* overflow: no update was made */
-    /* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
-    struct zinf_rewards {
-        uint64_t n;
-        double chosen, rejected, accuracy; /* the share in which the first's is the larger */
-    } rewards;
+    struct zinf_rewards rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
     uint64_t tokens;                   /* of all ranks, as the batch says */
     int64_t seq_len;                   /* rows of a sample in this step */
@@ -187,11 +189,17 @@ struct zinf_run_best {
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
 };
+/* Mean loss of windows, and of pairs their rewards. */
+struct zinf_evaluation {
+    double loss;
+    uint64_t tokens; /* that count; labels or pairs where these do */
+    struct zinf_rewards rewards;
+};
 /* What a run tells its caller; any may be NULL. Called in the caller's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
-    void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*evaluated)(void *arg, uint64_t step, const struct zinf_evaluation *found);
     void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
@@ -235,9 +243,9 @@ struct zinf_run_options {
  * end the run, but for the last one. The output folder is locked meanwhile. Other ranks are told of
  * a failure that is this one's alone. */
 int zinf_run_train(const struct zinf_run_options *options);
-/* Mean loss over every window of data, in order. */
+/* Over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
-                      struct zinf_dataset *data, double *loss, uint64_t *tokens);
+                      struct zinf_dataset *data, struct zinf_evaluation *out);
 
 #ifdef __cplusplus
 }

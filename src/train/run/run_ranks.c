@@ -174,14 +174,24 @@ void run_tell_ranks(struct run *run, int code)
 /* ---- evaluation ---- */
 
 struct part {
-    double sum;
-    uint64_t count, there;
+    struct zinf_evaluation sums;
+    uint64_t there;
 };
+
+static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *part)
+{
+    out->loss += part->loss;
+    out->tokens += part->tokens;
+    out->rewards.n += part->rewards.n;
+    out->rewards.chosen += part->rewards.chosen;
+    out->rewards.rejected += part->rewards.rejected;
+    out->rewards.accuracy += part->rewards.accuracy;
+}
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
  * does. Who has none left computes with the others, for they need its slices. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
-                   uint64_t *first, double *total, uint64_t *tokens)
+                   uint64_t *first, struct zinf_evaluation *out)
 {
     struct zinf_net *net = t->setup.net;
     uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
@@ -196,15 +206,16 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)
-        code = zinf_trainer_loss(t, &given, n, &mine.sum, &mine.count);
+        code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
+    if (!code)
+        trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)
         all[0] = mine;
-    for (uint64_t r = 0; !code && r < ranks; r++) {
-        *total += all[r].there ? all[r].sum : 0;
-        *tokens += all[r].there ? all[r].count : 0;
-    }
+    for (uint64_t r = 0; !code && r < ranks; r++)
+        if (all[r].there)
+            add_part(out, &all[r].sums);
     *first += ranks * batch;
     free(all);
     return code;

@@ -116,7 +116,8 @@ int checkpoint_open_rest(struct checkpoint *out, const char *folder,
 /* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);
-int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path);
+int checkpoint_check_model(const struct checkpoint *c, const char *folder,
+                           const struct zinf_trainer_options *options);
 /* The same of what is frozen: an adapter goes on above the weights that it was trained above. */
 int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t);
