@@ -89,8 +89,7 @@ struct zinf_trainer_options {
      * with it. */
     const uint8_t *run;
     bool anew; /* steps of that name are removed instead */
-    /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
-     */
+    /* What is known of the machine when the plan is made, for what it leaves open, or NULL. */
     const struct zinf_speeds *speeds;
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
@@ -130,17 +129,15 @@ struct zinf_step_result {
     int64_t seq_len;                   /* rows of a sample in this step */
     const char *schedule;              /* of this step */
     uint64_t n_redone;                 /* steps so far whose early updates were taken back */
-    /* busy seconds by lane, and the lane that was busiest; seconds that lane a stood still for
-     * lane b */
+    /* busy seconds by lane; seconds that lane a stood still for lane b; the busiest lane */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
     double stall_seconds[8][8];
     const char *bottleneck;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
- * [samples][source_len], labels [samples]. A target < 0 is
- * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
- * one document. Borrowed for the call. */
+ * [samples][source_len], labels [samples]. A target < 0 is ignored; positions that are NULL count
+ * from 0 in every sample; segments NULL: a sample is one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
     /* Rows of each sample, at most the trainer's, on all ranks alike: what is computed and moved
@@ -224,7 +221,7 @@ struct zinf_run_options {
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
     /* A checkpoint after the last step without save_every too, from which a longer run can go on.
-     * Where it cannot be saved, that is reported and the run is none the less done. */
+     * Where it cannot be saved, that is said and the run is none the less done. */
     bool save_last;
     /* What another run left in output or log_path is removed once this one can begin, and said.
      * Without it such a run is refused. */
