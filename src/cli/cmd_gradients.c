@@ -2,6 +2,7 @@
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
     struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
     if (!code)
         code = zinf_trainer_gradients(trainer, &batch, &loss, &norm);
     if (!code)
@@ -87,6 +88,8 @@ static int run(int argc, char **argv)
         code = cli_need("--output FILE.safetensors", output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
+    if (!cli_ranks_works_alone("gradients are written"))
+        return CLI_OK;
     code = cli_adapters_open(&adapters, &c.adapter);
     if (!code)
         code = gradients(&c, &data, output);

@@ -1,6 +1,7 @@
 /* scores: metrics by name, texts by beams or the likeliest tokens: an evaluation draws nothing, so
  * that it says the same twice. */
 #include "cli/scores.h"
+#include "cli/seats.h"
 
 #include "base/json.h"
 
@@ -179,16 +180,18 @@ static struct zinf_decode_shape shape_of(const struct cli_scores *s,
 
 /* One that remembers keys and values; *trainer stays where there can be none. */
 static int continue_texts(const struct cli_scores *s, const struct cli_session *session,
-                          const struct cli_common *common, struct zinf_trainer **trainer)
+                          const struct zinf_trainer_options *like, struct zinf_trainer **trainer)
 {
     struct zinf_trainer *other = NULL;
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
-        .model_path = common->model,
-        .adapter = common->adapter,
-        .config = session->config,
-        .device = session->device,
+        .model_path = like->model_path,
+        .adapter = like->adapter,
+        .config = like->config,
+        .device = like->device,
         .decode = shape_of(s, session),
+        .net = like->net,
+        .gpu = like->gpu,
     };
     int code = zinf_trainer_create(&other, &options);
     if (code == -ENOTSUP) {
@@ -268,44 +271,51 @@ static int write_score(void *arg, uint64_t sample, const float *logits, int64_t 
     return 0;
 }
 
-static int score(struct cli_scores *s, struct cli_session *session, struct zinf_trainer *trainer,
-                 struct zinf_scoreboard *board)
+static int score(const struct cli_scores *s, struct cli_session *session,
+                 struct zinf_trainer *trainer, bool writes, struct zinf_scoreboard *board)
 {
     struct prediction_file file = {.session = session};
-    if (s->predictions) {
+    struct zinf_run_scores run = s->run;
+    if (s->predictions && writes) {
         file.out = fopen(s->predictions, "w");
         if (!file.out)
             return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
-        s->run.options.saw = write_pair;
-        s->run.labelled = session->task == ZINF_TASK_REWARD ? write_score : write_label;
-        s->run.options.arg = s->run.arg = &file;
+        run.options.saw = write_pair;
+        run.labelled = session->task == ZINF_TASK_REWARD ? write_score : write_label;
+        run.options.arg = run.arg = &file;
     }
-    int code = zinf_score(trainer, &s->run, session->data, board);
+    int code = zinf_score(trainer, &run, session->data, board);
     if (file.out && fclose(file.out) && !code)
         code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?",
                          s->predictions);
     return code;
 }
 
-int cli_scores_print(struct cli_scores *s, struct cli_session *session,
-                     const struct cli_common *common, struct zinf_trainer **trainer)
+int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
+                       const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
+                       double values[ZINF_MOST_SCORES])
 {
     struct zinf_scoreboard *board = NULL;
     if (!s->run.n && !s->predictions)
         return 0;
-    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, common, trainer) : 0;
+    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, options, trainer) : 0;
     if (!code)
         code = zinf_scoreboard_create(&board, s->run.of, s->stem);
     if (!code)
-        code = score(s, session, *trainer, board);
-    for (int i = 0; !code && i < s->run.n; i++) {
-        double value;
-        code = zinf_scoreboard_value(board, s->run.metrics[i], &value);
-        if (!code && isfinite(value))
-            printf(", \"%s\": %.9g", zinf_metric_facts(s->run.metrics[i])->name, value);
-        else if (!code)
-            printf(", \"%s\": null", zinf_metric_facts(s->run.metrics[i])->name);
-    }
+        code = score(s, session, *trainer, cli_ranks_is_first(options->net), board);
+    for (int i = 0; !code && i < s->run.n; i++)
+        code = zinf_scoreboard_value(board, s->run.metrics[i], &values[i]);
     zinf_scoreboard_destroy(board);
     return code;
+}
+
+void cli_scores_print(const struct cli_scores *s, const double values[ZINF_MOST_SCORES])
+{
+    for (int i = 0; i < s->run.n; i++) {
+        const char *name = zinf_metric_facts(s->run.metrics[i])->name;
+        if (isfinite(values[i]))
+            printf(", \"%s\": %.9g", name, values[i]);
+        else
+            printf(", \"%s\": null", name);
+    }
 }

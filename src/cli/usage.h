@@ -53,6 +53,13 @@
     "                        of single ones\n"                                                     \
     "  --beta X              how far it goes (default: 0.1)\n"
 
+#define USAGE_PAD                                                                                  \
+    "  --pad-to LENGTH       of samples: longest (of the step's), or max (default:\n"              \
+    "                        longest)\n"
+
+#define USAGE_GROUP                                                                                \
+    "  --group-by-length     shuffle so that the samples of a step are about as long\n"
+
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
@@ -116,7 +123,7 @@ static const char USAGE_TRAIN[] =
         USAGE_TASK USAGE_HEAD "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
-    "  --no-shuffle          take the data in the order of the files\n"
+    "  --no-shuffle          take the data in the order of the files\n" USAGE_GROUP USAGE_PAD
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
@@ -174,7 +181,7 @@ static const char USAGE_CONFIG[] =
     "\n"
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
-        USAGE_BEST USAGE_DEVICE
+        USAGE_GROUP USAGE_PAD USAGE_BEST USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_PLOT[] =
@@ -232,6 +239,7 @@ static const char USAGE_DATA_COMMAND[] =
     "\n"
     "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --batch N             of a step, whose padding is counted (default: 8)\n"
     "  --samples N           how many are shown (default: 3)\n"
     "  --color WHEN          auto, always or never; without it [[ ]] count\n"
     "  --json                print one JSON object\n";
@@ -246,10 +254,12 @@ static const char USAGE_EVAL[] =
     "  --adapter DIR...      and adapters of it, as PEFT writes them; several add up,\n"
     "                        DIR=0.5 by half\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n" USAGE_PAD
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
     "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_PAIRS
-        USAGE_DEVICE;
+        USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n";
 
 static const char USAGE_LAUNCH[] =
     "usage: zinf launch [options] -- COMMAND...\n"

@@ -360,6 +360,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
+    TEXT_KEY("zinf.pad_to", pad_to, .choices = paddings, .text = "longest")
+    BOOL_KEY("zinf.group_by_length", group_by_length, 0)
     INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     NUMBER_KEY("zinf.label_smoothing", label_smoothing, 0, 0, 1, .below_max = true)

@@ -119,6 +119,8 @@ static int next_batch(struct run *run)
     int64_t windows = run->config->micro_batch * run->config->accumulation;
     uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
+    run_batch_fit(&run->batch, run->options->data, run->position,
+                  (uint64_t)(windows * run_ranks(run)));
     for (int64_t i = 0; !code && i < windows; i++)
         code =
             run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
@@ -153,8 +155,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
-    struct zinf_batch batch = run_batch_given(&run->batch);
     int code = next_batch(run);
+    struct zinf_batch batch = run_batch_given(&run->batch);
     run_end_saving(run, false);
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);

@@ -248,6 +248,7 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_number(file, "loss_scale", r->loss_scale);
     fprintf(file, ", \"skipped\": %s, \"tokens\": %llu", r->skipped ? "true" : "false",
             (unsigned long long)r->tokens);
+    fprintf(file, ", \"seq_len\": %lld", (long long)r->seq_len);
     print_number(file, "step_seconds", r->seconds);
     print_number(file, "tokens_per_second", (double)r->tokens / r->seconds);
     if (r->predicted_seconds > 0)

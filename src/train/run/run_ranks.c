@@ -6,6 +6,8 @@
 #include "build-config.h"
 
 #include "train/run/run.h"
+#include "train/save/checkpoint.h"
+#include "train/seats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +67,17 @@ static uint64_t model_sum(const char *path)
     return sum;
 }
 
+/* Of the weights: where several add up, each process has the sum in a folder of its own. */
+static uint64_t adapter_sum(const char *folder)
+{
+    char *path = folder ? zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS) : NULL;
+    uint64_t bytes = 0, sum = 0;
+    if (path && checkpoint_sum_file(path, &bytes, &sum))
+        sum = 0; /* whoever opens it next says why */
+    free(path);
+    return sum;
+}
+
 static uint64_t options_sum(const struct zinf_run_options *o)
 {
     const uint64_t numbers[] = {o->steps,
@@ -99,6 +112,7 @@ int run_compare_ranks(struct run *run)
         {"configuration (--config, options)", config_sum(run->config)},
         {"number of steps, seed, --resume or other option", options_sum(o)},
         {"model (--model)", model_sum(o->trainer.model_path)},
+        {"adapter (--adapter)", adapter_sum(o->trainer.adapter)},
         {"data (--data)", data_sum(o->data)},
         {"data to evaluate (--eval-data)", data_sum(o->eval_data)},
     };
@@ -111,6 +125,23 @@ int run_compare_data(struct run *run)
         {"data or order of it (--data, --seed)", run->data.fingerprint},
         {"checkpoint (--resume)", run->from.step}};
     return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
+}
+
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    if (!options->net)
+        return 0;
+    const uint64_t numbers[] = {(uint64_t)options->seq_len, (uint64_t)options->source_len,
+                                (uint64_t)options->device, options->packed};
+    const struct zinf_net_fact facts[] = {
+        {"version of zinf", text_sum(PACKAGE_VERSION)},
+        {"configuration (--config, options)", config_sum(options->config)},
+        {"--seq-len or other option", XXH3_64bits(numbers, sizeof numbers)},
+        {"model (--model)", model_sum(options->model_path)},
+        {"adapter (--adapter)", adapter_sum(options->adapter)},
+        {"data (--data)", data_sum(data)},
+    };
+    return zinf_net_compare(options->net, facts, sizeof facts / sizeof *facts);
 }
 
 /* ---- in a step ---- */
@@ -175,8 +206,9 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
-    struct zinf_batch given = run_batch_given(arrays);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
+    run_batch_fit(arrays, data, mine.there ? own : 0, (uint64_t)n);
+    struct zinf_batch given = run_batch_given(arrays);
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)

@@ -153,6 +153,16 @@ static int read_record(const char *path, struct record *out)
     return code ? code : 1;
 }
 
+int base_identity_read(const char *folder, struct base_identity *out)
+{
+    char *path = zinf_path_join(folder, FILE_NAME);
+    struct record record = {.has_own = false};
+    int code = path ? read_record(path, &record) : -ENOMEM;
+    *out = record.base;
+    free(path);
+    return code < 0 ? code : 0;
+}
+
 /* ---- checks ---- */
 
 static int compare(const struct base_identity *identity, const struct base_identity *wanted,
@@ -171,23 +181,14 @@ static int compare(const struct base_identity *identity, const struct base_ident
     return 0;
 }
 
-int base_identity_read(const char *folder, struct base_identity *out)
-{
-    char *path = zinf_path_join(folder, FILE_NAME);
-    struct record record = {.has_own = false};
-    int code = path ? read_record(path, &record) : -ENOMEM;
-    *out = record.base;
-    free(path);
-    return code < 0 ? code : 0;
-}
-
 int base_identity_check(const struct base_identity *identity, const char *folder, const char *base)
 {
-    struct base_identity wanted;
     char *path = zinf_path_join(folder, FILE_NAME);
-    int code = path ? base_identity_read(folder, &wanted) : -ENOMEM;
-    if (!code && identity->known && wanted.known)
-        code = compare(identity, &wanted, path, base);
+    struct record wanted;
+    int code = path ? read_record(path, &wanted) : -ENOMEM;
+    if (code > 0)
+        code =
+            identity->known && wanted.base.known ? compare(identity, &wanted.base, path, base) : 0;
     free(path);
     return code;
 }

@@ -21,7 +21,7 @@ int base_identity_of(const struct zinf_tensors *weights, struct base_identity *o
 int base_identity_write(const struct base_identity *identity, uint64_t own, const char *folder);
 /* Before other weights are put there: what is known of those before would speak against them. */
 int base_identity_forget(const char *folder);
-/* Of an adapter's folder: not known where it has none. */
+/* Of an adapter's folder: not known where it says nothing of a base. */
 int base_identity_read(const char *folder, struct base_identity *out);
 /* Of an adapter's folder against its base. -EINVAL: the base's tensors are laid out as they were
  * and hold other weights. Another layout, as after quantising, is only warned of; folders without

@@ -24,7 +24,7 @@ struct joining {
     int n;
     const char *output;
     struct zinf_tensors_writer *to;
-    uint64_t sum; /* of what was written */
+    uint64_t sum; /* of the file that was written */
 };
 
 /* ---- modules ---- */
@@ -170,7 +170,7 @@ static int write_weights(struct joining *j)
 {
     char *path = zinf_path_join(j->output, ZINF_ADAPTER_WEIGHTS);
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    struct zinf_written_file written;
+    struct zinf_written_file file;
     int code = path ? zinf_make_dirs(j->output) : -ENOMEM;
     if (!code)
         code = base_identity_forget(j->output);
@@ -184,8 +184,8 @@ static int write_weights(struct joining *j)
         code = each_module(j, write_module, NULL);
     if (!code)
         code = zinf_tensors_writer_finish(j->to);
-    if (!code && zinf_tensors_writer_file(j->to, 0, &written))
-        j->sum = written.xxh3;
+    if (!code && zinf_tensors_writer_file(j->to, 0, &file))
+        j->sum = file.xxh3;
     zinf_tensors_writer_destroy(j->to);
     free(path);
     return code;

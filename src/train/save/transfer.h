@@ -23,6 +23,10 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
                 void *memory, uint64_t bytes);
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
+/* Of a whole unit's bytes from `at` on those that live here: all, or what is of the rank's slice.
+ */
+int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
+                      uint64_t bytes);
 
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);

@@ -57,7 +57,7 @@ static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct num
     *n = (struct numbers){.n = 0};
     if (value == g->n_values || !preference)
         return false;
-    const float *rewards = trainer_losses_of(t, value, samples, &count);
+    const float *rewards = trainer_losses_of(t, value, 0, samples, &count);
     const int32_t *labels = labels_of(t);
     for (uint64_t i = 0; i + 1 < count; i += 2)
         take_pair(n, rewards + i, labels + i, preference->kind == ZINF_PREFERENCE_KTO);
