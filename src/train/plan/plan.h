@@ -185,15 +185,9 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 
-/* Whether the layer that is from_end-th from the last, which is the 1st, is one of n that wait for
- * the next forward, of as many as may. That leaves late layers more time; but were they simply the
- * last ones, backward would have nothing to update while it goes through them. So they are spread
- * over the last (of + n) / 2. */
-static inline bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of)
-{
-    uint32_t span = (of + n) / 2;
-    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
-}
+/* Whether of so many layers the from_end-th, of which the 1st is the last, is one of n that wait
+ * for the next forward. */
+bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of);
 
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */

@@ -124,7 +124,14 @@ static bool is_layer(const struct plan *p, uint32_t unit)
     return p->setup->walk.units[unit].layer != WALK_NONE;
 }
 
-/* Whether a layer is one of n that wait for the next forward. */
+/* That leaves late layers more time; but were they simply the last ones, backward would have
+ * nothing to update while it goes through them. So they are spread over the last (of + n) / 2. */
+bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of)
+{
+    uint32_t span = (of + n) / 2;
+    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+}
+
 static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
     const struct walk *w = &p->setup->walk;
