@@ -56,12 +56,26 @@ struct zinf_layout {
 int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
                      uint64_t group_elems, uint32_t rank, uint32_t world);
 void zinf_layout_fini(struct zinf_layout *layout);
-/* All of a unit that is fetched for a computation. */
+/* All of a unit that is fetched for a computation: what is in front of its parameters, these, and
+ * what it takes to cut it into slices of as many bytes for each rank. */
 static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, uint32_t unit,
                                               enum zinf_dtype dtype)
 {
     const struct zinf_layout_unit *u = &layout->units[unit];
-    return u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype);
+    return zinf_align_up(u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype),
+                         (uint64_t)ZINF_MEMORY_ALIGN * layout->world);
+}
+/* A rank's slice of that, and where this rank's begins: without anything in front, those of
+ * slice_elems and slice_first. */
+static inline uint64_t zinf_layout_slice_bytes(const struct zinf_layout *layout, uint32_t unit,
+                                               enum zinf_dtype dtype)
+{
+    return zinf_layout_unit_bytes(layout, unit, dtype) / layout->world;
+}
+static inline uint64_t zinf_layout_slice_at(const struct zinf_layout *layout, uint32_t unit,
+                                            enum zinf_dtype dtype)
+{
+    return zinf_layout_slice_bytes(layout, unit, dtype) * layout->rank;
 }
 
 /* ---- tiers ---- */

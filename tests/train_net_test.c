@@ -89,15 +89,15 @@ static void test_stages(void)
     char what[60];
     trainings.shape.arch = "gpt2";
     make_model(model, "stages", &trainings.shape, 11);
-    for (int i = 0; i < 5; i++) {
+    static const char *const states[] = {"cpu",  "cpu",  "none", "cpu",  "none",
+                                         "nvme", "nvme", "nvme", "nvme", "nvme"};
+    for (int i = 0; i < 10; i++) {
         struct setting s = {.param = "none",
-                            .state = i % 2 ? "cpu"
-                                     : i   ? "none"
-                                           : "cpu",
+                            .state = states[i],
                             .copies = i % 2,
-                            .stage = 1 + i % 2,
-                            .precision = i < 3 ? bf16 : NULL,
-                            .schedule = kinds[i]};
+                            .stage = 1 + (i + i / 5) % 2,
+                            .precision = i % 5 < 3 ? bf16 : NULL,
+                            .schedule = kinds[i % 5]};
         snprintf(what, sizeof what, "stage%d-%s-%s%s", s.stage, s.state, s.copies ? "copies-" : "",
                  word(s.schedule, "auto"));
         check_splits(s, what, &one);

@@ -2,6 +2,7 @@
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdlib.h>
@@ -99,6 +100,8 @@ static int run(int argc, char **argv)
         code = cli_need("--output FILE.safetensors", output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
+    if (!cli_ranks_works_alone("gradients are written"))
+        return CLI_OK;
     code = cli_adapters_open(&adapters, &c.adapter);
     if (!code)
         code = gradients(&c, &data, output);

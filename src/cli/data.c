@@ -207,7 +207,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_PREFERENCE;
+    bool texts = s->task == ZINF_TASK_CAUSAL || cli_has_pairs(s->task);
     if (!code && texts)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
@@ -286,6 +286,7 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.host_memory = c->host_memory;
     context.lenient = c->lenient;
     context.no_training = c->no_training;
+    context.no_steps = c->no_steps;
     context.quiet = c->quiet;
     return context;
 }
@@ -293,6 +294,13 @@ struct zinf_config_context cli_context(const struct cli_common *c)
 int cli_session_config(struct cli_session *s, const struct cli_common *c)
 {
     struct zinf_config_context context = cli_context(c);
+    if (s->task == ZINF_TASK_REWARD) { /* the one loss that it has */
+        if (c->preference)
+            return zinf_fail(-EINVAL,
+                             "--preference %s is of --task preference; --task reward has one loss",
+                             c->preference);
+        context.preference = "reward";
+    }
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
@@ -303,10 +311,11 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     return code;
 }
 
-int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
-                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+struct zinf_trainer_options cli_session_options(const struct cli_session *s,
+                                                const struct cli_common *c,
+                                                enum zinf_trainer_mode mode, int64_t seq_len)
 {
-    struct zinf_trainer_options options = {
+    return (struct zinf_trainer_options){
         .mode = mode,
         .model_path = c->model,
         .adapter = c->adapter,
@@ -314,9 +323,16 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
-        .pairs = s->task == ZINF_TASK_PREFERENCE,
+        .pairs = cli_has_pairs(s->task),
+        .classes = s->asks_classes ? &s->classes : NULL,
         .device = s->device,
     };
+}
+
+int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
+                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+{
+    struct zinf_trainer_options options = cli_session_options(s, c, mode, seq_len);
     return zinf_trainer_create(out, &options);
 }
 

@@ -45,7 +45,9 @@
     "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"           \
     "  --label-smoothing X   a share of every label is spread over all (default: 0)\n"             \
     "  --z-loss X            keeps logits small: X times their log-sum-exp squared\n"              \
-    "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n"                 \
+    "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n" USAGE_PAIRS
+
+#define USAGE_PAIRS                                                                                \
     "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo\n"                  \
     "  --beta X              how far it goes (default: 0.1)\n"
 
@@ -61,9 +63,9 @@
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, preference, seq2seq, classification or\n"                  \
-    "                        regression (default: what the model is); of the last\n"               \
-    "                        three:\n"                                                             \
+    "  --task NAME           causal-lm, preference, reward, seq2seq, classification\n"             \
+    "                        or regression (default: what the model is); of the\n"                 \
+    "                        last three:\n"                                                        \
     "  --source-column NAME  field or column of sources, or of texts; a,b: a pair of\n"            \
     "                        texts (default: source; text)\n"                                      \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
@@ -220,8 +222,8 @@ static const char USAGE_VERIFY[] =
     "usage: zinf verify [options] DIR...\n"
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
-    "folder, a checkpoint, or an nvme_path (all of them, in order, where there are\n"
-    "several). Says what can be gone on from.\n"
+    "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
+    "there are several). Says what can be gone on from.\n"
     "\n"
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
@@ -252,7 +254,10 @@ static const char USAGE_EVAL[] =
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n" USAGE_PAD
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
-    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_PAIRS
+        USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n";
 
 static const char USAGE_LAUNCH[] =
     "usage: zinf launch [options] -- COMMAND...\n"

@@ -153,8 +153,8 @@ struct zinf_config {
     double label_smoothing;   /* of cross-entropy; 0: none */
     double z_loss;            /* times the square of the logits' log-sum-exp; 0: none */
     double neftune_alpha;     /* of noise on embedded tokens; 0: none */
-    char *preference;         /* "dpo", "ipo", "orpo", "simpo": the loss of pairs, */
-    double preference_beta, preference_margin; /* and its numbers */
+    char *preference;         /* "dpo", "ipo", "orpo", "simpo", "reward": the loss of pairs, */
+    double preference_beta, preference_margin, center_rewards_coefficient; /* and its numbers */
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */
@@ -193,7 +193,8 @@ struct zinf_config_context {
     bool lenient;      /* unknown keys are warnings */
     /* Nothing is trained: not a word on learning rates. */
     bool no_training;
-    bool quiet; /* notes and warnings were given by an earlier load */
+    bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
+    bool quiet;    /* notes and warnings were given by an earlier load */
     /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
     bool show;
 };

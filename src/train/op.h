@@ -47,6 +47,7 @@ enum op_cost {
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   LINK_GATHER           NET: as GATHER, between devices
  *   LINK_SCATTER          NET: as SCATTER, between devices
+ *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process
  *   MEET                  NET: and so it does on all ranks
@@ -70,6 +71,7 @@ enum op_cost {
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
+    ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_MEET, "meet", run_meet, COST_NONE)                                                      \

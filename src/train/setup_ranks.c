@@ -131,9 +131,10 @@ int setup_check_ranks(struct setup *s)
         code = check_links(s);
     if (code || !s->net)
         return code;
-    if (!trains(s))
-        return zinf_fail(-ENOTSUP, "several ranks can only train");
-    if (c->zero_stage == 0)
+    if (s->options.mode == ZINF_TRAINER_GRADIENTS)
+        return zinf_fail(-ENOTSUP, "several ranks train and evaluate: gradients to look at are one "
+                                   "rank's");
+    if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
@@ -141,15 +142,6 @@ int setup_check_ranks(struct setup *s)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme, or "
                                    "zinf.gather to device");
-    if (s->sliced && zinf_model_facts(s->model)->form != ZINF_FORM_PLAIN)
-        return zinf_fail(-ENOTSUP,
-                         "at zero_optimization.stage 3 ranks have parameters in slices, and "
-                         "quantised weights are not cut: set stage to 2, at which each has them "
-                         "whole, or leave out zinf.quantize");
-    if (s->expert_fetch == EXPERT_FETCH_CHOSEN)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.expert_fetch \"chosen\": ranks choose different experts, and all "
-                         "give their slices of each: set it to auto or all");
     return 0;
 }
 

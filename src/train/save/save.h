@@ -97,5 +97,7 @@ void durable_forget(struct zinf_trainer *t);
 
 /* Of several ranks' stores, each opened: all go on from the newest step that all have whole. */
 int durable_agree(struct zinf_trainer *t);
+/* Of ranks that have parameters whole: each has recovered its slices, and gets the others'. */
+int durable_gather(struct zinf_trainer *t);
 
 #endif

@@ -105,16 +105,16 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout_unit *unit = &t->setup.layout.units[op->unit];
-    return zinf_net_gather(t->setup.net, at(op, 1), at(op, 0),
-                           unit->slice_elems * zinf_dtype_bytes(t->setup.dtype));
+    return zinf_net_gather(
+        t->setup.net, at(op, 1), at(op, 0),
+        zinf_layout_slice_bytes(&t->setup.layout, (uint32_t)op->unit, t->setup.dtype));
 }
 
 /* Nobody's slice goes before all copies of it are made. */
 static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
-    uint64_t bytes = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+    uint64_t bytes = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     char *to = at(op, 0);
     int code = zinf_net_lend(s->net, at(op, 1), bytes, t->lent);
     if (code)
@@ -136,7 +136,7 @@ static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
     for (uint32_t r = 0; r < s->layout.world; r++)
-        t->slice_bytes[r] = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+        t->slice_bytes[r] = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     return zinf_link_gather(t->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
@@ -159,6 +159,24 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {
         uint8_t *chosen = &t->chosen[stage->sweep.at[v]];
         *chosen = (!op->arg && *chosen) || list[v + 1] > list[v];
+    }
+    return code;
+}
+
+/* By the lane NET, before anything that is left out by it. */
+static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_ids *sweep = &t->setup.graph->stages[op->stage].sweep;
+    int64_t chosen[ZINF_NET_MOST_NUMBERS];
+    int code = 0;
+    for (uint32_t first = 0; !code && first < sweep->n; first += ZINF_NET_MOST_NUMBERS) {
+        uint32_t left = sweep->n - first;
+        uint32_t n = left < ZINF_NET_MOST_NUMBERS ? left : ZINF_NET_MOST_NUMBERS;
+        for (uint32_t i = 0; i < n; i++)
+            chosen[i] = t->chosen[sweep->at[first + i]];
+        code = zinf_net_max(t->setup.net, chosen, n);
+        for (uint32_t i = 0; !code && i < n; i++)
+            t->chosen[sweep->at[first + i]] = (uint8_t)chosen[i];
     }
     return code;
 }

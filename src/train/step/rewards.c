@@ -1,4 +1,5 @@
-/* rewards: what a step's pairs are told of, summed without rounding over all ranks. */
+/* rewards: what a step's pairs are told of, summed without rounding over all ranks; and those of an
+ * evaluation's, window by window. */
 #include "train/trainer.h"
 
 /* What they are made of, as one message. */
@@ -23,6 +24,24 @@ static const int32_t *labels_of(const struct zinf_trainer *t)
     uint64_t offset =
         (uint64_t)t->setup.n_micro * t->setup.walk.values[t->setup.graph->targets].bytes_before;
     return (const int32_t *)(const void *)host_at(&t->plan, t->plan.at.h_inputs + offset);
+}
+
+void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums)
+{
+    const uint32_t value = find_rewards(t->setup.graph);
+    uint64_t count = 0;
+    *sums = (struct zinf_rewards){0};
+    const float *rewards =
+        value < t->setup.graph->n_values ? trainer_losses_of(t, value, 0, samples, &count) : NULL;
+    const int32_t *labels = rewards ? labels_of(t) : NULL;
+    for (uint64_t i = 0; i + 1 < count; i += 2) {
+        if (labels[i] < 0)
+            continue;
+        sums->chosen += (double)rewards[i];
+        sums->rejected += (double)rewards[i + 1];
+        sums->accuracy += rewards[i] > rewards[i + 1];
+        sums->n++;
+    }
 }
 
 int agree_rewards(struct zinf_trainer *t)

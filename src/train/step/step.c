@@ -281,6 +281,9 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     code = agree_rates(t);
     if (!code)
         code = plan_schedules(&t->plan, INFINITY);
+    if (!code && t->setup.options.changes_schedule &&
+        t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
+        code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));
     return code ? code : agree_programs(t);
 }
 

@@ -35,6 +35,9 @@ int plan_first_programs(struct plan *p);
  * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
  */
 int plan_schedules(struct plan *p, double limit);
+/* Updates in the backward but for n layers, or as many as may wait for the next forward. What was
+ * chosen is as many as take least time. */
+int plan_defer(struct plan *p, uint32_t n);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
@@ -69,6 +72,8 @@ const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
+/* Sums over the pairs among them that count; accuracy is how many have the larger first. */
+void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
 /* And of all but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
