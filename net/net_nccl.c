@@ -39,7 +39,7 @@ int link_fail_by_device(struct zinf_link *link, int code)
 
 static void say_error(struct zinf_link *link, int result)
 {
-    const char *more = link->comm ? link->nccl->GetLastError(link->comm) : NULL;
+    const char *more = link->nccl->GetLastError(link->comm); /* NULL too */
     snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->nccl->name,
              link->nccl->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
