@@ -1,5 +1,6 @@
 /* eval: mean loss and perplexity of a model over text, and how good the texts are that it makes.
  * Ranks and seats share the data, and each has what all have measured: the first one prints it. */
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/scores.h"
@@ -122,10 +123,11 @@ static int run(int argc, char **argv)
 {
     struct cli_common c = CLI_COMMON_DEFAULT;
     struct cli_strings data = {.n = 0};
+    struct cli_adapters adapters = {.words.n = 0};
     struct cli_scores scores = CLI_SCORES_DEFAULT;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
-        {"--adapter", CLI_STRING, &c.adapter, 0, 0},
+        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         CLI_SAMPLE_OPTIONS(&c),
         CLI_TASK_OPTIONS(&c),
@@ -150,7 +152,13 @@ static int run(int argc, char **argv)
         code = cli_scores_check(&scores);
     if (code)
         return cli_error(&cli_eval, CLI_USAGE);
-    return evaluate(&c, &data, &scores) ? CLI_FAILED : CLI_OK;
+    code = cli_adapters_open(&adapters, &c.adapter);
+    if (code)
+        cli_error(&cli_eval, CLI_FAILED);
+    else
+        code = evaluate(&c, &data, &scores);
+    cli_adapters_close(&adapters);
+    return code ? CLI_FAILED : CLI_OK;
 }
 
 const struct cli_command cli_eval = {

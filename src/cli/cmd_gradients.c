@@ -1,4 +1,5 @@
 /* gradients: forward and backward of the first batch, for comparison with other trainers. */
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/seats.h"
@@ -61,10 +62,11 @@ static int run(int argc, char **argv)
 {
     struct cli_common c = CLI_COMMON_DEFAULT;
     struct cli_strings data = {.n = 0};
+    struct cli_adapters adapters = {.words.n = 0};
     const char *output = NULL;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},
-        {"--adapter", CLI_STRING, &c.adapter, 0, 0},
+        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         CLI_SAMPLE_OPTIONS(&c),
         CLI_DEVICE_OPTIONS(&c),
@@ -88,7 +90,11 @@ static int run(int argc, char **argv)
         return cli_error(&cli_gradients, CLI_USAGE);
     if (!cli_ranks_works_alone("gradients are written"))
         return CLI_OK;
-    return gradients(&c, &data, output) ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
+    code = cli_adapters_open(&adapters, &c.adapter);
+    if (!code)
+        code = gradients(&c, &data, output);
+    cli_adapters_close(&adapters);
+    return code ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_gradients = {

@@ -57,11 +57,13 @@ static void say_data(const struct train_show *s)
         cli_samples_describe(text, zinf_dataset_samples(data));
         line("data", "%s of %llu, %s", text, (unsigned long long)T,
              s->session->shuffled ? "shuffled each epoch" : "in their order");
-    } else
-        line("data", "%s tokens in %s windows of %llu, %s; %s tokens at the end are cut",
+    } else {
+        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
+        line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
              (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
-             cli_count(cut, zinf_dataset_n_tokens(data) - 1 - n * T));
+             cli_count(cut, rest), rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
+    }
     if (eval)
         line("evaluation", "%s tokens in %s windows, %s%s",
              cli_count(tokens, zinf_dataset_n_tokens(eval)),

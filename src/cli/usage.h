@@ -187,15 +187,18 @@ static const char USAGE_PLOT[] =
 
 static const char USAGE_EXPORT[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"
+    "       zinf export --adapter DIR[=WEIGHT]... --output DIR\n"
     "\n"
-    "Writes a Hugging Face model folder from a checkpoint's fp32 weights, in little\n"
-    "memory.\n"
+    "Writes a Hugging Face model folder from a checkpoint's fp32 weights, or one\n"
+    "adapter from several, in little memory.\n"
     "\n"
     "  --checkpoint DIR      checkpoint-N, or a training's --output: its latest\n"
     "  --output DIR          folder to write\n"
     "  --merge               DIR holds adapters (PEFT's folder will do): add them to\n"
     "                        the weights of their base\n"
     "  --model DIR           that base (default: as adapter_config.json names it)\n"
+    "  --adapter DIR...      adapters of one base, as folders or checkpoints: their\n"
+    "                        sum, each by its WEIGHT (default: 1), as one adapter\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: as the training has them)\n"
     "  --max-shard-size SIZE largest file (default: 5GB)\n";
 
@@ -236,7 +239,8 @@ static const char USAGE_EVAL[] =
     "metrics that it is asked for.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR         and adapters of it, as PEFT writes them\n" USAGE_DATA USAGE_TASK
+    "  --adapter DIR...      and adapters of it, as PEFT writes them; several add up,\n"
+    "                        DIR=0.5 by half\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
@@ -267,7 +271,8 @@ static const char USAGE_GENERATE[] =
     "generation_config.json.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR         and adapters of it, as PEFT writes them\n"
+    "  --adapter DIR...      and adapters of it, as PEFT writes them; several add up,\n"
+    "                        DIR=0.5 by half\n"
     "  --prompt TEXT...      the beginnings; one is printed as it grows\n"
     "  --prompts FILE        a beginning in each line; - for standard input\n"
     "  --chat                prompts are what a user says: write them by the folder's\n"
@@ -302,7 +307,7 @@ static const char USAGE_GRADIENTS[] =
     "checks against PyTorch.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR         and adapters of it: their gradients alone\n" USAGE_DATA
+    "  --adapter DIR...      and adapters of it: their gradients alone\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence\n"
     "  --micro-batch N       sequences in the batch\n"
     "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;

@@ -59,6 +59,16 @@ struct zinf_merge_options {
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
 
+/* Adapters of one base as a single one that does what their weighted sum does; PEFT's folder. Each
+ * module's rank is the sum of theirs. -ENOTSUP: use_dora, bias, modules_to_save. -EINVAL: they are
+ * of different bases. One module at a time is in memory. */
+#define ZINF_MAX_JOINED 16
+struct zinf_joined_adapter {
+    const char *folder; /* PEFT's, a checkpoint, or an output folder: its latest */
+    double weight;
+};
+int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const char *output);
+
 /* ---- a folder beside its config.json ---- */
 
 struct zinf_model;

@@ -81,24 +81,32 @@ static int compare(const struct base_identity *identity, const struct base_ident
     return 0;
 }
 
-int base_identity_check(const struct base_identity *identity, const char *folder, const char *base)
+int base_identity_read(const char *folder, struct base_identity *out)
 {
     char *path = zinf_path_join(folder, FILE_NAME);
-    struct base_identity wanted = {.known = true};
     cJSON *root = NULL;
     int code = path ? 0 : -ENOMEM;
-    if (code || !identity->known || access(path, F_OK)) {
-        free(path);
-        return code;
-    }
-    code = zinf_json_read_file(path, 4096, ZINF_JSON_STRICT, &root);
-    if (!code)
-        code = read_sum(root, path, "layout", &wanted.layout);
-    if (!code)
-        code = read_sum(root, path, "weights", &wanted.weights);
-    if (!code)
-        code = compare(identity, &wanted, path, base);
+    *out = (struct base_identity){.known = path && !access(path, F_OK)};
+    if (!code && out->known)
+        code = zinf_json_read_file(path, 4096, ZINF_JSON_STRICT, &root);
+    if (!code && out->known)
+        code = read_sum(root, path, "layout", &out->layout);
+    if (!code && out->known)
+        code = read_sum(root, path, "weights", &out->weights);
     cJSON_Delete(root);
+    free(path);
+    return code;
+}
+
+int base_identity_check(const struct base_identity *identity, const char *folder, const char *base)
+{
+    struct base_identity wanted;
+    char *path = zinf_path_join(folder, FILE_NAME);
+    int code = path ? 0 : -ENOMEM;
+    if (!code && identity->known)
+        code = base_identity_read(folder, &wanted);
+    if (!code && identity->known && wanted.known)
+        code = compare(identity, &wanted, path, base);
     free(path);
     return code;
 }

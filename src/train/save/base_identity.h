@@ -16,6 +16,8 @@ struct base_identity {
 int base_identity_of(const struct zinf_tensors *weights, struct base_identity *out);
 /* Into an adapter's folder; nothing where it is not known. */
 int base_identity_write(const struct base_identity *identity, const char *folder);
+/* Of an adapter's folder: not known where it has none. */
+int base_identity_read(const char *folder, struct base_identity *out);
 /* Of an adapter's folder against its base. -EINVAL: the base's tensors are laid out as they were
  * and hold other weights. Another layout, as after quantising, is only warned of; folders without
  * adapter_base.json are taken as they are. */

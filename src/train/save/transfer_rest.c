@@ -8,7 +8,7 @@
 static int write_adapter_config(const struct zinf_model *model, const char *base,
                                 const char *folder)
 {
-    char *found = realpath(base, NULL), *path = zinf_path_join(folder, "adapter_config.json");
+    char *found = realpath(base, NULL), *path = zinf_path_join(folder, ZINF_ADAPTER_CONFIG);
     cJSON *config = NULL;
     int code = path ? zinf_model_adapter_config(model, found ? found : base, &config) : -ENOMEM;
     char *text = code ? NULL : cJSON_Print(config);
