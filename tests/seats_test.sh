@@ -46,6 +46,27 @@ check "one seat goes on" run 0 train --config "$work/one.json" \
 check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
     "$work/on1/model/model.safetensors"
 
+# ---- saves while steps are made ----
+
+rank_config "$work/saves1.json" 1 8 nvme "$work" ', "timeout": 20, "schedule": "update-in-backward"'
+rank_config "$work/saves2.json" 1 4 nvme "$work" \
+    ', "timeout": 20, "schedule": "update-in-backward", "async_save": true'
+check "a seat that saves" run 0 train --config "$work/saves1.json" --save-every 2 --output \
+    "$work/saves1"
+check "two that do so while steps are made" run 0 train --config "$work/saves2.json" --seats 2 \
+    --save-every 1 --output "$work/saves2"
+complains "steps wait for checkpoints" >/dev/null
+[ $? -ne 0 ] && same_result "$work/saves1" "$work/saves2" &&
+    [ "$(find "$work/saves2" -maxdepth 1 -name 'checkpoint-*' | wc -l)" = 4 ]
+verdict $? "train to the same bits"
+same=0
+for file in model.safetensors optimizer/master.safetensors optimizer/moment1.safetensors \
+    optimizer/moment2.safetensors; do
+    cmp "$work/saves1/checkpoint-2/$file" "$work/saves2/checkpoint-2/$file" || same=1
+done
+verdict $same "and have saved the files of one"
+check "which are whole" run 0 "$zinf" verify "$work/saves2/checkpoint-3"
+
 # ---- an optimizer whose tensors are not cut ----
 
 factored() { # file, accumulation
