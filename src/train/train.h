@@ -76,6 +76,9 @@ struct zinf_trainer_options {
      * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
      * samples. All make the same calls in the same order, each from a thread of its own. */
     struct zinf_net *net;
+    /* A second one of the same ranks, for saves while steps are made; NULL: steps wait for saves.
+     */
+    struct zinf_net *save_net;
     /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
     struct zinf_trace_file *trace;
     /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
