@@ -314,10 +314,11 @@ struct zinf_prediction {
 };
 /* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
  * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be
- * NULL): operations left out. */
+ * NULL): operations left out. share (may be NULL): of its work that an operation has to do. */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);
+    double (*share)(void *context, const struct zinf_op *op);
     void *context;
     double *op_begin, *op_seconds;
 };
@@ -343,6 +344,9 @@ struct zinf_executor_options {
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
     /* Asked when an operation could start: true leaves it out. NULL: none is. Any lane's thread. */
     bool (*skip)(void *context, const struct zinf_op *op);
+    /* Asked how much of its bytes an operation moves now; of READ and WRITE a multiple of
+     * ZINF_AIO_ALIGN. NULL: all. Any lane's thread, several times. */
+    uint64_t (*moved)(void *context, const struct zinf_op *op);
     /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
     void (*measured)(void *context, const struct zinf_op *op, double seconds);
     /* A device whose operations have only been enqueued when run returns, and the queue that run

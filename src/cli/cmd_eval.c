@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+#define USUAL_PAIRS 2 /* rows of a micro-batch, where nobody says how many */
+
 /* JSON has no NaN or Inf. */
 static void print_loss(const struct cli_session *s, double loss)
 {
@@ -23,8 +25,17 @@ static void print_loss(const struct cli_session *s, double loss)
         return;
     }
     printf("{\"loss\": %.9g", loss);
-    if (!cli_is_labelled(s->task))
+    if (!cli_is_of_samples(s->task))
         printf(", \"perplexity\": %.9g", exp(loss));
+}
+
+/* Under TRL's names. */
+static void print_rewards(const struct zinf_rewards *r)
+{
+    if (r->n)
+        printf(", \"rewards/chosen\": %.9g, \"rewards/rejected\": %.9g, \"rewards/margins\": %.9g, "
+               "\"rewards/accuracies\": %.9g",
+               r->chosen, r->rejected, r->chosen - r->rejected, r->accuracy);
 }
 
 struct evaluation {
@@ -35,15 +46,16 @@ struct evaluation {
 };
 
 struct result {
-    double loss, scores[ZINF_MOST_SCORES];
-    uint64_t tokens;
+    struct zinf_evaluation found;
+    double scores[ZINF_MOST_SCORES];
 };
 
 static void print(const struct evaluation *e, const struct result *r)
 {
-    print_loss(&e->session, r->loss);
-    printf(", \"%s\": %llu", cli_is_labelled(e->session.task) ? "samples" : "tokens",
-           (unsigned long long)r->tokens);
+    print_loss(&e->session, r->found.loss);
+    printf(", \"%s\": %llu", cli_is_of_samples(e->session.task) ? "samples" : "tokens",
+           (unsigned long long)r->found.tokens);
+    print_rewards(&r->found.rewards);
     cli_scores_print(e->scores, r->scores);
     puts("}");
 }
@@ -61,7 +73,7 @@ static int measure(struct evaluation *e, const struct zinf_trainer_options *opti
     if (!code && options->net) /* from here on ranks wait for each other */
         zinf_net_set_timeout(options->net, s->config->timeout);
     if (!code)
-        code = zinf_run_evaluate(trainer, s->config, s->data, &r->loss, &r->tokens);
+        code = zinf_run_evaluate(trainer, s->config, s->data, &r->found);
     if (!code)
         code = cli_scores_measure(e->scores, s, options, &trainer, r->scores);
     zinf_trainer_destroy(trainer);
@@ -90,6 +102,8 @@ static int open_all(struct evaluation *e, struct cli_common *c, const struct cli
 {
     struct cli_session *s = &e->session;
     int code = cli_session_open(s, c);
+    if (!code && cli_has_pairs(s->task) && c->micro_batch < 0 && !c->config)
+        c->micro_batch = USUAL_PAIRS;
     if (!code)
         code = cli_session_config(s, c);
     if (!code && cli_seats_leave_one(c, s->config))
@@ -134,11 +148,11 @@ static int run(int argc, char **argv)
         CLI_SCORE_OPTIONS(&scores),
         {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
+        CLI_LENGTH_OPTIONS(&c),
         CLI_SEAT_OPTIONS(&c),
-        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
+        CLI_PAIR_OPTIONS(&c),
     };
     c.no_training = c.no_steps = true;
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
@@ -152,11 +166,9 @@ static int run(int argc, char **argv)
         code = cli_scores_check(&scores);
     if (code)
         return cli_error(&cli_eval, CLI_USAGE);
-    code = cli_adapters_open(&adapters, &c.adapter);
-    if (code)
-        cli_error(&cli_eval, CLI_FAILED);
-    else
-        code = evaluate(&c, &data, &scores);
+    if (cli_adapters_open(&adapters, &c.adapter))
+        return cli_error(&cli_eval, CLI_FAILED);
+    code = evaluate(&c, &data, &scores);
     cli_adapters_close(&adapters);
     return code ? CLI_FAILED : CLI_OK;
 }

@@ -44,7 +44,7 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
     struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
     if (!code)
         code = zinf_trainer_gradients(trainer, &batch, &loss, &norm);
     if (!code)

@@ -116,6 +116,10 @@ static int open_all(struct cli_session *s, struct train_options *o)
     if (code)
         goto out;
     code = check_evaluations(s->config, o);
+    if (!code && o->no_shuffle && s->config->group_by_length)
+        code = zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) shuffles samples by "
+                                  "their lengths, and --no-shuffle keeps their order: give one of "
+                                  "them");
     if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
@@ -164,7 +168,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .config = session->config,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
-                .pairs = session->task == ZINF_TASK_PREFERENCE,
+                .pairs = cli_has_pairs(session->task),
                 .source_len = session->source_len,
                 .classes = session->asks_classes ? &session->classes : NULL,
                 .new_head = o->common.task.new_head,
@@ -273,12 +277,12 @@ static int run(int argc, char **argv)
         CLI_SEAT_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
+        CLI_LENGTH_OPTIONS(c),
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
+        CLI_GROUP_OPTION(c),
         CLI_TASK_OPTIONS(c),
         CLI_HEAD_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},

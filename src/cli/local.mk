@@ -53,6 +53,8 @@ EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_mac
 TESTS += tests/generate_cli_test.sh
 EXTRA_DIST += tests/generate_cli_test.sh
 
+TESTS += tests/lengths_test.sh
+EXTRA_DIST += tests/lengths_test.sh
 TESTS += tests/chat_cli_test.sh
 EXTRA_DIST += tests/chat_cli_test.sh
 

@@ -12,11 +12,17 @@
 struct prediction_file {
     FILE *out;
     const struct cli_session *session;
+    double chosen; /* of the pair that is written next */
 };
 
 /* Texts at once, and new tokens of a call. */
 #define SCORE_BATCH 16
 #define SCORE_ROWS 512
+
+static int fail_no_metric(void)
+{
+    return zinf_fail(-EINVAL, "texts are made for metrics alone: name one with --metric");
+}
 
 int cli_scores_check(struct cli_scores *s)
 {
@@ -28,9 +34,9 @@ int cli_scores_check(struct cli_scores *s)
         if (code)
             return zinf_fail_in(code, "--metric");
     }
-    if (!s->metrics.n && (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem ||
-                          s->predictions || s->most_samples))
-        return zinf_fail(-EINVAL, "texts are made for metrics alone: name one with --metric");
+    if (!s->metrics.n &&
+        (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem || s->most_samples))
+        return fail_no_metric();
     s->run.n = s->metrics.n;
     return 0;
 }
@@ -96,11 +102,25 @@ static int prepare_labels(struct cli_scores *s, const struct cli_session *sessio
     return 0;
 }
 
+/* Of answers that get a score. */
+static int prepare_scores(struct cli_scores *s, const struct cli_session *session)
+{
+    if (s->run.n || s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
+        return zinf_fail(-EINVAL,
+                         "--metric and what belongs to it are of texts and labels: the task %s "
+                         "tells how many pairs are right by itself",
+                         zinf_task_name(session->task));
+    s->run.of = ZINF_SCORED_NUMBERS;
+    return 0;
+}
+
 int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
                        const struct cli_common *common, const struct zinf_dataset *data)
 {
     struct zinf_score_options *o = &s->run.options;
     const bool classes = session->task == ZINF_TASK_CLASSIFICATION;
+    if (session->task == ZINF_TASK_REWARD)
+        return prepare_scores(s, session);
     s->run.of = classes                                 ? ZINF_SCORED_CLASSES
                 : session->task == ZINF_TASK_REGRESSION ? ZINF_SCORED_NUMBERS
                                                         : ZINF_SCORED_TEXTS;
@@ -110,7 +130,7 @@ int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
     if (data && cli_is_labelled(session->task))
         return prepare_labels(s, session);
     if (!s->run.n)
-        return 0;
+        return s->predictions ? fail_no_metric() : 0;
     if (!data || !zinf_dataset_samples(data))
         return zinf_fail(-EINVAL,
                          "--metric %s compares what the model answers with what stands in the "
@@ -235,6 +255,22 @@ static int write_label(void *arg, uint64_t sample, const float *logits, int64_t 
                       "logits", cJSON_CreateFloatArray(logits, (int)n));
 }
 
+/* The first of a pair waits for the second. */
+static int write_score(void *arg, uint64_t sample, const float *logits, int64_t n, int32_t label)
+{
+    struct prediction_file *file = arg;
+    (void)n;
+    (void)label;
+    if (sample % 2 == 0) {
+        file->chosen = (double)logits[0];
+        return 0;
+    }
+    if (fprintf(file->out, "{\"pair\": %llu, \"chosen\": %.9g, \"rejected\": %.9g}\n",
+                (unsigned long long)sample / 2 + 1, file->chosen, (double)logits[0]) < 0)
+        return zinf_fail(-EIO, "--predictions cannot be written: is the disk full?");
+    return 0;
+}
+
 static int score(const struct cli_scores *s, struct cli_session *session,
                  struct zinf_trainer *trainer, bool writes, struct zinf_scoreboard *board)
 {
@@ -245,7 +281,7 @@ static int score(const struct cli_scores *s, struct cli_session *session,
         if (!file.out)
             return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
         run.options.saw = write_pair;
-        run.labelled = write_label;
+        run.labelled = session->task == ZINF_TASK_REWARD ? write_score : write_label;
         run.options.arg = run.arg = &file;
     }
     int code = zinf_score(trainer, &run, session->data, board);
@@ -260,7 +296,7 @@ int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
                        double values[ZINF_MOST_SCORES])
 {
     struct zinf_scoreboard *board = NULL;
-    if (!s->run.n)
+    if (!s->run.n && !s->predictions)
         return 0;
     int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, options, trainer) : 0;
     if (!code)

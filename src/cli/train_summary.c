@@ -214,15 +214,22 @@ static double wall_seconds(const struct train_show *s)
 /* What was saved is a model, or adapters of the one that was trained. */
 static void say_next(const struct train_show *s)
 {
-    if (s->session->config->adapter || s->common->adapter)
+    const enum zinf_task task = s->session->task;
+    const bool scores = cli_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool adapted = s->session->config->adapter || s->common->adapter;
+    if (adapted && task == ZINF_TASK_REWARD)
+        line("next",
+             "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
+             s->common->model, s->output, s->output);
+    else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model --prompt TEXT; "
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
              s->common->model, s->output, s->output, s->output);
     else
-        line("next", "zinf %s --model %s/model %s; zinf plot %s",
-             cli_is_labelled(s->session->task) ? "eval" : "generate", s->output,
-             cli_is_labelled(s->session->task) ? "--data FILE" : "--prompt TEXT", s->output);
+        line("next", "zinf %s%s --model %s/model %s; zinf plot %s", scores ? "eval" : "generate",
+             task == ZINF_TASK_REWARD ? " --task reward" : "", s->output,
+             scores ? "--data FILE" : "--prompt TEXT", s->output);
 }
 
 void train_summary_end(const struct train_show *s)
@@ -237,12 +244,15 @@ void train_summary_end(const struct train_show *s)
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
          train_summary_epochs(s, s->last_step),
          s->n_skipped ? "; some steps were skipped for overflow" : "");
-    const bool labelled = cli_is_labelled(s->session->task);
-    if (s->eval_tokens && labelled)
-        snprintf(eval, sizeof eval, "; evaluation %.4f", s->eval_loss);
-    else if (s->eval_tokens)
-        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
-                 exp(s->eval_loss));
+    const struct zinf_evaluation *found = &s->evaluation;
+    if (found->tokens && found->rewards.n)
+        snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
+                 100 * found->rewards.accuracy);
+    else if (found->tokens && cli_is_of_samples(s->session->task))
+        snprintf(eval, sizeof eval, "; evaluation %.4f", found->loss);
+    else if (found->tokens)
+        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", found->loss,
+                 exp(found->loss));
     if (s->n_steps)
         line("loss", "%.4f at first, %.4f over the last %zu%s", s->first_loss, loss, n, eval);
     if (s->best.stopped_early)
@@ -279,6 +289,25 @@ static void print_spaced(const char *json)
     putchar('\n');
 }
 
+static void add_evaluation(cJSON *root, const struct train_show *s)
+{
+    const struct zinf_evaluation *found = &s->evaluation;
+    const bool samples = cli_is_of_samples(s->session->task);
+    if (!found->tokens)
+        return;
+    cJSON_AddNumberToObject(root, "eval_loss", found->loss);
+    if (!samples)
+        cJSON_AddNumberToObject(root, "eval_perplexity", exp(found->loss));
+    cJSON_AddNumberToObject(root, samples ? "eval_samples" : "eval_tokens", (double)found->tokens);
+    if (!found->rewards.n)
+        return;
+    cJSON_AddNumberToObject(root, "eval_rewards/chosen", found->rewards.chosen);
+    cJSON_AddNumberToObject(root, "eval_rewards/rejected", found->rewards.rejected);
+    cJSON_AddNumberToObject(root, "eval_rewards/margins",
+                            found->rewards.chosen - found->rewards.rejected);
+    cJSON_AddNumberToObject(root, "eval_rewards/accuracies", found->rewards.accuracy);
+}
+
 void train_summary_json(const struct train_show *s)
 {
     size_t n;
@@ -293,14 +322,7 @@ void train_summary_json(const struct train_show *s)
     cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
     cJSON_AddNumberToObject(root, "mean_loss", loss);
     cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
-    if (s->eval_tokens) {
-        cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
-        const bool labelled = cli_is_labelled(s->session->task);
-        if (!labelled)
-            cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
-        cJSON_AddNumberToObject(root, labelled ? "eval_samples" : "eval_tokens",
-                                (double)s->eval_tokens);
-    }
+    add_evaluation(root, s);
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);
         cJSON_AddNumberToObject(root, "best_eval_loss", s->best.loss);

@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
-	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
+	src/train/plan/cost.c src/train/step/calibrate.c src/train/step/lengths.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/emulation.h src/train/plan/emulation.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
@@ -174,6 +174,11 @@ tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_packed_test_LDADD = $(TEST_LDADD)
 
 # Encoder-decoders.
+check_PROGRAMS += tests/train_lengths_test
+TESTS += tests/train_lengths_test
+tests_train_lengths_test_SOURCES = tests/train_lengths_test.c tests/cut_fixtures.h tests/fixture_inputs.h tests/trainings.h tests/train_support.h
+tests_train_lengths_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_lengths_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_pairs_test
 TESTS += tests/train_pairs_test
 tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h

@@ -53,10 +53,10 @@ static void choose_least(struct plan *p, struct choice *c)
         c->grad_slots = 1;
 }
 
-/* Activations leave the device where nothing else makes the plan fit. */
+/* Activations leave the device where nothing else makes the plan fit, or to be tried. */
 static void choose_activations(struct plan *p, struct choice *c)
 {
-    if (!p->setup->x_is_open || plan_fits(p, c))
+    if (!p->setup->x_is_open || (!p->variant.x_on_host && plan_fits(p, c)))
         return;
     p->x_tier = ZINF_TIER_HOST;
     if (plan_fits(p, c) || !p->store)
@@ -130,7 +130,8 @@ static void choose_device(struct plan *p, struct choice *c)
     if (p->variant.device_grads && !p->layer_major)
         grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
     if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
-        grow(p, c, &c->grad_slots, 3);
+        grow(p, c, &c->grad_slots,
+             p->variant.device_adds ? 5 : 3); /* two of each layer under way */
     /* Gradients wait on the device where links are what limits: they spare transfers first. */
     if (fetches && c->n_device_grads && p->setup->n_micro == 1)
         grow(p, c, &c->n_own, (int)p->setup->n_units);

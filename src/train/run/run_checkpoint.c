@@ -19,7 +19,7 @@ int run_open_checkpoint(struct run *run)
         return code;
     code = checkpoint_open(&run->from, o->resume);
     run->resumes = !code;
-    return code ? code : checkpoint_check_model(&run->from, o->resume, o->trainer.model_path);
+    return code ? code : checkpoint_check_model(&run->from, o->resume, &o->trainer);
 }
 
 /* Three windows of the first epoch tell other data, another order and another seed. */

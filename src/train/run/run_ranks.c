@@ -6,6 +6,7 @@
 #include "build-config.h"
 
 #include "train/run/run.h"
+#include "train/save/checkpoint.h"
 #include "train/seats.h"
 
 #include <stdio.h>
@@ -66,18 +67,13 @@ static uint64_t model_sum(const char *path)
     return sum;
 }
 
-/* Of its description: several that were added up lie in another folder for each process. */
+/* Of the weights: where several add up, each process has the sum in a folder of its own. */
 static uint64_t adapter_sum(const char *folder)
 {
-    char *path = folder ? zinf_path_join(folder, "adapter_config.json") : NULL;
-    cJSON *config = NULL;
-    uint64_t sum = 0;
-    if (path && !zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &config)) {
-        char *text = zinf_json_print(config);
-        sum = text_sum(text);
-        cJSON_free(text);
-    }
-    cJSON_Delete(config);
+    char *path = folder ? zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS) : NULL;
+    uint64_t bytes = 0, sum = 0;
+    if (path && checkpoint_sum_file(path, &bytes, &sum))
+        sum = 0; /* whoever opens it next says why */
     free(path);
     return sum;
 }
@@ -116,6 +112,7 @@ int run_compare_ranks(struct run *run)
         {"configuration (--config, options)", config_sum(run->config)},
         {"number of steps, seed, --resume or other option", options_sum(o)},
         {"model (--model)", model_sum(o->trainer.model_path)},
+        {"adapter (--adapter)", adapter_sum(o->trainer.adapter)},
         {"data (--data)", data_sum(o->data)},
         {"data to evaluate (--eval-data)", data_sum(o->eval_data)},
     };
@@ -177,14 +174,24 @@ void run_tell_ranks(struct run *run, int code)
 /* ---- evaluation ---- */
 
 struct part {
-    double sum;
-    uint64_t count, there;
+    struct zinf_evaluation sums;
+    uint64_t there;
 };
+
+static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *part)
+{
+    out->loss += part->loss;
+    out->tokens += part->tokens;
+    out->rewards.n += part->rewards.n;
+    out->rewards.chosen += part->rewards.chosen;
+    out->rewards.rejected += part->rewards.rejected;
+    out->rewards.accuracy += part->rewards.accuracy;
+}
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
  * does. Who has none left computes with the others, for they need its slices. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
-                   uint64_t *first, double *total, uint64_t *tokens)
+                   uint64_t *first, struct zinf_evaluation *out)
 {
     struct zinf_net *net = t->setup.net;
     uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
@@ -193,20 +200,22 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
-    struct zinf_batch given = run_batch_given(arrays);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
+    run_batch_fit(arrays, data, mine.there ? own : 0, (uint64_t)n);
+    struct zinf_batch given = run_batch_given(arrays);
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)
-        code = zinf_trainer_loss(t, &given, n, &mine.sum, &mine.count);
+        code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
+    if (!code)
+        trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)
         all[0] = mine;
-    for (uint64_t r = 0; !code && r < ranks; r++) {
-        *total += all[r].there ? all[r].sum : 0;
-        *tokens += all[r].there ? all[r].count : 0;
-    }
+    for (uint64_t r = 0; !code && r < ranks; r++)
+        if (all[r].there)
+            add_part(out, &all[r].sums);
     *first += ranks * batch;
     free(all);
     return code;

@@ -53,6 +53,7 @@ static int classify(struct labelling *l, struct zinf_dataset *data, uint64_t fir
     uint64_t n = windows_from(l, first), windows = n ? n : 1;
     size_t row = (size_t)l->n_classes + 1;
     int code = 0;
+    run_batch_fit(&l->batch, data, n ? first : 0, windows);
     for (uint64_t i = 0; !code && i < windows; i++)
         code = run_batch_take(&l->batch, data, n ? first + i : 0, (int64_t)i);
     const struct zinf_batch batch = run_batch_given(&l->batch);

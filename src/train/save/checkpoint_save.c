@@ -107,6 +107,15 @@ static int fail_read_back(int code)
     return zinf_fail_in(code, "the checkpoint was written, but not as it should be");
 }
 
+/* Of an adapter's weights, which rank 0 has written. */
+static uint64_t own_sum(const struct checkpoint *c)
+{
+    uint32_t i = 0;
+    while (i < c->n_files && strcmp(c->files[i].name, ZINF_ADAPTER_WEIGHTS))
+        i++;
+    return i < c->n_files ? c->files[i].xxh3 : 0;
+}
+
 /* What goes beside the arrays, and the description of all: by rank 0, once it has the others' lists
  * of what they have written and compared. */
 static int write_beside(const struct source *s, struct checkpoint *c, const char *folder)
@@ -114,7 +123,7 @@ static int write_beside(const struct source *s, struct checkpoint *c, const char
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
     int code = path ? zinf_folder_sync(path) : -ENOMEM;
     if (!code)
-        code = transfer_write_rest(s, folder);
+        code = transfer_write_rest(s, folder, own_sum(c));
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)

@@ -194,7 +194,9 @@ static int check_adapter(const struct setup *s, const struct zinf_tensors *file)
 static int open_adapter(const struct setup *s, struct zinf_tensors **file)
 {
     char *path = zinf_path_join(s->options.adapter, ZINF_ADAPTER_WEIGHTS);
-    int code = path ? zinf_tensors_open(file, path) : -ENOMEM;
+    int code = path ? base_identity_check_own(s->options.adapter) : -ENOMEM;
+    if (code >= 0)
+        code = zinf_tensors_open(file, path);
     free(path);
     return code ? code : check_adapter(s, *file);
 }

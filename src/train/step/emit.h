@@ -91,6 +91,9 @@ struct emitter {
     struct zinf_operand *operands;      /* [most_operands] */
     zinf_resource *stage_uses;          /* [2 (most_operands + FEW_USES)] */
     struct contribution *contributions; /* [most_units] */
+    /* [n_units], of a sweep that runs whole: what the operation makes of each, and the sums so far
+     */
+    struct made_grad *swept, *swept_sums;
 };
 
 /* emitter.c, emit_values.c */
@@ -162,6 +165,13 @@ struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *u
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+
+/* Of a sweep that runs whole: where its operation for the first micro-batch of a range, or a later
+ * one, writes gradients (e->swept, one for each unit, frozen ones too); they are there. Where they
+ * have slots, the range's are one contribution. */
+void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool first,
+                        struct uses *uses);
+void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last);
 
 /* emit_net.c */
 /* A unit's parameters into memory, which is target's, of the slices that ranks have. */

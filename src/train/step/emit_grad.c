@@ -107,9 +107,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
                            .bytes = bytes};
     struct uses made = {0}, copied = {0}, folded = {0};
     zinf_resource there = 0, here = 0;
-    if (!e->code)
-        e->code = zinf_program_resource(e->program, &there);
-    if (!e->code)
+    if (!e->code && !(e->code = zinf_program_resource(e->program, &there)))
         e->code = zinf_program_resource(e->program, &here);
     uses_read(&made, resource);
     uses_write(&made, there);
@@ -251,11 +249,28 @@ static void add_on_device(struct emitter *e, uint32_t unit, struct made_grad g, 
     emit(e, &op, &uses);
 }
 
+/* By the GPU: the sum comes to it, and goes back. */
+static void add_to_host_there(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    struct made_grad sum = kept(e, unit), there = {.resource = grad_slot(e, unit)};
+    uint32_t deadline = e->deadline;
+    there.at = zinf_in(there.resource, 0);
+    e->deadline = e->position; /* two slots are not free before */
+    copy(e, unit, ZINF_LANE_H2D, &there, &sum, grad_bytes(e, unit));
+    emit_add(e, unit, ZINF_LANE_DEVICE, &there, &g, grad_bytes(e, unit));
+    e->deadline = deadline;
+    copy(e, unit, ZINF_LANE_D2H, &sum, &there, grad_bytes(e, unit));
+}
+
 static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
 {
     struct made_grad sum = kept(e, unit);
     if (g.is_sum)
         return;
+    if (!first && e->p->variant.device_adds && !e->p->setup->direct && !g.on_host) {
+        add_to_host_there(e, unit, g);
+        return;
+    }
     if (first) {
         copy(e, unit, ZINF_LANE_D2H, &sum, &g, grad_bytes(e, unit));
         return;
@@ -329,4 +344,57 @@ void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
             complete(e, unit, kept(e, unit));
     }
     e->deadline = deadline;
+}
+
+/* ---- a sweep that runs whole ---- */
+
+/* All its units are used alike; what is frozen has no gradient to go by. */
+static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
+{
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (unit_trains(e->p->setup, sweep->at[i]))
+            return sweep->at[i];
+    return sweep->at[0];
+}
+
+/* The first micro-batch's are computed where they are summed: their kept places, or slots. */
+void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool first,
+                        struct uses *uses)
+{
+    struct plan *p = e->p;
+    uint32_t lead = first_trained(e, sweep);
+    bool apart =
+        p->routes[lead].grad_in_place ? e->grads_seen[lead] > 0 : !first || !plan_sums_whole(p);
+    uint64_t offset = p->at.d_whole_grads;
+    if (apart)
+        uses_write(uses, e->whole_grads);
+    for (uint32_t i = 0; i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        e->swept[i] = (struct made_grad){0};
+        if (!unit_trains(p->setup, unit))
+            continue;
+        if (!apart) {
+            e->swept[i] = emit_grad_target(e, unit, uses);
+            continue;
+        }
+        e->swept[i] =
+            (struct made_grad){.at = zinf_at(device_at(p, offset)), .resource = e->whole_grads};
+        offset += p->setup->layout.units[unit].padded_elems * sizeof(float);
+    }
+}
+
+void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last)
+{
+    bool in_slots = plan_sums_whole(e->p);
+    for (uint32_t i = 0; i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        if (!unit_trains(e->p->setup, unit))
+            continue;
+        if (in_slots && first)
+            e->swept_sums[i] = e->swept[i];
+        else if (in_slots)
+            emit_grad_join(e, unit, e->swept_sums[i], e->swept[i]);
+        if (!in_slots || last)
+            emit_grad_made(e, unit, in_slots ? e->swept_sums[i] : e->swept[i]);
+    }
 }

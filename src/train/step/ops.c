@@ -13,7 +13,7 @@ static void *at(const struct zinf_op *op, int operand)
 static int run_copy_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), at(op, 1),
-                                                op->bytes);
+                                                trainer_moved(t, op));
 }
 
 static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
@@ -25,7 +25,7 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1),
-                                              op->bytes);
+                                              trainer_moved(t, op));
 }
 
 /* ---- gradients ---- */
