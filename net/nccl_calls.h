@@ -73,6 +73,7 @@ struct nccl_calls {
     NCCL_CALLS(NCCL_FIELD)
 #undef NCCL_FIELD
     int version;
+    char name[32]; /* "NCCL 2.28.3" */
 };
 
 /* net_nccl_load.c: NULL where there is none: zinf_link_why_not() says why. Stays loaded. */

@@ -122,6 +122,13 @@ int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
     return end_exchange(net, n_out);
 }
 
+int net_listen(struct zinf_net *net)
+{
+    if (!net->failed)
+        net->failed = net->ops->listen(net);
+    return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
+}
+
 uint32_t net_other(const struct zinf_net *net, uint32_t i)
 {
     return (net->place.rank + 1 + i) % net->place.world;

@@ -44,6 +44,9 @@ int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_n
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
 /* How many ranks an MPI's launcher says there are; 1 where none started this process. */
 uint32_t zinf_net_launched(void);
+/* Which of the processes this is that an MPI's launcher, torchrun or deepspeed started, by what
+ * they say, for what one process does alone; false: there are no others. Nothing is loaded. */
+bool zinf_net_launched_as(uint32_t *rank, uint32_t *world);
 /* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
  * are others of an MPI and no module, or where torchrun's variables are not all there. */
 int zinf_net_open(struct zinf_net **out);
@@ -116,10 +119,10 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
  * A *link* is what the GPUs of a net's ranks send to each other by, without their hosts: NCCL,
  * which is loaded at run time (libnccl.so.2; ZINF_NCCL_LIBRARY names another). Its memory is the
  * GPU's. All ranks make the same calls in the same order, each with its GPU's own thread. Before a
- * call they meet over the net, and so hear who is late, has failed or is at another step; what then
- * goes wrong on the GPUs ends within the net's time limit too, and a rank that is gone is named. A
- * call blocks until this rank's part of it has run. A link that has failed stays so, and its net
- * with it.
+ * call they meet over the net, and so hear who is late, has failed or is at another step; while it
+ * runs they go on listening to the net. What goes wrong on the GPUs alone ends within the net's
+ * time limit too, and a rank that is gone is named. A call blocks until this rank's part of it has
+ * run. A link that has failed stays so, and its net with it.
  *
  * NCCL only moves bytes: it adds in an order of its own, which hangs on the number of ranks, on
  * sizes and on its version. So sums are made by who receives, in the tree of zinf_tree_sum. */
@@ -136,9 +139,13 @@ struct zinf_link_device {
     int (*poll)(struct zinf_queue *queue);
     int (*add)(struct zinf_queue *queue, float *sum, const float *part, uint64_t n);
     int (*copy)(struct zinf_queue *queue, void *to, const void *from, uint64_t bytes);
+    double seconds; /* for NCCL to begin, once all have come to it; 0: the net's limit */
 };
 /* Why there is no NCCL here that can be used, or NULL. */
 const char *zinf_link_why_not(void);
+/* The one that is used, and its file: "NCCL 2.28.3 (/usr/lib/libnccl.so.2)"; NULL: there is none.
+ */
+const char *zinf_link_found(void);
 /* Of all ranks of a net, which it uses until it is closed, in the thread that calls. -ENOTSUP where
  * a rank has no NCCL. */
 int zinf_link_create(struct zinf_link **out, struct zinf_net *net,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 3 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 4 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -37,6 +37,9 @@ struct net_engine_ops {
      * memory goes before all are done with it, even if a rank has failed. */
     int (*borrow)(struct zinf_net *net, const struct net_exchange *x, struct net_message *in);
     int (*give_back)(struct zinf_net *net, const struct net_exchange *x);
+    /* Between exchanges, and at once: -ECONNABORTED where a rank has told of its failure, or its
+     * end is gone. Messages are left where they are. */
+    int (*listen)(struct zinf_net *net);
     /* Lets the others know; does not wait for those that hang. What was sent before still arrives.
      */
     void (*tell)(struct zinf_net *net, const char *sentence);
@@ -69,6 +72,9 @@ struct zinf_net {
 int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same);
 int net_borrow(struct zinf_net *net, uint32_t n);
 int net_give_back(struct zinf_net *net, uint32_t n);
+/* Whether a rank has failed that others wait for by other ways than this net; the net has then
+ * failed with it. */
+int net_listen(struct zinf_net *net);
 /* The i-th of the other ranks, from the next one on: not all begin with the same. */
 uint32_t net_other(const struct zinf_net *net, uint32_t i);
 /* net.c: the parts of a net that no engine fills; ends them. */

@@ -89,6 +89,13 @@ static int check_heard(struct zinf_net *net)
     return net_told(net, s->heard_from, s->heard.sentence);
 }
 
+static int mpi_listen(struct zinf_net *net)
+{
+    while (hear(net))
+        ;
+    return check_heard(net);
+}
+
 static void mpi_tell(struct zinf_net *net, const char *sentence)
 {
     struct state *s = net->state;
@@ -280,6 +287,7 @@ static void mpi_close(struct zinf_net *net)
 
 static const struct net_engine_ops mpi_ops = {
     .exchange = mpi_exchange,
+    .listen = mpi_listen,
     .tell = mpi_tell,
     .close = mpi_close,
 };

@@ -2,11 +2,14 @@
  * net_nccl: GPUs that send to each other, by NCCL. A rank whose part of a transfer never comes
  * makes NCCL's kernels of all others spin for ever, and nothing says whose it is. So ranks meet
  * over the net before each transfer, which names who is missing, and only then is it enqueued; the
- * thread that waits for it is also its watch: it looks for NCCL's asynchronous errors and at the
- * clock, and aborts the communicator. Then the net is asked once more who is gone.
+ * thread that waits for it is also its watch: it looks for NCCL's asynchronous errors, listens to
+ * the net for ranks that have failed, looks at the clock, and aborts the communicator. Then the net
+ * is asked once more who is gone.
  *
- * The communicator does not block, as NCCL wants it of those that may be aborted. Calls of a
- * transfer are one group: receives and sends that need each other are one kernel.
+ * The communicator does not block, as NCCL wants it of those that may be aborted; after an error
+ * nothing but that is allowed, on all ranks (NCCL's user guide, "Error handling and communicator
+ * abort"). Calls of a transfer are one group: receives and sends that need each other are one
+ * kernel.
  */
 #include "net/net_nccl.h"
 
@@ -14,18 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPINS 200            /* looks before a wait sleeps between them, */
-#define SLEEP_NS 20000       /* so long */
-#define CLOSE_NS 2000000000u /* for NCCL to end in order */
+#define SPINS 200           /* looks before a wait sleeps between them, */
+#define SLEEP_NS 20000      /* so long */
+#define LISTEN_NS 10000000  /* between looks at the net */
+#define GONE_NS 2000000000u /* at least, for ranks on busy hosts to say that they are there */
 
 /* ---- failure ---- */
 
 /* The sentence is net->why. Whoever calls the net next is told too. */
 static int fail(struct zinf_link *link, int code)
 {
-    if (link->comm)
-        link->nccl->CommAbort(link->comm);
-    link->comm = NULL;
+    link_abort(link);
     link->net->failed = code;
     return zinf_fail(code, "%s", link->net->why);
 }
@@ -38,8 +40,8 @@ int link_fail_by_device(struct zinf_link *link, int code)
 
 static void say_error(struct zinf_link *link, int result)
 {
-    const char *more = link->comm ? link->nccl->GetLastError(link->comm) : NULL;
-    snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->name,
+    const char *more = link->nccl->GetLastError(link->comm); /* NULL too */
+    snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->nccl->name,
              link->nccl->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
@@ -82,10 +84,10 @@ static int find_gone(struct zinf_link *link, int code)
 {
     struct zinf_net *net = link->net;
     uint64_t timeout_ns = net->timeout_ns, gone_ns = net_now_ns() - link->begun_ns;
-    uint64_t least_ns = timeout_ns / 10, left_ns = gone_ns < timeout_ns ? timeout_ns - gone_ns : 0;
+    uint64_t least_ns = timeout_ns / 10 > GONE_NS ? timeout_ns / 10 : GONE_NS;
+    uint64_t left_ns = gone_ns < timeout_ns ? timeout_ns - gone_ns : 0;
     char why[sizeof net->why];
-    link->nccl->CommAbort(link->comm);
-    link->comm = NULL;
+    link_abort(link);
     snprintf(why, sizeof why, "%s", net->why);
     link->own.failed = code;
     net->timeout_ns = left_ns > least_ns ? left_ns : least_ns;
@@ -118,17 +120,41 @@ static void pause_between(uint32_t looks)
         nanosleep(&time, NULL);
 }
 
+static void say_opening(struct zinf_link *link, double seconds)
+{
+    snprintf(link->net->why, sizeof link->net->why,
+             "%s: GPUs of all %ss have begun to look for each other, and have not met after %.0f "
+             "s: NCCL_DEBUG=INFO says which does not answer, NCCL_SOCKET_IFNAME names the network; "
+             "zinf.gather \"host\" does without",
+             link->nccl->name, net_noun(link->net), seconds);
+}
+
+/* A rank that has failed by itself, or has ended. */
+static int check_others(struct zinf_link *link)
+{
+    uint64_t now = net_now_ns();
+    if (now - link->listened_ns < LISTEN_NS)
+        return 0;
+    link->listened_ns = now;
+    int code = net_listen(link->net);
+    return code ? fail(link, code) : 0;
+}
+
 /* The last tenth of the net's time is for find_gone. */
 static int check_clock(struct zinf_link *link)
 {
     uint64_t limit_ns = link->net->timeout_ns / 10 * 9;
     if (net_now_ns() - link->begun_ns < limit_ns)
-        return 0;
+        return check_others(link);
+    if ((link->own.what & 7) == OPENING) {
+        say_opening(link, (double)limit_ns * 1e-9);
+        return find_gone(link, -ETIMEDOUT);
+    }
     snprintf(link->net->why, sizeof link->net->why,
              "%s: a transfer between GPUs that all %ss began has not ended after %.0f s: the way "
              "between them hangs (NCCL_DEBUG=INFO says which it is; NCCL_P2P_DISABLE=1 goes by the "
              "host), or zinf.timeout is too short; zinf.gather \"host\" does without",
-             link->name, net_noun(link->net), (double)limit_ns * 1e-9);
+             link->nccl->name, net_noun(link->net), (double)limit_ns * 1e-9);
     return find_gone(link, -ETIMEDOUT);
 }
 
@@ -200,6 +226,7 @@ static int open_comm(struct zinf_link *link)
     struct zinf_net *net = link->net;
     struct nccl_config config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_OLDEST, 0};
     struct nccl_id id = {{0}};
+    uint64_t timeout_ns = net->timeout_ns;
     int result = net->place.rank ? NCCL_SUCCESS : link->nccl->GetUniqueId(&id);
     if (!is_fine(result)) {
         say_error(link, result);
@@ -213,10 +240,15 @@ static int open_comm(struct zinf_link *link)
     link->device.stream(link->device.queue);
     result = link->nccl->CommInitRankConfig(&link->comm, (int)world_of(link), id,
                                             (int)net->place.rank, &config);
-    if (is_fine(result))
-        return link_settle(link);
-    say_error(link, result);
-    return fail(link, -EIO);
+    if (!is_fine(result)) {
+        say_error(link, result);
+        return fail(link, -EIO);
+    }
+    if (link->device.seconds > 0)
+        zinf_net_set_timeout(net, link->device.seconds);
+    code = link_settle(link);
+    net->timeout_ns = timeout_ns;
+    return code;
 }
 
 int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
@@ -235,11 +267,8 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
     link->parts = calloc(net->place.world, sizeof *link->parts);
     int code = link->rolls && link->parts ? compare_versions(link)
                                           : zinf_fail(-ENOMEM, "no memory for a link of GPUs");
-    if (!code) {
-        int v = link->nccl->version;
-        snprintf(link->name, sizeof link->name, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    if (!code)
         code = open_comm(link);
-    }
     if (code)
         zinf_link_close(link);
     else
@@ -247,36 +276,9 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
     return code;
 }
 
-/* In order, where all do; but nobody waits for ever. */
-static bool finalize(struct zinf_link *link)
-{
-    uint64_t end = net_now_ns() + CLOSE_NS;
-    int state = link->nccl->CommFinalize(link->comm);
-    for (uint32_t looks = 0; is_fine(state) && net_now_ns() < end; looks++) {
-        if (link->nccl->CommGetAsyncError(link->comm, &state) != NCCL_SUCCESS)
-            return false;
-        if (state == NCCL_SUCCESS)
-            return link->nccl->CommDestroy(link->comm) == NCCL_SUCCESS;
-        pause_between(looks);
-    }
-    return false;
-}
-
-void zinf_link_close(struct zinf_link *link)
-{
-    if (!link)
-        return;
-    bool fine = !link->net->failed && !link->net->told;
-    if (link->comm && !(fine && finalize(link)))
-        link->nccl->CommAbort(link->comm);
-    free(link->rolls);
-    free(link->parts);
-    free(link);
-}
-
 const char *zinf_link_name(const struct zinf_link *link)
 {
-    return link->name;
+    return link->nccl->name;
 }
 
 uint64_t zinf_link_sent_bytes(const struct zinf_link *link)

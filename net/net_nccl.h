@@ -28,8 +28,7 @@ struct zinf_link {
     struct nccl_comm *comm;  /* NULL: not yet, or aborted */
     struct roll own, *rolls; /* [world] of all */
     float **parts;           /* [world] */
-    uint64_t sent_bytes, begun_ns;
-    char name[32];
+    uint64_t sent_bytes, begun_ns, listened_ns;
 };
 
 static inline uint32_t world_of(const struct zinf_link *link)
@@ -42,6 +41,8 @@ static inline bool is_fine(int result)
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
 }
 
+/* net_nccl_end.c. The communicator is gone, and what it was at is over. */
+void link_abort(struct zinf_link *link);
 /* net_nccl.c. A failure of the device, whose sentence is zinf_error(); of NCCL's. */
 int link_fail_by_device(struct zinf_link *link, int code);
 int link_fail_call(struct zinf_link *link, int result);

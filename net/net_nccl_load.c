@@ -16,6 +16,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct nccl_calls calls; /* set once, with why_not empty */
 static char why_not[1024];
+static char library_found[1100]; /* name and file */
 
 static void *open_library(void)
 {
@@ -54,6 +55,16 @@ static bool find_calls(void *library)
     return true;
 }
 
+static void name_library(void)
+{
+    Dl_info where = {0};
+    int v = calls.version;
+    snprintf(calls.name, sizeof calls.name, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    dladdr((void *)(uintptr_t)calls.GetVersion, &where);
+    snprintf(library_found, sizeof library_found, "%s (%s)", calls.name,
+             where.dli_fname ? where.dli_fname : LIBRARY);
+}
+
 static void look(void)
 {
     char reason[sizeof why_not - 200];
@@ -66,8 +77,10 @@ static void look(void)
             snprintf(why_not, sizeof why_not, "its version is %d: 2.14 or newer is needed",
                      calls.version);
     }
-    if (!why_not[0])
+    if (!why_not[0]) {
+        name_library();
         return;
+    }
     snprintf(reason, sizeof reason, "%s", why_not);
     snprintf(why_not, sizeof why_not,
              "no NCCL that can be used (%s); install NVIDIA's package libnccl2, or pip install "
@@ -79,6 +92,11 @@ const char *zinf_link_why_not(void)
 {
     pthread_once(&once, look);
     return why_not[0] ? why_not : NULL;
+}
+
+const char *zinf_link_found(void)
+{
+    return zinf_link_why_not() ? NULL : library_found;
 }
 
 const struct nccl_calls *nccl_load(void)

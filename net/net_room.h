@@ -53,6 +53,8 @@ void room_tell(struct zinf_net *net, const char *sentence);
 
 /* net_seats.c: the others, after those. */
 int room_exchange_between(struct zinf_net *net, const struct net_exchange *x);
+/* Under the lock: whether another process has failed, while no seat uses the net between. */
+int room_listen_between(struct zinf_net *net);
 /* Under the lock: the other processes hear of a failure here. */
 void room_tell_between(struct zinf_net *net, const char *sentence);
 int room_open_between(struct room *room, struct zinf_net *between);

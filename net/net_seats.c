@@ -165,6 +165,14 @@ int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
     return code;
 }
 
+int room_listen_between(struct zinf_net *net)
+{
+    struct room *room = net->state;
+    struct meeting *m = &room->meeting;
+    int code = m->n_there < room->n_seats ? net_listen(m->between) : 0;
+    return code ? fail_as_between(net, code) : 0;
+}
+
 /* A seat that fails is in no meeting, so nobody uses the net between. */
 void room_tell_between(struct zinf_net *net, const char *sentence)
 {

@@ -85,7 +85,8 @@ static int fail_without(struct zinf_net *net, uint32_t peer)
     if (code)
         return code;
     snprintf(net->why, sizeof net->why,
-             "rank %u has ended without a word: its own output, or its host's, says why", peer);
+             "%s %u has ended without a word: its own output, or its host's, says why",
+             net_noun(net), peer);
     return -ECONNABORTED;
 }
 
@@ -239,6 +240,19 @@ static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
     return code;
 }
 
+/* All ranks are needed: who is gone without a word has failed. */
+static int tcp_listen(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    uint32_t gone = net->place.world;
+    for (uint32_t r = 0; r < net->place.world; r++) {
+        if (r != net->place.rank && !s->gone[r])
+            look_aside(net, r);
+        gone = s->gone[r] && r < gone ? r : gone;
+    }
+    return gone < net->place.world ? fail_without(net, gone) : check_heard(net);
+}
+
 /* ---- failure, life ---- */
 
 static void tcp_tell(struct zinf_net *net, const char *sentence)
@@ -298,6 +312,7 @@ static void tcp_close(struct zinf_net *net)
 
 static const struct net_engine_ops tcp_ops = {
     .exchange = tcp_exchange,
+    .listen = tcp_listen,
     .tell = tcp_tell,
     .close = tcp_close,
 };

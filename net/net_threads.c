@@ -161,6 +161,19 @@ static int threads_give_back(struct zinf_net *net, const struct net_exchange *x)
 
 /* ---- failure, life ---- */
 
+static int threads_listen(struct zinf_net *net)
+{
+    struct room *room = net->state;
+    int code = 0;
+    pthread_mutex_lock(&room->lock);
+    if (room->failed && room->failed_rank != net->place.rank)
+        code = net_told(net, room->failed_rank, room->sentence);
+    else if (room->meeting.between)
+        code = room_listen_between(net);
+    pthread_mutex_unlock(&room->lock);
+    return code;
+}
+
 static void threads_tell(struct zinf_net *net, const char *sentence)
 {
     struct room *room = net->state;
@@ -199,6 +212,7 @@ static const struct net_engine_ops threads_ops = {
     .exchange = room_exchange,
     .borrow = threads_borrow,
     .give_back = threads_give_back,
+    .listen = threads_listen,
     .tell = threads_tell,
     .close = threads_close,
 };
@@ -208,6 +222,7 @@ static const struct net_engine_ops seats_ops = {
     .exchange = seats_exchange,
     .borrow = threads_borrow,
     .give_back = threads_give_back,
+    .listen = threads_listen,
     .tell = threads_tell,
     .close = threads_close,
 };

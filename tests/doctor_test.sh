@@ -45,6 +45,18 @@ another_gpu() {
         doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
         doctor 1 ZINF_GPU=first && says "ZINF_GPU=first is no number of a GPU"
 }
+links() {
+    doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" &&
+        says "links      ok        NCCL 2.28.0 (" "zinf-cuda-standin.so)" "over TCP (torchrun" \
+            "no MPI module" && doctor 0 ZINF_NCCL_LIBRARY="$work/none.so" &&
+        says "links      left out" "$work/none.so" "ZINF_NCCL_LIBRARY" &&
+        doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_STANDIN_NCCL_VERSION=21300 &&
+        says "links      left out" "its version is 21300"
+}
+report() {
+    run 0 env ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" "$zinf" report &&
+        says "NCCL 2.28.0 (" "several processes reach each other over TCP"
+}
 as_json() {
     run 1 env ZINF_CUDA_MODULE="$work/none.so" "$zinf" doctor --json &&
         says '"what":	"libraries"' '"state":	"FAILED"' '"remedy"'
@@ -58,6 +70,8 @@ if [ -f "$module" ]; then
     check "no algorithm for a product" no_algorithm
     check "a small GPU with a context" small_gpu
     check "GPUs of 8, 12 and 24 GB" usual_sizes
+    check "NCCL, and links between processes" links
+    check "which a report names too" report
     check "another GPU, or one that is not there" another_gpu
 else
     skip "doctor" "no stand-in for CUDA here"

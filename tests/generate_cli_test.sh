@@ -146,6 +146,14 @@ check "a token in front of the text" run 0 "$zinf" generate --model framed --thr
 [ "$(field prompt_tokens said.out) $(field prompt said.out)" = '4 "abc"' ]
 verdict $? "is counted and not shown"
 
+# ---- an encoder ----
+
+run 0 "$zinf" init --arch t5 --size small --layers 1 --hidden 16 --heads 2 --vocab 257 --output t5
+check "what an encoder reads" run 0 "$zinf" generate --model t5 --threads 1 --device host \
+    --prompt abc --max-new-tokens 2 --temperature 0 --json
+[ "$(field prompt_tokens said.out)" = 4 ]
+verdict $? "is the prompt, with the token that ends it"
+
 # ---- a GPU ----
 
 if [ -f "$BUILDDIR/tests/.libs/zinf-cuda-standin.so" ]; then

@@ -32,6 +32,7 @@ struct seat {
 
 static struct seat seats[MOST_SEATS];
 static double timeout_seconds;
+static double opening_seconds; /* for NCCL to begin; 0: the same */
 
 /* ---- seats ---- */
 
@@ -57,7 +58,8 @@ static int open_seat(struct seat *seat)
                                       .stream = ops->queue_stream,
                                       .poll = ops->queue_poll,
                                       .add = ops->add,
-                                      .copy = ops->copy};
+                                      .copy = ops->copy,
+                                      .seconds = opening_seconds};
     return zinf_link_create(&seat->link, seat->net, &device);
 }
 
@@ -404,6 +406,71 @@ static void test_a_rank_that_dies_is_named(void)
                seats[s].code, seats[s].said);
 }
 
+/* The others do not wait for the time limit, which is long. */
+static void test_a_rank_that_cannot_begin(void)
+{
+    begin(1, 3);
+    standin.nccl_fail(1, 1, STANDIN_NCCL_REFUSES);
+    timeout_seconds = 3600;
+    run_seats(3, gather_once);
+    CHECKF(strstr(seats[1].said, "NCCL 2.28.0: unhandled system error"), "%s", seats[1].said);
+    for (int s = 0; s < 3; s += 2)
+        CHECKF(seats[s].code == -ECONNABORTED &&
+                   strstr(seats[s].said, "seat 1 has failed: NCCL 2.28.0: unhandled system error"),
+               "seat %d: %d: %s", s, seats[s].code, seats[s].said);
+}
+
+/* Nobody knows whom they wait for; the limit is that of the link, not of the net. */
+static void test_a_rank_that_never_comes(void)
+{
+    begin(1, 3);
+    standin.nccl_fail(1, 1, STANDIN_NCCL_NEVER_COMES);
+    timeout_seconds = 3600;
+    opening_seconds = 1;
+    run_seats(3, gather_once);
+    opening_seconds = 0;
+    for (int s = 0; s < 3; s++)
+        CHECKF(strstr(seats[s].said, "have not met after 1 s"), "seat %d: %d: %s", s, seats[s].code,
+               seats[s].said);
+}
+
+static void one_fails_beside(struct seat *seat)
+{
+    if (zinf_net_place(seat->net).rank != 1) {
+        gather_once(seat);
+        return;
+    }
+    struct roll own = {2, 3 * 64 << 3 | GATHER, 0}, all[3]; /* after that of the opening */
+    note(seat, zinf_net_gather(seat->net, &own, all, sizeof own));
+    usleep(50000); /* the others are in it */
+    seat->code = -ENOSPC;
+    snprintf(seat->said, sizeof seat->said, "the drive is full");
+}
+
+/* In the middle of a transfer the others hear of it. */
+static void test_a_failure_beside_a_transfer(void)
+{
+    begin(1, 3);
+    timeout_seconds = 3600;
+    run_seats(3, one_fails_beside);
+    for (int s = 0; s < 3; s += 2)
+        CHECKF(seats[s].code == -ECONNABORTED &&
+                   strstr(seats[s].said, "seat 1 has failed: the drive is full"),
+               "seat %d: %d: %s", s, seats[s].code, seats[s].said);
+}
+
+/* An abort that does not return is left behind. */
+static void test_an_abort_that_hangs(void)
+{
+    begin(1, 3);
+    standin.nccl_fail(0, 1, STANDIN_NCCL_STICKS);
+    timeout_seconds = 3600;
+    run_seats(3, one_fails_beside);
+    for (int s = 0; s < 3; s += 2)
+        CHECKF(strstr(seats[s].said, "seat 1 has failed: the drive is full"), "seat %d: %s", s,
+               seats[s].said);
+}
+
 /* ---- libraries ---- */
 
 /* In a process of its own, which looks once. */
@@ -448,6 +515,7 @@ static void test_one_rank_alone(void)
 
 int main(void)
 {
+    alarm(300); /* who waits for a limit of an hour has not heard of a failure */
     standin_open();
     TAP_RUN(test_libraries); /* before this process looks */
     TAP_RUN(test_two);
@@ -459,6 +527,10 @@ int main(void)
     TAP_RUN(test_a_transfer_that_hangs);
     TAP_RUN(test_an_asynchronous_error);
     TAP_RUN(test_a_rank_that_dies_is_named);
+    TAP_RUN(test_a_rank_that_cannot_begin);
+    TAP_RUN(test_a_rank_that_never_comes);
+    TAP_RUN(test_a_failure_beside_a_transfer);
+    TAP_RUN(test_an_abort_that_hangs);
     TAP_RUN(test_one_rank_alone);
     return tap_done();
 }

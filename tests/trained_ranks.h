@@ -26,6 +26,7 @@ struct rank {
     uint64_t net_bytes;              /* by its lane */
     uint64_t linked_bytes;           /* to other GPUs, in the last step */
     uint64_t elems;                  /* of all units, padded */
+    uint64_t first_elems;            /* of the first one: the embedding */
     char said[600];
 };
 
@@ -33,9 +34,9 @@ static double net_timeout;                             /* seconds; 0: 60 */
 static char said[600];                                 /* by rank 0 at last */
 static uint64_t net_bytes, linked_bytes, padded_elems; /* its */
 
-static inline void *train_rank(void *argument)
+/* The net stays open. */
+static inline void train_as(struct rank *rank)
 {
-    struct rank *rank = argument;
     struct zinf_trainer_options options = trainer_options(rank->setting, rank->config);
     struct zinf_trainer *t = NULL;
     options.net = rank->net;
@@ -53,6 +54,7 @@ static inline void *train_rank(void *argument)
     }
     for (uint32_t u = 0; t && u < t->setup.n_units; u++)
         rank->elems += t->setup.layout.units[u].padded_elems;
+    rank->first_elems = t ? t->setup.layout.units[0].padded_elems : 0;
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)
@@ -60,6 +62,12 @@ static inline void *train_rank(void *argument)
     if (rank->code)
         zinf_net_tell(rank->net, rank->said);
     zinf_trainer_destroy(t);
+}
+
+static inline void *train_rank(void *argument)
+{
+    struct rank *rank = argument;
+    train_as(rank);
     zinf_net_close(rank->net);
     return NULL;
 }
@@ -73,9 +81,8 @@ struct process {
     struct rank *ranks; /* [n_seats] */
 };
 
-static inline void *run_process(void *argument)
+static inline void train_process(struct process *p)
 {
-    struct process *p = argument;
     struct zinf_net *nets[MOST_RANKS];
     int code = zinf_net_seats_create(nets, p->n_seats, p->between);
     for (uint32_t s = 0; s < p->n_seats; s++) {
@@ -90,6 +97,12 @@ static inline void *run_process(void *argument)
         pthread_create(&p->ranks[s].thread, NULL, train_rank, &p->ranks[s]);
     for (uint32_t s = 0; !code && s < p->n_seats; s++)
         pthread_join(p->ranks[s].thread, NULL);
+}
+
+static inline void *run_process(void *argument)
+{
+    struct process *p = argument;
+    train_process(p);
     zinf_net_close(p->between);
     return NULL;
 }

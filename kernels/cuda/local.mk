@@ -59,7 +59,9 @@ libcuda_standin_hidden_la_SOURCES = tests/cuda_standin/cuda_runtime_api.h \
 	tests/cuda_standin/copy.c tests/cuda_standin/order.h tests/cuda_standin/order.c \
 	tests/cuda_standin/fiber.h tests/cuda_standin/fiber.c tests/cuda_standin/simt.h \
 	tests/cuda_standin/simt.c tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c \
-	tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c
+	tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c \
+	tests/cuda_standin/nccl_calls.c tests/cuda_standin/nccl_board.h tests/cuda_standin/nccl_board.c \
+	tests/cuda_standin/shared.h tests/cuda_standin/shared.c
 libcuda_standin_hidden_la_CPPFLAGS = $(standin_CPPFLAGS)
 libcuda_standin_hidden_la_CFLAGS = $(AM_CFLAGS) -fno-sanitize=thread
 libcuda_standin_la_SOURCES = $(cuda_host_sources) tests/cuda_standin/cublasLt.h \
@@ -157,6 +159,20 @@ tests_cuda_standin_seats_test_SOURCES = tests/cuda_standin_seats_test.c tests/cu
 tests_cuda_standin_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_standin_seats_test_LDADD = $(TEST_LDADD)
 
+# The same between processes.
+check_PROGRAMS += tests/cuda_standin_nccl_ranks_test
+TESTS += tests/cuda_standin_nccl_ranks_test
+tests_cuda_standin_nccl_ranks_test_SOURCES = tests/cuda_nccl_ranks_test.c tests/cuda_nccl.h
+tests_cuda_standin_nccl_ranks_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_standin_nccl_ranks_test_LDADD = $(standin_LDADD)
+
+# One process of those that tests/nccl_ranks_test.sh starts.
+check_PROGRAMS += tests/linked_ranks
+tests_linked_ranks_SOURCES = tests/linked_ranks.c tests/cuda_module.h tests/trained_ranks.h \
+	tests/trainings.h tests/train_support.h
+tests_linked_ranks_CPPFLAGS = $(standin_CPPFLAGS)
+tests_linked_ranks_LDADD = $(TEST_LDADD)
+
 check_PROGRAMS += tests/device_described_test
 TESTS += tests/device_described_test
 tests_device_described_test_SOURCES = tests/device_described_test.c
@@ -164,6 +180,8 @@ tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_device_described_test_LDADD = $(standin_LDADD)
 endif
 
+TESTS += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
+EXTRA_DIST += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
 TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
 TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
 EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh

@@ -5,40 +5,29 @@
  */
 #include "cli/cli.h"
 #include "cli/data.h"
+#include "cli/folder.h"
 #include "cli/usage.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #define MAX_RESOLVED_BYTES ((size_t)16 << 20)
 
 /* The configuration is written to files only, whole or not at all: so also here, then shown. */
 static int print_json(const struct zinf_config *config)
 {
-    char folder[256], *path = NULL, *text = NULL;
+    char folder[CLI_FOLDER_BYTES], *path = NULL, *text = NULL;
     size_t bytes = 0;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/zinf-config-XXXXXX",
-             temporary && *temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder))
-        return zinf_fail(-errno, "cannot make %s: %s; set TMPDIR to a folder that can be written",
-                         folder, strerror(errno));
-    int code = 0;
-    path = zinf_path_join(folder, "config.resolved.json");
-    if (!path) {
+    int code = cli_folder_make(folder, "config");
+    if (!code && !(path = zinf_path_join(folder, "config.resolved.json")))
         code = -ENOMEM;
-        goto out;
-    }
-    if ((code = zinf_config_write(config, path)) ||
+    if (code || (code = zinf_config_write(config, path)) ||
         (code = zinf_file_read(path, MAX_RESOLVED_BYTES, &text, &bytes)))
         goto out;
     fputs(text, stdout);
     if (bytes && text[bytes - 1] != '\n')
         putchar('\n');
 out:
-    if (path)
-        unlink(path);
-    rmdir(folder);
+    cli_folder_remove(folder);
     free(text);
     free(path);
     return code;
@@ -86,6 +75,8 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c.model, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
         CLI_STEP_OPTIONS(&c),
+        CLI_GROUP_OPTION(&c),
+        CLI_PAD_OPTION(&c),
         CLI_BEST_OPTIONS(&c),
         {"--json", CLI_FLAG, &json, 0, 0},
     };

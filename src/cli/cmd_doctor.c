@@ -10,7 +10,8 @@ static const char usage[] =
     "usage: zinf doctor [--json]\n"
     "\n"
     "Looks at all that a training on the GPU needs: driver, libraries, the GPU and\n"
-    "its memory, copies, every operation and a step of a tiny model against the host.\n"
+    "its memory, NCCL for several GPUs, copies, every operation and a step of a tiny\n"
+    "model against the host.\n"
     "ZINF_GPU chooses a GPU. Status 1 where a line is not ok; it then has a remedy.\n"
     "\n"
     "  --json                one JSON object\n";
@@ -50,7 +51,9 @@ void doctor_line(struct doctor *d, const char *what, enum doctor_state state, co
 static void look(struct doctor *d)
 {
     doctor_driver(d);
-    if (!doctor_libraries(d) || !doctor_gpu(d)) {
+    bool usable = doctor_libraries(d) && doctor_gpu(d);
+    doctor_links(d);
+    if (!usable) {
         doctor_line(d, "the rest", DOCTOR_LEFT_OUT, NULL, "copies, operations, a step");
         return;
     }

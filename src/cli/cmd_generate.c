@@ -3,8 +3,10 @@
  * model folder's generation_config.json. One prompt is printed as it grows, several when all are
  * done.
  */
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/generate.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdio.h>
@@ -343,9 +345,10 @@ static int run(int argc, char **argv)
                                  .settings = GENERATE_SETTINGS_UNSAID};
     struct cli_common *c = &o.common;
     struct generate_settings *s = &o.settings;
+    struct cli_adapters adapters = {.words.n = 0};
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--adapter", CLI_STRING, &c->adapter, 0, 0},
+        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
         {"--prompt", CLI_STRINGS, &o.prompts, 0, 0},
         {"--prompts", CLI_STRING, &o.prompts_file, 0, 0},
         {"--chat", CLI_FLAG, &o.chats, 0, 0},
@@ -380,7 +383,13 @@ static int run(int argc, char **argv)
         code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
-    return generate(&o) ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
+    if (!cli_ranks_works_alone("texts are made"))
+        return CLI_OK;
+    code = cli_adapters_open(&adapters, &c->adapter);
+    if (!code)
+        code = generate(&o);
+    cli_adapters_close(&adapters);
+    return code ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_generate = {

@@ -103,7 +103,9 @@ static void add_ranks(cJSON *facts)
     if (why)
         report_add(facts, "nccl", "not used: %s", report_redact(why, safe, sizeof safe));
     else
-        report_add(facts, "nccl", "the library loads");
+        report_add(facts, "nccl", "%s; GPUs of several processes reach each other over %s",
+                   report_redact(zinf_link_found(), safe, sizeof safe),
+                   zinf_net_mpi_why_not() ? "TCP (torchrun --no-python)" : "an MPI or TCP");
 }
 
 static void add_drive(cJSON *drives, const char *path)

@@ -30,6 +30,9 @@ bool doctor_gpu(struct doctor *d);
 /* Page-locking, and copies of page-locked memory each way and both ways at once. */
 void doctor_copies(struct doctor *d);
 
+/* NCCL, by which several GPUs send to each other, and whether those of several processes can. */
+void doctor_links(struct doctor *d);
+
 /* ---- doctor_kernels.c ---- */
 
 /* Every operation on small shapes, on the GPU and on the host. */

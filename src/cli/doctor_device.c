@@ -2,10 +2,12 @@
 #include "cli/doctor.h"
 
 #include "cli/bench_device.h"
+#include "net/net.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 /* ---- driver and libraries ---- */
 
@@ -181,4 +183,33 @@ void doctor_copies(struct doctor *d)
         doctor_line(d, "copies", DOCTOR_OK, NULL,
                     "page-locked memory: %.1f GB/s to the GPU, %.1f back, %.1f each way at once",
                     rates[0], rates[1], rates[2]);
+}
+
+/* ---- several GPUs ---- */
+
+/* Processes of a host share this much by /dev/shm, which containers keep small (NCCL's user guide,
+ * "Troubleshooting"). A few connections take less. */
+#define SHARED_BYTES ((uint64_t)256 << 20)
+
+void doctor_links(struct doctor *d)
+{
+    const char *found = zinf_link_found(), *no_mpi = zinf_net_mpi_why_not();
+    struct statvfs shared;
+    char size[16];
+    if (!found) {
+        doctor_line(d, "links", DOCTOR_LEFT_OUT, NULL,
+                    "only several GPUs that send to each other need it: %s", zinf_link_why_not());
+        return;
+    }
+    uint64_t bytes = statvfs("/dev/shm", &shared) ? 0 : shared.f_bavail * shared.f_frsize;
+    if (bytes < SHARED_BYTES)
+        doctor_line(d, "links", DOCTOR_WARNING,
+                    "start the container with --ipc=host, or with --shm-size=1g",
+                    "%s: /dev/shm has %s, and GPUs of several processes of a host share memory "
+                    "there",
+                    found, zinf_size_format(size, sizeof size, bytes));
+    else
+        doctor_line(d, "links", DOCTOR_OK, NULL, "%s; GPUs of several processes too, over %s",
+                    found,
+                    no_mpi ? "TCP (torchrun --no-python); no MPI module loads" : "an MPI or TCP");
 }

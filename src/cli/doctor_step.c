@@ -4,6 +4,7 @@
  * nothing else.
  */
 #include "cli/doctor.h"
+#include "cli/folder.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -114,24 +115,13 @@ static void compare(struct doctor *d, const char *folder)
                     "loss %.6f, %.6f on the host", cuda, host);
 }
 
-static void remove_folder(const char *folder)
-{
-    char *words[] = {"rm", "-rf", "--", (char *)(uintptr_t)folder, NULL};
-    pid_t child;
-    if (!posix_spawnp(&child, "rm", NULL, NULL, words, environ))
-        waitpid(child, NULL, 0);
-}
-
 void doctor_step(struct doctor *d)
 {
-    const char *base = getenv("TMPDIR");
-    char folder[400];
-    snprintf(folder, sizeof folder, "%s/zinf-doctor.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder)) {
-        doctor_line(d, "step", DOCTOR_LEFT_OUT, "set TMPDIR to a folder that can be written",
-                    "no folder %s", folder);
-        return;
-    }
-    compare(d, folder);
-    remove_folder(folder);
+    char folder[CLI_FOLDER_BYTES];
+    if (cli_folder_make(folder, "doctor"))
+        doctor_line(d, "step", DOCTOR_LEFT_OUT, "set TMPDIR to a folder that can be written", "%s",
+                    zinf_error());
+    else
+        compare(d, folder);
+    cli_folder_remove(folder);
 }

@@ -109,7 +109,8 @@ int generate_text_print_json(const struct generate_output *o, int64_t number,
         cJSON_AddItemToObject(object, "prompt", part(t, 0, begin));
     cJSON_AddItemToObject(object, "text", part(t, begin, t->end));
     cJSON_AddStringToObject(object, "finish", zinf_finish_name(text->finish));
-    cJSON_AddNumberToObject(object, "prompt_tokens", (double)text->n_prompt);
+    cJSON_AddNumberToObject(object, "prompt_tokens",
+                            (double)(text->source ? text->n_source : text->n_prompt));
     cJSON_AddNumberToObject(object, "new_tokens", (double)text->n_new);
     cJSON_AddItemToObject(object, "ids", ids);
     char *line = cJSON_PrintUnformatted(object);

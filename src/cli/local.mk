@@ -5,7 +5,7 @@ bin_PROGRAMS += zinf
 noinst_LTLIBRARIES += libcli.la
 zinf_SOURCES = src/cli/main.c
 libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c src/cli/samples.c src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
-	src/cli/cmd_init.c src/cli/seats.h src/cli/seats.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
+	src/cli/cmd_init.c src/cli/folder.h src/cli/folder.c src/cli/adapters.h src/cli/adapters.c src/cli/seats.h src/cli/seats.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot.h src/cli/plot_read.c src/cli/plot_svg.c \
 	src/cli/plot_page.c src/cli/plot_export.c src/cli/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
@@ -53,6 +53,8 @@ EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_mac
 TESTS += tests/generate_cli_test.sh
 EXTRA_DIST += tests/generate_cli_test.sh
 
+TESTS += tests/lengths_test.sh
+EXTRA_DIST += tests/lengths_test.sh
 TESTS += tests/chat_cli_test.sh
 EXTRA_DIST += tests/chat_cli_test.sh
 

@@ -13,7 +13,6 @@
 #include "base/json.h"
 #include "model/build.h"
 
-#define ADAPTER_CONFIG "adapter_config.json"
 #define ADAPTER_KEY_PREFIX "base_model.model." /* of names in an adapter's file */
 #define ADAPTER_BASE_LAYER ".base_layer"       /* behind the path of an adapted module */
 

@@ -9,10 +9,10 @@
 
 int zinf_adapter_read_config(const char *folder, cJSON **out)
 {
-    char *path = zinf_path_join(folder, ADAPTER_CONFIG);
+    char *path = zinf_path_join(folder, ZINF_ADAPTER_CONFIG);
     int code = path ? zinf_json_read_file(path, MAX_CONFIG_BYTES, ZINF_JSON_STRICT, out) : -ENOMEM;
     if (code == -ENOENT || code == -ENOTDIR)
-        zinf_fail_in(code, "%s is no adapter's folder: it holds no " ADAPTER_CONFIG, folder);
+        zinf_fail_in(code, "%s is no adapter's folder: it holds no " ZINF_ADAPTER_CONFIG, folder);
     free(path);
     return code;
 }

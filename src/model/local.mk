@@ -14,7 +14,7 @@ libcore_la_SOURCES += src/model/companion.h src/model/companion.c src/model/fram
 	src/model/frame_magnitude.c src/model/adapter_attach.h src/model/adapter_copies.c src/model/adapter_names.c \
 	src/model/freeze.h src/model/freeze.c src/model/frame_gaps.c
 libcore_la_SOURCES += src/model/adapter.h src/model/adapter.c src/model/adapter_config.c \
-	src/model/adapter_describe.c src/model/adapter_compare.c
+	src/model/adapter_describe.c src/model/adapter_compare.c src/model/adapter_module.c
 libcore_la_SOURCES += src/model/family_decoder.h src/model/family_decoder.c \
 	src/model/family_decoder_config.c
 libcore_la_SOURCES += src/model/family_phi3.c

@@ -97,10 +97,11 @@ int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *
  * in parts; kept as adapters are, which are for frozen models and not beside this. */
 int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
 /* The loss of pairs of samples, a preferred one and another (kernels/loss.h), in place of that of
- * tokens. -ENOTSUP: the model has none of those, or no reference where the kind has one. */
+ * tokens, or of REWARD that of one number a sample. -ENOTSUP: the model has none of those, or no
+ * reference where the kind has one. */
 struct zinf_model_preference {
     enum zinf_preference_kind kind;
-    float beta, margin, smoothing;
+    float beta, margin, smoothing, center;
 };
 int zinf_model_set_preference(struct zinf_model *model,
                               const struct zinf_model_preference *preference);
@@ -133,6 +134,27 @@ static inline bool zinf_model_is_adapted(const struct zinf_model *model)
 {
     return zinf_model_graph(model)->n_adapted;
 }
+#define ZINF_ADAPTER_CONFIG "adapter_config.json"
+#define ZINF_ADAPTER_PATH 128 /* of a module, with its end */
+#define ZINF_ADAPTER_NAME 192 /* of a tensor in an adapter's file */
+
+/* Which of a module's matrices a tensor of an adapter's file is, and the module's path. */
+enum zinf_adapter_matrix {
+    ZINF_ADAPTER_OTHER, /* a magnitude, or a copy: path is left alone */
+    ZINF_ADAPTER_A,     /* [rank][in] */
+    ZINF_ADAPTER_B,     /* [out][rank] */
+};
+enum zinf_adapter_matrix zinf_adapter_matrix_of(const char *name, char path[ZINF_ADAPTER_PATH]);
+const char *zinf_adapter_matrix_name(enum zinf_adapter_matrix which, const char *path,
+                                     char name[ZINF_ADAPTER_NAME]);
+/* What a document in the form of adapter_config.json has for a module that it wants; errors as of
+ * zinf_model_adapt. */
+struct adapter_choice;
+int zinf_adapter_choice_open(struct adapter_choice **out, const cJSON *config, const char *what);
+int zinf_adapter_choice_module(struct adapter_choice *choice, const char *path, int64_t *rank,
+                               double *scale);
+void zinf_adapter_choice_close(struct adapter_choice *choice);
+
 /* A folder's document: caller frees. -ENOENT: it is no adapter's. */
 int zinf_adapter_read_config(const char *folder, cJSON **out);
 /* Of a piece that is of_base (graph.h), by its name: that of the base's tensor, with the family's

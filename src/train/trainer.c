@@ -58,7 +58,8 @@ static int open_link(struct zinf_trainer *t)
                                       .stream = ops->queue_stream,
                                       .poll = ops->queue_poll,
                                       .add = ops->add,
-                                      .copy = ops->copy};
+                                      .copy = ops->copy,
+                                      .seconds = t->setup.config->timeout};
     return t->plan.variant.by_link ? zinf_link_create(&t->link, t->setup.net, &device) : 0;
 }
 
@@ -164,6 +165,7 @@ static int start_executor(struct zinf_trainer *t)
         .context = t,
         .op_name = trainer_op_name,
         .skip = trainer_skip_op,
+        .moved = trainer_moved,
         .measured = trainer_measured,
         .net = t->setup.net,
         .store = t->setup.store,

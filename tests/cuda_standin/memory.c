@@ -1,6 +1,7 @@
 /* memory: the stand-in's device memory, each allocation a mapping of its own that is closed while
  * nothing runs on the device, and the list of registered host ranges. A GPU's memory is its own:
  * only a copy that says so reaches a peer's. */
+#include "shared.h"
 #include "standin.h"
 
 #include <string.h>
@@ -12,6 +13,7 @@ struct range {
     char *base;
     size_t bytes;
     int gpu;
+    struct shared_place place; /* for other processes; pid 0: it is not for them */
 };
 static struct range allocations[MAX_RANGES], registered[MAX_RANGES];
 static size_t cap, taken[STANDIN_MOST_GPUS];
@@ -21,16 +23,33 @@ static size_t cap, taken[STANDIN_MOST_GPUS];
 enum { POISON = 0xff };
 static const size_t MOST_POISON = (size_t)1 << 30;
 
-static bool inside(const struct range *ranges, int gpu, const void *base, size_t bytes)
+/* NULL: it is in none. */
+static const struct range *range_of(const struct range *ranges, int gpu, const void *base,
+                                    size_t bytes)
 {
     uintptr_t from = (uintptr_t)base;
     for (int i = 0; i < MAX_RANGES; i++) {
         uintptr_t start = (uintptr_t)ranges[i].base;
         if (start && ranges[i].gpu == gpu && from >= start && bytes <= ranges[i].bytes &&
             from - start <= ranges[i].bytes - bytes)
-            return true;
+            return &ranges[i];
     }
-    return false;
+    return NULL;
+}
+
+static bool inside(const struct range *ranges, int gpu, const void *base, size_t bytes)
+{
+    return range_of(ranges, gpu, base, bytes) != NULL;
+}
+
+bool standin_place_of(const void *base, size_t bytes, struct shared_place *place, size_t *offset)
+{
+    const struct range *range = range_of(allocations, standin_gpu(), base, bytes);
+    if (!range || !range->place.pid)
+        return false;
+    *place = range->place;
+    *offset = (size_t)((const char *)base - range->base);
+    return true;
 }
 
 bool standin_on_device(const void *base, size_t bytes)
@@ -62,9 +81,13 @@ void standin_memory_open(void)
     protect_all(PROT_READ | PROT_WRITE);
 }
 
+/* Memory for other processes has small pages, and closing those takes most of the time: so it is
+ * often left open. */
 void standin_memory_close(void)
 {
-    protect_all(PROT_NONE);
+    enum { OFTEN = 16 };
+    if (!standin_options()->processes || !standin_random(OFTEN))
+        protect_all(PROT_NONE);
 }
 
 static struct range *find(struct range *ranges, const void *base)
@@ -75,13 +98,32 @@ static struct range *find(struct range *ranges, const void *base)
     return NULL;
 }
 
+static void give_memory(const struct range *range)
+{
+    if (range->place.pid)
+        shared_free(range->base, &range->place);
+    else
+        munmap(range->base, range->bytes);
+}
+
+static bool take_memory(struct range *range, size_t bytes)
+{
+    void *base = standin_options()->processes
+                     ? shared_create(&range->place, bytes)
+                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    range->base = base == MAP_FAILED ? NULL : base;
+    range->bytes = bytes;
+    return range->base;
+}
+
 void standin_memory_reset(const struct standin_options *options)
 {
     for (int i = 0; i < MAX_RANGES; i++)
         if (allocations[i].base) {
             if (standin_watch)
                 standin_watch->freed(allocations[i].base);
-            munmap(allocations[i].base, allocations[i].bytes);
+            give_memory(&allocations[i]);
         }
     memset(allocations, 0, sizeof allocations);
     memset(registered, 0, sizeof registered);
@@ -99,14 +141,14 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         return standin_fault(cudaErrorInvalidValue, "cudaMalloc of %zu bytes", bytes);
     if (bytes > cap - taken[standin_gpu()])
         return standin_set_error(cudaErrorMemoryAllocation);
-    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
+    struct range range = {.gpu = standin_gpu()};
+    if (!take_memory(&range, bytes))
         return standin_set_error(cudaErrorMemoryAllocation);
+    char *base = range.base;
     madvise(base, bytes, MADV_HUGEPAGE); /* few pages open and close faster */
     memset(base, POISON, bytes < MOST_POISON ? bytes : MOST_POISON);
     mprotect(base, bytes, PROT_NONE);
-    *slot = (struct range){base, bytes, standin_gpu()};
+    *slot = range;
     taken[standin_gpu()] += bytes;
     standin_count_live(1);
     if (standin_watch)
@@ -129,9 +171,9 @@ cudaError_t cudaFree(void *memory)
     standin_run_all();
     if (standin_watch)
         standin_watch->freed(slot->base);
-    munmap(slot->base, slot->bytes);
+    give_memory(slot);
     taken[slot->gpu] -= slot->bytes;
-    *slot = (struct range){NULL, 0, 0};
+    *slot = (struct range){0};
     standin_count_live(-1);
     return cudaSuccess;
 }
@@ -155,7 +197,7 @@ cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
         return standin_set_error(cudaErrorInvalidValue);
     if (standin_registered(base, 1))
         return standin_set_error(cudaErrorHostMemoryAlreadyRegistered);
-    *slot = (struct range){base, bytes, 0};
+    *slot = (struct range){.base = base, .bytes = bytes};
     standin_count_live(1);
     return cudaSuccess;
 }
@@ -166,7 +208,7 @@ cudaError_t cudaHostUnregister(void *base)
     struct range *slot = base ? find(registered, base) : NULL;
     if (!slot)
         return standin_fault(cudaErrorHostMemoryNotRegistered, "unregistering %p", base);
-    *slot = (struct range){NULL, 0, 0};
+    *slot = (struct range){0};
     standin_count_live(-1);
     return cudaSuccess;
 }

@@ -7,12 +7,34 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static uint64_t number(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+/* ZINF_STANDIN_NCCL_TROUBLE: what, and at which launch: "dies 9". */
+static void make_trouble(void)
+{
+    static const char *const names[] = {[STANDIN_NCCL_HANGS] = "hangs",
+                                        [STANDIN_NCCL_FAILS] = "fails",
+                                        [STANDIN_NCCL_LOSES] = "loses",
+                                        [STANDIN_NCCL_DIES] = "dies",
+                                        [STANDIN_NCCL_STOPS] = "stops",
+                                        [STANDIN_NCCL_REFUSES] = "refuses",
+                                        [STANDIN_NCCL_NEVER_COMES] = "never-comes",
+                                        [STANDIN_NCCL_STICKS] = "sticks"};
+    const char *text = getenv("ZINF_STANDIN_NCCL_TROUBLE");
+    char name[20];
+    int launch = 1;
+    if (!text || sscanf(text, "%19s %d", name, &launch) < 1)
+        return;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(names[i], name))
+            standin_nccl_fail(-1, launch, (enum standin_nccl_trouble)i);
 }
 
 /* Misuse that the program did not notice, where that is to be a failure. */
@@ -39,7 +61,9 @@ __attribute__((constructor)) static void start(void)
         .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),
         .no_algorithms = number("ZINF_STANDIN_NO_ALGORITHMS", 0),
         .nccl_version = (int)number("ZINF_STANDIN_NCCL_VERSION", 0),
+        .processes = number("ZINF_STANDIN_PROCESSES", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
     };
     standin_start(&options);
+    make_trouble();
 }

@@ -1,8 +1,6 @@
 /*
- * nccl: communicators and groups of calls of the stand-in's NCCL. Ranks are threads of one process,
- * or one thread, which then must group its calls. What a communicator that does not block is told
- * may be enqueued only later, after it has been looked at: whoever enqueues behind it without a
- * look is before it.
+ * nccl: communicators of the stand-in's NCCL. Ranks are threads of one process or of several, or
+ * one thread, which then must group its calls.
  */
 #include "nccl.h"
 #include "order.h"
@@ -10,46 +8,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CONFIG_MAGIC 0xcafebeefu
-enum { MOST_LOOKS = 4, MOST_COMMS = 256 };
 
-static struct nccl_clique *cliques;
-static struct ncclComm *comms[MOST_COMMS];
-static uint32_t n_ids;
+static struct ncclComm *comms[NCCL_MOST_COMMS];
+static const char *last_error = "";
 static struct {
     int rank, launch;
     enum standin_nccl_trouble trouble;
 } trouble;
 
-/* Of the calling thread. */
-static _Thread_local int depth; /* of groups */
-static _Thread_local struct nccl_call *calls;
-static _Thread_local size_t n_calls, room;
+/* In the calling thread's group. */
 static _Thread_local struct ncclComm *begun[STANDIN_MOST_GPUS];
 static _Thread_local int n_begun;
-static _Thread_local struct {
-    const struct nccl_clique *clique;
-    const struct ncclComm *comm;
-    size_t number;
-} outside; /* the last collective that was in no group */
 
 void standin_nccl_reset(void)
 {
     nccl_run_reset();
-    while (cliques) {
-        struct nccl_clique *next = cliques->next;
-        order_give(cliques);
-        cliques = next;
-    }
-    for (int i = 0; i < MOST_COMMS; i++) {
+    nccl_calls_reset();
+    board_reset();
+    for (int i = 0; i < NCCL_MOST_COMMS; i++) {
         order_give(comms[i]);
         comms[i] = NULL;
     }
     trouble.launch = 0;
-    outside.clique = NULL;
-    n_calls = 0;
-    n_begun = depth = 0;
+    last_error = "";
+    n_begun = 0;
+}
+
+static bool has_trouble(int rank)
+{
+    return trouble.launch && (trouble.rank == rank || trouble.rank < 0);
+}
+
+static void give_trouble(struct ncclComm *comm)
+{
+    if (!has_trouble(comm->rank))
+        return;
+    comm->launches_left = trouble.launch;
+    comm->trouble = trouble.trouble;
 }
 
 void standin_nccl_fail(int rank, int launch, enum standin_nccl_trouble what)
@@ -58,14 +56,12 @@ void standin_nccl_fail(int rank, int launch, enum standin_nccl_trouble what)
     trouble.rank = rank;
     trouble.launch = launch;
     trouble.trouble = what;
-    for (int i = 0; i < MOST_COMMS; i++)
-        if (comms[i] && comms[i]->rank == rank) {
-            comms[i]->launches_left = launch;
-            comms[i]->trouble = what;
-        }
+    for (int i = 0; i < NCCL_MOST_COMMS; i++)
+        if (comms[i])
+            give_trouble(comms[i]);
 }
 
-/* ---- communicators ---- */
+/* ---- beginning ---- */
 
 ncclResult_t ncclGetVersion(int *version)
 {
@@ -77,40 +73,26 @@ ncclResult_t ncclGetVersion(int *version)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     STANDIN_CALL;
-    memset(id, 0x5a, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "stand-in %u", ++n_ids);
-    return ncclSuccess;
+    memset(id, 0, sizeof *id);
+    return board_make_id(id->internal, sizeof id->internal) ? ncclSuccess : ncclSystemError;
 }
 
-/* Not by memcmp, which the sanitizer would take for a look of the user's. */
-static bool is_id(const ncclUniqueId *a, const ncclUniqueId *b)
+struct ncclComm *nccl_comm_at(int i)
 {
-    size_t i = 0;
-    while (i < sizeof a->internal && a->internal[i] == b->internal[i])
-        i++;
-    return i == sizeof a->internal;
-}
-
-static struct nccl_clique *find_clique(const ncclUniqueId *id, int n_ranks)
-{
-    struct nccl_clique *c = cliques;
-    while (c && !is_id(&c->id, id))
-        c = c->next;
-    if (c)
-        return c;
-    c = order_take(sizeof *c);
-    c->id = *id;
-    c->n_ranks = n_ranks;
-    c->next = cliques;
-    return cliques = c;
+    return comms[i] && !comms[i]->gone ? comms[i] : NULL;
 }
 
 static struct ncclComm **free_place(void)
 {
-    for (int i = 0; i < MOST_COMMS; i++)
+    for (int i = 0; i < NCCL_MOST_COMMS; i++)
         if (!comms[i])
             return &comms[i];
     return NULL;
+}
+
+static bool all_joined(const struct ncclComm *comm)
+{
+    return board_joined(comm->board) == comm->n_ranks;
 }
 
 /* For all ranks that these wait for. */
@@ -118,18 +100,71 @@ static ncclResult_t await_all(struct ncclComm *const *waiting, int n)
 {
     uint64_t since = 0;
     for (int i = 0; i < n;) {
-        if (waiting[i]->clique->n_joined == waiting[i]->clique->n_ranks) {
+        if (all_joined(waiting[i])) {
             i++;
         } else if (!standin_await_others(&since)) {
             standin_fault(cudaErrorInvalidValue,
                           "rank %d waits for %d others to begin: one thread begins several ranks "
                           "in a group",
-                          waiting[i]->rank,
-                          waiting[i]->clique->n_ranks - waiting[i]->clique->n_joined);
+                          waiting[i]->rank, waiting[i]->n_ranks - board_joined(waiting[i]->board));
             return ncclInvalidUsage;
         }
     }
     return ncclSuccess;
+}
+
+ncclResult_t nccl_await_begun(void)
+{
+    int n = n_begun;
+    n_begun = 0;
+    return await_all(begun, n);
+}
+
+/* Of those that CUDA_VISIBLE_DEVICES leaves this process. */
+static int gpu_of_machine(void)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; at && *at && i < standin_gpu(); i++)
+        at = strchr(at, ',') ? strchr(at, ',') + 1 : "";
+    return at && *at ? atoi(at) : standin_gpu();
+}
+
+/* Each rank once, of one number, and each with a GPU of its own. */
+static ncclResult_t join(struct nccl_board *board, int n_ranks, int rank)
+{
+    int none = 0, nobody = 0;
+    if (!atomic_compare_exchange_strong(&board->n_ranks, &none, n_ranks) && none != n_ranks) {
+        standin_fault(cudaErrorInvalidValue, "rank %d is of %d ranks, others of %d", rank, n_ranks,
+                      none);
+        return ncclInvalidUsage;
+    }
+    atomic_store(&board->members[rank].gpu, gpu_of_machine());
+    if (!atomic_compare_exchange_strong(&board->members[rank].pid, &nobody, getpid())) {
+        standin_fault(cudaErrorInvalidValue, "rank %d of %d begins twice", rank, n_ranks);
+        return ncclInvalidUsage;
+    }
+    board_move(board);
+    for (int r = 0; r < n_ranks; r++)
+        if (r != rank && atomic_load(&board->members[r].pid) &&
+            atomic_load(&board->members[r].gpu) == gpu_of_machine()) {
+            last_error = "Duplicate GPU detected";
+            return ncclInvalidUsage;
+        }
+    return ncclSuccess;
+}
+
+static struct ncclComm *create(struct ncclComm **place, struct nccl_board *board, int n_ranks,
+                               int rank)
+{
+    struct ncclComm *comm = *place = order_take(sizeof *comm);
+    comm->board = board;
+    comm->member = &board->members[rank];
+    comm->rank = rank;
+    comm->n_ranks = n_ranks;
+    comm->gpu = standin_gpu();
+    give_trouble(comm);
+    standin_count_live(1);
+    return comm;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId id, int rank,
@@ -137,43 +172,35 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
 {
     STANDIN_CALL;
     struct ncclComm **place = free_place();
+    *out = NULL;
     if (config && (config->magic != CONFIG_MAGIC || config->size < sizeof *config)) {
         standin_fault(cudaErrorInvalidValue, "a configuration that NCCL did not begin");
         return ncclInvalidArgument;
     }
     if (!place || n_ranks > STANDIN_MOST_GPUS || rank < 0 || rank >= n_ranks)
         return ncclInvalidArgument;
-    struct nccl_clique *clique = find_clique(&id, n_ranks);
-    if (clique->n_ranks != n_ranks || clique->ranks[rank]) {
-        standin_fault(cudaErrorInvalidValue, "rank %d of %d begins twice, or of another number",
-                      rank, n_ranks);
-        return ncclInvalidUsage;
-    }
-    for (int r = 0; r < n_ranks; r++)
-        if (clique->ranks[r] && clique->ranks[r]->gpu == standin_gpu())
-            return ncclInvalidUsage; /* "Duplicate GPU detected" */
-    struct ncclComm *comm = *place = order_take(sizeof *comm);
-    comm->clique = clique;
-    comm->rank = rank;
-    comm->gpu = standin_gpu();
+    if (has_trouble(rank) && trouble.trouble == STANDIN_NCCL_REFUSES)
+        return ncclSystemError;
+    struct nccl_board *board = board_find(id.internal);
+    if (!board)
+        return ncclSystemError; /* nobody answers where the id says */
+    bool never = has_trouble(rank) && trouble.trouble == STANDIN_NCCL_NEVER_COMES;
+    ncclResult_t result = never ? ncclSuccess : join(board, n_ranks, rank);
+    if (result != ncclSuccess)
+        return result;
+    struct ncclComm *comm = *out = create(place, board, n_ranks, rank);
     comm->blocking = !config || config->blocking;
-    if (trouble.launch && trouble.rank == rank) {
-        comm->launches_left = trouble.launch;
-        comm->trouble = trouble.trouble;
-    }
-    clique->ranks[rank] = comm;
-    clique->n_joined++;
-    standin_count_live(1);
-    *out = comm;
     if (!comm->blocking)
         return ncclInProgress;
-    if (!depth)
+    if (!nccl_in_group())
         return await_all(&comm, 1);
     begun[n_begun++] = comm;
     return ncclSuccess;
 }
 
-static bool is_known(const struct ncclComm *comm)
+/* ---- in between ---- */
+
+bool nccl_is_known(const struct ncclComm *comm)
 {
     bool known = comm && !comm->gone;
     if (!known)
@@ -181,59 +208,97 @@ static bool is_known(const struct ncclComm *comm)
     return known;
 }
 
+/* All ranks' ends wait for each other. */
+static bool is_finalizing(const struct ncclComm *comm)
+{
+    if (!atomic_load(&comm->member->finalized))
+        return false;
+    for (int r = 0; r < comm->n_ranks; r++)
+        if (!atomic_load(&comm->board->members[r].finalized) &&
+            !atomic_load(&comm->board->members[r].left))
+            return true;
+    return false;
+}
+
+/* That another process is gone is noticed under every other seed: between GPUs of one host it need
+ * not be. */
+static ncclResult_t error_of(struct ncclComm *comm)
+{
+    if (!comm->error && atomic_load(&comm->board->broken))
+        comm->error = ncclInvalidUsage;
+    if (!comm->error && standin_options()->seed % 2 && board_has_lost(comm->board))
+        comm->error = ncclRemoteError;
+    return comm->error;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     STANDIN_CALL;
-    if (!is_known(comm))
+    if (!nccl_is_known(comm))
         return ncclInvalidArgument;
     if (comm->held && --comm->looks <= 0) {
         struct nccl_launch *launch = comm->held;
         comm->held = NULL;
         nccl_launch_enqueue(launch);
     }
-    bool joined = comm->clique->n_joined == comm->clique->n_ranks;
-    *error = comm->error ? comm->error : joined && !comm->held ? ncclSuccess : ncclInProgress;
+    bool idle = all_joined(comm) && !comm->held && !is_finalizing(comm);
+    *error = error_of(comm);
+    if (!*error && !idle)
+        *error = ncclInProgress;
     return ncclSuccess;
 }
+
+/* ---- the end ---- */
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     STANDIN_CALL;
-    if (!is_known(comm))
+    if (!nccl_is_known(comm))
         return ncclInvalidArgument;
-    comm->finalized = true;
+    atomic_store(&comm->member->finalized, true);
     return comm->blocking ? ncclSuccess : ncclInProgress;
 }
 
 static void end(struct ncclComm *comm)
 {
     comm->gone = true;
+    atomic_store(&comm->member->left, true);
+    board_move(comm->board);
     standin_count_live(-1);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     STANDIN_CALL;
-    if (!is_known(comm))
+    if (!nccl_is_known(comm))
         return ncclInvalidArgument;
-    if (comm->n_under_way)
+    if (atomic_load(&comm->member->n_under_way))
         standin_fault(cudaErrorInvalidValue, "rank %d ends with %d launches under way", comm->rank,
-                      comm->n_under_way);
+                      (int)atomic_load(&comm->member->n_under_way));
     end(comm);
     return ncclSuccess;
+}
+
+/* With the lock open: others may go on. */
+static void stick(void)
+{
+    order_unlock();
+    for (;;)
+        pause();
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     STANDIN_CALL;
-    if (!is_known(comm))
+    if (!nccl_is_known(comm))
         return ncclInvalidArgument;
     if (comm->held)
         nccl_launch_enqueue(comm->held);
     comm->held = NULL;
     comm->aborted = true;
-    nccl_leave_peers(comm);
     end(comm);
+    if (comm->launches_left && comm->trouble == STANDIN_NCCL_STICKS)
+        stick();
     return ncclSuccess;
 }
 
@@ -254,149 +319,5 @@ const char *ncclGetErrorString(ncclResult_t error)
 const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
-    return "";
-}
-
-/* ---- groups of calls ---- */
-
-ncclResult_t ncclGroupStart(void)
-{
-    STANDIN_CALL;
-    depth++;
-    return ncclSuccess;
-}
-
-/* A communicator that does not block says at times that it is not done with the calls yet. */
-static void launch(struct ncclComm *comm)
-{
-    struct nccl_launch *made = nccl_launch_create(calls, n_calls, comm);
-    if (!made)
-        return;
-    comm->looks = comm->blocking ? 0 : (int)standin_random(MOST_LOOKS);
-    if (comm->looks)
-        comm->held = made;
-    else
-        nccl_launch_enqueue(made);
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    STANDIN_CALL;
-    ncclResult_t result = ncclSuccess;
-    if (!depth) {
-        standin_fault(cudaErrorInvalidValue, "the end of a group that was not begun");
-        return ncclInvalidUsage;
-    }
-    if (--depth)
-        return ncclSuccess;
-    for (int i = 0; i < MOST_COMMS; i++)
-        if (comms[i] && !comms[i]->gone)
-            launch(comms[i]);
-    for (size_t i = 0; i < n_calls; i++)
-        result = calls[i].comm->held ? ncclInProgress : result;
-    free(calls); /* a thread may end after any group */
-    calls = NULL;
-    n_calls = room = 0;
-    if (n_begun) {
-        int n = n_begun;
-        n_begun = 0;
-        result = await_all(begun, n);
-    }
-    return result;
-}
-
-/* One thread that calls for several ranks waits in the first call for those of the others. */
-static void check_outside(const struct nccl_call *call)
-{
-    const struct ncclComm *comm = call->comm;
-    if (outside.clique == comm->clique && outside.comm != comm &&
-        outside.number == comm->n_collectives)
-        standin_fault(cudaErrorInvalidValue,
-                      "one thread calls for rank %d and then for rank %d, and not in a group",
-                      outside.comm->rank, comm->rank);
-    outside.clique = comm->clique;
-    outside.comm = comm;
-    outside.number = comm->n_collectives;
-}
-
-static size_t width_of(ncclDataType_t type)
-{
-    return type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 1;
-}
-
-static ncclResult_t take(struct nccl_call call)
-{
-    if (!is_known(call.comm))
-        return ncclInvalidArgument;
-    if (call.comm->clique->n_joined < call.comm->clique->n_ranks || call.comm->held)
-        standin_fault(cudaErrorInvalidValue,
-                      "rank %d calls while its communicator is still in progress", call.comm->rank);
-    if (call.comm->gpu != standin_gpu())
-        standin_fault(cudaErrorInvalidValue, "rank %d calls on GPU %d, and began on GPU %d",
-                      call.comm->rank, standin_gpu(), call.comm->gpu);
-    if (call.peer < 0 || call.peer >= call.comm->clique->n_ranks)
-        return ncclInvalidArgument;
-    call.bytes = call.count * width_of(call.type);
-    if (n_calls == room) {
-        room = 2 * room + 16;
-        calls = realloc(calls, room * sizeof *calls);
-    }
-    if (!depth && (call.kind == NCCL_ALL_GATHER || call.kind == NCCL_BROADCAST))
-        check_outside(&call);
-    depth++;
-    calls[n_calls++] = call;
-    return ncclGroupEnd();
-}
-
-ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream)
-{
-    STANDIN_CALL;
-    return take((struct nccl_call){.kind = NCCL_ALL_GATHER,
-                                   .from = from,
-                                   .to = to,
-                                   .count = count,
-                                   .type = type,
-                                   .comm = comm,
-                                   .stream = stream});
-}
-
-ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream)
-{
-    STANDIN_CALL;
-    return take((struct nccl_call){.kind = NCCL_BROADCAST,
-                                   .from = from,
-                                   .to = to,
-                                   .count = count,
-                                   .type = type,
-                                   .peer = root,
-                                   .comm = comm,
-                                   .stream = stream});
-}
-
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream)
-{
-    STANDIN_CALL;
-    return take((struct nccl_call){.kind = NCCL_SEND,
-                                   .from = from,
-                                   .count = count,
-                                   .type = type,
-                                   .peer = peer,
-                                   .comm = comm,
-                                   .stream = stream});
-}
-
-ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream)
-{
-    STANDIN_CALL;
-    return take((struct nccl_call){.kind = NCCL_RECV,
-                                   .to = to,
-                                   .count = count,
-                                   .type = type,
-                                   .peer = peer,
-                                   .comm = comm,
-                                   .stream = stream});
+    return last_error;
 }

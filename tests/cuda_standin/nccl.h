@@ -1,7 +1,8 @@
 /*
  * nccl: the part of NCCL's interface that net/net_nccl.c calls, under NCCL's own names, and what
- * the files of its stand-in share. nccl.c has communicators and groups of calls; nccl_run.c runs
- * them.
+ * the files of its stand-in share. nccl.c has communicators, nccl_calls.c groups of calls,
+ * nccl_launch.c makes halves of them and nccl_run.c runs these; what ranks know of each other is in
+ * nccl_board.h, and the same whether they are of one process or of several.
  *
  * What a rank calls in one group is a *launch*, a piece of work of its stream, and consists of
  * *halves*: one half sends to a peer, or receives from it. A launch arrives when its stream comes
@@ -12,7 +13,7 @@
 #ifndef STANDIN_NCCL_H
 #define STANDIN_NCCL_H
 
-#include "standin.h"
+#include "nccl_board.h"
 
 typedef struct {
     char internal[128];
@@ -57,7 +58,7 @@ ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
 
-/* ---- between nccl.c and nccl_run.c ---- */
+/* ---- between the files ---- */
 
 enum nccl_kind { NCCL_ALL_GATHER, NCCL_BROADCAST, NCCL_SEND, NCCL_RECV };
 
@@ -72,48 +73,29 @@ struct nccl_call {
     cudaStream_t stream;
 };
 
-/* What ranks call must be the same: the first to call is held against all others, as long as they
- * are no more than so many behind. */
-#define NCCL_COLLECTIVES 256
-struct nccl_collective {
-    struct nccl_call call;
-    int rank;
-};
-struct nccl_clique {
-    struct nccl_clique *next;
-    ncclUniqueId id;
-    int n_ranks, n_joined;
-    struct ncclComm *ranks[STANDIN_MOST_GPUS];
-    struct nccl_collective collectives[NCCL_COLLECTIVES];
-    size_t n_collectives;
-    /* from, to, by collectives or not: halves that have not met, all of one sort */
-    struct nccl_half *alone[STANDIN_MOST_GPUS][STANDIN_MOST_GPUS][2];
-    bool broken; /* misuse that would hang; reported, and everything ends */
-};
-
 struct ncclComm {
-    struct nccl_clique *clique;
-    int rank, gpu;
-    bool blocking, aborted, finalized, gone;
+    struct nccl_board *board;
+    struct board_member *member; /* its own */
+    int rank, n_ranks, gpu;
+    bool blocking, aborted, gone;
     ncclResult_t error;
-    size_t n_collectives;
-    int n_under_way, launches_left; /* until one is in trouble; 0: none will be */
+    uint64_t seen;     /* the board's progress at the last look without any */
+    int launches_left; /* until one is in trouble; 0: none will be */
     enum standin_nccl_trouble trouble;
     struct nccl_launch *held; /* called, but enqueued only after so many looks */
     int looks;
 };
 
 struct nccl_half {
-    struct nccl_half *next;  /* of those alone */
-    struct nccl_half *other; /* NULL: it is alone */
     struct nccl_launch *launch;
+    struct board_half *own, *other; /* as both ranks see them */
+    uint64_t number;
     char *data;
+    const char *from; /* of what is received, while it is */
     size_t bytes;
-    ncclDataType_t type;
     int peer;
     bool sends, done;
     uint64_t sum;
-    void *token; /* of what is sent: the receiver has it */
 };
 struct nccl_launch {
     struct nccl_launch *next; /* of all that are there */
@@ -122,8 +104,17 @@ struct nccl_launch {
     struct nccl_half *halves;
     size_t n;
     bool arrived, hangs;
+    int signal;  /* the process gets it in the middle of its arrival; 0: none */
     void *token; /* of the arrival */
 };
+/* All that are not gone [i]; NULL: no such. Inside a group of the calling thread. */
+enum { NCCL_MOST_COMMS = 256 };
+struct ncclComm *nccl_comm_at(int i);
+bool nccl_is_known(const struct ncclComm *comm);
+bool nccl_in_group(void);
+/* At a group's end: the communicators that were begun in it have all their ranks. */
+ncclResult_t nccl_await_begun(void);
+void nccl_calls_reset(void);
 /* Makes a launch of a group's calls of one communicator; NULL: of nothing. It is not enqueued yet.
  */
 struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
@@ -132,10 +123,8 @@ struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
 void nccl_launch_add(struct nccl_launch *launch);
 void nccl_launch_enqueue(struct nccl_launch *launch);
 /* After misuse that would hang. */
-void nccl_break(struct nccl_clique *clique);
+void nccl_break(struct ncclComm *comm);
 bool nccl_overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
-/* Of a communicator that is aborted. */
-void nccl_leave_peers(struct ncclComm *comm);
 void nccl_run_reset(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include "nccl.h"
 #include "order.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 bool nccl_overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
@@ -13,12 +14,10 @@ bool nccl_overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
     return first < second + b_bytes && second < first + a_bytes;
 }
 
-void nccl_break(struct nccl_clique *clique)
+void nccl_break(struct ncclComm *comm)
 {
-    clique->broken = true;
-    for (int r = 0; r < clique->n_ranks; r++)
-        if (clique->ranks[r] && !clique->ranks[r]->error)
-            clique->ranks[r]->error = ncclInvalidUsage;
+    atomic_store(&comm->board->broken, true);
+    board_move(comm->board);
 }
 
 static const char *name_of(enum nccl_kind kind)
@@ -27,28 +26,41 @@ static const char *name_of(enum nccl_kind kind)
     return names[kind];
 }
 
-/* The so-manieth collective of a communicator is the same on all ranks. */
-static void check_collective(const struct nccl_call *call)
+static void compare(struct ncclComm *comm, uint64_t number, int other)
 {
-    struct nccl_clique *clique = call->comm->clique;
-    size_t number = call->comm->n_collectives++;
-    struct nccl_collective *first = &clique->collectives[number % NCCL_COLLECTIVES];
-    if (number == clique->n_collectives) {
-        *first = (struct nccl_collective){*call, call->comm->rank};
-        clique->n_collectives++;
-    }
-    if (number + NCCL_COLLECTIVES <= clique->n_collectives)
+    struct board_member *member = &comm->board->members[other];
+    uint64_t n = atomic_load(&member->n_calls);
+    if (n <= number || number + BOARD_CALLS <= n)
         return;
-    const struct nccl_call *c = &first->call;
-    if (c->kind == call->kind && c->count == call->count && c->type == call->type &&
-        c->peer == call->peer)
+    const struct board_call *own = &comm->member->calls[number % BOARD_CALLS];
+    const struct board_call *c = &member->calls[number % BOARD_CALLS];
+    if (c->kind == own->kind && c->count == own->count && c->type == own->type &&
+        c->peer == own->peer)
         return;
     standin_fault(cudaErrorInvalidValue,
-                  "collective %zu is %s of %zu of type %d, root %d, on rank %d, and %s of %zu of "
+                  "collective %llu is %s of %zu of type %d, root %d, on rank %d, and %s of %zu of "
                   "type %d, root %d, on rank %d",
-                  number, name_of(c->kind), c->count, (int)c->type, c->peer, first->rank,
-                  name_of(call->kind), call->count, (int)call->type, call->peer, call->comm->rank);
-    nccl_break(clique);
+                  (unsigned long long)number, name_of((enum nccl_kind)c->kind), c->count, c->type,
+                  c->peer, other, name_of((enum nccl_kind)own->kind), own->count, own->type,
+                  own->peer, comm->rank);
+    nccl_break(comm);
+}
+
+/* The so-manieth collective of a communicator is the same on all ranks. Who calls first cannot
+ * know; each says what it calls before it looks at the others, so that one of two sees both. */
+static void check_collective(const struct nccl_call *call)
+{
+    struct ncclComm *comm = call->comm;
+    uint64_t number = atomic_load(&comm->member->n_calls);
+    struct board_call *own = &comm->member->calls[number % BOARD_CALLS];
+    own->kind = (int)call->kind;
+    own->count = call->count;
+    own->type = (int)call->type;
+    own->peer = call->peer;
+    atomic_store(&comm->member->n_calls, number + 1);
+    for (int r = 0; r < comm->n_ranks && !atomic_load(&comm->board->broken); r++)
+        if (r != comm->rank)
+            compare(comm, number, r);
 }
 
 static struct nccl_half *add(struct nccl_launch *l, int peer, bool sends, const void *data,
@@ -58,59 +70,58 @@ static struct nccl_half *add(struct nccl_launch *l, int peer, bool sends, const 
     *h = (struct nccl_half){.launch = l,
                             .data = (char *)(uintptr_t)data,
                             .bytes = call->bytes,
-                            .type = call->type,
                             .peer = peer,
                             .sends = sends};
     return h;
 }
 
 /* Halves of a pair meet in the order in which they are called. */
-static void join(struct nccl_half *h, bool collective)
+static void join(struct nccl_half *h, bool collective, int type)
 {
-    struct nccl_clique *clique = h->launch->comm->clique;
-    int own = h->launch->comm->rank, from = h->sends ? own : h->peer;
-    struct nccl_half **list = &clique->alone[from][h->sends ? h->peer : own][collective];
-    struct nccl_half *other = *list;
-    if (!other || other->sends == h->sends) {
-        while (*list)
-            list = &(*list)->next;
-        *list = h;
+    struct ncclComm *comm = h->launch->comm;
+    int own = comm->rank, from = h->sends ? own : h->peer, to = h->sends ? h->peer : own;
+    struct board_lane *lane = &comm->board->lanes[from][to][collective];
+    h->number = lane->n[h->sends]++;
+    h->own = &lane->halves[h->sends][h->number % BOARD_HALVES];
+    h->other = &lane->halves[!h->sends][h->number % BOARD_HALVES];
+    if (h->number >= BOARD_HALVES && !board_is(h->own, h->number - BOARD_HALVES, BOARD_OVER))
+        standin_fault(cudaErrorInvalidValue, "rank %d has more than %d messages under way",
+                      comm->rank, BOARD_HALVES);
+    h->own->bytes = h->bytes;
+    h->own->type = type;
+    board_set(h->own, h->number, BOARD_POSTED);
+    board_move(comm->board);
+    if (!board_has(h->other, h->number) || (h->other->bytes == h->bytes && h->other->type == type))
         return;
-    }
-    *list = other->next;
-    other->next = NULL;
-    other->other = h;
-    h->other = other;
-    if (other->bytes == h->bytes && other->type == h->type)
-        return;
-    const struct nccl_half *out = h->sends ? h : other, *in = h->sends ? other : h;
+    const struct board_half *out = h->sends ? h->own : h->other;
+    const struct board_half *in = h->sends ? h->other : h->own;
     standin_fault(cudaErrorInvalidValue,
                   "rank %d sends %zu bytes of type %d to rank %d, which receives %zu of type %d",
-                  from, out->bytes, (int)out->type, out->peer, in->bytes, (int)in->type);
-    nccl_break(clique);
+                  from, out->bytes, out->type, to, in->bytes, in->type);
+    nccl_break(comm);
 }
 
 static void add_call(struct nccl_launch *l, const struct nccl_call *call)
 {
-    int own = call->comm->rank, n = call->comm->clique->n_ranks;
+    int own = call->comm->rank, n = call->comm->n_ranks, type = (int)call->type;
     char *place = call->kind == NCCL_ALL_GATHER ? call->to + (size_t)own * call->bytes : call->to;
     bool roots =
         call->kind == NCCL_ALL_GATHER || (call->kind == NCCL_BROADCAST && call->peer == own);
     bool collective = call->kind == NCCL_ALL_GATHER || call->kind == NCCL_BROADCAST;
     if (call->kind == NCCL_SEND)
-        join(add(l, call->peer, true, call->from, call), false);
+        join(add(l, call->peer, true, call->from, call), false, type);
     if (call->kind == NCCL_RECV)
-        join(add(l, call->peer, false, call->to, call), false);
+        join(add(l, call->peer, false, call->to, call), false, type);
     for (int r = 0; roots && r < n; r++)
         if (r != own || place != call->from)
-            join(add(l, r, true, call->from, call), true);
+            join(add(l, r, true, call->from, call), true, type);
     for (int r = 0; collective && r < n; r++) {
         bool sends = call->kind == NCCL_ALL_GATHER || r == call->peer;
         if (sends && (r != own || (roots && place != call->from)))
             join(add(l, r, false,
                      call->kind == NCCL_ALL_GATHER ? call->to + (size_t)r * call->bytes : call->to,
                      call),
-                 true);
+                 true, type);
     }
 }
 
@@ -135,18 +146,31 @@ static void check_memory(const struct nccl_launch *l)
     cudaSetDevice(gpu);
 }
 
+static void get_trouble(struct nccl_launch *l)
+{
+    struct ncclComm *comm = l->comm;
+    enum standin_nccl_trouble what = comm->trouble;
+    if (what > STANDIN_NCCL_STOPS || !comm->launches_left || --comm->launches_left)
+        return;
+    l->hangs = what == STANDIN_NCCL_HANGS || what == STANDIN_NCCL_LOSES;
+    if (what == STANDIN_NCCL_FAILS || what == STANDIN_NCCL_LOSES)
+        comm->error = l->hangs ? ncclRemoteError : ncclUnhandledCudaError;
+    l->signal = what == STANDIN_NCCL_DIES ? SIGKILL : what == STANDIN_NCCL_STOPS ? SIGSTOP : 0;
+}
+
 struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
                                        struct ncclComm *comm)
 {
     struct nccl_launch *l = order_take(sizeof *l);
     size_t most = 0;
     for (size_t i = 0; i < n; i++)
-        most += calls[i].comm == comm ? 2 * (size_t)comm->clique->n_ranks : 0;
+        most += calls[i].comm == comm ? 2 * (size_t)comm->n_ranks : 0;
     if (!most) {
         order_give(l);
         return NULL;
     }
     l->comm = comm;
+    atomic_fetch_add(&comm->member->n_under_way, 1); /* before others see that they can go on */
     l->halves = order_take(most * sizeof *l->halves);
     for (size_t i = 0; i < n; i++) {
         if (calls[i].comm != comm)
@@ -159,11 +183,7 @@ struct nccl_launch *nccl_launch_create(const struct nccl_call *calls, size_t n,
         add_call(l, &calls[i]);
     }
     check_memory(l);
-    if (comm->launches_left && --comm->launches_left == 0) {
-        l->hangs = comm->trouble != STANDIN_NCCL_FAILS;
-        if (comm->trouble != STANDIN_NCCL_HANGS)
-            comm->error = l->hangs ? ncclRemoteError : ncclUnhandledCudaError;
-    }
+    get_trouble(l);
     nccl_launch_add(l);
     return l;
 }

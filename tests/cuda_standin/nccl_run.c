@@ -6,22 +6,24 @@
 #include "nccl.h"
 #include "order.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct nccl_launch *launches; /* all that are there */
 
-static uint64_t sum_of(const struct nccl_half *h)
+static uint64_t sum_of(const char *data, size_t bytes)
 {
     uint64_t sum = 0x9e3779b97f4a7c15u, word;
     size_t at = 0;
-    for (; at + sizeof word <= h->bytes; at += sizeof word) {
-        memcpy(&word, h->data + at, sizeof word);
+    for (; at + sizeof word <= bytes; at += sizeof word) {
+        memcpy(&word, data + at, sizeof word);
         sum = (sum ^ word) * 0xff51afd7ed558ccdu;
         sum ^= sum >> 29;
     }
-    for (; at < h->bytes; at++)
-        sum = (sum ^ (unsigned char)h->data[at]) * 0xff51afd7ed558ccdu;
+    for (; at < bytes; at++)
+        sum = (sum ^ (unsigned char)data[at]) * 0xff51afd7ed558ccdu;
     return sum;
 }
 
@@ -29,19 +31,44 @@ static uint64_t sum_of(const struct nccl_half *h)
 
 void nccl_launch_add(struct nccl_launch *l)
 {
-    l->comm->n_under_way++;
     l->next = launches;
     launches = l;
 }
 
 static bool is_over(const struct nccl_launch *l)
 {
-    return l->comm->aborted || l->comm->clique->broken;
+    return l->comm->aborted || atomic_load(&l->comm->board->broken);
+}
+
+static bool is_own(const struct nccl_half *h)
+{
+    return atomic_load(&h->launch->comm->board->members[h->peer].pid) == getpid();
+}
+
+static bool has_left(const struct nccl_half *h)
+{
+    return atomic_load(&h->launch->comm->board->members[h->peer].left);
+}
+
+/* Where this process has what the peer sends; NULL: that is gone. */
+static const char *find_data(const struct nccl_half *h)
+{
+    if (has_left(h))
+        return NULL;
+    if (is_own(h))
+        return h->other->data;
+    const char *memory = shared_find(&h->other->place, false);
+    return memory ? memory + h->other->offset : NULL;
 }
 
 static bool may_deliver(const struct nccl_half *h)
 {
-    return !h->sends && !h->done && h->other && h->other->launch->arrived;
+    return !h->sends && !h->done && board_is(h->other, h->number, BOARD_ARRIVED) && find_data(h);
+}
+
+static bool is_done(const struct nccl_half *h)
+{
+    return h->sends ? board_is(h->own, h->number, BOARD_OVER) : h->done;
 }
 
 static struct nccl_half *pick(const struct nccl_launch *l)
@@ -57,7 +84,7 @@ static struct nccl_half *pick(const struct nccl_launch *l)
 static bool all_done(const struct nccl_launch *l)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (!l->halves[i].done)
+        if (!is_done(&l->halves[i]))
             return false;
     return true;
 }
@@ -81,6 +108,22 @@ static void poison(void *argument)
     memset(h->data, 0xff, h->bytes);
 }
 
+/* For the peer, wherever it is. */
+static void show(struct nccl_half *h)
+{
+    struct board_half *own = h->own;
+    own->data = h->data;
+    own->sum = h->sum;
+    own->token = h->launch->token;
+    own->place.pid = 0;
+    if (h->sends && !is_own(h) && !standin_place_of(h->data, h->bytes, &own->place, &own->offset))
+        standin_fault(cudaErrorInvalidValue,
+                      "rank %d is in another process, and the stand-in was not told so "
+                      "(ZINF_STANDIN_PROCESSES)",
+                      h->peer);
+    board_set(own, h->number, BOARD_ARRIVED);
+}
+
 static void arrive(struct nccl_launch *l, struct order_stream *order)
 {
     l->arrived = true;
@@ -88,34 +131,51 @@ static void arrive(struct nccl_launch *l, struct order_stream *order)
         if (!l->halves[i].sends)
             order_run(order, poison, &l->halves[i]);
     for (size_t i = 0; i < l->n; i++)
-        l->halves[i].sum = sum_of(&l->halves[i]);
+        l->halves[i].sum = sum_of(l->halves[i].data, l->halves[i].bytes);
     order_record(order, &l->token);
+    int gpu = standin_gpu();
+    cudaSetDevice(l->comm->gpu);
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->signal && i == l->n / 2)
+            raise(l->signal);
+        show(&l->halves[i]);
+    }
+    cudaSetDevice(gpu);
+    board_move(l->comm->board);
 }
 
 static void receive(void *argument)
 {
     const struct nccl_half *h = argument;
-    memcpy(h->data, h->other->data, h->bytes);
+    memcpy(h->data, h->from, h->bytes);
 }
 
 /* As the receiver's stream does it, after the sender's has arrived; that goes on after it. */
 static void deliver(struct nccl_half *h, struct order_stream *order)
 {
-    struct nccl_half *from = h->other;
-    if (sum_of(from) != from->sum)
+    struct ncclComm *comm = h->launch->comm;
+    struct board_half *sent = h->other;
+    bool own = is_own(h);
+    h->from = find_data(h);
+    if (sum_of(h->from, h->bytes) != sent->sum)
         standin_fault(cudaErrorInvalidValue, "rank %d changes what it is sending to rank %d",
-                      h->peer, from->peer);
-    if (sum_of(h) != h->sum)
+                      h->peer, comm->rank);
+    if (sum_of(h->data, h->bytes) != h->sum)
         standin_fault(cudaErrorInvalidValue, "rank %d writes where it is receiving from rank %d",
-                      from->peer, h->peer);
-    order_wait(order, from->launch->token);
+                      comm->rank, h->peer);
+    order_wait(order, own ? sent->token : NULL);
     order_run(order, receive, h);
-    order_record(order, &from->token);
-    if (standin_watch)
-        standin_watch->copied(h->data, from->data, h->bytes);
-    h->sum = sum_of(h);
-    h->done = from->done = true;
-    h->other = from->other = NULL;
+    if (own)
+        order_record(order, &sent->taken);
+    if (standin_watch && own)
+        standin_watch->copied(h->data, h->from, h->bytes);
+    else if (standin_watch)
+        standin_watch->written(h->data, h->bytes);
+    h->sum = sum_of(h->data, h->bytes);
+    h->done = true;
+    board_set(h->own, h->number, BOARD_OVER);
+    board_set(sent, h->number, BOARD_OVER);
+    board_move(comm->board);
 }
 
 static void forget(struct nccl_launch *l)
@@ -125,28 +185,9 @@ static void forget(struct nccl_launch *l)
         at = &(*at)->next;
     if (*at)
         *at = l->next;
-    for (size_t i = 0; i < l->n; i++)
-        order_drop(l->halves[i].token);
     order_drop(l->token);
     order_give(l->halves);
     order_give(l);
-}
-
-/* What has not met is taken from its list; what has met stays alone for good. */
-static void part(struct nccl_half *h)
-{
-    struct nccl_clique *clique = h->launch->comm->clique;
-    int own = h->launch->comm->rank, from = h->sends ? own : h->peer;
-    for (int c = 0; c < 2; c++) {
-        struct nccl_half **at = &clique->alone[from][h->sends ? h->peer : own][c];
-        while (*at && *at != h)
-            at = &(*at)->next;
-        if (*at)
-            *at = h->next;
-    }
-    if (h->other)
-        h->other->other = NULL;
-    h->other = NULL;
 }
 
 static void leave(struct nccl_launch *l, struct order_stream *order)
@@ -154,14 +195,18 @@ static void leave(struct nccl_launch *l, struct order_stream *order)
     bool over = is_over(l);
     for (size_t i = 0; i < l->n; i++) {
         struct nccl_half *h = &l->halves[i];
-        if (h->sends)
-            order_wait(order, h->token);
-        if (!over && sum_of(h) != h->sum)
+        bool taken = h->sends && is_own(h) && is_done(h);
+        order_wait(order, taken ? h->own->taken : NULL);
+        if (taken)
+            order_drop(h->own->taken);
+        if (taken)
+            h->own->taken = NULL;
+        if (!over && sum_of(h->data, h->bytes) != h->sum)
             standin_fault(cudaErrorInvalidValue, "rank %d touches what it %s rank %d too early",
                           l->comm->rank, h->sends ? "sends to" : "receives from", h->peer);
-        part(h);
     }
-    l->comm->n_under_way--;
+    atomic_fetch_sub(&l->comm->member->n_under_way, 1);
+    board_move(l->comm->board);
     forget(l);
 }
 
@@ -194,37 +239,59 @@ void nccl_launch_enqueue(struct nccl_launch *l)
 
 /* ---- what waits ---- */
 
-void nccl_leave_peers(struct ncclComm *comm)
-{
-    for (struct nccl_launch *l = launches; l; l = l->next)
-        for (size_t i = 0; l->comm == comm && i < l->n; i++)
-            part(&l->halves[i]);
-}
-
 bool standin_nccl_waits(void)
 {
     return launches != NULL;
 }
 
-/* Every launch there is has all that it needs, and yet none can go on: each waits for one that is
- * behind another in its stream. */
+/* Whether it has all that it needs and yet cannot go on; it waits for one that is behind another in
+ * its stream, of this process or of another. */
+static bool is_stuck(const struct nccl_launch *l)
+{
+    if (l->hangs || l->comm->held == l || is_over(l))
+        return false;
+    for (size_t i = 0; i < l->n; i++)
+        if (!is_done(&l->halves[i]) &&
+            (has_left(&l->halves[i]) || !board_has(l->halves[i].other, l->halves[i].number)))
+            return false;
+    return true;
+}
+
+/* Of all ranks, and since nothing has gone on anywhere. */
+static bool all_are_stuck(const struct ncclComm *comm, uint64_t progress)
+{
+    for (int r = 0; r < comm->n_ranks; r++) {
+        const struct board_member *m = &comm->board->members[r];
+        if (atomic_load(&m->n_under_way) && atomic_load(&m->stuck_at) != progress)
+            return false;
+    }
+    return atomic_load(&comm->board->progress) == progress;
+}
+
+/* Nothing can go on in this process, which counts if nothing has gone on elsewhere since the last
+ * look: what the process could do has been tried in between. */
 bool standin_nccl_is_deadlock(void)
 {
-    int n = 0;
-    for (const struct nccl_launch *l = launches; l; l = l->next, n++) {
-        if (l->hangs || l->comm->held == l || is_over(l))
-            return false;
-        for (size_t i = 0; i < l->n; i++)
-            if (!l->halves[i].done && !l->halves[i].other)
-                return false;
+    bool stuck = launches != NULL, all = launches != NULL;
+    for (const struct nccl_launch *l = launches; stuck && l; l = l->next)
+        stuck = is_stuck(l);
+    for (int i = 0; i < NCCL_MOST_COMMS; i++) {
+        struct ncclComm *comm = nccl_comm_at(i);
+        uint64_t progress = comm ? atomic_load(&comm->board->progress) : 0;
+        if (comm && stuck && comm->seen == progress)
+            atomic_store(&comm->member->stuck_at, progress);
+        if (comm)
+            comm->seen = progress;
     }
-    if (!n)
+    for (const struct nccl_launch *l = launches; stuck && l; l = l->next)
+        all = all && all_are_stuck(l->comm, l->comm->seen);
+    if (!stuck || !all)
         return false;
     standin_fault(cudaErrorIllegalAddress,
                   "sends and receives that wait for each other, and are in "
                   "no group together");
     for (const struct nccl_launch *l = launches; l; l = l->next)
-        nccl_break(l->comm->clique);
+        nccl_break(l->comm);
     return true;
 }
 

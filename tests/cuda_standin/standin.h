@@ -37,6 +37,7 @@ struct standin_options {
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
     int nccl_version;     /* 0: 22800 */
+    bool processes;       /* ranks of a communicator may be in several: GPUs' memory is shared */
     unsigned patience_ms; /* for other threads, where a wait needs their part of a collective; 0:
                            * 10000 */
 };
@@ -61,9 +62,21 @@ struct standin_products {
 };
 void standin_products(struct standin_products *out);
 
-/* The so-manieth launch of collectives by the rank from now on: never comes to its end, or is an
- * asynchronous error of the communicator, of this GPU's own or since another is gone. 0: none. */
-enum standin_nccl_trouble { STANDIN_NCCL_HANGS, STANDIN_NCCL_FAILS, STANDIN_NCCL_LOSES };
+/* The so-manieth launch of collectives by the rank from now on (from 1; of any rank here: -1) never
+ * comes to its end, or is an asynchronous error of the communicator, of this GPU's own or since
+ * another is gone, or kills the process or stops it. At the beginning of a communicator, whatever
+ * the launch: the rank is refused, or never comes to the others; at its end: an abort does not
+ * return. 0: none. */
+enum standin_nccl_trouble {
+    STANDIN_NCCL_HANGS,
+    STANDIN_NCCL_FAILS,
+    STANDIN_NCCL_LOSES,
+    STANDIN_NCCL_DIES,
+    STANDIN_NCCL_STOPS,
+    STANDIN_NCCL_REFUSES,
+    STANDIN_NCCL_NEVER_COMES,
+    STANDIN_NCCL_STICKS,
+};
 void standin_nccl_fail(int rank, int launch, enum standin_nccl_trouble trouble);
 
 /* ---- between the files ---- */
@@ -110,7 +123,12 @@ void standin_nccl_reset(void);
 void standin_run_all(void);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
+void standin_count_product(uint64_t read_bytes, uint64_t written_bytes);
 size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
+/* Where another process finds device memory of this one, and how far into it; false: it is none
+ * that others see. */
+struct shared_place;
+bool standin_place_of(const void *base, size_t bytes, struct shared_place *place, size_t *offset);
 /* Whether all of it is device memory, or registered host memory. */
 bool standin_on_device(const void *base, size_t bytes);
 bool standin_on_gpu(int gpu, const void *base, size_t bytes);

@@ -6,7 +6,9 @@ ptx_sources = tests/ptx/ptx.h tests/ptx/code.h tests/ptx/builder.h tests/ptx/blo
 ptx_standin_sources = tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
 	tests/cuda_standin/queue.c tests/cuda_standin/copy.c tests/cuda_standin/order.c \
 	tests/cuda_standin/fiber.c tests/cuda_standin/cublaslt.c tests/cuda_standin/product.c tests/cuda_standin/module.c \
-	tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c
+	tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c \
+	tests/cuda_standin/nccl_calls.c tests/cuda_standin/nccl_board.h tests/cuda_standin/nccl_board.c \
+	tests/cuda_standin/shared.h tests/cuda_standin/shared.c
 EXTRA_DIST += $(ptx_sources) tests/ptx/lanes.h tests/ptx/lanes_integer.h \
 	tests/ptx/lanes_float.h tests/ptx/lanes_table.h tests/ptx/lanes_scalar.c tests/ptx/lanes_avx2.c \
 	tests/ptx/exports.map tests/ptx/suite.sh tests/ptx/kernels_test.sh \

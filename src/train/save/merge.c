@@ -154,6 +154,8 @@ static int open_tensors(struct merging *m)
     char *path = zinf_path_join(m->folder, ZINF_ADAPTER_WEIGHTS);
     int code = path ? zinf_tensors_open(&m->weights, m->base) : -ENOMEM;
     if (!code)
+        code = base_identity_check_own(m->folder);
+    if (code >= 0)
         code = zinf_tensors_open(&m->adapter, path);
     if (!code)
         code = zinf_make_dirs(m->options->output);
@@ -260,19 +262,25 @@ static int verify(const char *folder)
     return code;
 }
 
+int merge_find_folder(const char *named, char **folder)
+{
+    char *config = zinf_path_join(named, ZINF_ADAPTER_CONFIG);
+    int code = config ? 0 : -ENOMEM;
+    *folder = NULL;
+    if (!code && !access(config, F_OK))
+        code = (*folder = strdup(named)) ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
+    else if (!code)
+        code = zinf_checkpoint_find(named, folder);
+    free(config);
+    return code ? code : verify(*folder);
+}
+
 int zinf_adapter_merge(const struct zinf_merge_options *options)
 {
-    char *config = zinf_path_join(options->adapter, "adapter_config.json"), *folder = NULL;
-    int code = config ? 0 : -ENOMEM;
-    if (!code && !access(config, F_OK))
-        code = (folder = strdup(options->adapter)) ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
-    else if (!code)
-        code = zinf_checkpoint_find(options->adapter, &folder);
-    if (!code)
-        code = verify(folder);
+    char *folder;
+    int code = merge_find_folder(options->adapter, &folder);
     if (!code)
         code = merge(options, folder);
     free(folder);
-    free(config);
     return code;
 }

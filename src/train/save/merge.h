@@ -25,6 +25,10 @@ struct merging {
     uint32_t n_merged, n_copied;
 };
 
+/* An adapter's folder from what names it: itself, a checkpoint, whose checksums are compared, or an
+ * output folder with checkpoints. Caller frees, after a failure too. */
+int merge_find_folder(const char *named, char **folder);
+
 /* The piece of the base's weight that the module is of. */
 const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);
 /* The module whose weight a tensor of the base's file is, or NULL. */

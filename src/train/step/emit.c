@@ -140,8 +140,8 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 
 /* ---- forward ---- */
 
-/* A stage's last visit has made its values. first: of the range's micro-batches. */
-static void end_values(struct emitter *e, const struct call *c, bool first,
+/* A stage's last visit has made its values, of a micro-batch of the range. */
+static void end_values(struct emitter *e, const struct call *c, struct range micros,
                        const struct zinf_operand *out)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
@@ -149,7 +149,7 @@ static void end_values(struct emitter *e, const struct call *c, bool first,
         if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION)
             emit_value_made(e, v, e->micro, out[i]);
         if (chooser != WALK_NONE)
-            emit_choice_made(e, chooser, e->micro, first, out[i]);
+            emit_choice_made(e, chooser, e->micro, micros, out[i]);
     }
 }
 
@@ -193,7 +193,7 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
             if (c.info->cache_bytes)
                 emit_cache_made(e, s, cache);
             if (v + 1 == visits)
-                end_values(e, &c, m == micros.first, out);
+                end_values(e, &c, micros, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
         }

@@ -141,10 +141,13 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
-/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists.
- * first: of the micro-batches that the stage's units are fetched for together. */
-void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
+ * the micro-batches that the stage's units are fetched for together; after the last one ranks that
+ * gather units learn what any of them has chosen. */
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct range micros,
                       struct zinf_operand value);
+/* Adds to uses what the operations of a fetch that may be left out wait for. */
+void emit_choice_awaits(struct emitter *e, uint32_t unit, struct uses *uses);
 /* Adds to uses: makes it; reads the list. */
 void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
 void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);

@@ -107,9 +107,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
                            .bytes = bytes};
     struct uses made = {0}, copied = {0}, folded = {0};
     zinf_resource there = 0, here = 0;
-    if (!e->code)
-        e->code = zinf_program_resource(e->program, &there);
-    if (!e->code)
+    if (!e->code && !(e->code = zinf_program_resource(e->program, &there)))
         e->code = zinf_program_resource(e->program, &here);
     uses_read(&made, resource);
     uses_write(&made, there);
