@@ -235,6 +235,9 @@ static void test_whole_parameters(void)
     two.copies = true;
     check_setting(one, "stage 1, bf16");
     check_setting(two, "stage 2, fp32, late updates");
+    two.precision = bf16;
+    two.optimizer = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}";
+    check_setting(two, "state that every rank has whole");
 }
 
 static void test_refusals(void)

@@ -18,7 +18,7 @@ mkdir "$work/drive"
 configs() { # stage
     zero_stage=$1
     [ "$1" -lt 3 ] && param=none || param=nvme
-    rank_config "$work/one.json" 2 4 $param "$work/drive" ', "timeout": 5'
+    rank_config "$work/one.json" 2 4 $param "$work/drive" ', "timeout": 5, "durability": "step"'
     rank_config "$work/two.json" 2 2 $param "$work/drive" ', "timeout": 5, "durability": "step"'
 }
 configs "${ZINF_TEST_STAGE:-3}"

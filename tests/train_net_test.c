@@ -104,6 +104,30 @@ static void test_stages(void)
     }
 }
 
+/* Adafactor's tensors are not cut: every rank has all of its state, and of the gradient's sum. */
+static void test_whole_state(void)
+{
+    static const char *const kinds[] = {NULL, "serial", "prefetch", "update-in-forward", "auto"};
+    static const char *const states[] = {"cpu", "none", "nvme", "cpu", "nvme"};
+    struct outcome one;
+    char what[60];
+    trainings.shape.arch = "llama";
+    make_model(model, "whole-state", &trainings.shape, 11);
+    for (int i = 0; i < 5; i++) {
+        struct setting s = {.param = "none",
+                            .state = states[i],
+                            .copies = i % 2,
+                            .stage = i % 3,
+                            .precision = i % 2 ? NULL : bf16,
+                            .optimizer = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}",
+                            .schedule = kinds[i]};
+        s.stage = s.stage ? s.stage : 2;
+        snprintf(what, sizeof what, "adafactor-%s-%s%s", s.state, s.copies ? "copies-" : "",
+                 word(s.schedule, "auto"));
+        check_splits(s, what, &one);
+    }
+}
+
 /* A skipped step is skipped by all; adapters leave the rest frozen, which is gathered too; experts
  * are fetched whoever chose them, and balanced over all micro-batches. */
 static void test_kinds(void)
@@ -194,7 +218,7 @@ static void test_refusals(void)
     struct outcome out;
     s.accumulation = 1;
     run_ranks(&s, 2, "adafactor", &out);
-    CHECKF(out.failed && strstr(said, "Adafactor"), "%s", said);
+    CHECKF(out.failed && strstr(said, "set stage to 2"), "%s", said);
     s = (struct setting){.accumulation = 4,
                          .order = "micro-major",
                          .extra = ", \"gradient_sum\": \"tree\"",
@@ -215,6 +239,7 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_stages);
+    TAP_RUN(test_whole_state);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);

@@ -112,8 +112,8 @@ int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct z
 /* What several ranks refuse; NULL: nothing. */
 static const char *why_one(const struct zinf_config *c, bool trains)
 {
-    if (trains && !strcmp(c->optimizer.type, "Adafactor"))
-        return "Adafactor's moments are not cut";
+    if (trains && c->zero_stage == 3 && !strcmp(c->optimizer.type, "Adafactor"))
+        return "Adafactor's tensors are not cut (zero_optimization.stage 3)";
     if (trains && c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE &&
         strcmp(c->gather, "device") != 0)
         return "at stage 3 slices of parameters go through host memory (offload_param.device)";

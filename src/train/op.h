@@ -44,7 +44,8 @@ enum op_cost {
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   PULL                  NET: the same to the device, each slice from where its rank has it
- *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]; all of
+ *                         it where ranks have whole state
  *   LINK_GATHER           NET: as GATHER, between devices
  *   LINK_SCATTER          NET: as SCATTER, between devices
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen

@@ -92,7 +92,30 @@ int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, 
 struct training {
     const struct zinf_run_options *options; /* of all seats */
     struct zinf_trace_file *trace;          /* or NULL */
+    /* [seats], for saves in the background; NULL: of several processes, whose nets are one each. */
+    struct zinf_net **saving;
 };
+
+static int open_saving(struct training *t)
+{
+    const struct zinf_run_options *o = t->options;
+    if (o->seats < 2 || o->trainer.net || !o->trainer.config->async_save)
+        return 0;
+    t->saving = calloc(o->seats, sizeof *t->saving);
+    return t->saving ? zinf_net_seats_create(t->saving, o->seats, NULL)
+                     : zinf_fail(-ENOMEM, "no memory for %u seats", o->seats);
+}
+
+/* In the seat's thread: ends wait for each other there, unless one has failed. */
+static void close_saving(const struct training *t, uint32_t seat, int code)
+{
+    if (!t->saving || !t->saving[seat])
+        return;
+    if (code)
+        zinf_net_tell(t->saving[seat], zinf_error());
+    zinf_net_close(t->saving[seat]);
+    t->saving[seat] = NULL;
+}
 
 /* Output, log and events are seat 0's, and so are signals, which ranks tell each other of. */
 static int train_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
@@ -103,12 +126,15 @@ static int train_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
     own.trainer.net = net;
     own.trainer.gpu = all->gpus ? &all->gpus[seat] : all->trainer.gpu;
     own.trainer.trace = training->trace;
+    own.trainer.save_net = training->saving ? training->saving[seat] : NULL;
     if (seat) {
         own.events = (struct zinf_run_events){0};
         own.stop = NULL;
         own.save = NULL;
     }
-    return run_rank(&own);
+    int code = run_rank(&own);
+    close_saving(training, seat, code);
+    return code;
 }
 
 int zinf_run_train(const struct zinf_run_options *options)
@@ -118,10 +144,15 @@ int zinf_run_train(const struct zinf_run_options *options)
     int code = 0;
     if (options->seats > 1 && path)
         code = zinf_trace_file_create(&training.trace, path, options->seats);
+    if (!code)
+        code = open_saving(&training);
     if (code && options->trainer.net)
         zinf_net_tell(options->trainer.net, zinf_error());
     if (!code)
         code = zinf_run_on_seats(options->seats, options->trainer.net, train_on_seat, &training);
+    for (uint32_t s = 0; training.saving && s < options->seats; s++) /* of seats that never began */
+        close_saving(&training, s, code ? code : -ECANCELED);
+    free(training.saving);
     if (zinf_trace_file_close(training.trace) && !code)
         zinf_log(ZINF_LOG_WARN, "%s", zinf_error());
     return code;

@@ -185,8 +185,8 @@ int collect_files(const struct source *s, struct checkpoint *c)
         own.files[i].xxh3 = c->files[i].xxh3;
     }
     if (!all)
-        zinf_net_tell(s->setup->net, "no memory for lists of files");
-    int code = all ? zinf_net_gather(s->setup->net, &own, all, sizeof own)
+        zinf_net_tell(s->net, "no memory for lists of files");
+    int code = all ? zinf_net_gather(s->net, &own, all, sizeof own)
                    : zinf_fail(-ENOMEM, "no memory for lists of files");
     for (uint32_t r = 1; !code && first && r < s->setup->layout.world; r++)
         for (uint32_t i = 0; !code && i < all[r].n; i++)

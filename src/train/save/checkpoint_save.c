@@ -92,7 +92,7 @@ static int make_folders(const char *folder)
 static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
     struct collect collect;
-    uint32_t n = 0, world = n_ranks(s->setup), rank = s->setup->net ? s->setup->layout.rank : 0;
+    uint32_t n = 0, world = n_ranks(s->setup), rank = s->net ? s->setup->layout.rank : 0;
     int code = collect_begin(s, &collect);
     if (!code && n++ % world == rank)
         code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
@@ -146,9 +146,9 @@ static int read_back(const struct checkpoint *c, const char *folder)
 /* Of several ranks what each has written is compared by itself, and rank 0 learns of it. */
 static int gather_lists(const struct source *s, struct checkpoint *c, const char *folder)
 {
-    int code = s->setup->net ? checkpoint_verify(c, folder) : 0;
+    int code = s->net ? checkpoint_verify(c, folder) : 0;
     code = collect_agree(s, code ? fail_read_back(code) : 0);
-    return code || !s->setup->net ? code : collect_files(s, c);
+    return code || !s->net ? code : collect_files(s, c);
 }
 
 static int write_all(struct source *s, struct checkpoint *c, const char *folder)

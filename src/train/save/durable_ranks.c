@@ -121,7 +121,7 @@ static int gather_unit(struct zinf_trainer *t, uint32_t unit)
 
 int durable_gather(struct zinf_trainer *t)
 {
-    bool whole = t->setup.net && !t->setup.sliced;
+    bool whole = t->setup.net && !t->setup.sliced && !t->setup.whole_state;
     int code = 0;
     for (uint32_t u = 0; !code && whole && u < t->setup.n_units; u++)
         if (unit_trains(&t->setup, u))

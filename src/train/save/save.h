@@ -35,6 +35,7 @@ struct source {
     uint64_t step, n_applied, base_sum;
     struct base_identity base_identity; /* of an adapted model's folder */
     struct zinf_loss_scale loss_scale;
+    struct zinf_net *net; /* of other ranks, or NULL: by which all that is written comes together */
     struct collect *collect; /* what is being written together, see transfer.h; or NULL */
 };
 

@@ -111,6 +111,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .setup = &t->setup,
         .tiers = t->plan.tiers,
         .device = t->setup.device,
+        .net = t->setup.net,
         .to_device = t->queues[ZINF_LANE_H2D],
         .to_host = t->queues[ZINF_LANE_D2H],
         .prefix = t->prefix,
