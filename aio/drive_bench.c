@@ -16,8 +16,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "aio/aio_engine.h"
+#include "aio/aio_store.h"
 
 /* ---- latencies: 32 buckets for each power of two, so within 3 % ---- */
 
@@ -314,4 +316,20 @@ double zinf_aio_bench_rate(const struct zinf_aio_bench_result *result)
 {
     double bytes = (double)(result->bytes_read + result->bytes_written);
     return result->seconds > 0 ? bytes / result->seconds : 0;
+}
+
+static double thread_cpu_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+double zinf_aio_bench_sums(const void *memory, uint64_t bytes)
+{
+    volatile uint32_t used = 0; /* or the sums would not be made */
+    double begin = thread_cpu_now();
+    for (uint64_t at = 0; at + ZINF_AIO_ALIGN <= bytes; at += ZINF_AIO_ALIGN)
+        used = used ^ zinf_page_sum((const char *)memory + at);
+    return thread_cpu_now() - begin;
 }

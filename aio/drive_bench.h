@@ -50,6 +50,10 @@ int zinf_aio_bench(const struct zinf_aio_bench_options *options,
 /* Bytes of both directions a second. */
 double zinf_aio_bench_rate(const struct zinf_aio_bench_result *result);
 
+/* CPU seconds of the calling thread for the checksums of bytes of memory, a multiple of
+ * ZINF_AIO_ALIGN: what a store with checksums adds to their transfer. */
+double zinf_aio_bench_sums(const void *memory, uint64_t bytes);
+
 /* A short look at the drive behind a folder, with default settings, in a store of bytes that is
  * removed again. Bytes a second, in both directions together for mixed. */
 struct zinf_aio_bench_rates {

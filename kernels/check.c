@@ -35,6 +35,8 @@ int check_preference(const struct zinf_preference *a)
     if ((unsigned)a->kind >= ZINF_PREFERENCES || referenced != (a->reference != NULL))
         return zinf_fail(-EINVAL, "preference: kind %d %s a reference", (int)a->kind,
                          a->reference ? "with" : "without");
+    if (a->kind == ZINF_PREFERENCE_REWARD && (a->seq != 1 || a->beta != 1.0f || !a->margins))
+        return zinf_fail(-EINVAL, "preference: scores have one number a sequence, and margins");
     if (!(a->beta > 0.0f) || !(a->smoothing >= 0.0f && a->smoothing < 1.0f))
         return zinf_fail(-EINVAL, "preference: beta %g, label smoothing %g", (double)a->beta,
                          (double)a->smoothing);

@@ -130,6 +130,9 @@ struct block {
     int64_t a_panels, b_panels;
     int64_t a_panel_bytes, b_panel_bytes;
     int64_t height, width; /* of a unit, in panels */
+    int64_t n_across, n_units;
+    struct host_gemm_rows next; /* of what this thread probably packs next: still to be fetched */
+    int64_t next_rows;          /* to be fetched with a tile */
 };
 
 /* First row of panel i in the block; the heights of panels differ by one at most. */
@@ -227,11 +230,21 @@ static void write_part(const struct block *b, char *c, const float *part, int64_
                           (size_t)columns);
 }
 
+/* The first rows, count at most, which from loses. */
+static struct host_gemm_rows take_rows(struct host_gemm_rows *from, int64_t count)
+{
+    struct host_gemm_rows part = *from;
+    part.count = least(count, from->count);
+    from->first += part.count * from->ld;
+    from->count -= part.count;
+    return part;
+}
+
 /* The tile of panels i and j, which is the slot-th of its unit; part is where its C is if C in 16
  * bits is read or written now, part_columns wide. What is added to it is C or the bias in the first
  * block of k, later the sum so far; it goes to C, or to the sums as long as C in 16 bits would
  * round them. */
-static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t slot, float *part)
+static void multiply_panels(struct block *b, int64_t i, int64_t j, int64_t slot, float *part)
 {
     const struct zinf_matmul *m = b->m;
     const int64_t width = b->kernel->tile_columns;
@@ -261,12 +274,13 @@ static void multiply_panels(const struct block *b, int64_t i, int64_t j, int64_t
     } else if (b->bias) {
         tile.d = b->bias + b->column + column;
     }
+    tile.next = take_rows(&b->next, b->next_rows);
     b->kernel->multiply(&tile);
 }
 
 /* Panel i of A and the panels of B from j on, a unit's. C in 16 bits is read and written for all of
  * them at once, as fp32 in between. */
-static void multiply_row(const struct block *b, int64_t i, int64_t j, int64_t j_end)
+static void multiply_row(struct block *b, int64_t i, int64_t j, int64_t j_end)
 {
     float part[UNIT_PANELS * HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
     const struct zinf_matmul *m = b->m;
@@ -284,25 +298,43 @@ static void multiply_row(const struct block *b, int64_t i, int64_t j, int64_t j_
         write_part(b, c, part, ld, rows, columns);
 }
 
-static void multiply_unit(const struct block *b, int64_t unit)
+/* What the unit packs of B where that goes down the rows: of each a few lines, too few for the
+ * processor to see them coming. Along the rows it does. */
+static struct host_gemm_rows unit_rows(const struct block *b, int64_t unit)
 {
-    const int64_t across = divide_up(b->b_panels, b->width);
-    const int64_t i0 = unit / across * b->height, i_end = least(i0 + b->height, b->a_panels);
-    const int64_t j0 = unit % across * b->width, j_end = least(j0 + b->width, b->b_panels);
+    const struct zinf_matmul *m = b->m;
+    if (m->trans_b || unit >= b->n_units)
+        return (struct host_gemm_rows){0};
+    const int64_t element_bytes = (int64_t)zinf_dtype_bytes(m->b_dtype);
+    const int64_t columns = b->width * b->kernel->tile_columns;
+    const int64_t from = unit % b->n_across * columns;
+    return (struct host_gemm_rows){
+        .first = host_at(m->b, m->b_dtype, (uint64_t)(b->k * m->ldb + b->column + from)),
+        .count = b->depth,
+        .bytes = least(columns, b->columns - from) * element_bytes,
+        .ld = m->ldb * element_bytes,
+    };
+}
+
+static void multiply_unit(struct block *b, int64_t unit)
+{
+    const int64_t i0 = unit / b->n_across * b->height, i_end = least(i0 + b->height, b->a_panels);
+    const int64_t j0 = unit % b->n_across * b->width, j_end = least(j0 + b->width, b->b_panels);
     pack_b_panels(b, j0, j_end);
+    b->next = unit_rows(b, unit + omp_get_num_threads());
+    b->next_rows = divide_up(b->next.count, (i_end - i0) * (j_end - j0));
     for (int64_t i = i0; i < i_end; i++)
         multiply_row(b, i, j0, j_end);
 }
 
 /* Run by every thread of a team, or by one thread outside of any. */
-static void multiply_block(const struct block *b)
+static void multiply_block(struct block *b)
 {
 #pragma omp for schedule(dynamic)
     for (int64_t panel = 0; panel < b->a_panels; panel += PACK_PANELS)
         pack_a_panels(b, panel, least(panel + PACK_PANELS, b->a_panels));
-    const int64_t units = divide_up(b->a_panels, b->height) * divide_up(b->b_panels, b->width);
 #pragma omp for schedule(dynamic) nowait
-    for (int64_t unit = 0; unit < units; unit++)
+    for (int64_t unit = 0; unit < b->n_units; unit++)
         multiply_unit(b, unit);
 }
 
@@ -318,6 +350,8 @@ static void choose_unit(struct block *b, int n_threads)
     while (b->height > UNIT_ROW_PANELS &&
            divide_up(b->b_panels, b->width) * divide_up(b->a_panels, b->height) < wanted)
         b->height = (b->height + 1) / 2;
+    b->n_across = divide_up(b->b_panels, b->width);
+    b->n_units = divide_up(b->a_panels, b->height) * b->n_across;
 }
 
 /* b begins as what all blocks share. A thread packs A into a place again two steps later, after a

@@ -19,14 +19,21 @@ struct host_gemm_strip {
     int64_t ld, width, depth;
 };
 
+/* Rows in memory, ld bytes apart. */
+struct host_gemm_rows {
+    const char *first;
+    int64_t count, bytes, ld;
+};
+
 /* C = A B + D of one tile, from a panel of A and one of B. */
 struct host_gemm_tile {
     int64_t rows, columns, depth;
     const void *a, *b;
     float *c;
     int64_t ldc;
-    const float *d; /* NULL: zero; may be c */
-    int64_t ldd;    /* 0: the same row for all, a bias */
+    const float *d;             /* NULL: zero; may be c */
+    int64_t ldd;                /* 0: the same row for all, a bias */
+    struct host_gemm_rows next; /* packed later: to be fetched meanwhile, as far as there is time */
 };
 
 /* A panel holds a_width rows of op(A), or b_width columns of op(B), for depths from 0 on. Where an

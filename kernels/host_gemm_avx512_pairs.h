@@ -21,6 +21,9 @@ ALWAYS_INLINE __m512 load_across(const struct host_gemm_strip *strip, enum zinf_
     const uint16_t *row = (const uint16_t *)strip->src + d * strip->ld + w;
     const __m256i low = _mm256_maskz_loadu_epi16(mask, row);
     const __m256i high = _mm256_maskz_loadu_epi16(odd, row + strip->ld);
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                               _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+    const __m512i pairs =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    return _mm512_castsi512_ps(_mm512_permutex2var_epi16(_mm512_castsi256_si512(low), pairs,
+                                                         _mm512_castsi256_si512(high)));
 }

@@ -9,18 +9,32 @@ enum { TILE_ROWS = 14, TILE_COLUMNS = 2 * LANES };
 /* How many steps of k ahead panels are fetched from the second cache: the hardware alone leaves a
  * quarter of the speed. */
 enum { AHEAD = 16 };
-/* Steps of k between fetches of rows of C: what is under way from memory must leave room for lines
- * of panels. */
+/* Steps of k between fetches of rows of C, then of lines of what is packed next: what is under way
+ * from memory must leave room for lines of panels. */
 enum { FETCH_STEPS = 4 };
 
 /* Defined by the including file: sum[i] plus the products of the elements of a[i] and b[i]. */
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512 a, __m512 b);
+
+/* Fetches the line of rows at byte of the first one into the second cache; both move on. */
+ALWAYS_INLINE void fetch_line(struct host_gemm_rows *rows, int64_t *byte)
+{
+    _mm_prefetch(rows->first + *byte, _MM_HINT_T1);
+    *byte += LINE_BYTES;
+    if (*byte < rows->bytes)
+        return;
+    *byte = 0;
+    rows->first += rows->ld;
+    rows->count--;
+}
 
 ALWAYS_INLINE void multiply_rows(const struct host_gemm_tile *t, const int rows)
 {
     const __mmask16 left = first_lanes(t->columns), right = first_lanes(t->columns - LANES);
     const int64_t steps = (t->depth + GROUP - 1) / GROUP;
     const float *a = t->a, *b = t->b;
+    struct host_gemm_rows next = t->next;
+    int64_t next_byte = 0;
     __m512 sum[TILE_ROWS][2];
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
@@ -30,6 +44,8 @@ ALWAYS_INLINE void multiply_rows(const struct host_gemm_tile *t, const int rows)
         if (row < rows) {
             _mm_prefetch((const char *)(t->c + row * t->ldc), _MM_HINT_T0);
             _mm_prefetch((const char *)(t->c + row * t->ldc + LANES), _MM_HINT_T0);
+        } else if (next.count > 0) {
+            fetch_line(&next, &next_byte);
         }
         for (; k < end; k++, a += LANES, b += TILE_COLUMNS) {
             _mm_prefetch((const char *)(a + AHEAD * LANES), _MM_HINT_T0);

@@ -8,14 +8,23 @@
 
 /* Of one sequence of a pair. */
 struct side {
-    const int32_t *targets;
+    const int32_t *targets; /* NULL: a score, which counts */
     double gain;  /* sum of log p, less the reference's; where the kind asks for it, the mean */
     double count; /* of the tokens that count */
     double slope; /* of the loss by gain, and then of each token's loss by sign */
 };
 
+static bool is_mean(const struct zinf_preference *a)
+{
+    return a->kind != ZINF_PREFERENCE_DPO && a->kind != ZINF_PREFERENCE_REWARD;
+}
+
 static void sum_side(struct side *s, const struct zinf_preference *a, int64_t first)
 {
+    if (a->kind == ZINF_PREFERENCE_REWARD) {
+        *s = (struct side){.gain = (double)a->losses[first], .count = 1};
+        return;
+    }
     *s = (struct side){.targets = a->targets + first};
     for (int64_t i = 0; i < a->seq; i++) {
         if (s->targets[i] < 0)
@@ -24,7 +33,7 @@ static void sum_side(struct side *s, const struct zinf_preference *a, int64_t fi
             (a->reference ? (double)a->reference[first + i] : 0.0) - (double)a->losses[first + i];
         s->count++;
     }
-    if (a->kind != ZINF_PREFERENCE_DPO && s->count > 0)
+    if (is_mean(a) && s->count > 0)
         s->gain /= s->count;
 }
 
@@ -50,11 +59,26 @@ static double rest_of(double a)
     return fmax(-expm1(a), 1e-7);
 }
 
+/* Of scores. */
+static double reward_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
+                          struct side *r)
+{
+    const double given = (double)a->margins[2 * pair + 1], center = (double)a->center;
+    const double sum = c->gain + r->gain;
+    double slope, loss = soft(c->gain - r->gain + (given < 0 ? given : 0), &slope);
+    c->slope = slope + 2 * center * sum;
+    r->slope = -slope + 2 * center * sum;
+    return loss + center * sum * sum;
+}
+
 /* The pair's loss; slopes by gain into both. */
-static double pair_loss(const struct zinf_preference *a, struct side *c, struct side *r)
+static double pair_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
+                        struct side *r)
 {
     const double beta = (double)a->beta, away = c->gain - r->gain - 0.5 / beta;
     double loss, slope;
+    if (a->kind == ZINF_PREFERENCE_REWARD)
+        return reward_loss(a, pair, c, r);
     if (a->kind == ZINF_PREFERENCE_IPO) {
         c->slope = 2 * away;
         r->slope = -2 * away;
@@ -76,10 +100,11 @@ static double pair_loss(const struct zinf_preference *a, struct side *c, struct 
 
 static void spread(const struct zinf_preference *a, const struct side *s, int64_t first)
 {
-    const bool mean = a->kind != ZINF_PREFERENCE_DPO && s->count > 0;
-    const float slope = (float)(-(double)a->scale * s->slope / (mean ? s->count : 1));
+    const double sign = s->targets ? -1 : 1; /* a loss is -log p, a score is itself */
+    const double count = is_mean(a) && s->count > 0 ? s->count : 1;
+    const float slope = (float)(sign * (double)a->scale * s->slope / count);
     for (int64_t i = 0; i < a->seq; i++)
-        a->d_losses[first + i] = s->targets[i] < 0 ? 0.0f : slope;
+        a->d_losses[first + i] = s->targets && s->targets[i] < 0 ? 0.0f : slope;
 }
 
 static void do_pair(const struct zinf_preference *a, int64_t pair)
@@ -89,7 +114,7 @@ static void do_pair(const struct zinf_preference *a, int64_t pair)
     struct side c, r;
     sum_side(&c, a, first);
     sum_side(&r, a, first + a->seq);
-    const double loss = pair_loss(a, &c, &r);
+    const double loss = pair_loss(a, pair, &c, &r);
     if (ignored)
         c.slope = r.slope = 0;
     if (a->loss) {

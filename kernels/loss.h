@@ -54,12 +54,17 @@ struct zinf_squared_error {
  *   IPO    d the same of means; (d - 1 / (2 beta))^2 (Azar et al., arXiv 2310.12036)
  *   ORPO   -a_c + beta s(o), o the difference of the log-odds a - log(1 - exp(a)) (Hong et al.,
  *          arXiv 2403.07691)
- *   SIMPO  x = beta (a_c - a_r) - margin; (1 - e) s(x) + e s(-x) (Meng et al., arXiv 2405.14734) */
+ *   SIMPO  x = beta (a_c - a_r) - margin; (1 - e) s(x) + e s(-x) (Meng et al., arXiv 2405.14734)
+ *   REWARD of scores v of a model that has one for a sequence, and the pair's own margin m:
+ *          s(v_c - v_r - m) + center (v_c + v_r)^2 (Ouyang et al., arXiv 2203.02155; the margin
+ *          Touvron et al., arXiv 2307.09288; center, which keeps scores around 0, Eisenstein et
+ *          al., arXiv 2312.09244) */
 enum zinf_preference_kind {
     ZINF_PREFERENCE_DPO,
     ZINF_PREFERENCE_IPO,
     ZINF_PREFERENCE_ORPO,
     ZINF_PREFERENCE_SIMPO,
+    ZINF_PREFERENCE_REWARD,
     ZINF_PREFERENCES,
 };
 static inline bool zinf_preference_has_reference(enum zinf_preference_kind kind)
@@ -68,15 +73,20 @@ static inline bool zinf_preference_has_reference(enum zinf_preference_kind kind)
 }
 struct zinf_preference {
     enum zinf_preference_kind kind;
-    float beta, margin, smoothing;
-    int64_t pairs, seq;
-    const int32_t *targets; /* [pairs][2][seq]; < 0: the token does not count */
+    float beta, margin, smoothing; /* of REWARD beta is 1, and it has neither of the others */
+    float center;                  /* of REWARD */
+    int64_t pairs, seq;            /* seq: of REWARD 1 */
+    const int32_t *targets;        /* [pairs][2][seq]; < 0: the token does not count; not looked at
+                                    * by REWARD */
     const int32_t
         *labels; /* [pairs][2]; < 0 at the first: the pair is ignored: loss 0, gradient 0 */
-    /* [pairs][2][seq]: -log p of every token; of the reference: NULL where there is none */
+    /* [pairs][2][seq]: -log p of every token, of REWARD the scores; of the reference: NULL where
+     * there is none */
     const float *losses, *reference;
+    /* of REWARD, [pairs][2]: at the second of a pair, if it is negative, -m; else m is 0 */
+    const float *margins;
     /* forward, NULL in backward; [pairs][2]: the pair's loss, then 0; and beta times what the
-     * sequence has gained over the reference (lp - lp', a - a', a) */
+     * sequence has gained over the reference (lp - lp', a - a', a, v) */
     float *loss, *rewards;
     /* backward, NULL in forward: the gradient at losses times scale, overwritten */
     float *d_losses;

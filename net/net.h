@@ -44,6 +44,9 @@ int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_n
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
 /* How many ranks an MPI's launcher says there are; 1 where none started this process. */
 uint32_t zinf_net_launched(void);
+/* Which of the processes this is that an MPI's launcher, torchrun or deepspeed started, by what
+ * they say, for what one process does alone; false: there are no others. Nothing is loaded. */
+bool zinf_net_launched_as(uint32_t *rank, uint32_t *world);
 /* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
  * are others of an MPI and no module, or where torchrun's variables are not all there. */
 int zinf_net_open(struct zinf_net **out);

@@ -127,6 +127,22 @@ static bool has_other_launcher(void)
     return !launched && getenv("RANK") && number_in("WORLD_SIZE") >= 2;
 }
 
+bool zinf_net_launched_as(uint32_t *rank, uint32_t *world)
+{
+    static const char *const of_mpi[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                         "SLURM_PROCID"};
+    *world = zinf_net_launched();
+    *rank = 0;
+    if (*world < 2 && has_other_launcher()) {
+        *world = number_in("WORLD_SIZE");
+        return read_number("RANK", *world, rank);
+    }
+    for (size_t i = 0; *world > 1 && i < sizeof of_mpi / sizeof *of_mpi; i++)
+        if (read_number(of_mpi[i], *world, rank))
+            return true;
+    return false;
+}
+
 int zinf_net_open(struct zinf_net **out)
 {
     char why[1024];

@@ -36,6 +36,8 @@ struct zinf_builder {
     uint32_t ops_capacity, waits_capacity, operands_capacity;
     uint32_t *found; /* waits of the operation being added */
     uint32_t n_found, found_capacity;
+    uint32_t *wanted_by; /* [n_ops]: the last operation that wanted this one, + 1 */
+    uint32_t wanted_capacity;
 };
 int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t width);
 void zinf_builder_destroy(struct zinf_builder *builder);

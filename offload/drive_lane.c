@@ -88,7 +88,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
         .extent = o->where.extent,
         .generation = (uint8_t)zinf_location_generation(&o->where),
         .offset = o->where.offset,
-        .bytes = o->where.bytes,
+        .bytes = executor_bytes(lane->executor, o),
         .memory = zinf_address(&o->at[0]),
         .priority = INT_MAX - (int)op,
         .user = slot,

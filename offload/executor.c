@@ -144,7 +144,7 @@ void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint
     if (e->trace)
         executor_trace_op(e, op, begin_ns, end_ns);
     e->done_ns[op] = end_ns;
-    e->times.bytes[o->lane] += o->bytes;
+    e->times.bytes[o->lane] += executor_bytes(e, o);
     e->times.n_ops[o->lane]++;
     if (e->options.measured)
         e->options.measured(e->options.context, o, (double)(end_ns - begin_ns) * 1e-9);

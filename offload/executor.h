@@ -81,6 +81,11 @@ static inline bool has_queue(const struct zinf_executor *e, enum zinf_lane lane)
     return e->options.queues[lane] != NULL;
 }
 
+static inline uint64_t executor_bytes(const struct zinf_executor *e, const struct zinf_op *op)
+{
+    return e->options.moved ? e->options.moved(e->options.context, op) : op->bytes;
+}
+
 /* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
 void device_lane_run(struct zinf_executor *e, enum zinf_lane lane);
 void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);

@@ -51,7 +51,7 @@ void executor_trace_op(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, 
         .cause = cause_of(e, op),
         .begin_ns = begin_ns,
         .end_ns = end_ns,
-        .bytes = o->bytes,
+        .bytes = executor_bytes(e, o),
     };
     zinf_trace_op(e->trace, &record);
     e->ran_as[op] = op;

@@ -56,12 +56,26 @@ struct zinf_layout {
 int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
                      uint64_t group_elems, uint32_t rank, uint32_t world);
 void zinf_layout_fini(struct zinf_layout *layout);
-/* All of a unit that is fetched for a computation. */
+/* All of a unit that is fetched for a computation: what is in front of its parameters, these, and
+ * what it takes to cut it into slices of as many bytes for each rank. */
 static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, uint32_t unit,
                                               enum zinf_dtype dtype)
 {
     const struct zinf_layout_unit *u = &layout->units[unit];
-    return u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype);
+    return zinf_align_up(u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype),
+                         (uint64_t)ZINF_MEMORY_ALIGN * layout->world);
+}
+/* A rank's slice of that, and where this rank's begins: without anything in front, those of
+ * slice_elems and slice_first. */
+static inline uint64_t zinf_layout_slice_bytes(const struct zinf_layout *layout, uint32_t unit,
+                                               enum zinf_dtype dtype)
+{
+    return zinf_layout_unit_bytes(layout, unit, dtype) / layout->world;
+}
+static inline uint64_t zinf_layout_slice_at(const struct zinf_layout *layout, uint32_t unit,
+                                            enum zinf_dtype dtype)
+{
+    return zinf_layout_slice_bytes(layout, unit, dtype) * layout->rank;
 }
 
 /* ---- tiers ---- */
@@ -300,10 +314,11 @@ struct zinf_prediction {
 };
 /* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
  * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be
- * NULL): operations left out. */
+ * NULL): operations left out. share (may be NULL): of its work that an operation has to do. */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);
+    double (*share)(void *context, const struct zinf_op *op);
     void *context;
     double *op_begin, *op_seconds;
 };
@@ -329,6 +344,9 @@ struct zinf_executor_options {
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
     /* Asked when an operation could start: true leaves it out. NULL: none is. Any lane's thread. */
     bool (*skip)(void *context, const struct zinf_op *op);
+    /* Asked how much of its bytes an operation moves now; of READ and WRITE a multiple of
+     * ZINF_AIO_ALIGN. NULL: all. Any lane's thread, several times. */
+    uint64_t (*moved)(void *context, const struct zinf_op *op);
     /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
     void (*measured)(void *context, const struct zinf_op *op, double seconds);
     /* A device whose operations have only been enqueued when run returns, and the queue that run

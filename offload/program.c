@@ -46,6 +46,7 @@ void zinf_builder_destroy(struct zinf_builder *b)
     free(b->pools);
     free(b->touches);
     free(b->found);
+    free(b->wanted_by);
     free(b);
 }
 
@@ -92,13 +93,12 @@ int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffe
     return code;
 }
 
-static int want(struct zinf_builder *b, uint32_t earlier)
+/* Each once, however many there are. */
+static int want(struct zinf_builder *b, uint32_t op, uint32_t earlier)
 {
-    if (earlier == NONE)
+    if (earlier == NONE || b->wanted_by[earlier] == op + 1)
         return 0;
-    for (uint32_t i = 0; i < b->n_found; i++)
-        if (b->found[i] == earlier)
-            return 0;
+    b->wanted_by[earlier] = op + 1;
     int code =
         zinf_builder_grow((void **)&b->found, &b->found_capacity, b->n_found + 1, sizeof *b->found);
     if (!code)
@@ -106,16 +106,19 @@ static int want(struct zinf_builder *b, uint32_t earlier)
     return code;
 }
 
-static int want_writers(struct zinf_builder *b, const struct zinf_uses *uses)
+static int want_writers(struct zinf_builder *b, uint32_t op, const struct zinf_uses *uses)
 {
-    int code = 0;
+    int code = zinf_builder_grow((void **)&b->wanted_by, &b->wanted_capacity, op + 1,
+                                 sizeof *b->wanted_by);
+    if (!code)
+        b->wanted_by[op] = 0;
     for (uint32_t i = 0; !code && i < uses->n_reads; i++)
-        code = want(b, b->resources[uses->reads[i]].writer);
+        code = want(b, op, b->resources[uses->reads[i]].writer);
     for (uint32_t i = 0; !code && i < uses->n_writes; i++) {
         const struct resource *r = &b->resources[uses->writes[i]];
-        code = want(b, r->writer);
+        code = want(b, op, r->writer);
         for (uint32_t k = 0; !code && k < r->n_readers; k++)
-            code = want(b, r->readers[k]);
+            code = want(b, op, r->readers[k]);
     }
     return code;
 }
@@ -165,7 +168,7 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
 {
     struct zinf_builder *b = program->builder;
     b->n_found = 0;
-    int code = want_writers(b, uses);
+    int code = want_writers(b, program->n_ops, uses);
     if (!code)
         code = zinf_builder_grow((void **)&program->ops, &b->ops_capacity, program->n_ops + 1,
                                  sizeof *program->ops);

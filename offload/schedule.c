@@ -25,7 +25,11 @@ struct freeze {
     uint32_t *first_user, *users; /* users of each buffer, by operation */
     struct zinf_op *ops;
     uint32_t *waits, n_waits, waits_capacity;
+    /* Waits of the operation that is being frozen: */
+    uint32_t at; /* its position */
     uint32_t *found, n_found, found_capacity;
+    uint32_t found_of[ZINF_LANES]; /* where the wait for an in-order lane is in it, or NONE */
+    uint32_t *wanted_by;           /* [n_ops]: the last position that wanted this one, + 1 */
 };
 
 static int out_of_memory(const struct zinf_program *p)
@@ -46,9 +50,10 @@ static int prepare(struct freeze *f)
     f->slots = calloc(b->n_pools + 1, sizeof *f->slots);
     f->first_user = calloc(r + 2, sizeof *f->first_user);
     f->users = calloc(b->n_touches + 1, sizeof *f->users);
+    f->wanted_by = calloc(n + 1, sizeof *f->wanted_by);
     f->ops = calloc(n + 1, sizeof *f->ops);
     if (!f->order || !f->position || !f->first_touch || !f->touches_left || !f->slot_of ||
-        !f->before || !f->slots || !f->first_user || !f->users || !f->ops)
+        !f->before || !f->slots || !f->first_user || !f->users || !f->wanted_by || !f->ops)
         return out_of_memory(f->program);
     for (uint32_t i = 0; i < b->n_pools; i++) {
         f->slots[i] = calloc(b->pools[i].n_slots + 1, sizeof **f->slots);
@@ -88,6 +93,7 @@ static void release(struct freeze *f)
     free(f->slots);
     free(f->first_user);
     free(f->users);
+    free(f->wanted_by);
     free(f->found);
 }
 
@@ -131,26 +137,28 @@ static int give_slots(struct freeze *f)
     return 0;
 }
 
-/* Positions, from here on. */
+/* Positions, from here on. An operation may have thousands of waits: each is looked up in constant
+ * time. */
 static int want(struct freeze *f, enum zinf_lane lane, uint32_t earlier)
 {
     enum zinf_lane other = f->ops[earlier].lane;
-    if (other == lane && lane_in_order(lane))
+    if ((other == lane && lane_in_order(lane)) || f->wanted_by[earlier] == f->at + 1)
         return 0;
-    for (uint32_t i = 0; i < f->n_found; i++) {
-        if (f->found[i] == earlier)
-            return 0;
-        /* Of two operations of one in-order lane only the later one need be waited for. */
-        if (f->ops[f->found[i]].lane == other && lane_in_order(other)) {
-            f->found[i] = f->found[i] > earlier ? f->found[i] : earlier;
-            return 0;
-        }
+    f->wanted_by[earlier] = f->at + 1;
+    /* Of two operations of one in-order lane only the later one need be waited for. */
+    uint32_t *same = lane_in_order(other) ? &f->found_of[other] : NULL;
+    if (same && *same != NONE) {
+        f->found[*same] = f->found[*same] > earlier ? f->found[*same] : earlier;
+        return 0;
     }
     int code =
         zinf_builder_grow((void **)&f->found, &f->found_capacity, f->n_found + 1, sizeof *f->found);
-    if (!code)
-        f->found[f->n_found++] = earlier;
-    return code;
+    if (code)
+        return code;
+    if (same)
+        *same = f->n_found;
+    f->found[f->n_found++] = earlier;
+    return 0;
 }
 
 static int want_last_tenants(struct freeze *f, uint32_t op, enum zinf_lane lane)
@@ -183,7 +191,10 @@ static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order
     struct zinf_op *op = &f->ops[at];
     const uint32_t *waits = p->waits + op->first_wait;
     int code = 0;
+    f->at = at;
     f->n_found = 0;
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        f->found_of[lane] = NONE;
     if (order == ZINF_ORDER_SERIAL && at)
         code = want(f, ZINF_LANES, at - 1);
     for (uint32_t i = 0; !code && i < op->n_waits; i++)

@@ -92,9 +92,9 @@ unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out)
     return ended;
 }
 
-static void note_work(struct zinf_prediction *out, const struct zinf_op *op)
+static void note_work(struct zinf_prediction *out, const struct zinf_op *op, double share)
 {
-    out->work_seconds[op->lane] += op->seconds;
+    out->work_seconds[op->lane] += share * op->seconds;
     out->bytes[op->lane] += (uint64_t)((1 - op->left_out) * (double)op->bytes);
 }
 
@@ -153,10 +153,12 @@ static void start_ready(struct fixed *f, struct simulation *s, struct zinf_predi
                 again = true;
                 continue;
             }
+            const double share = o->share ? o->share(o->context, &p->ops[i]) : 1;
             f->active[lane] = i;
             f->begun[lane] = s->now;
             simulation_start(s, &p->ops[i]);
-            note_work(out, &p->ops[i]);
+            s->left[lane] *= share;
+            note_work(out, &p->ops[i], share);
         }
     }
 }

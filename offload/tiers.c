@@ -86,18 +86,12 @@ static void run_shift(const struct run *run, enum zinf_tier tier, struct thing *
         thing->offset += run->base[tier];
 }
 
-static uint64_t param_elems(const struct zinf_tiers *t, uint32_t unit)
-{
-    const struct zinf_layout_unit *u = &t->options.layout->units[unit];
-    return t->options.sliced ? u->slice_elems : u->padded_elems;
-}
-
 static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
 {
     if (t->places[unit].in_files)
         return zinf_store_extent_bytes(t->options.store, t->places[unit].files);
-    return t->options.layout->units[unit].front_bytes +
-           param_elems(t, unit) * zinf_dtype_bytes(t->options.dtype);
+    return t->options.sliced ? zinf_layout_slice_bytes(t->options.layout, unit, t->options.dtype)
+                             : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
 }
 
 static int generations_of(const struct zinf_home *place, enum zinf_tier tier)

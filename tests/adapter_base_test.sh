@@ -26,7 +26,8 @@ merge() { # status, model
 check "adapters" train 0 base --lora-rank 2 --output first
 check "know their base" holds first/model/adapter_base.json '"layout": "' '"weights": "'
 check "go on above it" train 0 base --adapter first/model --output second
-cmp first/model/adapter_base.json second/model/adapter_base.json
+sums_of_base() { sed 's/, "adapter".*//' "$1/model/adapter_base.json"; }
+[ "$(sums_of_base first)" = "$(sums_of_base second)" ]
 verdict $? "which stays what it is"
 check "are merged with it" merge 0 base
 check "not with another one" merge 1 other
@@ -43,5 +44,5 @@ rm first/model/adapter_base.json
 check "without the file any will do" merge 0 other
 echo '{"layout": "x", "weights": "y"}' >first/model/adapter_base.json
 check "a broken one" merge 1 base
-check "is named" complains "adapter_base.json" "is no sum"
+check "is named" complains "adapter_base.json" "is no sum" "remove it"
 finish

@@ -66,6 +66,12 @@ check "and gradients" run 0 "$zinf" gradients --model base --adapter one/model t
 [ -z "$(ls -A temporary)" ]
 verdict $? "nothing stays behind"
 
+cp -r two/model flipped
+printf '\001' | dd of=flipped/adapter_model.safetensors bs=1 seek=1500 conv=notrunc 2>/dev/null
+run 1 "$zinf" export --adapter one/model flipped --output damaged
+complains "flipped/adapter_model.safetensors is damaged"
+verdict $? "one that is damaged is not joined"
+
 train other three --lora-rank 2
 run 1 "$zinf" eval --model base --adapter one/model three/model --data text.txt --seq-len 16
 complains "one/model and three/model" "different weights"

@@ -48,7 +48,7 @@ nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernel
 nothing "train stands on all below it" \
     "$(strangers src/train "$base" "$below_offload" 'offload/(offload|emulate|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
-    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|emulation|generate|score|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
+    'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|emulation|generate|score|seats|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|metrics|model|train|cli)/$')"
 

@@ -26,6 +26,13 @@ small_attention() {
     bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
         says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ]
 }
+# Checksums are made by the CPU, of RAM.
+memory_on_host() {
+    bench 0 memory --device host --size 1MiB --threads 1 &&
+        says "copy of 1.00 MiB" "GB/s" "checksums, one thread: " "CPU seconds a GB of 1.00 MiB" &&
+        bench 0 memory --device host --size 1MiB --threads 1 --json &&
+        says '"checksums":' '"seconds_per_gb":' '"cached_seconds_per_gb":'
+}
 # What plans go by, in the forms of one training; an estimate says so, and does not take figures of
 # other threads.
 everything() {
@@ -82,6 +89,7 @@ check "gemm on the host" gemm_on_host
 check "gemm as JSON" gemm_json
 check "attention on the host" attention_on_host
 check "attention of other sizes" small_attention
+check "copies and checksums of RAM" memory_on_host
 check "all that plans go by" everything
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device

@@ -76,6 +76,49 @@ static void test_accepted_aliases_are_known(void)
     }
 }
 
+/* DeepSpeed wants stage 3 for it; slices of the state are on drives at 1 and 2 too. */
+static void test_state_on_a_drive_below_stage_3(void)
+{
+    struct zinf_config *config;
+    for (int stage = 1; stage <= 3; stage++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{" MICRO ", \"zero_optimization\": {\"stage\": %d, \"offload_optimizer\": "
+                 "{\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
+                 stage);
+        int code = parse(&config, text, NULL);
+        CHECKF(!code && config->offload_optimizer.device == ZINF_PLACE_NVME, "%s", zinf_error());
+        bool noted = strstr(logged, "offload_optimizer.device is \"nvme\" at");
+        CHECKF(noted == (stage < 3), "stage %d: %s", stage, logged);
+        if (!code)
+            zinf_config_destroy(config);
+    }
+}
+
+/* A training's batch, whatever ranks it was for: an evaluation takes its micro batch. */
+static void test_batch_without_steps(void)
+{
+    static const struct {
+        const char *text;
+        int64_t micro;
+    } rows[] = {
+        {"{\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 4}", 4},
+        {"{\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 2, "
+         "\"gradient_accumulation_steps\": 2}",
+         2},
+        {"{\"train_batch_size\": 12}", 2},
+        {"{\"train_batch_size\": 3}", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct zinf_config *config;
+        int code = parse(&config, rows[i].text, CONTEXT(NOTHING, .world_size = 5, .no_steps = true));
+        CHECKF(!code && config->micro_batch == rows[i].micro && !strstr(logged, "makes"),
+               "%s: %s%s", rows[i].text, zinf_error(), logged);
+        if (!code)
+            zinf_config_destroy(config);
+    }
+}
+
 static void test_accepted_keys_are_listed_in_one_line(void)
 {
     struct zinf_config *config;
@@ -429,6 +472,8 @@ int main(void)
     zinf_log_set_level(ZINF_LOG_INFO);
     TAP_RUN(test_old_names_mean_the_new);
     TAP_RUN(test_accepted_aliases_are_known);
+    TAP_RUN(test_state_on_a_drive_below_stage_3);
+    TAP_RUN(test_batch_without_steps);
     TAP_RUN(test_accepted_keys_are_listed_in_one_line);
     TAP_RUN(test_numbers_and_words_as_users_write_them);
     TAP_RUN(test_defaults);

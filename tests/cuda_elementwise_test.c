@@ -229,6 +229,9 @@ static void preference_case(struct twin *t, enum zinf_preference_kind kind, size
     struct pair *all[] = {&losses, &reference, &targets, &labels, &loss, &rewards, &d_losses};
     struct zinf_preference a = {.kind = kind, .beta = 0.3f, .margin = 0.5f, .smoothing = 0.1f};
     const bool referenced = zinf_preference_has_reference(kind);
+    const bool scores = kind == ZINF_PREFERENCE_REWARD; /* by the reference's numbers, as margins */
+    a.beta = scores ? 1.0f : a.beta;
+    a.center = scores ? 0.2f : 0.0f;
     for (size_t i = 0; i < n; i++) {
         ((int32_t *)targets.host.data)[i] = i / seq % 7 == 5 || i % 3 == 1 ? -1 : (int32_t)i;
         ((float *)losses.host.data)[i] = fabsf(((float *)losses.host.data)[i]) + 0.01f;
@@ -243,6 +246,7 @@ static void preference_case(struct twin *t, enum zinf_preference_kind kind, size
         ON_BOTH(t, (a.losses = at(&losses, side), a.targets = at(&targets, side),
                     a.labels = at(&labels, side),
                     a.reference = referenced ? at(&reference, side) : NULL,
+                    a.margins = scores ? at(&reference, side) : NULL,
                     a.loss = back ? NULL : at(&loss, side),
                     a.rewards = back ? NULL : at(&rewards, side),
                     a.d_losses = back ? at(&d_losses, side) : NULL, ops->preference(q, &a)));
@@ -256,7 +260,9 @@ static void preference_case(struct twin *t, enum zinf_preference_kind kind, size
 
 static void preferences(struct twin *t)
 {
-    for (int kind = 0; kind < ZINF_PREFERENCES; kind++) {
+    preference_case(t, ZINF_PREFERENCE_REWARD, 1, 1);
+    preference_case(t, ZINF_PREFERENCE_REWARD, 37, 1);
+    for (int kind = 0; kind < ZINF_PREFERENCE_REWARD; kind++) {
         preference_case(t, (enum zinf_preference_kind)kind, 1, 3);
         preference_case(t, (enum zinf_preference_kind)kind, 5, 40);
         preference_case(t, (enum zinf_preference_kind)kind, 3, 700);

@@ -383,6 +383,37 @@ static void test_sums_of_gradients(void)
     }
 }
 
+/* Where the CPU is slow and the GPU has no room for sums, these come to it and go back. */
+static void test_sums_come_to_the_device(void)
+{
+    static const struct zinf_speeds fast = {
+        .link_bytes = 1e15, .device_flops = 1e15, .device_bytes = 1e15, .optimizer_bytes = 1e6};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    struct setting s = plain_setting();
+    struct outcome reference, other;
+    unsigned some = 0;
+    s.accumulation = MAX_ACCUMULATION;
+    s.clip = 4;
+    s.sparse = true;
+    s.precision = bf16;
+    s.state = s.param = s.grad = "cpu";
+    s.order = "micro-major";
+    run_here(&s, "reference", &reference);
+    CHECK(!reference.adds_there);
+    s.speeds = &fast;
+    take_least_memory(&s);
+    for (uint64_t i = 0; i < 4; i++) {
+        s.schedule = schedules[i];
+        s.device_memory += 60000;
+        seed = 80 + i;
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, s.schedule);
+        some += other.adds_there;
+    }
+    CHECKF(some, "no sum came to the device");
+}
+
 /* Where it is that way that limits a step, gradients of some layers wait for the next forward. */
 static void test_gradients_that_wait(void)
 {
@@ -533,6 +564,7 @@ int main(void)
     TAP_RUN(test_shares_of_the_optimizer);
     TAP_RUN(test_what_there_is_room_for);
     TAP_RUN(test_sums_of_gradients);
+    TAP_RUN(test_sums_come_to_the_device);
     TAP_RUN(test_gradients_that_wait);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN

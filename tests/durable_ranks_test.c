@@ -227,6 +227,19 @@ static void test_common_step(void)
     check_setting(fp32, "fp32");
 }
 
+/* Parameters are whole at every rank, and a record has each rank's slice of them. */
+static void test_whole_parameters(void)
+{
+    struct setting one = {.stage = 1, .param = "none", .precision = bf16, .schedule = "prefetch"},
+                   two = {.stage = 2, .param = "none", .schedule = "update-in-forward"};
+    two.copies = true;
+    check_setting(one, "stage 1, bf16");
+    check_setting(two, "stage 2, fp32, late updates");
+    two.precision = bf16;
+    two.optimizer = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}";
+    check_setting(two, "state that every rank has whole");
+}
+
 static void test_refusals(void)
 {
     struct setting s = {.precision = bf16, .accumulation = 2, .extra = DURABLE};
@@ -267,6 +280,7 @@ int main(void)
         zinf_make_dirs(drives[r]);
     }
     TAP_RUN(test_common_step);
+    TAP_RUN(test_whole_parameters);
     TAP_RUN(test_refusals);
     remove_work();
     return tap_done();

@@ -107,7 +107,7 @@ static inline void close_fixture(struct fixture *f)
 /* From this sample on. */
 static inline struct zinf_batch batch_at(const struct fixture *f, int64_t sample)
 {
-    struct zinf_batch batch = {{NULL}};
+    struct zinf_batch batch = {.seq_len = 0};
     const int64_t lengths[] = {
         [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = f->seq, [ZINF_AXIS_SOURCE] = f->source};
     for (int k = 0; k < N_KINDS; k++)

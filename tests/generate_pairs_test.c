@@ -76,9 +76,9 @@ static void compute_whole(const struct feed *f, struct zinf_trainer *whole, int6
         source_ids[i] = token_at(f->salts[source], i);
         segments[i] = 1;
     }
-    const struct zinf_batch batch = {{[ZINF_INPUT_IDS] = ids,
-                                      [ZINF_INPUT_SOURCE_IDS] = source_ids,
-                                      [ZINF_INPUT_SOURCE_SEGMENTS] = segments}};
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids,
+                                                [ZINF_INPUT_SOURCE_IDS] = source_ids,
+                                                [ZINF_INPUT_SOURCE_SEGMENTS] = segments}};
     CHECKF(!zinf_trainer_sample_logits(whole, &batch, n, logits), "%s", zinf_error());
 }
 

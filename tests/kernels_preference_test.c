@@ -77,7 +77,7 @@ static void golden(struct fixture *f)
 /* By central differences of the loss. */
 static void slopes(struct fixture *f)
 {
-    for (int kind = 0; kind < ZINF_PREFERENCES; kind++) {
+    for (int kind = 0; kind < ZINF_PREFERENCE_REWARD; kind++) {
         struct problem p;
         open_problem(&p);
         struct zinf_preference a = args_of(&p, (enum zinf_preference_kind)kind, 0.3f);
@@ -123,6 +123,42 @@ static void ignored(struct fixture *f)
         CHECK(p.d_losses[i] == 0);
     a.reference = p.reference;
     CHECK(f->ops->preference(f->q, &a) == -EINVAL && strstr(zinf_error(), "reference"));
+}
+
+/* Scores 1.5, -0.5 and 0.25, 2 with a margin of 0.75 at the second pair, and by differences. */
+static void scores(struct fixture *f)
+{
+    float given[] = {1.5f, -0.5f, 0.25f, 2.0f}, loss[4], rewards[4], slope[4];
+    const float margins[] = {0.0f, NAN, -3.0f, -0.75f}; /* a pair's is the second, if it is < 0 */
+    int32_t labels[] = {0, -1, 0, -1};
+    struct zinf_preference a = {.kind = ZINF_PREFERENCE_REWARD, .beta = 1, .center = 0.1f};
+    a.pairs = 2, a.seq = 1, a.scale = 0.5f, a.losses = given, a.margins = margins;
+    a.labels = labels, a.loss = loss, a.rewards = rewards;
+    CHECKF(!f->ops->preference(f->q, &a), "%s", zinf_error());
+    CHECK(fabs((double)loss[0] - (log1p(exp(-2.0)) + 0.1)) < 1e-6 && loss[1] == 0);
+    CHECK(fabs((double)loss[2] - (log1p(exp(2.5)) + 0.1 * 2.25 * 2.25)) < 1e-6);
+    CHECK(rewards[0] == 1.5f && rewards[1] == -0.5f && rewards[3] == 2.0f);
+    a.d_losses = slope;
+    CHECK(!f->ops->preference(f->q, &a));
+    a.d_losses = NULL;
+    for (int i = 0; i < 4; i++) {
+        const float at = given[i], step = 0.0078125f;
+        double difference = 0;
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            given[i] = at + (float)sign * step;
+            CHECK(!f->ops->preference(f->q, &a));
+            difference += sign * (double)(loss[0] + loss[2]);
+        }
+        given[i] = at;
+        const double want = 0.5 * difference / (2 * (double)step);
+        CHECKF(near((double)slope[i], want, 2e-5, 1e-4), "%d: %.9g, want %.9g", i, (double)slope[i],
+               want);
+    }
+    labels[0] = -1; /* does not count */
+    a.d_losses = slope;
+    CHECK(!f->ops->preference(f->q, &a) && loss[0] == 0 && slope[0] == 0 && slope[1] == 0);
+    a.seq = 2;
+    CHECK(f->ops->preference(f->q, &a) == -EINVAL && strstr(zinf_error(), "scores"));
 }
 
 /* ---- noise ---- */
@@ -176,6 +212,11 @@ static void test_what_does_not_count(void)
     for_each_device(ignored);
 }
 
+static void test_scores(void)
+{
+    for_each_device(scores);
+}
+
 static void test_noise(void)
 {
     for_each_device(noise);
@@ -186,6 +227,7 @@ int main(void)
     TAP_RUN(test_published_formulas);
     TAP_RUN(test_slopes);
     TAP_RUN(test_what_does_not_count);
+    TAP_RUN(test_scores);
     TAP_RUN(test_noise);
     return tap_done();
 }

@@ -39,8 +39,10 @@ EXTRA_DIST += tests/abi_test.sh
 
 # Early stopping, and the model of the best evaluation.
 TESTS += tests/best_test.sh
-TESTS += tests/preference_test.sh tests/adapter_base_test.sh tests/adapter_join_test.sh
-EXTRA_DIST += tests/preference_test.sh tests/adapter_base_test.sh tests/adapter_join_test.sh
+TESTS += tests/preference_test.sh tests/adapter_base_test.sh tests/adapter_sum_test.sh \
+	tests/reward_test.sh tests/adapter_join_test.sh
+EXTRA_DIST += tests/preference_test.sh tests/adapter_base_test.sh tests/adapter_sum_test.sh \
+	tests/reward_test.sh tests/adapter_join_test.sh
 EXTRA_DIST += tests/best_test.sh
 
 # Traces: rows, arrows and gaps. `tests/trace_test FILE` checks one by hand.

@@ -1,6 +1,7 @@
 # mpirun: for tests that start ranks as processes of an MPI; after tests/command.sh. ranks N
 # COMMAND... starts it; no_mpi says why none can be started, or is empty. Variables make it work as
-# root and with more ranks than CPUs, for Open MPI 4 and 5; MPICH asks for none.
+# root and with more ranks than CPUs, for Open MPI 4 and 5; MPICH asks for none. An mpirun whose ranks
+# died all at once may stay, whatever it is asked.
 OMPI_ALLOW_RUN_AS_ROOT=1
 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -27,5 +28,5 @@ fi
 ranks() { # how many, command...
     how_many=$1
     shift
-    timeout 100 "${MPIRUN:-mpirun}" -np "$how_many" "$@"
+    timeout -k 10 100 "${MPIRUN:-mpirun}" -np "$how_many" "$@"
 }

@@ -68,9 +68,9 @@ static struct zinf_batch make_batch(struct samples *s, uint64_t first)
 {
     for (int i = 0; i < BATCH; i++)
         make_sample(first + (uint64_t)i, s->ids + i * SEQ, s->segments + i * SEQ, &s->labels[i]);
-    return (struct zinf_batch){{[ZINF_INPUT_IDS] = s->ids,
-                                [ZINF_INPUT_SEGMENTS] = s->segments,
-                                [ZINF_INPUT_LABELS] = s->labels}};
+    return (struct zinf_batch){.inputs = {[ZINF_INPUT_IDS] = s->ids,
+                                          [ZINF_INPUT_SEGMENTS] = s->segments,
+                                          [ZINF_INPUT_LABELS] = s->labels}};
 }
 
 /* Fresh weights that are larger than for the published widths. */

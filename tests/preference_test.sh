@@ -55,6 +55,16 @@ check "evaluated on the way" train 0 seen --data pairs.jsonl --steps 4 --lora-ra
 [ "$(grep -c '"eval_loss"' seen/log.jsonl)" = 2 ] && [ "$(last eval_samples seen)" = 40 ] &&
     ! grep -q perplexity seen/log.jsonl
 verdict $? "by pairs"
+check "and afterwards" run 0 "$zinf" eval --task preference --model model --adapter seen/model \
+    --data implicit.jsonl --seq-len 24 --threads 1
+key() { sed -n "s|.*\"$1\": \([-+.a-z0-9]*\).*|\1|p" said.out; }
+is "$(key samples) == 40 && $(key loss) == $(last eval_loss seen)"
+same=$?
+for figure in chosen rejected margins accuracies; do
+    is "$(key rewards/$figure) == $(last eval_rewards/$figure seen) && $(key rewards/accuracies) > 0"
+    same=$((same + $?))
+done
+verdict $same "to the same loss and rewards"
 
 # ---- rows ----
 

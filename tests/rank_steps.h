@@ -32,8 +32,8 @@ static inline int share_step(const struct setting *setting, const struct zinf_ne
     whole.accumulation *= (int)at.world;
     draw_tokens(&whole, step, ids, targets);
     int64_t rows = (int64_t)setting->accumulation * trainings.batch * trainings.seq;
-    struct zinf_batch batch = {
-        {[ZINF_INPUT_IDS] = ids + at.rank * rows, [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
+    struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids + at.rank * rows,
+                                          [ZINF_INPUT_TARGETS] = targets + at.rank * rows}};
     return zinf_trainer_step(t, &batch, result);
 }
 

@@ -8,13 +8,13 @@ make_rank_model() { # at $work/model and $work/text.txt
 options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3"
 
 # Eight samples a step; the optimizer's state is in FOLDER, the parameters are there ("nvme") or in
-# RAM ("cpu").
+# RAM ("cpu"), at stages 1 and 2 ($zero_stage) on the device ("none").
 rank_config() { # file, micro-batch, accumulation, parameters, folder, keys of "zinf" behind a comma
     cat >"$1" <<EOF
 {"train_batch_size": 8, "train_micro_batch_size_per_gpu": $2, "gradient_accumulation_steps": $3,
  "gradient_clipping": 0.5, "bf16": {"enabled": true},
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "zero_optimization": {"stage": 3, "offload_param": {"device": "$4", "nvme_path": "$5"},
+ "zero_optimization": {"stage": ${zero_stage:-3}, "offload_param": {"device": "$4", "nvme_path": "$5"},
   "offload_optimizer": {"device": "nvme", "nvme_path": "$5"}},
  "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1$6}}
 EOF

@@ -2,7 +2,7 @@
 # Ranks that die: each one of them, and all at once, by kill -9 at random moments; one that stands
 # still, one whose drive is full, one whose drive holds something else. Each ends in time and by
 # name, and goes on from one step of all ranks to the bits of a run that nobody ended.
-# ZINF_TEST_KILLS: deaths of each kind.
+# ZINF_TEST_KILLS: deaths of each kind; ZINF_TEST_STAGE: all of it at this ZeRO stage, not 3.
 . "$SRCDIR/tests/command.sh"
 . "$SRCDIR/tests/mpirun.sh"
 . "$SRCDIR/tests/ranks.sh"
@@ -14,11 +14,14 @@ if [ -n "$no_mpi" ]; then
 fi
 mkdir "$work/drive"
 
-config() { # file, accumulation
-    rank_config "$1" 2 "$2" nvme "$work/drive" ', "timeout": 5'
+# Below stage 3 parameters are whole and on the device, and steps outlive processes where asked.
+configs() { # stage
+    zero_stage=$1
+    [ "$1" -lt 3 ] && param=none || param=nvme
+    rank_config "$work/one.json" 2 4 $param "$work/drive" ', "timeout": 5, "durability": "step"'
+    rank_config "$work/two.json" 2 2 $param "$work/drive" ', "timeout": 5, "durability": "step"'
 }
-config "$work/one.json" 4
-config "$work/two.json" 2
+configs "${ZINF_TEST_STAGE:-3}"
 make_rank_model
 
 options="$options --progress none"
@@ -72,10 +75,11 @@ goes_on() { # name, output
 dice() { # below
     od -An -N4 -tu4 /dev/urandom | awk -v n="$1" '{print $1 % n}'
 }
-for VICTIM in 0 1 all; do
-    out=$work/killed-$VICTIM
+kill_ranks() { # who
+    VICTIM=$1
+    who=$1
+    out=$work/killed-$who-$zero_stage
     LOG=$out/log.jsonl
-    who=$VICTIM
     life=0
     bad=0
     while [ $life -lt "$kills" ]; do
@@ -87,9 +91,19 @@ for VICTIM in 0 1 all; do
         fails train_ranks --steps 100000 --no-final-checkpoint --output "$out" --resume || bad=1
         life=$((life + 1))
     done
-    verdict $bad "rank $who is killed $kills times, and the others end"
+    verdict $bad "stage $zero_stage: rank $who is killed $kills times, and the others end"
     goes_on "killed $who" "$out"
+}
+for victim in 0 1 all; do
+    kill_ranks $victim
 done
+if [ -z "$ZINF_TEST_STAGE" ]; then
+    for stage in 1 2; do
+        configs $stage
+        kill_ranks all
+    done
+    configs 3
+fi
 
 # ---- others ----
 

@@ -46,31 +46,84 @@ check "one seat goes on" run 0 train --config "$work/one.json" \
 check "to the same weights too" cmp "$work/out1/model/model.safetensors" \
     "$work/on1/model/model.safetensors"
 
+# ---- saves while steps are made ----
+
+rank_config "$work/saves1.json" 1 8 nvme "$work" ', "timeout": 20, "schedule": "update-in-backward"'
+rank_config "$work/saves2.json" 1 4 nvme "$work" \
+    ', "timeout": 20, "schedule": "update-in-backward", "async_save": true'
+check "a seat that saves" run 0 train --config "$work/saves1.json" --save-every 2 --output \
+    "$work/saves1"
+check "two that do so while steps are made" run 0 train --config "$work/saves2.json" --seats 2 \
+    --save-every 1 --output "$work/saves2"
+complains "steps wait for checkpoints" >/dev/null
+[ $? -ne 0 ] && same_result "$work/saves1" "$work/saves2" &&
+    [ "$(find "$work/saves2" -maxdepth 1 -name 'checkpoint-*' | wc -l)" = 4 ]
+verdict $? "train to the same bits"
+same=0
+for file in model.safetensors optimizer/master.safetensors optimizer/moment1.safetensors \
+    optimizer/moment2.safetensors; do
+    cmp "$work/saves1/checkpoint-2/$file" "$work/saves2/checkpoint-2/$file" || same=1
+done
+verdict $same "and have saved the files of one"
+check "which are whole" run 0 "$zinf" verify "$work/saves2/checkpoint-3"
+
+# ---- an optimizer whose tensors are not cut ----
+
+factored() { # file, accumulation
+    zero_stage=2 rank_config "$1" 1 "$2" none "$work" ', "durability": "none", "timeout": 20'
+    sed 's/"AdamW", "params": {"lr": 1e-3}/"Adafactor", "params": {"lr": 1e-2}/' "$1" >"$1.tmp"
+    mv "$1.tmp" "$1"
+}
+factored "$work/factored1.json" 8
+factored "$work/factored2.json" 4
+check "Adafactor on one seat" run 0 train --config "$work/factored1.json" --output "$work/factored1"
+check "on two" run 0 train --config "$work/factored2.json" --seats 2 --save-every 2 \
+    --output "$work/factored2"
+check "has the same losses, norms and weights" same_result "$work/factored1" "$work/factored2"
+check "and the same moments" cmp "$work/factored1/checkpoint-4/optimizer/moment1.safetensors" \
+    "$work/factored2/checkpoint-4/optimizer/moment1.safetensors"
+mkdir "$work/factored3" && cp -r "$work/factored2/checkpoint-2" "$work/factored3/"
+check "one goes on from two's checkpoint" run 0 train --config "$work/factored1.json" \
+    --resume="$work/factored3/checkpoint-2" --output "$work/factored3"
+check "to the same weights" cmp "$work/factored1/model/model.safetensors" \
+    "$work/factored3/model/model.safetensors"
+sed 's/"stage": 2/"stage": 3/' "$work/factored2.json" >"$work/factored4.json"
+check "in slices it is refused" run 1 train --config "$work/factored4.json" --seats 2 \
+    --output "$work/factored4"
+check "with what to do" complains "set stage to 2"
+
 # ---- a process that is killed ----
 
-sed -e 's/"device": "cpu"/"device": "nvme"/' -e 's/"durability": "none"/"durability": "step"/' \
-    "$work/two.json" >"$work/durable.json"
-killed=$work/killed
-"$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 --device host --seed 3 \
-    --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint --output "$killed" \
-    >"$work/said.out" 2>"$work/said.err" </dev/null &
-child=$!
-tries=0
-while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
-kill -KILL $child
-wait $child 2>/dev/null
-done=$(grep -c '"step"' "$killed/log.jsonl")
-steps=$((done + 3))
-# shellcheck disable=SC2086
-check "both seats go on from their drives" run 0 train --config "$work/durable.json" --seats 2 \
-    --steps $steps --resume --output "$killed"
-check "from the last step, not anew" holds "$killed/log.jsonl" '"step": 1,' "\"step\": $steps,"
-check "one seat goes as far" run 0 train --config "$work/one.json" --steps $steps \
-    --output "$work/unkilled"
-check "and they end alike" same_result "$work/unkilled" "$killed"
+killed() { # stage, parameters
+    zero_stage=$1 rank_config "$work/durable.json" 1 4 "$2" "$work" \
+        ', "durability": "step", "timeout": 20'
+    killed=$work/killed-$1
+    "$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 --device host \
+        --seed 3 --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint \
+        --output "$killed" >"$work/said.out" 2>"$work/said.err" </dev/null &
+    child=$!
+    tries=0
+    while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    kill -KILL $child
+    wait $child 2>/dev/null
+    done=$(grep -c '"step"' "$killed/log.jsonl")
+    steps=$((done + 3))
+    # shellcheck disable=SC2086
+    check "stage $1: both seats go on from their drives" run 0 train --config \
+        "$work/durable.json" --seats 2 --steps $steps --resume --output "$killed"
+    [ "$1" = 3 ] || check "saying that DeepSpeed wants another" complains \
+        'parameters stay whole on the device'
+    check "from the last step, not anew" holds "$killed/log.jsonl" '"step": 1,' "\"step\": $steps,"
+    check "one seat goes as far" run 0 train --config "$work/one.json" --steps $steps \
+        --output "$work/unkilled-$1"
+    check "and they end alike" same_result "$work/unkilled-$1" "$killed"
+}
+killed 1 none
+killed 2 none
+killed 3 nvme
 
 # ---- what is refused, and what ends all ----
 

@@ -55,11 +55,10 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
         now.descriptors > s->most.descriptors ? now.descriptors : s->most.descriptors;
 }
 
-static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
+static void on_evaluated(void *arg, uint64_t step, const struct zinf_evaluation *found)
 {
     (void)step;
-    (void)loss;
-    (void)tokens;
+    (void)found;
     ((struct soak *)arg)->n_evaluated++;
 }
 

@@ -4,8 +4,7 @@
  * whatever the schedule, the order of micro-batches and their number. A model of 16 experts, of
  * which two tokens choose three each, so that most are not chosen.
  */
-#include "train/trainer.h"
-#include "trainings.h"
+#include "trained_ranks.h"
 
 enum { STEPS = 3, BATCH = 1, SEQ = 2 };
 
@@ -50,6 +49,54 @@ static void test_fewer_bytes_and_the_same_bits(void)
                                 .clip = i == 3 ? 0 : 2};
             check_case(s, schedules[i]);
         }
+}
+
+/* ---- over ranks ---- */
+
+/* Ranks that gather experts do so for those that any of them has chosen. */
+static void check_ranks_case(struct setting s, uint32_t processes, uint32_t seats, const char *what)
+{
+    static const char tree_all[] = ", \"gradient_sum\": \"tree\", \"expert_fetch\": \"all\"";
+    static const char tree[] = ", \"gradient_sum\": \"tree\", \"expert_fetch\": \"chosen\"";
+    struct outcome one, every, some;
+    char text[200];
+    int world = (int)(processes * seats);
+    s.order = "layer-major";
+    s.extra = tree_all;
+    s.accumulation = world;
+    run(&s, "one", &one);
+    s.accumulation = 1;
+    run_seats(&s, processes, seats, "ranks-all", &every);
+    s.extra = tree;
+    run_seats(&s, processes, seats, "ranks-chosen", &some);
+    snprintf(text, sizeof text, "%s, %u x %u", what, processes, seats);
+    check_same(&one, &every, text);
+    check_same(&one, &some, text);
+    /* Without copies an early update is made where the unit was fetched: it reads what is not
+     * there. */
+    bool spares = !s.param && (s.copies || strcmp(s.schedule, "update-in-backward") != 0);
+    for (int step = 1; step < STEPS && spares; step++)
+        CHECKF(some.read[step] < every.read[step], "%s: step %d read %llu bytes, all are %llu",
+               text, step, (unsigned long long)some.read[step],
+               (unsigned long long)every.read[step]);
+}
+
+static void test_ranks_choose_together(void)
+{
+    for (int i = 0; i < 4; i++) {
+        struct setting s = {
+            .schedule = schedules[i], .precision = i % 2 ? bf16 : NULL, .clip = i == 3 ? 0 : 2};
+        check_ranks_case(s, 1, 2, schedules[i]);
+        check_ranks_case(s, 2, 1, schedules[i]);
+        s.copies = true;
+        check_ranks_case(s, 1, 2, "copies");
+        check_ranks_case(s, 3, 1, "copies");
+        s.param = s.state = "cpu";
+        check_ranks_case(s, 2, 2, "RAM");
+        s.param = "none";
+        s.stage = 1 + i % 2;
+        check_ranks_case(s, 1, 2, "whole");
+    }
 }
 
 /* ---- to the byte ---- */
@@ -212,6 +259,7 @@ int main(void)
     begin_trainings("experts", &of_all);
     snprintf(model, sizeof model, "%s/tests/fixtures/qwen3_moe_a", getenv("SRCDIR"));
     TAP_RUN(test_fewer_bytes_and_the_same_bits);
+    TAP_RUN(test_ranks_choose_together);
     TAP_RUN(test_reads_are_counted);
     TAP_RUN(test_what_is_not_chosen_decays);
     TAP_RUN(test_expectations);

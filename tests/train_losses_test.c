@@ -1,13 +1,14 @@
 /*
  * Losses beside cross-entropy, as tests/fixtures/make_losses.py computed them: smoothed labels, the
- * z-loss, and the losses of pairs, whose reference is the base under the adapters. The same bits
+ * z-loss, the losses of pairs, whose reference is the base under the adapters, and those of the
+ * scores that a classifier's head gives pairs. The same bits
  * wherever things live and however micro-batches go; the reference costs no byte of the drive;
  * noise on embedded tokens is of training alone.
  */
 #include "fixture_inputs.h"
 
-static const char *const losses[] = {"loss_a", "loss_b", "loss_c", "loss_d", "loss_e",
-                                     "pair_a", "pair_b", "pair_c", "pair_d"};
+static const char *const losses[] = {"loss_a", "loss_b", "loss_c", "loss_d",   "loss_e",  "pair_a",
+                                     "pair_b", "pair_c", "pair_d", "reward_a", "reward_b"};
 enum { N_LOSSES = sizeof losses / sizeof *losses };
 
 static void test_loss_and_gradients(void)
@@ -32,6 +33,7 @@ static struct zinf_config *configure_loss(const struct fixture *f, const struct 
     config->z_loss = f->config->z_loss;
     config->preference_beta = f->config->preference_beta;
     config->preference_margin = f->config->preference_margin;
+    config->center_rewards_coefficient = f->config->center_rewards_coefficient;
     free(config->preference);
     config->preference = strdup(f->config->preference);
     config->dropout = 0.2;
@@ -260,6 +262,8 @@ static void test_refusals(void)
     refused("gpt2_a", 2, "dpo", "--lora-rank");
     refused("gpt2_a", 3, "simpo", "is even");
     refused("bert_a", 2, "orpo", "continues texts");
+    refused("bert_a", 2, "reward", "one number a sample");
+    refused("gpt2_a", 2, "reward", "--task reward");
 }
 
 int main(void)

@@ -89,16 +89,40 @@ static void test_stages(void)
     char what[60];
     trainings.shape.arch = "gpt2";
     make_model(model, "stages", &trainings.shape, 11);
+    static const char *const states[] = {"cpu",  "cpu",  "none", "cpu",  "none",
+                                         "nvme", "nvme", "nvme", "nvme", "nvme"};
+    for (int i = 0; i < 10; i++) {
+        struct setting s = {.param = "none",
+                            .state = states[i],
+                            .copies = i % 2,
+                            .stage = 1 + (i + i / 5) % 2,
+                            .precision = i % 5 < 3 ? bf16 : NULL,
+                            .schedule = kinds[i % 5]};
+        snprintf(what, sizeof what, "stage%d-%s-%s%s", s.stage, s.state, s.copies ? "copies-" : "",
+                 word(s.schedule, "auto"));
+        check_splits(s, what, &one);
+    }
+}
+
+/* Adafactor's tensors are not cut: every rank has all of its state, and of the gradient's sum. */
+static void test_whole_state(void)
+{
+    static const char *const kinds[] = {NULL, "serial", "prefetch", "update-in-forward", "auto"};
+    static const char *const states[] = {"cpu", "none", "nvme", "cpu", "nvme"};
+    struct outcome one;
+    char what[60];
+    trainings.shape.arch = "llama";
+    make_model(model, "whole-state", &trainings.shape, 11);
     for (int i = 0; i < 5; i++) {
         struct setting s = {.param = "none",
-                            .state = i % 2 ? "cpu"
-                                     : i   ? "none"
-                                           : "cpu",
+                            .state = states[i],
                             .copies = i % 2,
-                            .stage = 1 + i % 2,
-                            .precision = i < 3 ? bf16 : NULL,
+                            .stage = i % 3,
+                            .precision = i % 2 ? NULL : bf16,
+                            .optimizer = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}",
                             .schedule = kinds[i]};
-        snprintf(what, sizeof what, "stage%d-%s-%s%s", s.stage, s.state, s.copies ? "copies-" : "",
+        s.stage = s.stage ? s.stage : 2;
+        snprintf(what, sizeof what, "adafactor-%s-%s%s", s.state, s.copies ? "copies-" : "",
                  word(s.schedule, "auto"));
         check_splits(s, what, &one);
     }
@@ -194,7 +218,7 @@ static void test_refusals(void)
     struct outcome out;
     s.accumulation = 1;
     run_ranks(&s, 2, "adafactor", &out);
-    CHECKF(out.failed && strstr(said, "Adafactor"), "%s", said);
+    CHECKF(out.failed && strstr(said, "set stage to 2"), "%s", said);
     s = (struct setting){.accumulation = 4,
                          .order = "micro-major",
                          .extra = ", \"gradient_sum\": \"tree\"",
@@ -215,6 +239,7 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_stages);
+    TAP_RUN(test_whole_state);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);

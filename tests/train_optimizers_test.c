@@ -129,20 +129,6 @@ static void test_plan_knows_the_bytes(void)
     CHECKF(saved > 7 && saved < 10, "factors save %g bytes a parameter", saved);
 }
 
-static void test_ranks_are_refused(void)
-{
-    struct setting s = setting_of(adafactor, NULL, 0);
-    struct zinf_config *config = configure_of(&s, 2);
-    struct zinf_trainer_options options = trainer_options(&s, config);
-    struct zinf_trainer *t = NULL;
-    if (!config)
-        return;
-    CHECKF(zinf_trainer_create(&t, &options) && strstr(zinf_error(), "whole tensors"), "%s",
-           zinf_error());
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-}
-
 int main(void)
 {
     /* Parts with and without weight decay do not end at blocks by themselves; five tiles. */
@@ -161,7 +147,6 @@ int main(void)
     TAP_RUN(test_schedules_with_overflow);
     TAP_RUN(test_8_bits_train_like_32);
     TAP_RUN(test_plan_knows_the_bytes);
-    TAP_RUN(test_ranks_are_refused);
     remove_work();
     return tap_done();
 }

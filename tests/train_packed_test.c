@@ -17,10 +17,10 @@ struct rows {
 
 static struct zinf_batch batch_of(const struct rows *r)
 {
-    return (struct zinf_batch){{[ZINF_INPUT_IDS] = r->ids,
-                                [ZINF_INPUT_TARGETS] = r->targets,
-                                [ZINF_INPUT_POSITIONS] = r->positions,
-                                [ZINF_INPUT_SEGMENTS] = r->segments}};
+    return (struct zinf_batch){.inputs = {[ZINF_INPUT_IDS] = r->ids,
+                                          [ZINF_INPUT_TARGETS] = r->targets,
+                                          [ZINF_INPUT_POSITIONS] = r->positions,
+                                          [ZINF_INPUT_SEGMENTS] = r->segments}};
 }
 
 /* The documents; of all, or of number `alone` (from 0) and then in the first sample's place. */

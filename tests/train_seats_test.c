@@ -38,17 +38,18 @@ static void check_splits(struct setting s, const char *what)
     }
 }
 
-/* The drive is stage 3's alone. */
+/* Of parameters the drive is stage 3's alone. */
 static void check_family(const char *arch)
 {
     static const struct {
         int stage;
         const char *param, *state;
-    } kinds[] = {{1, "none", "cpu"}, {2, "none", "cpu"}, {3, "cpu", "cpu"}, {3, "nvme", "nvme"}};
+    } kinds[] = {{1, "none", "cpu"},  {1, "none", "nvme"}, {2, "none", "cpu"},
+                 {2, "none", "nvme"}, {3, "cpu", "cpu"},   {3, "nvme", "nvme"}};
     char what[60];
     trainings.shape.arch = arch;
     make_model(model, arch, &trainings.shape, 11);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 12; i++) {
         struct setting s = {.param = kinds[i / 2].param,
                             .state = kinds[i / 2].state,
                             .copies = (i + i / 2) % 2,

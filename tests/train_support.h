@@ -19,7 +19,7 @@
 
 /* A batch of ids and targets; positions count from 0. */
 #define TOKENS(ids_, targets_)                                                                     \
-    (&(struct zinf_batch){{[ZINF_INPUT_IDS] = (ids_), [ZINF_INPUT_TARGETS] = (targets_)}})
+    (&(struct zinf_batch){.inputs = {[ZINF_INPUT_IDS] = (ids_), [ZINF_INPUT_TARGETS] = (targets_)}})
 
 static char work[512]; /* a folder of this test's own, under BUILDDIR */
 

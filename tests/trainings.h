@@ -43,7 +43,8 @@ struct outcome {
     uint64_t returned;         /* bytes from the device in the last step */
     uint64_t sent, lent;       /* to other ranks in the last step; of that, without a copy */
     unsigned n_far;            /* units that a GPU updates */
-    bool grads_there;          /* some gradients are kept on the device */
+    bool grads_there;          /* some gradients are kept on the device, some not */
+    bool adds_there;           /* sums in RAM are added to there */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
     char folder[600], schedule[32];
@@ -183,8 +184,7 @@ static inline unsigned count_far_units(const struct zinf_trainer *t)
     return n;
 }
 
-/* Whether the plan keeps some gradients on the device, and some not. */
-static inline bool has_grads_there(const struct zinf_trainer *t)
+static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
 {
     char *text = NULL;
     size_t bytes;
@@ -192,9 +192,9 @@ static inline bool has_grads_there(const struct zinf_trainer *t)
     CHECK(out && !zinf_trainer_print_plan(t, out));
     if (out)
         fclose(out);
-    bool there = text && strstr(text, "gradients on device and ");
+    bool says = text && strstr(text, phrase);
     free(text);
-    return there;
+    return says;
 }
 
 /* A whole training; its model is saved in work/out-NAME. */
@@ -218,7 +218,8 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         CHECKF(!out->failed || s->may_fail, "%s", zinf_error());
         CHECKF(out->failed || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
         out->n_far = count_far_units(t);
-        out->grads_there = has_grads_there(t);
+        out->grads_there = plan_says(t, "gradients on device and ");
+        out->adds_there = plan_says(t, "the device adds to the sums");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);
     }

@@ -11,8 +11,17 @@ struct pair_side {
     float gain, count, slope;
 };
 
+DEVICE bool is_mean(const preference_args &a)
+{
+    return a.z.kind != ZINF_PREFERENCE_DPO && a.z.kind != ZINF_PREFERENCE_REWARD;
+}
+
 DEVICE pair_side sum_side(const preference_args &a, int64_t first, float *shared)
 {
+    if (a.z.kind == ZINF_PREFERENCE_REWARD) {
+        const pair_side score = {a.z.losses[first], 1.0f, 0.0f};
+        return score;
+    }
     float gain = 0.0f, count = 0.0f;
     for (int64_t i = first + threadIdx.x; i < first + a.z.seq; i += PAIR_THREADS)
         if (a.z.targets[i] >= 0) {
@@ -21,7 +30,7 @@ DEVICE pair_side sum_side(const preference_args &a, int64_t first, float *shared
         }
     gain = block_reduce<PAIR_WARPS>(gain, true, shared);
     count = block_reduce<PAIR_WARPS>(count, true, shared);
-    const bool mean = a.z.kind != ZINF_PREFERENCE_DPO && count > 0.0f;
+    const bool mean = is_mean(a) && count > 0.0f;
     const pair_side side = {mean ? gain / count : gain, mean ? count : 1.0f, 0.0f};
     return side;
 }
@@ -41,10 +50,23 @@ DEVICE float rest_of(float a)
     return rest > 1e-7f ? rest : 1e-7f;
 }
 
-DEVICE float pair_loss(const preference_args &a, pair_side &c, pair_side &r)
+/* Of scores. */
+DEVICE float reward_loss(const preference_args &a, int64_t pair, pair_side &c, pair_side &r)
+{
+    const float given = a.z.margins[2 * pair + 1], sum = c.gain + r.gain;
+    float slope;
+    const float loss = soft(c.gain - r.gain + (given < 0.0f ? given : 0.0f), slope);
+    c.slope = slope + 2.0f * a.z.center * sum;
+    r.slope = -slope + 2.0f * a.z.center * sum;
+    return loss + a.z.center * sum * sum;
+}
+
+DEVICE float pair_loss(const preference_args &a, int64_t pair, pair_side &c, pair_side &r)
 {
     const float beta = a.z.beta, e = a.z.smoothing, away = c.gain - r.gain - 0.5f / beta;
     float slope, wrong;
+    if (a.z.kind == ZINF_PREFERENCE_REWARD)
+        return reward_loss(a, pair, c, r);
     if (a.z.kind == ZINF_PREFERENCE_IPO) {
         c.slope = 2.0f * away;
         r.slope = -2.0f * away;
@@ -68,9 +90,10 @@ DEVICE float pair_loss(const preference_args &a, pair_side &c, pair_side &r)
 
 DEVICE void spread(const preference_args &a, const pair_side &s, int64_t first)
 {
-    const float slope = -a.z.scale * s.slope / s.count;
+    const bool scores = a.z.kind == ZINF_PREFERENCE_REWARD;
+    const float slope = (scores ? a.z.scale : -a.z.scale) * s.slope / s.count;
     for (int64_t i = first + threadIdx.x; i < first + a.z.seq; i += PAIR_THREADS)
-        a.z.d_losses[i] = a.z.targets[i] < 0 ? 0.0f : slope;
+        a.z.d_losses[i] = !scores && a.z.targets[i] < 0 ? 0.0f : slope;
 }
 
 KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
@@ -79,7 +102,7 @@ KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
     const int64_t pair = blockIdx.x, first = 2 * pair * a.z.seq;
     const bool ignored = a.z.labels[2 * pair] < 0;
     pair_side c = sum_side(a, first, shared), r = sum_side(a, first + a.z.seq, shared);
-    const float loss = pair_loss(a, c, r);
+    const float loss = pair_loss(a, pair, c, r);
     if (ignored)
         c.slope = r.slope = 0.0f;
     if (a.z.loss && threadIdx.x == 0) {

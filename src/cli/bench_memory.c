@@ -1,14 +1,16 @@
 /*
  * bench_memory: `zinf bench memory`. Copies within the device's memory, larger than any cache: the
  * rate of what a step does there without products, and on the host device, whose memory is RAM, of
- * what goes between its tiers.
+ * what goes between its tiers. There also the CPU time of checksums: what comes from a drive is in
+ * no cache, and what was just updated may be.
  */
+#include "aio/drive_bench.h"
 #include "cli/bench_device.h"
 
 static const char usage[] =
     "usage: zinf bench memory [options]\n"
     "\n"
-    "Times copies within the device's memory.\n"
+    "Times copies within the device's memory and, where that is RAM, checksums of it.\n"
     "\n"
     "  --device NAME     auto, host or cuda (default: auto)\n"
     "  --size SIZE       of a copy (default 256MiB, more for large caches)\n"
@@ -16,6 +18,8 @@ static const char usage[] =
     "  --json            one JSON object\n";
 
 #define CACHES 4 /* a copy over so many times the caches hardly finds anything in them */
+#define CACHED 8 /* what is this part of the caches stays in them */
+#define SUM_RUNS 5
 
 struct copy {
     char *to, *from;
@@ -53,6 +57,37 @@ static void keep(const struct bench_device *b, uint64_t bytes, double rate)
     cJSON_Delete(kept);
 }
 
+/* CPU seconds a GB, the best of several runs. */
+static double sum_cost(const void *memory, uint64_t bytes)
+{
+    double best = zinf_aio_bench_sums(memory, bytes);
+    for (int run = 1; run < SUM_RUNS; run++) {
+        double seconds = zinf_aio_bench_sums(memory, bytes);
+        best = seconds < best ? seconds : best;
+    }
+    return best / (double)bytes * 1e9;
+}
+
+/* Checksums of as much as is copied, and of what caches hold. */
+static void show_sums(const char *memory, uint64_t bytes, cJSON *result)
+{
+    uint64_t cached = zinf_align_up(zinf_cache_bytes() / CACHED + 1, ZINF_MEMORY_ALIGN);
+    if (cached > bytes)
+        cached = bytes;
+    double cost = sum_cost(memory, bytes), cached_cost = sum_cost(memory, cached);
+    if (result) {
+        cJSON *sums = cJSON_AddObjectToObject(result, "checksums");
+        cJSON_AddNumberToObject(sums, "seconds_per_gb", cost);
+        cJSON_AddNumberToObject(sums, "cached_bytes", (double)cached);
+        cJSON_AddNumberToObject(sums, "cached_seconds_per_gb", cached_cost);
+        return;
+    }
+    char all[16], part[16];
+    printf("checksums, one thread: %.3f CPU seconds a GB of %s, %.3f of %s\n", cost,
+           zinf_size_format(all, sizeof all, bytes), cached_cost,
+           zinf_size_format(part, sizeof part, cached));
+}
+
 static int measure(struct bench_device *b, uint64_t bytes, cJSON *result)
 {
     char *memory = b->device->memory, size[16];
@@ -73,6 +108,8 @@ static int measure(struct bench_device *b, uint64_t bytes, cJSON *result)
         printf("%s\ncopy of %s: %.3f ms, %.2f GB/s read and written\n", b->device->name,
                zinf_size_format(size, sizeof size, bytes), seconds * 1e3, rate * 1e-9);
     }
+    if (b->device->kind == ZINF_DEVICE_HOST)
+        show_sums(memory, bytes, result);
     keep(b, bytes, rate);
     return 0;
 }

@@ -12,6 +12,11 @@
 
 /* ---- what the classes are ---- */
 
+static bool is_of_numbers(const struct cli_session *s)
+{
+    return s->task == ZINF_TASK_REGRESSION || s->task == ZINF_TASK_REWARD;
+}
+
 static bool is_number(const struct cli_session *s)
 {
     const struct zinf_graph *graph = zinf_model_graph(s->model);
@@ -49,7 +54,7 @@ static int take_folder_labels(struct cli_session *s)
 /* The model gets a head for the session's labels, or for a number. */
 static int set_classes(struct cli_session *s, const struct cli_common *c)
 {
-    const bool number = s->task == ZINF_TASK_REGRESSION;
+    const bool number = is_of_numbers(s);
     s->classes = (struct zinf_model_classes){
         .names = number ? NULL : (const char *const *)s->labels.names,
         .n = number ? 1 : s->labels.n,
@@ -124,8 +129,9 @@ static int find_labels(struct cli_session *s, const struct cli_common *c,
 static int settle(struct cli_session *s, const struct cli_common *c,
                   const struct zinf_samples_options *given)
 {
-    const bool number = s->task == ZINF_TASK_REGRESSION, known = has_head(s, c);
-    if (c->no_training && !zinf_model_classifies(s->model))
+    const bool number = is_of_numbers(s), classifies = zinf_model_classifies(s->model);
+    const bool known = has_head(s, c) && (classifies || !c->adapter);
+    if (c->no_training && !classifies && !(number && c->adapter)) /* an adapter has its head */
         return zinf_fail(-EINVAL,
                          "--model %s has no head for classes: zinf train --task %s gives it one",
                          c->model, zinf_task_name(s->task));
@@ -203,6 +209,13 @@ static int open_samples(struct cli_session *s, const struct cli_common *c,
         s->seq_len = o->seq_len;
         cli_task_say_cut(*samples, o, "texts");
     }
+    return code;
+}
+
+int cli_classes_settle_scores(struct cli_session *s, const struct cli_common *c)
+{
+    int code = s->knows_classes ? 0 : settle(s, c, NULL);
+    s->knows_classes = true;
     return code;
 }
 

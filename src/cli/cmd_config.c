@@ -75,6 +75,8 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c.model, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
         CLI_STEP_OPTIONS(&c),
+        CLI_GROUP_OPTION(&c),
+        CLI_PAD_OPTION(&c),
         CLI_BEST_OPTIONS(&c),
         {"--json", CLI_FLAG, &json, 0, 0},
     };

@@ -16,7 +16,7 @@ struct data_command {
     struct cli_common common;
     struct cli_strings data;
     const char *color;
-    int64_t n_samples;
+    int64_t n_samples, batch;
     bool json;
 };
 
@@ -38,18 +38,44 @@ static void say(const char *label, const char *text)
 
 static void say_windows(const struct cli_session *s)
 {
-    const struct zinf_samples *samples = zinf_dataset_samples(s->data);
     char text[256], windows[32];
-    uint64_t n = zinf_dataset_n_windows(s->data), ids = zinf_dataset_n_tokens(s->data);
-    double room = (double)n * (double)s->seq_len;
-    if (samples)
-        snprintf(text, sizeof text, "%s of %lld tokens, %.1f %% of it padding",
-                 cli_count(windows, n), (long long)s->seq_len,
-                 100 * (1 - (double)ids / (room > 0 ? room : 1)));
-    else
-        snprintf(text, sizeof text, "%s of %lld tokens", cli_count(windows, n),
-                 (long long)s->seq_len);
+    snprintf(text, sizeof text, "%s of %lld tokens",
+             cli_count(windows, zinf_dataset_n_windows(s->data)), (long long)s->seq_len);
     say("windows", text);
+}
+
+/* Percent of the rows that no token is in. */
+static double padding(uint64_t tokens, uint64_t rows)
+{
+    return rows ? 100 * (1 - (double)tokens / (double)rows) : 0;
+}
+
+/* What is computed for nothing: of windows that are packed; or of those of one sample each, by what
+ * a training can do about it. */
+static int say_padding(const struct cli_session *s, const struct data_command *o)
+{
+    char text[256];
+    struct zinf_samples_rows rows;
+    if (o->common.pack) {
+        const uint64_t room = zinf_dataset_n_windows(s->data) * (uint64_t)s->seq_len;
+        snprintf(text, sizeof text, "%.1f %%", padding(zinf_dataset_n_tokens(s->data), room));
+        say("padding", text);
+        return 0;
+    }
+    int code = zinf_samples_count_rows(zinf_dataset_samples(s->data), (uint64_t)o->batch,
+                                       ZINF_ROWS_MULTIPLE, &rows);
+    if (code)
+        return code;
+    snprintf(text, sizeof text, "%.1f %% of whole windows (--pad-to max)",
+             padding(rows.tokens, rows.whole));
+    say("padding", text);
+    snprintf(text, sizeof text, "%.1f %% where steps of %lld are as long as their longest",
+             padding(rows.tokens, rows.longest), (long long)o->batch);
+    say("", text);
+    snprintf(text, sizeof text, "%.1f %% with --group-by-length",
+             padding(rows.tokens, rows.grouped));
+    say("", text);
+    return 0;
 }
 
 static int show_sample(const struct cli_session *s, uint64_t i, const struct zinf_sample *sample,
@@ -81,8 +107,10 @@ static int show_samples(const struct cli_session *s, const struct data_command *
     if (f->n_bad)
         say("broken", f->first_bad);
     say_windows(s);
+    int code = say_padding(s, o);
     say("lengths", "tokens before the cut, and how many samples have so many");
-    int code = data_show_lengths(samples);
+    if (!code)
+        code = data_show_lengths(samples);
     for (uint64_t i = 0; !code && i < f->n_samples && i < (uint64_t)o->n_samples; i++) {
         code = zinf_samples_read(samples, i, &sample);
         if (!code)
@@ -143,6 +171,22 @@ static void add_facts(cJSON *root, const struct zinf_samples_facts *f)
         cJSON_AddNumberToObject(root, rows[i].name, (double)rows[i].value);
 }
 
+/* Rows of an epoch that a training computes. */
+static int add_rows(cJSON *root, struct zinf_samples *samples, int64_t batch)
+{
+    struct zinf_samples_rows rows;
+    int code = zinf_samples_count_rows(samples, (uint64_t)batch, ZINF_ROWS_MULTIPLE, &rows);
+    if (code)
+        return code;
+    cJSON *object = cJSON_AddObjectToObject(root, "computed_rows");
+    cJSON_AddNumberToObject(object, "batch", (double)batch);
+    cJSON_AddNumberToObject(object, "tokens", (double)rows.tokens);
+    cJSON_AddNumberToObject(object, "max", (double)rows.whole);
+    cJSON_AddNumberToObject(object, "longest", (double)rows.longest);
+    cJSON_AddNumberToObject(object, "grouped", (double)rows.grouped);
+    return 0;
+}
+
 static int print_json(const struct cli_session *s, const struct data_command *o)
 {
     struct zinf_samples *samples = zinf_dataset_samples(s->data);
@@ -154,6 +198,8 @@ static int print_json(const struct cli_session *s, const struct data_command *o)
         cJSON_AddNumberToObject(root, "tokens", (double)zinf_dataset_n_tokens(s->data));
     else
         add_facts(root, zinf_samples_facts(samples));
+    if (samples && !o->common.pack)
+        code = add_rows(root, samples, o->batch);
     cJSON *first = samples ? cJSON_AddArrayToObject(root, "first") : NULL;
     uint64_t n = samples ? zinf_samples_facts(samples)->n_samples : 0;
     for (uint64_t i = 0; !code && i < n && i < (uint64_t)o->n_samples; i++) {
@@ -191,13 +237,14 @@ static int show(const struct data_command *o)
 
 static int run(int argc, char **argv)
 {
-    struct data_command o = {.common = CLI_COMMON_DEFAULT, .n_samples = 3};
+    struct data_command o = {.common = CLI_COMMON_DEFAULT, .n_samples = 3, .batch = 8};
     struct cli_common *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--batch", CLI_INT, &o.batch, 1, 1 << 24},
         {"--samples", CLI_INT, &o.n_samples, 0, 1e9},
         {"--color", CLI_STRING, &o.color, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},

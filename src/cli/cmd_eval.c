@@ -1,11 +1,16 @@
-/* eval: mean loss and perplexity of a model over text, and how good the texts are that it makes. */
+/* eval: mean loss and perplexity of a model over text, and how good the texts are that it makes.
+ * Ranks and seats share the data, and each has what all have measured: the first one prints it. */
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/data.h"
 #include "cli/scores.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
+#include "train/seats.h"
 
 #include <math.h>
+
+#define USUAL_PAIRS 2 /* rows of a micro-batch, where nobody says how many */
 
 /* JSON has no NaN or Inf. */
 static void print_loss(const struct cli_session *s, double loss)
@@ -20,37 +25,111 @@ static void print_loss(const struct cli_session *s, double loss)
         return;
     }
     printf("{\"loss\": %.9g", loss);
-    if (!cli_is_labelled(s->task))
+    if (!cli_is_of_samples(s->task))
         printf(", \"perplexity\": %.9g", exp(loss));
 }
 
-static int evaluate(const struct cli_common *c, const struct cli_strings *data,
+/* Under TRL's names. */
+static void print_rewards(const struct zinf_rewards *r)
+{
+    if (r->n)
+        printf(", \"rewards/chosen\": %.9g, \"rewards/rejected\": %.9g, \"rewards/margins\": %.9g, "
+               "\"rewards/accuracies\": %.9g",
+               r->chosen, r->rejected, r->chosen - r->rejected, r->accuracy);
+}
+
+struct evaluation {
+    const struct cli_common *common;
+    struct cli_session session;
+    const struct cli_scores *scores;
+    struct cli_seats seats;
+};
+
+struct result {
+    struct zinf_evaluation found;
+    double scores[ZINF_MOST_SCORES];
+};
+
+static void print(const struct evaluation *e, const struct result *r)
+{
+    print_loss(&e->session, r->found.loss);
+    printf(", \"%s\": %llu", cli_is_of_samples(e->session.task) ? "samples" : "tokens",
+           (unsigned long long)r->found.tokens);
+    print_rewards(&r->found.rewards);
+    cli_scores_print(e->scores, r->scores);
+    puts("}");
+}
+
+static int measure(struct evaluation *e, const struct zinf_trainer_options *options,
+                   struct result *r)
+{
+    struct cli_session *s = &e->session;
+    struct zinf_trainer *trainer = NULL;
+    int code = zinf_run_compare(options, s->data);
+    if (!code)
+        code = zinf_trainer_create(&trainer, options);
+    if (!code && options->net)
+        code = zinf_net_barrier(options->net);
+    if (!code && options->net) /* from here on ranks wait for each other */
+        zinf_net_set_timeout(options->net, s->config->timeout);
+    if (!code)
+        code = zinf_run_evaluate(trainer, s->config, s->data, &r->found);
+    if (!code)
+        code = cli_scores_measure(e->scores, s, options, &trainer, r->scores);
+    zinf_trainer_destroy(trainer);
+    return code;
+}
+
+static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
+{
+    struct evaluation *e = arg;
+    struct zinf_trainer_options options =
+        cli_session_options(&e->session, e->common, ZINF_TRAINER_FORWARD, 0);
+    const int *gpus = cli_seats_gpus(&e->seats);
+    struct result result = {0};
+    options.net = net;
+    options.gpu = gpus ? &gpus[seat] : NULL;
+    int code = measure(e, &options, &result);
+    if (code && net)
+        zinf_net_tell(net, zinf_error());
+    if (!code && cli_ranks_is_first(net))
+        print(e, &result);
+    return code;
+}
+
+static int open_all(struct evaluation *e, struct cli_common *c, const struct cli_strings *data,
                     struct cli_scores *scores)
 {
-    struct cli_session s = {0};
-    struct zinf_trainer *trainer = NULL;
-    double loss;
-    uint64_t tokens;
-    int code = cli_session_open(&s, c);
+    struct cli_session *s = &e->session;
+    int code = cli_session_open(s, c);
+    if (!code && cli_has_pairs(s->task) && c->micro_batch < 0 && !c->config)
+        c->micro_batch = USUAL_PAIRS;
     if (!code)
-        code = cli_session_data(&s, c, data, NULL, false, &s.data);
+        code = cli_session_config(s, c);
+    if (!code && cli_seats_leave_one(c, s->config))
+        code = cli_session_config(s, c);
     if (!code)
-        code = cli_session_config(&s, c);
+        code = cli_session_data(s, c, data, NULL, false, &s->data);
+    return code ? code : cli_scores_prepare(scores, s, c, s->data);
+}
+
+static int evaluate(struct cli_common *c, const struct cli_strings *data, struct cli_scores *scores)
+{
+    struct evaluation e = {.common = c, .scores = scores};
+    struct zinf_net *net = NULL;
+    int code = cli_ranks_find(&net, c);
     if (!code)
-        code = cli_scores_prepare(scores, &s, c, s.data);
+        code = cli_seats_find(&e.seats, c, net);
     if (!code)
-        code = cli_session_trainer(&s, c, ZINF_TRAINER_FORWARD, 0, &trainer);
+        code = open_all(&e, c, data, scores);
+    if (code && net)
+        zinf_net_tell(net, zinf_error());
     if (!code)
-        code = zinf_run_evaluate(trainer, s.config, s.data, &loss, &tokens);
-    if (!code) {
-        print_loss(&s, loss);
-        printf(", \"%s\": %llu", cli_is_labelled(s.task) ? "samples" : "tokens",
-               (unsigned long long)tokens);
-        code = cli_scores_print(scores, &s, c, &trainer);
-        puts("}");
-    }
-    zinf_trainer_destroy(trainer);
-    cli_session_close(&s);
+        code = zinf_run_on_seats((uint32_t)e.session.config->seats, net, evaluate_on_seat, &e);
+    if (code) /* before a launcher sees another rank end, and ends this one */
+        cli_error(&cli_eval, CLI_FAILED);
+    zinf_net_close(net);
+    cli_session_close(&e.session);
     return code;
 }
 
@@ -69,12 +148,13 @@ static int run(int argc, char **argv)
         CLI_SCORE_OPTIONS(&scores),
         {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
         CLI_DEVICE_OPTIONS(&c),
-        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c.source_len, 1, 1 << 24},
+        CLI_LENGTH_OPTIONS(&c),
+        CLI_SEAT_OPTIONS(&c),
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
         {"--dtype", CLI_STRING, &c.dtype, 0, 0},
+        CLI_PAIR_OPTIONS(&c),
     };
-    c.no_training = true;
+    c.no_training = c.no_steps = true;
     int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
@@ -86,11 +166,11 @@ static int run(int argc, char **argv)
         code = cli_scores_check(&scores);
     if (code)
         return cli_error(&cli_eval, CLI_USAGE);
-    code = cli_adapters_open(&adapters, &c.adapter);
-    if (!code)
-        code = evaluate(&c, &data, &scores);
+    if (cli_adapters_open(&adapters, &c.adapter))
+        return cli_error(&cli_eval, CLI_FAILED);
+    code = evaluate(&c, &data, &scores);
     cli_adapters_close(&adapters);
-    return code ? cli_error(&cli_eval, CLI_FAILED) : CLI_OK;
+    return code ? CLI_FAILED : CLI_OK;
 }
 
 const struct cli_command cli_eval = {

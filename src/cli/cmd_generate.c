@@ -6,6 +6,7 @@
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/generate.h"
+#include "cli/seats.h"
 #include "cli/usage.h"
 
 #include <stdio.h>
@@ -382,6 +383,8 @@ static int run(int argc, char **argv)
         code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
+    if (!cli_ranks_works_alone("texts are made"))
+        return CLI_OK;
     code = cli_adapters_open(&adapters, &c->adapter);
     if (!code)
         code = generate(&o);

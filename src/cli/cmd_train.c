@@ -116,6 +116,10 @@ static int open_all(struct cli_session *s, struct train_options *o)
     if (code)
         goto out;
     code = check_evaluations(s->config, o);
+    if (!code && o->no_shuffle && s->config->group_by_length)
+        code = zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) shuffles samples by "
+                                  "their lengths, and --no-shuffle keeps their order: give one of "
+                                  "them");
     if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
@@ -136,26 +140,7 @@ out:
 
 static bool is_first(const struct train_options *o)
 {
-    return !o->net || zinf_net_place(o->net).rank == 0;
-}
-
-/* Until the training begins ranks come at their own pace. */
-#define PATIENCE_SECONDS 86400
-
-/* Log lines of the others that are no failure are rank 0's. */
-static int find_ranks(struct train_options *o)
-{
-    int code = zinf_net_open(&o->net);
-    if (code || !o->net)
-        return code;
-    zinf_net_set_timeout(o->net, PATIENCE_SECONDS);
-    o->common.world = zinf_net_place(o->net).world;
-    if (is_first(o))
-        zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)o->common.world,
-                 zinf_net_name(o->net));
-    else if (!getenv("ZINF_LOG"))
-        zinf_log_set_level(ZINF_LOG_ERROR);
-    return 0;
+    return cli_ranks_is_first(o->net);
 }
 
 /* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
@@ -183,7 +168,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .config = session->config,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
-                .pairs = session->task == ZINF_TASK_PREFERENCE,
+                .pairs = cli_has_pairs(session->task),
                 .source_len = session->source_len,
                 .classes = session->asks_classes ? &session->classes : NULL,
                 .new_head = o->common.task.new_head,
@@ -233,7 +218,7 @@ static int train(struct train_options *o)
     struct zinf_speeds speeds;
     struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
-    int code = find_ranks(o);
+    int code = cli_ranks_find(&o->net, &o->common);
     if (!code)
         code = cli_seats_find(&o->seats, &o->common, o->net);
     if (!code)
@@ -292,12 +277,12 @@ static int run(int argc, char **argv)
         CLI_SEAT_OPTIONS(c),
         {"--output", CLI_STRING, &o.output, 0, 0},
         CLI_STEP_OPTIONS(c),
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
+        CLI_LENGTH_OPTIONS(c),
         {"--seed", CLI_INT, &c->seed, 0, 9e15},
         {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
         {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
+        CLI_GROUP_OPTION(c),
         CLI_TASK_OPTIONS(c),
         CLI_HEAD_OPTIONS(c),
         {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},

@@ -61,6 +61,17 @@ static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
     can_go_on(v, info->step, info->folder);
 }
 
+/* What --adapter takes: the result of a training, or one of PEFT's. */
+static void look_at_adapter(struct verify *v, const char *folder)
+{
+    const int code = zinf_adapter_verify(folder);
+    v->looked_at++;
+    if (code < 0)
+        say_problem(v, folder, zinf_error());
+    else
+        printf("%s: %s\n", folder, code ? "whole, an adapter" : "an adapter that has no checksum");
+}
+
 static bool ends_with(const char *name, const char *end)
 {
     size_t n = strlen(name), m = strlen(end);
@@ -211,6 +222,15 @@ static bool has_file(const char *folder, const char *name)
     return has;
 }
 
+/* A whole model has no sums. */
+static void look_at_model(struct verify *v, const char *output)
+{
+    char *folder = zinf_path_join(output, "model");
+    if (folder && has_file(folder, ZINF_ADAPTER_CONFIG))
+        look_at_adapter(v, folder);
+    free(folder);
+}
+
 static int look_at_output(struct verify *v, const char *output)
 {
     cJSON *config = NULL;
@@ -219,6 +239,8 @@ static int look_at_output(struct verify *v, const char *output)
     int code = path ? zinf_checkpoint_list(output, see_checkpoint, v) : -ENOMEM;
     if (!code)
         look_at_tokens(v, output);
+    if (!code)
+        look_at_model(v, output);
     int named = code ? code : zinf_run_id(output, id);
     if (named == -EBADMSG)
         say_problem(v, output, zinf_error());
@@ -248,6 +270,8 @@ static int look(struct verify *v, const struct cli_strings *folders)
             code = zinf_checkpoint_look(folder, see_checkpoint, v);
         else if (has_file(folder, "config.resolved.json") || has_file(folder, "run-id"))
             code = look_at_output(v, folder);
+        else if (has_file(folder, ZINF_ADAPTER_CONFIG))
+            look_at_adapter(v, folder);
         else if (!i) { /* all that follow are further paths */
             for (; i < folders->n && i < MAX_PATHS; i++)
                 v->paths[v->n_paths++] = folders->items[i];

@@ -175,20 +175,46 @@ static int expand(struct cli_session *s, const struct cli_strings *files, const 
     return 0;
 }
 
+/* Windows of a step, where their order goes by length; else 0. */
+static uint64_t group_of(const struct cli_session *s, bool shuffle)
+{
+    return shuffle && s->config && s->config->group_by_length
+               ? (uint64_t)s->config->train_batch_size
+               : 0;
+}
+
+static int check_group(const struct cli_common *c, enum zinf_format format, bool texts,
+                       const char *file)
+{
+    if (c->pack)
+        return zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) and --pack: packed "
+                                  "windows all have one length; give one of them");
+    return texts && format == ZINF_FORMAT_STREAM
+               ? zinf_fail(
+                     -EINVAL,
+                     "zinf.group_by_length (--group-by-length): %s is a stream of text, whose "
+                     "windows all have one length: --format text makes a sample of each row",
+                     file)
+               : 0;
+}
+
 int cli_session_data(struct cli_session *s, const struct cli_common *c,
                      const struct cli_strings *files, const char *cache_folder, bool shuffle,
                      struct zinf_dataset **out)
 {
+    const uint64_t group = group_of(s, shuffle);
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_PREFERENCE;
+    bool texts = s->task == ZINF_TASK_CAUSAL || cli_has_pairs(s->task);
     if (!code && texts)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
     if (!code && texts)
         code = cli_samples_check(s, c, paths->gl_pathv[0], format);
+    if (!code && group)
+        code = check_group(c, format, texts, paths->gl_pathv[0]);
     if (code)
         return code;
     const struct zinf_samples_options samples = {
@@ -197,6 +223,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
         .tokenizer = foreign ? NULL : s->tokenizer,
         .cache_folder = cache_folder,
         .shuffle = shuffle,
+        .group = group,
     };
     if (s->task == ZINF_TASK_SEQ2SEQ)
         return cli_task_open(s, c, &samples, out);
@@ -253,10 +280,13 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     context.preference = c->preference;
     context.preference_beta = c->preference_beta;
     context.load_best_at_end = c->load_best_at_end;
+    context.pad_to = c->pad_to;
+    context.group_by_length = c->group_by_length;
     context.device_memory = c->device_memory;
     context.host_memory = c->host_memory;
     context.lenient = c->lenient;
     context.no_training = c->no_training;
+    context.no_steps = c->no_steps;
     context.quiet = c->quiet;
     return context;
 }
@@ -264,6 +294,13 @@ struct zinf_config_context cli_context(const struct cli_common *c)
 int cli_session_config(struct cli_session *s, const struct cli_common *c)
 {
     struct zinf_config_context context = cli_context(c);
+    if (s->task == ZINF_TASK_REWARD) { /* the one loss that it has */
+        if (c->preference)
+            return zinf_fail(-EINVAL,
+                             "--preference %s is of --task preference; --task reward has one loss",
+                             c->preference);
+        context.preference = "reward";
+    }
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
@@ -274,10 +311,11 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     return code;
 }
 
-int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
-                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+struct zinf_trainer_options cli_session_options(const struct cli_session *s,
+                                                const struct cli_common *c,
+                                                enum zinf_trainer_mode mode, int64_t seq_len)
 {
-    struct zinf_trainer_options options = {
+    return (struct zinf_trainer_options){
         .mode = mode,
         .model_path = c->model,
         .adapter = c->adapter,
@@ -285,9 +323,16 @@ int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
-        .pairs = s->task == ZINF_TASK_PREFERENCE,
+        .pairs = cli_has_pairs(s->task),
+        .classes = s->asks_classes ? &s->classes : NULL,
         .device = s->device,
     };
+}
+
+int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
+                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+{
+    struct zinf_trainer_options options = cli_session_options(s, c, mode, seq_len);
     return zinf_trainer_create(out, &options);
 }
 

@@ -28,7 +28,7 @@ struct cli_task {
 struct cli_common {
     struct cli_task task;
     const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column, *format, *chat_template, *truncate, *quantize;
+        *text_column, *format, *chat_template, *truncate, *quantize, *pad_to;
     uint64_t device_memory, host_memory;
     int64_t world;       /* ranks of this run, or processes with seats; 0: 1 */
     const char *devices; /* seats.h */
@@ -39,9 +39,10 @@ struct cli_common {
     double label_smoothing, z_loss, neftune_alpha, preference_beta;
     const char *preference;
     bool lenient, load_best_at_end;
-    bool pack, train_on_prompt, skip_bad_rows; /* of samples */
-    bool no_training;                          /* nobody is told of learning rates */
-    bool quiet;                                /* nor of anything in the configuration */
+    bool pack, train_on_prompt, skip_bad_rows, group_by_length; /* of samples */
+    bool no_training; /* nobody is told of learning rates */
+    bool no_steps;    /* nor are a step's numbers of samples */
+    bool quiet;       /* nor of anything in the configuration */
 };
 #define CLI_COMMON_DEFAULT                                                                         \
     {                                                                                              \
@@ -91,6 +92,13 @@ struct cli_common {
         "--new-head", CLI_FLAG, &(c)->task.new_head, 0, 0                                          \
     }
 
+/* The loss of pairs. */
+#define CLI_PAIR_OPTIONS(c)                                                                        \
+    {"--preference", CLI_STRING, &(c)->preference, 0, 0},                                          \
+    {                                                                                              \
+        "--beta", CLI_DOUBLE, &(c)->preference_beta, 1e-9, 1e6                                     \
+    }
+
 /* The same for what decides a step, as USAGE_STEP says them. */
 #define CLI_STEP_OPTIONS(c)                                                                        \
     {"--steps", CLI_INT, &(c)->steps, 0, 1e12},                                                    \
@@ -107,11 +115,22 @@ struct cli_common {
         {"--lora-targets", CLI_STRING, &(c)->lora_targets, 0, 0},                                  \
         {"--label-smoothing", CLI_DOUBLE, &(c)->label_smoothing, 0, 0.999},                        \
         {"--z-loss", CLI_DOUBLE, &(c)->z_loss, 0, 1e6},                                            \
-        {"--neftune-alpha", CLI_DOUBLE, &(c)->neftune_alpha, 0, 1e6},                              \
-        {"--preference", CLI_STRING, &(c)->preference, 0, 0},                                      \
-        {"--beta", CLI_DOUBLE, &(c)->preference_beta, 1e-9, 1e6},                                  \
+        {"--neftune-alpha", CLI_DOUBLE, &(c)->neftune_alpha, 0, 1e6}, CLI_PAIR_OPTIONS(c),         \
     {                                                                                              \
         "--dropout", CLI_DOUBLE, &(c)->dropout, 0, 0.999                                           \
+    }
+
+/* How long samples and windows are, and which come together, as USAGE_PAD and USAGE_GROUP say. */
+#define CLI_PAD_OPTION(c)                                                                          \
+    {                                                                                              \
+        "--pad-to", CLI_STRING, &(c)->pad_to, 0, 0                                                 \
+    }
+#define CLI_LENGTH_OPTIONS(c)                                                                      \
+    {"--seq-len", CLI_INT, &(c)->seq_len, 1, 1 << 24},                                             \
+        {"--source-len", CLI_INT, &(c)->source_len, 1, 1 << 24}, CLI_PAD_OPTION(c)
+#define CLI_GROUP_OPTION(c)                                                                        \
+    {                                                                                              \
+        "--group-by-length", CLI_FLAG, &(c)->group_by_length, 0, 0                                 \
     }
 
 /* What evaluations of a training decide. */
@@ -179,6 +198,16 @@ static inline bool cli_is_labelled(enum zinf_task task)
 {
     return task == ZINF_TASK_CLASSIFICATION || task == ZINF_TASK_REGRESSION;
 }
+/* Whether samples come in pairs, a preferred one and another. */
+static inline bool cli_has_pairs(enum zinf_task task)
+{
+    return task == ZINF_TASK_PREFERENCE || task == ZINF_TASK_REWARD;
+}
+/* Whether a loss is one of samples or pairs, and not of tokens. */
+static inline bool cli_is_of_samples(enum zinf_task task)
+{
+    return cli_is_labelled(task) || cli_has_pairs(task);
+}
 /* -EINVAL: the model's task is one without texts. */
 int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c);
 /* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
@@ -195,6 +224,8 @@ void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samp
  * decide what the classes are. */
 int cli_classes_open(struct cli_session *s, const struct cli_common *c,
                      const struct zinf_samples_options *given, struct zinf_dataset **out);
+/* Of answers that get a score: the head for it, once a session. */
+int cli_classes_settle_scores(struct cli_session *s, const struct cli_common *c);
 /* A token of config.json by its key; -EINVAL: it has none. */
 int cli_task_token(const struct cli_session *s, const struct cli_common *c, const char *key,
                    int32_t *out);
@@ -204,6 +235,9 @@ void cli_samples_describe(char text[512], const struct zinf_samples *samples);
 struct zinf_config_context cli_context(const struct cli_common *c);
 int cli_session_config(struct cli_session *s, const struct cli_common *c);
 /* A trainer of the session's model; seq_len 0: the session's. */
+struct zinf_trainer_options cli_session_options(const struct cli_session *s,
+                                                const struct cli_common *c,
+                                                enum zinf_trainer_mode mode, int64_t seq_len);
 int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
                         enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
 void cli_session_close(struct cli_session *s);

@@ -53,6 +53,8 @@ EXTRA_DIST += tests/bench_nvme_test.sh tests/estimate_test.sh tests/estimate_mac
 TESTS += tests/generate_cli_test.sh
 EXTRA_DIST += tests/generate_cli_test.sh
 
+TESTS += tests/lengths_test.sh
+EXTRA_DIST += tests/lengths_test.sh
 TESTS += tests/chat_cli_test.sh
 EXTRA_DIST += tests/chat_cli_test.sh
 
@@ -68,4 +70,4 @@ libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.
 TESTS += tests/launch_test.sh tests/estimate_ranks_test.sh
 EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh
 
-EXTRA_DIST += tests/bench/schedules.sh
+EXTRA_DIST += tests/bench/schedules.sh tests/bench/capped.sh

@@ -31,17 +31,17 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
 int cli_samples_check(const struct cli_session *s, const struct cli_common *c, const char *file,
                       enum zinf_format format)
 {
-    const bool pairs = format == ZINF_FORMAT_PREFERENCE, asked = s->task == ZINF_TASK_PREFERENCE;
+    const bool pairs = format == ZINF_FORMAT_PREFERENCE, asked = cli_has_pairs(s->task);
     if (pairs == asked || (pairs && c->task.looks))
         return 0;
     if (asked)
         return zinf_fail(-EINVAL,
-                         "--task preference: %s is of the format \"%s\": rows have a prompt, and "
-                         "what was chosen and rejected",
-                         file, zinf_format_name(format));
+                         "--task %s: %s is of the format \"%s\": rows have a prompt, and what was "
+                         "chosen and rejected",
+                         zinf_task_name(s->task), file, zinf_format_name(format));
     return zinf_fail(-EINVAL,
                      "%s has rows of what was chosen and rejected: train on them with --task "
-                     "preference",
+                     "preference, or --task reward",
                      file);
 }
 
@@ -80,7 +80,10 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     struct zinf_chat *chat = NULL;
     struct zinf_format_recipe *recipe = NULL;
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
-    int code = cli_session_need_tokenizer(s, c);
+    const bool scores = s->task == ZINF_TASK_REWARD;
+    int code = scores ? cli_classes_settle_scores(s, c) : 0;
+    if (!code)
+        code = cli_session_need_tokenizer(s, c);
     if (!code)
         code = cli_samples_cut(c->truncate, &options.cut);
     if (!code)
@@ -92,6 +95,7 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
         .folder = c->model,
         .text_column = c->text_column,
         .train_on_prompt = c->train_on_prompt,
+        .margins = scores,
     };
     if (!code)
         code = zinf_format_open(&recipe, &form);
@@ -102,6 +106,7 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
         options.min_ids = (uint32_t)c->min_tokens;
         options.skip_bad_rows = c->skip_bad_rows;
         options.packed = c->pack;
+        options.unlabelled = scores; /* which see the last token, too */
         options.seed = (uint64_t)c->seed;
         options.pad = end < 0 ? 0 : end;
         code = zinf_samples_open(&samples, &options);

@@ -1,6 +1,7 @@
 /* scores: metrics by name, texts by beams or the likeliest tokens: an evaluation draws nothing, so
  * that it says the same twice. */
 #include "cli/scores.h"
+#include "cli/seats.h"
 
 #include "base/json.h"
 
@@ -11,11 +12,17 @@
 struct prediction_file {
     FILE *out;
     const struct cli_session *session;
+    double chosen; /* of the pair that is written next */
 };
 
 /* Texts at once, and new tokens of a call. */
 #define SCORE_BATCH 16
 #define SCORE_ROWS 512
+
+static int fail_no_metric(void)
+{
+    return zinf_fail(-EINVAL, "texts are made for metrics alone: name one with --metric");
+}
 
 int cli_scores_check(struct cli_scores *s)
 {
@@ -27,9 +34,9 @@ int cli_scores_check(struct cli_scores *s)
         if (code)
             return zinf_fail_in(code, "--metric");
     }
-    if (!s->metrics.n && (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem ||
-                          s->predictions || s->most_samples))
-        return zinf_fail(-EINVAL, "texts are made for metrics alone: name one with --metric");
+    if (!s->metrics.n &&
+        (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem || s->most_samples))
+        return fail_no_metric();
     s->run.n = s->metrics.n;
     return 0;
 }
@@ -95,11 +102,25 @@ static int prepare_labels(struct cli_scores *s, const struct cli_session *sessio
     return 0;
 }
 
+/* Of answers that get a score. */
+static int prepare_scores(struct cli_scores *s, const struct cli_session *session)
+{
+    if (s->run.n || s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
+        return zinf_fail(-EINVAL,
+                         "--metric and what belongs to it are of texts and labels: the task %s "
+                         "tells how many pairs are right by itself",
+                         zinf_task_name(session->task));
+    s->run.of = ZINF_SCORED_NUMBERS;
+    return 0;
+}
+
 int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
                        const struct cli_common *common, const struct zinf_dataset *data)
 {
     struct zinf_score_options *o = &s->run.options;
     const bool classes = session->task == ZINF_TASK_CLASSIFICATION;
+    if (session->task == ZINF_TASK_REWARD)
+        return prepare_scores(s, session);
     s->run.of = classes                                 ? ZINF_SCORED_CLASSES
                 : session->task == ZINF_TASK_REGRESSION ? ZINF_SCORED_NUMBERS
                                                         : ZINF_SCORED_TEXTS;
@@ -109,7 +130,7 @@ int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
     if (data && cli_is_labelled(session->task))
         return prepare_labels(s, session);
     if (!s->run.n)
-        return 0;
+        return s->predictions ? fail_no_metric() : 0;
     if (!data || !zinf_dataset_samples(data))
         return zinf_fail(-EINVAL,
                          "--metric %s compares what the model answers with what stands in the "
@@ -159,16 +180,18 @@ static struct zinf_decode_shape shape_of(const struct cli_scores *s,
 
 /* One that remembers keys and values; *trainer stays where there can be none. */
 static int continue_texts(const struct cli_scores *s, const struct cli_session *session,
-                          const struct cli_common *common, struct zinf_trainer **trainer)
+                          const struct zinf_trainer_options *like, struct zinf_trainer **trainer)
 {
     struct zinf_trainer *other = NULL;
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
-        .model_path = common->model,
-        .adapter = common->adapter,
-        .config = session->config,
-        .device = session->device,
+        .model_path = like->model_path,
+        .adapter = like->adapter,
+        .config = like->config,
+        .device = like->device,
         .decode = shape_of(s, session),
+        .net = like->net,
+        .gpu = like->gpu,
     };
     int code = zinf_trainer_create(&other, &options);
     if (code == -ENOTSUP) {
@@ -232,44 +255,67 @@ static int write_label(void *arg, uint64_t sample, const float *logits, int64_t 
                       "logits", cJSON_CreateFloatArray(logits, (int)n));
 }
 
-static int score(struct cli_scores *s, struct cli_session *session, struct zinf_trainer *trainer,
-                 struct zinf_scoreboard *board)
+/* The first of a pair waits for the second. */
+static int write_score(void *arg, uint64_t sample, const float *logits, int64_t n, int32_t label)
+{
+    struct prediction_file *file = arg;
+    (void)n;
+    (void)label;
+    if (sample % 2 == 0) {
+        file->chosen = (double)logits[0];
+        return 0;
+    }
+    if (fprintf(file->out, "{\"pair\": %llu, \"chosen\": %.9g, \"rejected\": %.9g}\n",
+                (unsigned long long)sample / 2 + 1, file->chosen, (double)logits[0]) < 0)
+        return zinf_fail(-EIO, "--predictions cannot be written: is the disk full?");
+    return 0;
+}
+
+static int score(const struct cli_scores *s, struct cli_session *session,
+                 struct zinf_trainer *trainer, bool writes, struct zinf_scoreboard *board)
 {
     struct prediction_file file = {.session = session};
-    if (s->predictions) {
+    struct zinf_run_scores run = s->run;
+    if (s->predictions && writes) {
         file.out = fopen(s->predictions, "w");
         if (!file.out)
             return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
-        s->run.options.saw = write_pair;
-        s->run.labelled = write_label;
-        s->run.options.arg = s->run.arg = &file;
+        run.options.saw = write_pair;
+        run.labelled = session->task == ZINF_TASK_REWARD ? write_score : write_label;
+        run.options.arg = run.arg = &file;
     }
-    int code = zinf_score(trainer, &s->run, session->data, board);
+    int code = zinf_score(trainer, &run, session->data, board);
     if (file.out && fclose(file.out) && !code)
         code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?",
                          s->predictions);
     return code;
 }
 
-int cli_scores_print(struct cli_scores *s, struct cli_session *session,
-                     const struct cli_common *common, struct zinf_trainer **trainer)
+int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
+                       const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
+                       double values[ZINF_MOST_SCORES])
 {
     struct zinf_scoreboard *board = NULL;
-    if (!s->run.n)
+    if (!s->run.n && !s->predictions)
         return 0;
-    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, common, trainer) : 0;
+    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, options, trainer) : 0;
     if (!code)
         code = zinf_scoreboard_create(&board, s->run.of, s->stem);
     if (!code)
-        code = score(s, session, *trainer, board);
-    for (int i = 0; !code && i < s->run.n; i++) {
-        double value;
-        code = zinf_scoreboard_value(board, s->run.metrics[i], &value);
-        if (!code && isfinite(value))
-            printf(", \"%s\": %.9g", zinf_metric_facts(s->run.metrics[i])->name, value);
-        else if (!code)
-            printf(", \"%s\": null", zinf_metric_facts(s->run.metrics[i])->name);
-    }
+        code = score(s, session, *trainer, cli_ranks_is_first(options->net), board);
+    for (int i = 0; !code && i < s->run.n; i++)
+        code = zinf_scoreboard_value(board, s->run.metrics[i], &values[i]);
     zinf_scoreboard_destroy(board);
     return code;
+}
+
+void cli_scores_print(const struct cli_scores *s, const double values[ZINF_MOST_SCORES])
+{
+    for (int i = 0; i < s->run.n; i++) {
+        const char *name = zinf_metric_facts(s->run.metrics[i])->name;
+        if (isfinite(values[i]))
+            printf(", \"%s\": %.9g", name, values[i]);
+        else
+            printf(", \"%s\": null", name);
+    }
 }

@@ -39,9 +39,13 @@ int cli_scores_check(struct cli_scores *s);
  * what is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
 int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
                        const struct cli_common *common, const struct zinf_dataset *data);
-/* Makes the texts of data and prints ", \"rouge1\": 0.5" for every metric. The trainer is the one
- * that measured the loss; where another one can make texts faster, it is given up for that one. */
-int cli_scores_print(struct cli_scores *s, struct cli_session *session,
-                     const struct cli_common *common, struct zinf_trainer **trainer);
+/* Of every metric its value. The trainer is the one, of these options, that measured the loss;
+ * where another one can make texts faster, it is given up for that one. Of ranks the first writes
+ * the predictions. */
+int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
+                       const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
+                       double values[ZINF_MOST_SCORES]);
+/* ", \"rouge1\": 0.5" for every metric. */
+void cli_scores_print(const struct cli_scores *s, const double values[ZINF_MOST_SCORES]);
 
 #endif

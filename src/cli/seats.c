@@ -3,6 +3,40 @@
 
 #include <stdlib.h>
 
+/* Until the work begins ranks come at their own pace. */
+#define PATIENCE_SECONDS 86400
+
+bool cli_ranks_is_first(const struct zinf_net *net)
+{
+    return !net || zinf_net_place(net).rank == 0;
+}
+
+/* Log lines of the others that are no failure are rank 0's. */
+int cli_ranks_find(struct zinf_net **net, struct cli_common *c)
+{
+    int code = zinf_net_open(net);
+    if (code || !*net)
+        return code;
+    zinf_net_set_timeout(*net, PATIENCE_SECONDS);
+    c->world = zinf_net_place(*net).world;
+    if (cli_ranks_is_first(*net))
+        zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)c->world, zinf_net_name(*net));
+    else if (!getenv("ZINF_LOG"))
+        zinf_log_set_level(ZINF_LOG_ERROR);
+    return 0;
+}
+
+bool cli_ranks_works_alone(const char *what)
+{
+    uint32_t rank, world;
+    if (!zinf_net_launched_as(&rank, &world))
+        return true;
+    if (!rank)
+        zinf_log(ZINF_LOG_INFO, "%s by one process: the other %u that were started end at once",
+                 what, world - 1);
+    return !rank;
+}
+
 /* "0,2" */
 static int read_devices(struct cli_seats *seats, const char *text)
 {
@@ -76,22 +110,19 @@ int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct z
 }
 
 /* What several ranks refuse; NULL: nothing. */
-static const char *why_one(const struct zinf_config *c)
+static const char *why_one(const struct zinf_config *c, bool trains)
 {
-    if (strcmp(c->quantize, "none") != 0 && c->zero_stage == 3)
-        return "quantised weights are not cut (zinf.quantize, zero_optimization.stage 3)";
-    if (!strcmp(c->optimizer.type, "Adafactor"))
-        return "Adafactor's moments are not cut";
-    if (!strcmp(c->expert_fetch, "chosen"))
-        return "each would choose other experts (zinf.expert_fetch)";
-    if (c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE)
+    if (trains && c->zero_stage == 3 && !strcmp(c->optimizer.type, "Adafactor"))
+        return "Adafactor's tensors are not cut (zero_optimization.stage 3)";
+    if (trains && c->zero_stage == 3 && c->offload_param.device == ZINF_PLACE_NONE &&
+        strcmp(c->gather, "device") != 0)
         return "at stage 3 slices of parameters go through host memory (offload_param.device)";
     return NULL;
 }
 
 bool cli_seats_leave_one(struct cli_common *c, const struct zinf_config *config)
 {
-    const char *why = why_one(config);
+    const char *why = why_one(config, !c->no_training);
     bool asked = c->seats > 0 || config->seats != c->seats_there;
     if (asked || c->seats_there < 2 || !why)
         return false;

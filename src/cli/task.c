@@ -38,7 +38,8 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
         return 0;
     /* A decoder gets its head when the data have been seen (classes.c). */
     if (((labelled || s->task == ZINF_TASK_CAUSAL) && cli_is_labelled(asked)) ||
-        (s->task == ZINF_TASK_CAUSAL && asked == ZINF_TASK_PREFERENCE)) {
+        (labelled && asked == ZINF_TASK_REWARD) ||
+        (s->task == ZINF_TASK_CAUSAL && cli_has_pairs(asked))) {
         s->task = asked;
         return 0;
     }

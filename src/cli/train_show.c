@@ -27,26 +27,45 @@ static void open_events(struct train_show *s)
     free(folder);
 }
 
+struct tb_figure {
+    const char *tag;
+    double value;
+};
+
+static void write_figures(struct train_show *s, uint64_t step, const struct tb_figure *figures,
+                          size_t n)
+{
+    double wall = tb_wall_seconds();
+    for (size_t i = 0; s->events && i < n; i++)
+        if (tb_writer_scalar(s->events, wall, (int64_t)step, figures[i].tag, figures[i].value))
+            lose_events(s);
+}
+
+/* what: "train" or "eval". */
+static void write_rewards(struct train_show *s, uint64_t step, const char *what,
+                          const struct zinf_rewards *r)
+{
+    const struct tb_figure figures[] = {{"chosen", r->chosen},
+                                        {"rejected", r->rejected},
+                                        {"margins", r->chosen - r->rejected},
+                                        {"accuracies", r->accuracy}};
+    for (size_t i = 0; r->n && i < sizeof figures / sizeof *figures; i++) {
+        char tag[48];
+        snprintf(tag, sizeof tag, "%s/rewards/%s", what, figures[i].tag);
+        write_figures(s, step, &(struct tb_figure){tag, figures[i].value}, 1);
+    }
+}
+
 /* Tags as Hugging Face's Trainer has them, against the step. */
 static void write_events(struct train_show *s, const struct zinf_step_result *r)
 {
-    const struct {
-        const char *tag;
-        double value;
-    } values[] = {{"train/loss", r->loss},
-                  {"train/grad_norm", r->grad_norm},
-                  {"train/learning_rate", r->lr},
-                  {"train/epoch", train_summary_epochs(s, r->step)},
-                  {"train/tokens_per_second", (double)r->tokens / r->seconds},
-                  {"train/rewards/chosen", r->rewards.chosen},
-                  {"train/rewards/rejected", r->rewards.rejected},
-                  {"train/rewards/margins", r->rewards.chosen - r->rewards.rejected},
-                  {"train/rewards/accuracies", r->rewards.accuracy}};
-    const size_t n = sizeof values / sizeof *values - (r->rewards.n ? 0 : 4);
-    double wall = tb_wall_seconds();
-    for (size_t i = 0; s->events && i < n; i++)
-        if (tb_writer_scalar(s->events, wall, (int64_t)r->step, values[i].tag, values[i].value))
-            lose_events(s);
+    const struct tb_figure values[] = {{"train/loss", r->loss},
+                                       {"train/grad_norm", r->grad_norm},
+                                       {"train/learning_rate", r->lr},
+                                       {"train/epoch", train_summary_epochs(s, r->step)},
+                                       {"train/tokens_per_second", (double)r->tokens / r->seconds}};
+    write_figures(s, r->step, values, sizeof values / sizeof *values);
+    write_rewards(s, r->step, "train", &r->rewards);
 }
 
 static void print_plan(const struct zinf_trainer *trainer)
@@ -145,20 +164,25 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
         show_breakdown(r);
 }
 
-static void on_evaluated(void *arg, uint64_t step, double loss, uint64_t tokens)
+static void on_evaluated(void *arg, uint64_t step, const struct zinf_evaluation *found)
 {
     struct train_show *s = arg;
-    s->eval_loss = loss;
-    s->eval_tokens = tokens;
-    if (s->events &&
-        tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, "eval/loss", loss))
-        lose_events(s);
-    if (cli_is_labelled(s->session->task))
-        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f over %llu samples",
-                 (unsigned long long)step, loss, (unsigned long long)tokens);
+    char rewards[80] = "";
+    s->evaluation = *found;
+    const struct tb_figure loss = {"eval/loss", found->loss};
+    write_figures(s, step, &loss, 1);
+    write_rewards(s, step, "eval", &found->rewards);
+    if (found->rewards.n)
+        snprintf(rewards, sizeof rewards, ", margin %.3f, right %.1f %%",
+                 found->rewards.chosen - found->rewards.rejected, 100 * found->rewards.accuracy);
+    if (cli_is_of_samples(s->session->task))
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f%s over %llu %s",
+                 (unsigned long long)step, found->loss, rewards, (unsigned long long)found->tokens,
+                 found->rewards.n ? "pairs" : "samples");
     else
         zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
-                 (unsigned long long)step, loss, exp(loss), (unsigned long long)tokens);
+                 (unsigned long long)step, found->loss, exp(found->loss),
+                 (unsigned long long)found->tokens);
 }
 
 static void on_scored(void *arg, uint64_t step, const char *metric, double value)

@@ -46,6 +46,13 @@ static const char *steps_text(char out[48], uint64_t n)
     return out;
 }
 
+static const char *order_of(const struct cli_session *session)
+{
+    return !session->shuffled                 ? "in their order"
+           : session->config->group_by_length ? "shuffled by length each epoch"
+                                              : "shuffled each epoch";
+}
+
 static void say_data(const struct train_show *s)
 {
     char tokens[32], windows[32], cut[32], every[48];
@@ -55,14 +62,13 @@ static void say_data(const struct train_show *s)
     if (zinf_dataset_samples(data)) {
         char text[512];
         cli_samples_describe(text, zinf_dataset_samples(data));
-        line("data", "%s of %llu, %s", text, (unsigned long long)T,
-             s->session->shuffled ? "shuffled each epoch" : "in their order");
+        line("data", "%s of %llu, %s", text, (unsigned long long)T, order_of(s->session));
     } else {
         uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
         line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
-             (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
-             cli_count(cut, rest), rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
+             (unsigned long long)T, order_of(s->session), cli_count(cut, rest),
+             rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
     }
     if (eval)
         line("evaluation", "%s tokens in %s windows, %s%s",
@@ -80,6 +86,8 @@ static void say_length(const struct train_show *s)
 {
     char steps[32], tokens[32], each[32], ranks[64] = "";
     const struct zinf_config *c = s->session->config;
+    const struct zinf_dataset *data = s->session->data;
+    const bool samples = zinf_dataset_samples(data); /* and padding */
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
     int64_t processes = c->world_size / (c->seats > 1 ? c->seats : 1);
     if (processes > 1)
@@ -88,11 +96,14 @@ static void say_length(const struct train_show *s)
     if (c->seats > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
                  (long long)c->seats);
-    line("batch", "%lld windows a step (%lld at once x %lld%s): %s tokens",
+    line("batch", "%lld windows a step (%lld at once x %lld%s): %s%s tokens",
          (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
-         ranks, cli_count(each, batch));
-    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps),
-         train_summary_epochs(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
+         ranks, samples ? "up to " : "", cli_count(each, batch));
+    const double epochs = train_summary_epochs(s, s->run.steps);
+    const uint64_t all = samples ? (uint64_t)(epochs * (double)zinf_dataset_n_tokens(data) + 0.5)
+                                 : batch * s->run.steps;
+    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps), epochs,
+         cli_count(tokens, all));
 }
 
 static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
@@ -177,8 +188,11 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    line("predicted", "%s a step, %s for all of them, until %s; %s",
-         cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock, sources);
+    const bool varies = zinf_dataset_samples(s->session->data) && !s->run.trainer.packed &&
+                        !strcmp(s->session->config->pad_to, "longest");
+    line("predicted", "%s a step%s, %s for all of them, until %s; %s",
+         cli_duration(step, estimate.step_seconds), varies ? " of the longest samples" : "",
+         cli_duration(all, seconds), clock, sources);
 }
 
 void train_summary_begin(const struct train_show *s)
@@ -214,15 +228,22 @@ static double wall_seconds(const struct train_show *s)
 /* What was saved is a model, or adapters of the one that was trained. */
 static void say_next(const struct train_show *s)
 {
-    if (s->session->config->adapter || s->common->adapter)
+    const enum zinf_task task = s->session->task;
+    const bool scores = cli_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool adapted = s->session->config->adapter || s->common->adapter;
+    if (adapted && task == ZINF_TASK_REWARD)
+        line("next",
+             "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
+             s->common->model, s->output, s->output);
+    else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model --prompt TEXT; "
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
              s->common->model, s->output, s->output, s->output);
     else
-        line("next", "zinf %s --model %s/model %s; zinf plot %s",
-             cli_is_labelled(s->session->task) ? "eval" : "generate", s->output,
-             cli_is_labelled(s->session->task) ? "--data FILE" : "--prompt TEXT", s->output);
+        line("next", "zinf %s%s --model %s/model %s; zinf plot %s", scores ? "eval" : "generate",
+             task == ZINF_TASK_REWARD ? " --task reward" : "", s->output,
+             scores ? "--data FILE" : "--prompt TEXT", s->output);
 }
 
 void train_summary_end(const struct train_show *s)
@@ -237,12 +258,15 @@ void train_summary_end(const struct train_show *s)
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
          train_summary_epochs(s, s->last_step),
          s->n_skipped ? "; some steps were skipped for overflow" : "");
-    const bool labelled = cli_is_labelled(s->session->task);
-    if (s->eval_tokens && labelled)
-        snprintf(eval, sizeof eval, "; evaluation %.4f", s->eval_loss);
-    else if (s->eval_tokens)
-        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", s->eval_loss,
-                 exp(s->eval_loss));
+    const struct zinf_evaluation *found = &s->evaluation;
+    if (found->tokens && found->rewards.n)
+        snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
+                 100 * found->rewards.accuracy);
+    else if (found->tokens && cli_is_of_samples(s->session->task))
+        snprintf(eval, sizeof eval, "; evaluation %.4f", found->loss);
+    else if (found->tokens)
+        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", found->loss,
+                 exp(found->loss));
     if (s->n_steps)
         line("loss", "%.4f at first, %.4f over the last %zu%s", s->first_loss, loss, n, eval);
     if (s->best.stopped_early)
@@ -279,6 +303,25 @@ static void print_spaced(const char *json)
     putchar('\n');
 }
 
+static void add_evaluation(cJSON *root, const struct train_show *s)
+{
+    const struct zinf_evaluation *found = &s->evaluation;
+    const bool samples = cli_is_of_samples(s->session->task);
+    if (!found->tokens)
+        return;
+    cJSON_AddNumberToObject(root, "eval_loss", found->loss);
+    if (!samples)
+        cJSON_AddNumberToObject(root, "eval_perplexity", exp(found->loss));
+    cJSON_AddNumberToObject(root, samples ? "eval_samples" : "eval_tokens", (double)found->tokens);
+    if (!found->rewards.n)
+        return;
+    cJSON_AddNumberToObject(root, "eval_rewards/chosen", found->rewards.chosen);
+    cJSON_AddNumberToObject(root, "eval_rewards/rejected", found->rewards.rejected);
+    cJSON_AddNumberToObject(root, "eval_rewards/margins",
+                            found->rewards.chosen - found->rewards.rejected);
+    cJSON_AddNumberToObject(root, "eval_rewards/accuracies", found->rewards.accuracy);
+}
+
 void train_summary_json(const struct train_show *s)
 {
     size_t n;
@@ -293,14 +336,7 @@ void train_summary_json(const struct train_show *s)
     cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
     cJSON_AddNumberToObject(root, "mean_loss", loss);
     cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
-    if (s->eval_tokens) {
-        cJSON_AddNumberToObject(root, "eval_loss", s->eval_loss);
-        const bool labelled = cli_is_labelled(s->session->task);
-        if (!labelled)
-            cJSON_AddNumberToObject(root, "eval_perplexity", exp(s->eval_loss));
-        cJSON_AddNumberToObject(root, labelled ? "eval_samples" : "eval_tokens",
-                                (double)s->eval_tokens);
-    }
+    add_evaluation(root, s);
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);
         cJSON_AddNumberToObject(root, "best_eval_loss", s->best.loss);

@@ -45,18 +45,27 @@
     "  --lora-targets LIST   names of linear layers with commas (default: all-linear)\n"           \
     "  --label-smoothing X   a share of every label is spread over all (default: 0)\n"             \
     "  --z-loss X            keeps logits small: X times their log-sum-exp squared\n"              \
-    "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n"                 \
+    "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n" USAGE_PAIRS
+
+#define USAGE_PAIRS                                                                                \
     "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo\n"                  \
     "  --beta X              how far it goes (default: 0.1)\n"
+
+#define USAGE_PAD                                                                                  \
+    "  --pad-to LENGTH       of samples: longest (of the step's), or max (default:\n"              \
+    "                        longest)\n"
+
+#define USAGE_GROUP                                                                                \
+    "  --group-by-length     shuffle so that the samples of a step are about as long\n"
 
 #define USAGE_BEST                                                                                 \
     "  --early-stopping N    end after N evaluations in a row that are no better\n"                \
     "  --load-best-at-end    leave the model of the best evaluation, not of the last\n"
 
 #define USAGE_TASK                                                                                 \
-    "  --task NAME           causal-lm, preference, seq2seq, classification or\n"                  \
-    "                        regression (default: what the model is); of the last\n"               \
-    "                        three:\n"                                                             \
+    "  --task NAME           causal-lm, preference, reward, seq2seq, classification\n"             \
+    "                        or regression (default: what the model is); of the\n"                 \
+    "                        last three:\n"                                                        \
     "  --source-column NAME  field or column of sources, or of texts; a,b: a pair of\n"            \
     "                        texts (default: source; text)\n"                                      \
     "  --target-column NAME  and of targets (default: target)\n"                                   \
@@ -112,7 +121,7 @@ static const char USAGE_TRAIN[] =
         USAGE_TASK USAGE_HEAD "  --eval-data FILE...   the same, to measure the loss on\n"
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --source-len N        tokens that an encoder reads (default: as the data need)\n"
-    "  --no-shuffle          take the data in the order of the files\n"
+    "  --no-shuffle          take the data in the order of the files\n" USAGE_GROUP USAGE_PAD
     "  --seed N              of shuffling, dropout and --init\n"
     "Output\n"
     "  --output DIR          receives model/, log.jsonl, checkpoint-N/ and more\n"
@@ -170,7 +179,7 @@ static const char USAGE_CONFIG[] =
     "\n"
     "  --model DIR           whose config.json \"auto\" values are taken from\n"
     "  --json                one JSON object, which is itself a configuration\n" USAGE_STEP
-        USAGE_BEST USAGE_DEVICE
+        USAGE_GROUP USAGE_PAD USAGE_BEST USAGE_DEVICE
     "  --lenient             unknown keys of the configuration are warnings\n";
 
 static const char USAGE_PLOT[] =
@@ -213,8 +222,8 @@ static const char USAGE_VERIFY[] =
     "usage: zinf verify [options] DIR...\n"
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
-    "folder, a checkpoint, or an nvme_path (all of them, in order, where there are\n"
-    "several). Says what can be gone on from.\n"
+    "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
+    "there are several). Says what can be gone on from.\n"
     "\n"
     "  --repair              where the last step on the drives is damaged and the one\n"
     "                        before it is whole, go on from that one next\n";
@@ -228,6 +237,7 @@ static const char USAGE_DATA_COMMAND[] =
     "\n"
     "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --batch N             of a step, whose padding is counted (default: 8)\n"
     "  --samples N           how many are shown (default: 3)\n"
     "  --color WHEN          auto, always or never; without it [[ ]] count\n"
     "  --json                print one JSON object\n";
@@ -242,9 +252,12 @@ static const char USAGE_EVAL[] =
     "  --adapter DIR...      and adapters of it, as PEFT writes them; several add up,\n"
     "                        DIR=0.5 by half\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n" USAGE_PAD
     "  --dtype NAME          fp32, bf16 or fp16 (default: the configuration's)\n" USAGE_SCORES
-    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_DEVICE;
+    "  --predictions FILE    write predicted and true texts as JSON lines\n" USAGE_PAIRS
+        USAGE_DEVICE
+    "  --seats N             devices of this process (default: visible GPUs, or 1)\n"
+    "  --devices LIST        GPUs by number, such as 0,2\n";
 
 static const char USAGE_LAUNCH[] =
     "usage: zinf launch [options] -- COMMAND...\n"

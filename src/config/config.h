@@ -146,13 +146,15 @@ struct zinf_config {
     bool direct;              /* drive and CPU use device memory where they can */
     bool weights_in_place;    /* a frozen model on the drive is read from its own folder */
     char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
+    char *pad_to;             /* "longest" sample of a step, "max": the sequence length */
+    bool group_by_length;     /* a training's samples of a step are about as long */
     int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
     bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
     double label_smoothing;   /* of cross-entropy; 0: none */
     double z_loss;            /* times the square of the logits' log-sum-exp; 0: none */
     double neftune_alpha;     /* of noise on embedded tokens; 0: none */
-    char *preference;         /* "dpo", "ipo", "orpo", "simpo": the loss of pairs, */
-    double preference_beta, preference_margin; /* and its numbers */
+    char *preference;         /* "dpo", "ipo", "orpo", "simpo", "reward": the loss of pairs, */
+    double preference_beta, preference_margin, center_rewards_coefficient; /* and its numbers */
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */
@@ -184,12 +186,15 @@ struct zinf_config_context {
     double label_smoothing, z_loss, neftune_alpha, preference_beta;
     const char *preference;
     bool load_best_at_end; /* false: as the file says */
+    const char *pad_to;    /* as zinf.pad_to has it */
+    bool group_by_length;  /* false: as the file says */
     uint64_t device_memory, host_memory;
     const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
     bool lenient;      /* unknown keys are warnings */
     /* Nothing is trained: not a word on learning rates. */
     bool no_training;
-    bool quiet; /* notes and warnings were given by an earlier load */
+    bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
+    bool quiet;    /* notes and warnings were given by an earlier load */
     /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
     bool show;
 };

@@ -201,10 +201,14 @@ int zinf_config_resolve_batch(struct config_loader *loader)
     if (t.micro && t.accumulation &&
         (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))
         t.train = 0;
+    if (loader->context->no_steps && t.micro)
+        t.train = 0;
     bool train_follows = !t.train, alone = t.train && !t.micro && !t.accumulation;
     int code = complete(loader, &t);
-    if (!code && train_follows)
-        code = follow(loader, &t, train_given);
+    if (loader->context->no_steps && !t.micro)
+        t.micro = 1;
+    if (!code && (train_follows || loader->context->no_steps))
+        code = follow(loader, &t, train_given && !loader->context->no_steps);
     if (code)
         return code;
     if (!t.micro) { /* fewer samples than ranks times accumulation: 1 is the least there is */

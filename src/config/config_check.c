@@ -169,15 +169,22 @@ static int check_offload(struct config_loader *loader, const struct zinf_config_
                          const char *device, const char *path)
 {
     const struct zinf_config *config = loader->config;
-    if (offload->device == ZINF_PLACE_NVME && config->zero_stage != 3)
-        return zinf_fail(-EINVAL,
-                         "%s is \"nvme\", which needs zero_optimization.stage 3 (it is "
-                         "%lld); set stage to 3, or device to \"cpu\"",
-                         zinf_config_where(config, device), (long long)config->zero_stage);
     if (offload->device == ZINF_PLACE_NVME && !offload->n_nvme_paths)
         return zinf_fail(-EINVAL, "%s is \"nvme\", but %s is missing; write a folder on the drive",
                          zinf_config_where(config, device), path);
     return 0;
+}
+
+/* Each rank's slice of the state is on a drive at any stage that has slices of it. */
+static void note_state_on_drive(struct config_loader *loader)
+{
+    const struct zinf_config *config = loader->config;
+    if (config->offload_optimizer.device == ZINF_PLACE_NVME && config->zero_stage != 3)
+        zinf_config_note(loader, ZINF_LOG_INFO,
+                         "%s is \"nvme\" at zero_optimization.stage %lld: the state is on the "
+                         "drive and parameters stay whole on the device; DeepSpeed itself would "
+                         "want stage 3 here",
+                         zinf_config_where(config, OPT "device"), (long long)config->zero_stage);
 }
 
 /* DeepSpeed's stage 3 alone reads offload_param. */
@@ -217,6 +224,7 @@ static int check_zero(struct config_loader *loader)
                          "%s below 1 needs zero_optimization.stage 3 (it is %lld); set "
                          "stage to 3, or ratio to 1",
                          zinf_config_where(config, OPT "ratio"), (long long)config->zero_stage);
+    note_state_on_drive(loader);
     return 0;
 }
 

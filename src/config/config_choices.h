@@ -20,8 +20,9 @@ static const char *const schedules[] = {
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
 static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
+static const char *const paddings[] = {"longest", "max", NULL};
 static const char *const sums[] = {"auto", "tree", NULL};
-static const char *const preferences[] = {"dpo", "ipo", "orpo", "simpo", NULL};
+static const char *const preferences[] = {"dpo", "ipo", "orpo", "simpo", "reward", NULL};
 static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
 static const char *const placements[] = {"auto", "exact", "fill", NULL};
 static const char *const gathers[] = {"auto", "host", "device", NULL};

@@ -149,6 +149,25 @@ static int override_adapter(struct config_loader *loader)
     return 0;
 }
 
+/* Words of a key each. */
+static int override_names(struct config_loader *loader)
+{
+    const struct zinf_config_context *c = loader->context;
+    const struct {
+        const char *path, *word, *option;
+    } names[] = {
+        {"zinf.pad_to", c->pad_to, "--pad-to"},
+        {"optimizer.type", c->optimizer, "--optimizer"},
+        {"zinf.quantize", c->quantize, "--quantize"},
+        {"zinf.preference", c->preference, "--preference"},
+    };
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof names / sizeof *names; i++)
+        if (names[i].word)
+            code = override_name(loader, names[i].path, names[i].word, names[i].option);
+    return code;
+}
+
 int zinf_config_apply_context(struct config_loader *loader)
 {
     const struct zinf_config_context *context = loader->context;
@@ -188,12 +207,11 @@ int zinf_config_apply_context(struct config_loader *loader)
     if (!code && context->load_best_at_end)
         code = override_json(loader, "zinf.load_best_at_end", cJSON_CreateTrue(),
                              "--load-best-at-end");
-    if (!code && context->optimizer)
-        code = override_name(loader, "optimizer.type", context->optimizer, "--optimizer");
-    if (!code && context->quantize)
-        code = override_name(loader, "zinf.quantize", context->quantize, "--quantize");
-    if (!code && context->preference)
-        code = override_name(loader, "zinf.preference", context->preference, "--preference");
+    if (!code && context->group_by_length)
+        code =
+            override_json(loader, "zinf.group_by_length", cJSON_CreateTrue(), "--group-by-length");
+    if (!code)
+        code = override_names(loader);
     if (!code && context->lr_scheduler)
         code = override_schedule(loader, context->lr_scheduler);
     if (!code && context->lr >= 0)

@@ -360,6 +360,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
+    TEXT_KEY("zinf.pad_to", pad_to, .choices = paddings, .text = "longest")
+    BOOL_KEY("zinf.group_by_length", group_by_length, 0)
     INT_KEY("zinf.early_stopping", early_stopping, 0, 0, 1e9)
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     NUMBER_KEY("zinf.label_smoothing", label_smoothing, 0, 0, 1, .below_max = true)
@@ -368,6 +370,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.preference", preference, .choices = preferences, .text = "dpo")
     NUMBER_KEY("zinf.preference_beta", preference_beta, 0.1, 0, 1e6, .above_min = true)
     NUMBER_KEY("zinf.preference_margin", preference_margin, 0.5, 0, 1e6)
+    NUMBER_KEY("zinf.center_rewards_coefficient", center_rewards_coefficient, 0, 0, 1e6)
     NUMBER_KEY("zinf.layer_decay", layer_decay, 1, 0.01, 1)
     {.path = "zinf.freeze", .type = KEY_JSON, .list = true, .offset = AT(freeze)},
     {.path = "zinf.learning_rates", .type = KEY_JSON, .list = true, .offset = AT(learning_rates)},

@@ -232,7 +232,7 @@ int zinf_model_freeze(struct zinf_model *m, const cJSON *patterns, const char *w
 int zinf_model_set_preference(struct zinf_model *m, const struct zinf_model_preference *preference)
 {
     m->preference = (struct preference_spec){preference->kind, preference->beta, preference->margin,
-                                             preference->smoothing};
+                                             preference->smoothing, preference->center};
     m->has_pairs = true;
     return build_graph(m, "config.json");
 }

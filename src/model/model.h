@@ -97,10 +97,11 @@ int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *
  * in parts; kept as adapters are, which are for frozen models and not beside this. */
 int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
 /* The loss of pairs of samples, a preferred one and another (kernels/loss.h), in place of that of
- * tokens. -ENOTSUP: the model has none of those, or no reference where the kind has one. */
+ * tokens, or of REWARD that of one number a sample. -ENOTSUP: the model has none of those, or no
+ * reference where the kind has one. */
 struct zinf_model_preference {
     enum zinf_preference_kind kind;
-    float beta, margin, smoothing;
+    float beta, margin, smoothing, center;
 };
 int zinf_model_set_preference(struct zinf_model *model,
                               const struct zinf_model_preference *preference);

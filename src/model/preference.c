@@ -72,35 +72,63 @@ static uint32_t add_told(struct zinf_graph *g, const char *name, enum zinf_value
             .kind = kind, .axis = ZINF_AXIS_SAMPLE, .cols = 1, .element = ZINF_ELEMENT_F32});
 }
 
-int preference_graph(struct zinf_graph *g, const struct preference_spec *spec)
+/* What a head makes becomes a value with a gradient. */
+static void be_activation(struct zinf_value *value, const char *name)
 {
-    const bool referenced = zinf_preference_has_reference(spec->kind);
-    const uint32_t losses = g->loss, head = maker_of(g, losses), targets = g->targets;
-    int code = referenced ? check_reference(g) : 0;
-    if (code)
-        return code;
-    if (head == g->n_stages || g->stages[head].ops != &zinf_stage_head)
-        return zinf_fail(-ENOTSUP, "pairs of answers need a model that continues texts");
-    struct zinf_value *value = &g->values[losses];
     value->kind = ZINF_VALUE_ACTIVATION;
     value->gradient = ZINF_ELEMENT_F32;
-    snprintf(value->name, sizeof value->name, "losses of tokens");
-    const struct zinf_value reference = {.kind = ZINF_VALUE_REFERENCE,
-                                         .of = losses,
-                                         .axis = value->axis,
-                                         .cols = 1,
-                                         .element = ZINF_ELEMENT_F32};
+    snprintf(value->name, sizeof value->name, "%s", name);
+}
+
+/* A stage of what a head makes, and of its targets, or of margins in their place. */
+static uint32_t add_stage(struct zinf_graph *g, const struct preference_spec *spec, uint32_t made,
+                          uint32_t targets)
+{
     g->targets = add_labels(g);
     g->loss = add_told(g, "loss", ZINF_VALUE_LOSS);
     const uint32_t rewards = add_told(g, "rewards", ZINF_VALUE_REPORT);
     uint32_t stage =
         zinf_graph_add_stage(g, &zinf_stage_preference, spec, sizeof *spec, "preference");
-    zinf_stage_append(g, stage, ZINF_STAGE_IN, losses);
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, made);
     zinf_stage_append(g, stage, ZINF_STAGE_IN, targets);
     zinf_stage_append(g, stage, ZINF_STAGE_IN, g->targets);
-    if (referenced)
-        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_value(g, "reference", reference));
     zinf_stage_append(g, stage, ZINF_STAGE_OUT, g->loss);
     zinf_stage_append(g, stage, ZINF_STAGE_OUT, rewards);
+    return stage;
+}
+
+/* The head of one number is a score; its labels' bits are the pairs' margins. */
+static int score_graph(struct zinf_graph *g, const struct preference_spec *spec)
+{
+    const uint32_t scores = g->loss, head = maker_of(g, scores);
+    const struct classify_spec *classes = head < g->n_stages ? g->stages[head].spec : NULL;
+    if (!classes || g->stages[head].ops != &zinf_stage_classify || !classes->number)
+        return zinf_fail(-ENOTSUP, "zinf.preference \"reward\" needs a head of one number a "
+                                   "sample: --task reward gives a model one");
+    be_activation(&g->values[scores], "scores");
+    add_stage(g, spec, scores, g->targets);
+    return 0;
+}
+
+int preference_graph(struct zinf_graph *g, const struct preference_spec *spec)
+{
+    const bool referenced = zinf_preference_has_reference(spec->kind);
+    const uint32_t losses = g->loss, head = maker_of(g, losses);
+    if (spec->kind == ZINF_PREFERENCE_REWARD)
+        return score_graph(g, spec);
+    int code = referenced ? check_reference(g) : 0;
+    if (code)
+        return code;
+    if (head == g->n_stages || g->stages[head].ops != &zinf_stage_head)
+        return zinf_fail(-ENOTSUP, "pairs of answers need a model that continues texts");
+    be_activation(&g->values[losses], "losses of tokens");
+    const uint32_t stage = add_stage(g, spec, losses, g->targets);
+    const struct zinf_value reference = {.kind = ZINF_VALUE_REFERENCE,
+                                         .of = losses,
+                                         .axis = g->values[losses].axis,
+                                         .cols = 1,
+                                         .element = ZINF_ELEMENT_F32};
+    if (referenced)
+        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_value(g, "reference", reference));
     return 0;
 }

@@ -25,6 +25,12 @@ static bool has_dense(const struct zinf_frame *f)
     return s->dense_w >= 0;
 }
 
+/* Scores, which a loss of pairs is made of behind this stage. */
+static bool tells_scores(const struct zinf_frame *f)
+{
+    return f->graph->values[f->stage->out.at[0]].kind != ZINF_VALUE_LOSS;
+}
+
 static uint64_t row_bytes(const struct zinf_frame *f)
 {
     return (uint64_t)hidden_of(f) * frame_width(f);
@@ -217,6 +223,9 @@ static int loss_backward(struct zinf_frame *f, const struct kept *k)
     const struct zinf_cross_entropy loss = loss_of(f, k);
     struct zinf_squared_error error = error_of(f, k);
     error.dx = k->logits;
+    if (tells_scores(f))
+        return frame_copy(f, k->logits, f->d_out[0],
+                          (uint64_t)f->compute->batch * sizeof *k->logits);
     if (s->number)
         return frame_squared_error(f, &error);
     int code = frame_loss(f, FRAME_LOSS_BACKWARD, &loss);
@@ -229,7 +238,9 @@ static int forward(struct zinf_frame *f)
 {
     const struct kept k = keep(f);
     int code = make_logits(f, &k);
-    return code ? code : make_loss(f, &k);
+    if (code || !tells_scores(f))
+        return code ? code : make_loss(f, &k);
+    return frame_copy(f, f->out[0], k.logits, (uint64_t)f->compute->batch * sizeof *k.logits);
 }
 
 /* The gradient of the first tokens' rows to that of all rows: the others have none. */

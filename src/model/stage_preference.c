@@ -5,15 +5,18 @@
 static struct zinf_preference args_of(const struct zinf_frame *f)
 {
     const struct preference_spec *s = f->stage->spec;
+    const bool scores = s->kind == ZINF_PREFERENCE_REWARD;
     return (struct zinf_preference){
         .kind = s->kind,
         .beta = s->beta,
         .margin = s->margin,
         .smoothing = s->smoothing,
+        .center = s->center,
         .pairs = f->compute->batch / 2,
-        .seq = f->compute->seq,
+        .seq = scores ? 1 : f->compute->seq,
         .losses = f->in[0],
-        .targets = f->in[1],
+        .targets = scores ? NULL : f->in[1],
+        .margins = scores ? f->in[1] : NULL,
         .labels = f->in[2],
         .reference = f->stage->in.n > 3 ? f->in[3] : NULL,
     };

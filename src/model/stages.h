@@ -33,10 +33,11 @@
  *           out: x
  *   project a product without a bias. in: x; out: x of another width
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
- *           of classes the weights of samples, and the last rows where it goes by those; out: loss
+ *           of classes the weights of samples, and the last rows where it goes by those; out: loss,
+ *           or where that is an activation the one logit itself
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels, and where there is one the reference's
- *           losses; out: loss, rewards, of each sample
+ *           losses; or scores of samples, margins, labels; out: loss, rewards, of each sample
  *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
@@ -232,7 +233,7 @@ struct classify_spec {
 
 struct preference_spec { /* kernels/loss.h */
     enum zinf_preference_kind kind;
-    float beta, margin, smoothing;
+    float beta, margin, smoothing, center;
 };
 
 struct head_spec {

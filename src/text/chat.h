@@ -79,6 +79,7 @@ struct zinf_format_options {
     const char *folder;      /* of the tokenizer: how it writes the end of a text */
     const char *text_column; /* of TEXT; NULL: "text" */
     bool train_on_prompt;    /* all tokens count */
+    bool margins;            /* of PREFERENCE: the label of what was rejected has a "margin" */
 };
 struct zinf_format_recipe;
 /* Borrows the options. */

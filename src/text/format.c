@@ -156,7 +156,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static uint64_t key_of(const struct zinf_format_recipe *r)
 {
     const struct zinf_format_options *o = &r->options;
-    uint64_t hash = RULES + 256 * (uint64_t)o->format + o->train_on_prompt;
+    uint64_t hash = RULES + 256 * (uint64_t)o->format + o->train_on_prompt + 2 * o->margins;
     hash = hash_text(hash, r->end);
     hash = hash_text(hash, o->text_column ? o->text_column : "text");
     if (r->chat) {

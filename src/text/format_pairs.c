@@ -4,6 +4,9 @@
  */
 #include "text/format.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 /* In front of the first byte that differs, and of the space before it, which is the answers'. */
 static size_t common_text(const char *a, const char *b)
 {
@@ -22,6 +25,25 @@ static size_t common_messages(const cJSON *a, const cJSON *b)
     for (; x && y && cJSON_Compare(x, y, true); x = x->next, y = y->next)
         n++;
     return n;
+}
+
+/* As the bits of what it is below 0: the label of whatever was rejected is negative. */
+static int take_margin(const cJSON *row, int32_t *label)
+{
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(row, "margin");
+    if (!field || cJSON_IsNull(field))
+        return 0;
+    const char *text = cJSON_GetStringValue(field); /* of a table */
+    char *end = NULL;
+    double value = cJSON_IsNumber(field) ? field->valuedouble
+                   : text && *text       ? strtod(text, &end)
+                                         : NAN;
+    const float below = -(float)value;
+    if (!(value >= 0) || !isfinite(below) || (end && *end))
+        return zinf_fail(-EINVAL, "\"margin\" is no number from 0 on");
+    if (below < 0) /* of 0 the usual one does */
+        memcpy(label, &below, sizeof below);
+    return 0;
 }
 
 static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
@@ -48,7 +70,8 @@ static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
         a.shared = texts ? common_text(a.answer->valuestring, other->valuestring)
                          : common_messages(a.answer, other);
     sample->label = chosen ? 0 : -1;
-    return format_take_answer(r, &a, sample);
+    int code = chosen || !r->options.margins ? 0 : take_margin(row, &sample->label);
+    return code ? code : format_take_answer(r, &a, sample);
 }
 
 int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)

@@ -10,7 +10,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src
 	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
 	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_cache_text.c \
 	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
-	src/text/samples_pack.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
+	src/text/samples_pack.c src/text/samples_group.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
 libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
 	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/chat_jinja.c src/text/format.h \
 	src/text/format.c src/text/format_turns.c src/text/format_pairs.c src/text/format_gdgpt.c src/text/format_python.c
@@ -64,6 +64,11 @@ tests_fuzz_sentencepiece_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"sentencepie
 tests_fuzz_sentencepiece_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/sentencepiece
 
+check_PROGRAMS += tests/samples_group_test
+TESTS += tests/samples_group_test
+tests_samples_group_test_SOURCES = tests/samples_group_test.c
+tests_samples_group_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_samples_group_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/samples_test
 TESTS += tests/samples_test
 tests_samples_test_SOURCES = tests/samples_test.c

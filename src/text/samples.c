@@ -197,6 +197,10 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
     if (o->packed && o->recipe->take_second)
         return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
+    if (o->packed && o->group)
+        return zinf_fail(-EINVAL, "packed windows are not grouped by length: all have one");
+    if (o->group && !o->shuffle)
+        return zinf_fail(-EINVAL, "samples in the order of the files are not grouped by length");
     if (o->front > ZINF_SAMPLES_MOST_FRONT || o->source_front > ZINF_SAMPLES_MOST_FRONT)
         return zinf_fail(-EINVAL, "%u and %u ids in front: at most %d can stay", o->front,
                          o->source_front, ZINF_SAMPLES_MOST_FRONT);
@@ -224,11 +228,6 @@ static int fail_empty(const struct zinf_samples *s, const char *file)
         (unsigned long long)f->n_unlabelled, *f->first_bad ? "; " : "", f->first_bad);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static int pack(struct zinf_samples *s)
 {
     const struct zinf_samples_options *o = &s->options;
@@ -237,10 +236,9 @@ static int pack(struct zinf_samples *s)
     if (!lengths)
         return zinf_fail(-ENOMEM, "no memory to pack %llu samples", (unsigned long long)n);
     for (uint64_t i = 0; i < n; i++) {
-        const struct sample_entry *e = &s->entries[i];
-        const struct sample_place *place = &s->caches[e->file].places[e->place];
-        lengths[i] = least(samples_cut(s, place->n_ids, false).n, o->seq_len);
-        lengths[n + i] = samples_cut_source(s, place->n_source, false).n;
+        const struct zinf_window_rows rows = samples_rows(s, i);
+        lengths[i] = rows.ids;
+        lengths[n + i] = rows.source;
     }
     int code = samples_pack(&s->packing, lengths, o->source_len ? lengths + n : NULL, n, o->seq_len,
                             o->source_len);
@@ -269,6 +267,8 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
         code = fail_empty(s, options->files[0]);
     if (!code && options->packed)
         code = pack(s);
+    if (!code && options->group)
+        code = samples_begin_groups(s);
     if (code) {
         zinf_samples_close(s);
         return code;
@@ -286,6 +286,7 @@ void zinf_samples_close(struct zinf_samples *s)
     free(s->caches);
     free(s->entries);
     samples_packing_free(&s->packing);
+    samples_end_groups(s);
     zinf_tokens_free(&s->numbers);
     zinf_sample_free(&s->sample);
     pthread_mutex_destroy(&s->lock);

@@ -98,6 +98,9 @@ struct zinf_samples_options {
     bool unlabelled;    /* samples without a token that counts are kept: a label is learned */
     bool packed;        /* as many samples in a window as there is room for */
     bool shuffle;
+    /* With shuffle: an epoch's windows come by length, in steps of so many, as transformers'
+     * group_by_length has them; not with packed. 0: in any order. */
+    uint64_t group;
     uint64_t seed;
     int32_t pad, source_pad; /* ids where there is no sample */
 };
@@ -136,6 +139,24 @@ uint64_t zinf_samples_n_windows(const struct zinf_samples *samples);
  * in an order keyed by (seed, epoch), as those of a stream do. */
 int zinf_samples_window(struct zinf_samples *samples, uint64_t position,
                         const struct zinf_window *window);
+
+/* Rows of that window that are no padding, and of its source: all from the first one on. */
+struct zinf_window_rows {
+    uint32_t ids, source;
+};
+struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *samples, uint64_t position);
+/* Rows of a step's samples are a multiple of this, or as many as a window has: tensor cores take
+ * 16-bit numbers eight at a time (pad_to_multiple_of of transformers' collators), and there are
+ * fewer shapes of products. */
+#define ZINF_ROWS_MULTIPLE 8
+/* Rows of an epoch's sequences and sources together, in steps of `batch` windows: without padding;
+ * each window whole; each step as long as its longest, in multiples of `multiple`; and so with
+ * windows grouped by length. The order is that of the first epoch, shuffled. -ENOMEM */
+struct zinf_samples_rows {
+    uint64_t tokens, whole, longest, grouped;
+};
+int zinf_samples_count_rows(struct zinf_samples *samples, uint64_t batch, uint32_t multiple,
+                            struct zinf_samples_rows *out);
 
 /* A data set whose windows these are; it owns samples then, even where this fails. */
 int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samples);

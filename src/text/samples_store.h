@@ -56,6 +56,30 @@ int samples_pack(struct sample_packing *out, const uint32_t *lengths, const uint
                  uint64_t n, uint32_t size, uint32_t source_size);
 void samples_packing_free(struct sample_packing *packing);
 
+/* ---- samples_group.c ---- */
+
+/* A permutation of 0 .. n - 1 becomes one by length, as transformers' group_by_length makes it:
+ * pieces of it, of as many steps of `batch` as make sense, are sorted each, the longest first, and
+ * the longest of all comes first of all. lengths: by what is permuted. room: [samples_group_piece]
+ */
+struct sample_length {
+    uint64_t length;
+    uint32_t row, place;
+};
+uint64_t samples_group_piece(uint64_t n, uint64_t batch);
+void samples_group(uint32_t *order, uint64_t n, uint64_t batch, const uint64_t *lengths,
+                   struct sample_length *room);
+
+/* The order of an epoch's rows where they are grouped; a step may see the end of one epoch and the
+ * beginning of the next. */
+enum { SAMPLE_EPOCHS = 2 };
+struct sample_grouping {
+    uint64_t *lengths;             /* [n] */
+    uint32_t *order;               /* [SAMPLE_EPOCHS][n] */
+    uint64_t epoch[SAMPLE_EPOCHS]; /* whose order that is, + 1; 0: nobody's */
+    struct sample_length *room;
+};
+
 /* ---- the store ---- */
 
 /* A sample that was not dropped. */
@@ -70,11 +94,12 @@ struct zinf_samples {
     struct sample_entry *entries; /* [facts.n_samples] */
     uint64_t capacity;
     struct zinf_samples_facts facts;
-    uint32_t together;             /* samples that are a row's: 2 of pairs, else 1 */
-    struct sample_packing packing; /* n_windows 0: a sample is a window */
-    pthread_mutex_t lock;          /* guards the two below, which reading uses */
-    struct zinf_tokens numbers;    /* as they lie in a cache */
-    struct zinf_sample sample;     /* of the window at hand */
+    uint32_t together;               /* samples that are a row's: 2 of pairs, else 1 */
+    struct sample_packing packing;   /* n_windows 0: a sample is a window */
+    pthread_mutex_t lock;            /* guards what is below, which reading uses */
+    struct sample_grouping grouping; /* order NULL: rows are not grouped */
+    struct zinf_tokens numbers;      /* as they lie in a cache */
+    struct zinf_sample sample;       /* of the window at hand */
 };
 
 /* What a cut leaves of n ids of which the last may have to stay, and where it begins. */
@@ -88,5 +113,13 @@ struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bo
 int samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_sample *out);
 struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,
                                      bool keeps_last);
+
+/* Rows that are positions of sample index in its window, and of its source. */
+struct zinf_window_rows samples_rows(const struct zinf_samples *samples, uint64_t index);
+/* samples_group.c: rows (of `together` samples) are grouped from now on. The number of the row at a
+ * place among all epochs', under the lock. */
+int samples_begin_groups(struct zinf_samples *samples);
+void samples_end_groups(struct zinf_samples *samples);
+uint64_t samples_grouped_row(struct zinf_samples *samples, uint64_t position);
 
 #endif

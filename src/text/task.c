@@ -22,8 +22,8 @@ struct zinf_task_recipe {
     struct zinf_tokens types;
 };
 
-static const char *const names[ZINF_TASKS] = {"causal-lm", "seq2seq", "classification",
-                                              "regression", "preference"};
+static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",    "classification",
+                                              "regression", "preference", "reward"};
 
 const char *zinf_task_name(enum zinf_task task)
 {
@@ -38,8 +38,8 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
             return 0;
         }
     return zinf_fail(-EINVAL,
-                     "%s is no task: use causal-lm, preference, seq2seq, classification or "
-                     "regression",
+                     "%s is no task: use causal-lm, preference, reward, seq2seq, classification "
+                     "or regression",
                      name);
 }
 

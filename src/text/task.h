@@ -21,6 +21,7 @@ enum zinf_task {
     ZINF_TASK_CLASSIFICATION,
     ZINF_TASK_REGRESSION,
     ZINF_TASK_PREFERENCE, /* pairs of answers; chat.h has its data, too */
+    ZINF_TASK_REWARD,     /* the same, to learn scores of answers */
     ZINF_TASKS,
 };
 const char *zinf_task_name(enum zinf_task task); /* "causal-lm", "seq2seq", ... */
@@ -45,7 +46,7 @@ void zinf_labels_free(struct zinf_labels *labels);
 /* ---- recipes ---- */
 
 struct zinf_task_options {
-    enum zinf_task task; /* neither CAUSAL nor PREFERENCE */
+    enum zinf_task task; /* SEQ2SEQ, CLASSIFICATION or REGRESSION */
     const struct zinf_tokenizer *tokenizer;
     /* NULL: "source" of SEQ2SEQ, else "text"; two names with a comma between are a pair of texts,
      * which the tokenizer frames as one. */

@@ -111,6 +111,8 @@ struct zinf_window {
     int32_t *token_types;
     int32_t *source_ids, *source_segments; /* [source_len] */
     int32_t *label;                        /* one */
+    /* Of samples: so many rows of the window are wanted, and of its source; 0: all. */
+    uint32_t length, source_length;
 };
 /* The same for every kind of data set: a stream's window is one document without padding. */
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,

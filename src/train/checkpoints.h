@@ -31,6 +31,10 @@ int zinf_checkpoint_list(const char *output,
 int zinf_checkpoint_look(const char *folder,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
                          void *arg);
+/* Of an adapter's folder: whether its weights are those that were saved. 1: they are; 0: it has no
+ * sum of them, as PEFT's folders and those of versions before; -EBADMSG: the message names the file
+ * that is damaged. */
+int zinf_adapter_verify(const char *folder);
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
 /* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where

@@ -7,11 +7,12 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/decode.c src/train/step/cache_ops.c \
-	src/train/checkpoints.h src/train/score.h src/train/run/score.c src/train/run/score_labels.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
+	src/train/checkpoints.h src/train/score.h src/train/seats.h src/train/run/shared_texts.h \
+	src/train/run/shared_texts.c src/train/run/score.c src/train/run/score_labels.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
-	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_update.c src/train/step/ops.c \
+	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
-	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
+	src/train/plan/cost.c src/train/step/calibrate.c src/train/step/lengths.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/emulation.h src/train/plan/emulation.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
@@ -173,6 +174,11 @@ tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_train_packed_test_LDADD = $(TEST_LDADD)
 
 # Encoder-decoders.
+check_PROGRAMS += tests/train_lengths_test
+TESTS += tests/train_lengths_test
+tests_train_lengths_test_SOURCES = tests/train_lengths_test.c tests/cut_fixtures.h tests/fixture_inputs.h tests/trainings.h tests/train_support.h
+tests_train_lengths_test_CPPFLAGS = $(TEST_CPPFLAGS)
+tests_train_lengths_test_LDADD = $(TEST_LDADD)
 check_PROGRAMS += tests/train_pairs_test
 TESTS += tests/train_pairs_test
 tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
@@ -194,8 +200,8 @@ check_PROGRAMS += tests/durable_ranks_test
 TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh tests/ranks_network_test.sh
 EXTRA_DIST += tests/ranks_kill_test.sh tests/ranks_network_test.sh
 # Adapters of a quantised model over ranks.
-TESTS += tests/ranks_quantized_test.sh
-EXTRA_DIST += tests/ranks_quantized_test.sh
+TESTS += tests/ranks_quantized_test.sh tests/eval_ranks_test.sh
+EXTRA_DIST += tests/ranks_quantized_test.sh tests/eval_ranks_test.sh
 tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/rank_steps.h tests/trainings.h tests/train_support.h
 tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
 tests_durable_ranks_test_LDADD = $(TEST_LDADD)

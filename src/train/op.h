@@ -44,9 +44,11 @@ enum op_cost {
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   PULL                  NET: the same to the device, each slice from where its rank has it
- *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]; all of
+ *                         it where ranks have whole state
  *   LINK_GATHER           NET: as GATHER, between devices
  *   LINK_SCATTER          NET: as SCATTER, between devices
+ *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation is its truth; it is pending no more
  *   COMMIT                HOST: the step before this one outlives the process
  *   MEET                  NET: and so it does on all ranks
@@ -70,6 +72,7 @@ enum op_cost {
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
+    ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
     ROW(OP_MEET, "meet", run_meet, COST_NONE)                                                      \
@@ -95,6 +98,7 @@ enum op_flags {
      * out then, and the update makes them. */
     OP_KEPT = 64,
     OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
+    OP_VALUE = 256,     /* moves the value arg: of it the rows that the step's samples have */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

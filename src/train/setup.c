@@ -68,6 +68,8 @@ static void choose_tiers(struct setup *s)
     s->param_tier = tier_of(c->offload_param.device);
     s->state_tier = trains(s) ? tier_of(c->offload_optimizer.device) : ZINF_TIER_HOST;
     s->grad_tier = trains(s) ? tier_of(c->grad_device) : ZINF_TIER_HOST;
+    if (!trains(s) && s->param_tier == ZINF_TIER_DEVICE && !s->must_link)
+        s->sliced = false; /* nothing is saved by it but what the device has room for anyway */
     s->x_tier = x_tiers[x_device];
     if (c->cpu_checkpointing && s->x_tier != ZINF_TIER_DRIVE)
         s->x_tier = ZINF_TIER_HOST;
@@ -260,8 +262,6 @@ static int check_in_place(const struct setup *s)
 /* Why steps cannot outlive the process; NULL: they can. */
 static const char *hindrance(const struct setup *s, bool asked)
 {
-    if (s->net && !s->sliced)
-        return "every rank has all parameters (zero_optimization.stage is below 3)";
     if (s->state_tier != ZINF_TIER_DRIVE)
         return "the optimizer state is not on a drive (offload_optimizer.device)";
     if (s->config->offload_optimizer.ratio < 1)

@@ -97,6 +97,7 @@ struct setup {
     struct zinf_layout layout;
     struct zinf_net *net; /* the options', where there are other ranks; NULL: there are none */
     bool sliced;          /* by stage 3: each rank has its slice of parameters, else all of them */
+    bool whole_state;     /* each rank has all state and makes all updates: tensors are not cut */
     bool lends;           /* slices go to the device from where their ranks have them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches

@@ -81,7 +81,7 @@ int setup_freeze(struct setup *s)
 
 static enum zinf_preference_kind preference_named(const char *word)
 {
-    static const char *const names[] = {"dpo", "ipo", "orpo", "simpo"};
+    static const char *const names[] = {"dpo", "ipo", "orpo", "simpo", "reward"};
     int kind = 0;
     while (kind + 1 < ZINF_PREFERENCES && strcmp(word, names[kind]))
         kind++;
@@ -91,11 +91,18 @@ static enum zinf_preference_kind preference_named(const char *word)
 int setup_pairs(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    const struct zinf_model_preference preference = {
+    struct zinf_model_preference preference = {
         preference_named(c->preference), (float)c->preference_beta, (float)c->preference_margin,
-        (float)c->label_smoothing};
+        (float)c->label_smoothing, (float)c->center_rewards_coefficient};
     if (!s->options.pairs)
         return 0;
+    if (preference.kind == ZINF_PREFERENCE_REWARD) {
+        preference.beta = 1; /* scores are told as they are */
+        if (trains(s) && (c->label_smoothing > 0 || c->z_loss > 0))
+            return zinf_fail(-EINVAL, "zinf.label_smoothing and zinf.z_loss have no part in the "
+                                      "loss of scores (zinf.preference \"reward\"): set them to 0");
+        preference.smoothing = 0;
+    }
     if (c->micro_batch % 2)
         return zinf_fail(-EINVAL,
                          "pairs of samples in micro-batches of %lld: a pair is two, so that "

@@ -46,12 +46,13 @@ int setup_optimizer(struct setup *s)
     };
     if (s->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
         s->hyper.kind = ZINF_OPTIM_ADAMW;
-    int64_t world = s->options.world > 1 ? s->options.world : s->config->world_size;
-    if (s->moments == MOMENTS_FACTORED && world > 1)
+    s->whole_state = s->net && s->moments == MOMENTS_FACTORED;
+    if (s->moments == MOMENTS_FACTORED && (s->sliced || (!s->net && s->options.world > 1)))
         return zinf_fail(-ENOTSUP,
-                         "optimizer.type Adafactor needs whole tensors, which %lld ranks would "
-                         "share: train on one, or use AdamW8bit, whose state is small too",
-                         (long long)world);
+                         "optimizer.type Adafactor needs whole tensors, and at "
+                         "zero_optimization.stage 3 %u ranks have slices: set stage to 2, train on "
+                         "one, or use AdamW8bit, whose state is small too",
+                         s->options.world);
     return 0;
 }
 

@@ -69,6 +69,8 @@ static const char *no_link(const struct setup *s)
 {
     if (!s->net)
         return "there is one rank alone";
+    if (s->whole_state)
+        return "sums of gradients are for every rank (optimizer.type Adafactor)";
     if (s->device->kind != ZINF_DEVICE_CUDA)
         return "only GPUs have a way to each other, and the device is the host";
     return zinf_net_is_described(s->net) ? NULL : zinf_link_why_not();
@@ -93,19 +95,24 @@ static int check_links(struct setup *s)
 
 int setup_lay_out(struct setup *s)
 {
+    uint32_t rank = s->options.rank, world = s->options.world ? s->options.world : 1;
     uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
     if (!elems)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     for (uint32_t u = 0; u < s->n_units; u++) {
         elems[u] = s->graph->units[u].elems;
+        if (s->whole_state) /* gradients are summed in slices, and brought together again */
+            elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * world);
         most = elems[u] > most ? elems[u] : most;
     }
     uint64_t group = (uint64_t)s->config->sub_group_size;
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
     if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
         group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->options.rank,
-                                s->options.world ? s->options.world : 1);
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->whole_state ? 0 : rank,
+                                s->whole_state ? 1 : world);
+    s->layout.rank = rank;
+    s->layout.world = world;
     free(elems);
     for (uint32_t u = 0; !code && u < s->n_units; u++)
         s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
@@ -144,9 +151,14 @@ int setup_check_ranks(struct setup *s)
         code = check_links(s);
     if (code || !s->net)
         return code;
-    if (!trains(s))
-        return zinf_fail(-ENOTSUP, "several ranks can only train");
-    if (c->zero_stage == 0)
+    if (s->options.mode == ZINF_TRAINER_GRADIENTS)
+        return zinf_fail(-ENOTSUP, "several ranks train and evaluate: gradients to look at are one "
+                                   "rank's");
+    if (s->whole_state && trains(s))
+        zinf_log_once(ZINF_LOG_INFO, "whole state",
+                      "optimizer.type Adafactor: each rank has all of its state, which is small, "
+                      "and makes all updates itself");
+    else if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
@@ -154,15 +166,6 @@ int setup_check_ranks(struct setup *s)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme, or "
                                    "zinf.gather to device");
-    if (s->sliced && zinf_model_facts(s->model)->form != ZINF_FORM_PLAIN)
-        return zinf_fail(-ENOTSUP,
-                         "at zero_optimization.stage 3 ranks have parameters in slices, and "
-                         "quantised weights are not cut: set stage to 2, at which each has them "
-                         "whole, or leave out zinf.quantize");
-    if (s->expert_fetch == EXPERT_FETCH_CHOSEN)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.expert_fetch \"chosen\": ranks choose different experts, and all "
-                         "give their slices of each: set it to auto or all");
     return 0;
 }
 

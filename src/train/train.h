@@ -59,7 +59,8 @@ struct zinf_trainer_options {
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
     /* Two samples are a pair, the first of which is preferred: labels are 0 and -1, or -1 for both
-     * where it does not count. The loss is that of zinf.preference, over pairs. */
+     * where it does not count. The loss is that of zinf.preference, over pairs; of "reward" the
+     * second label may be the bits of a float below 0, which is the pair's margin with a minus. */
     bool pairs;
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
@@ -75,21 +76,20 @@ struct zinf_trainer_options {
      * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
      * samples. All make the same calls in the same order, each from a thread of its own. */
     struct zinf_net *net;
+    struct zinf_net *save_net; /* another one, for saves beside steps; NULL: steps wait for them */
     /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
     struct zinf_trace_file *trace;
     /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
     const int *gpu;
-    /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
-     * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
-     * slice of the parameters. */
+    /* Without a net: of world ranks, each with its slice of gradients and optimizer state; world 0:
+     * 1. Nothing goes between them: each computes whole gradients and updates its slice. */
     uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */
     const uint8_t *run;
     bool anew; /* steps of that name are removed instead */
-    /* What is known of the machine when the plan is made, for what it leaves open; NULL: nothing.
-     */
+    /* What is known of the machine when the plan is made, for what it leaves open, or NULL. */
     const struct zinf_speeds *speeds;
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
@@ -97,7 +97,7 @@ struct zinf_trainer_options {
     /* For tests: the drives' faults, and operations that start late by up to delay_us. */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
-    bool changes_schedule; /* after every step */
+    bool changes_schedule; /* after every step, and how many layers' updates wait */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);
@@ -111,6 +111,11 @@ uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memo
 /* "" or the device's name. */
 const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
 
+/* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
+struct zinf_rewards {
+    uint64_t n;
+    double chosen, rejected, accuracy; /* the share in which the first's is the larger */
+};
 struct zinf_step_result {
     uint64_t step;      /* from 1: attempts, skipped ones included */
     uint64_t n_applied; /* updates so far */
@@ -118,28 +123,28 @@ struct zinf_step_result {
     double grad_norm;   /* of the unscaled, unclipped gradient; NaN or Inf when skipped */
     double lr, loss_scale;
     bool skipped; /* overflow: no update was made */
-    /* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
-    struct zinf_rewards {
-        uint64_t n;
-        double chosen, rejected, accuracy; /* the share in which the first's is the larger */
-    } rewards;
+    struct zinf_rewards rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
-    uint64_t tokens;
-    const char *schedule; /* of this step */
-    uint64_t n_redone;    /* steps so far whose early updates were taken back */
-    /* busy seconds by lane, and the lane that was busiest; seconds that lane a stood still for
-     * lane b */
+    uint64_t tokens;                   /* of all ranks, as the batch says */
+    int64_t seq_len;                   /* rows of a sample in this step */
+    const char *schedule;              /* of this step */
+    uint64_t n_redone;                 /* steps so far whose early updates were taken back */
+    /* busy seconds by lane; seconds that lane a stood still for lane b; the busiest lane */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
     double stall_seconds[8][8];
     const char *bottleneck;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
- * [samples][source_len], labels [samples]. A target < 0 is
- * ignored; positions that are NULL count from 0 in every sample, and with segments NULL a sample is
- * one document. Borrowed for the call. */
+ * [samples][source_len], labels [samples]. A target < 0 is ignored; positions that are NULL count
+ * from 0 in every sample; segments NULL: a sample is one document. Borrowed for the call. */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
+    /* Rows of each sample, at most the trainer's, on all ranks alike: what is computed and moved
+     * are so many. 0: the trainer's. */
+    int64_t seq_len, source_len;
+    /* For what a step reports: rows of all ranks' samples that are no padding. 0: all. */
+    uint64_t tokens;
 };
 /* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
  * before it. What the result says is of all ranks. */
@@ -181,11 +186,17 @@ struct zinf_run_best {
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
 };
+/* Mean loss of windows, and of pairs their rewards. */
+struct zinf_evaluation {
+    double loss;
+    uint64_t tokens; /* that count; labels or pairs where these do */
+    struct zinf_rewards rewards;
+};
 /* What a run tells its caller; any may be NULL. Called in the caller's thread. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
-    void (*evaluated)(void *arg, uint64_t step, double loss, uint64_t tokens);
+    void (*evaluated)(void *arg, uint64_t step, const struct zinf_evaluation *found);
     void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
@@ -210,7 +221,7 @@ struct zinf_run_options {
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
     /* A checkpoint after the last step without save_every too, from which a longer run can go on.
-     * Where it cannot be saved, that is reported and the run is none the less done. */
+     * Where it cannot be saved, that is said and the run is none the less done. */
     bool save_last;
     /* What another run left in output or log_path is removed once this one can begin, and said.
      * Without it such a run is refused. */
@@ -229,9 +240,9 @@ struct zinf_run_options {
  * end the run, but for the last one. The output folder is locked meanwhile. Other ranks are told of
  * a failure that is this one's alone. */
 int zinf_run_train(const struct zinf_run_options *options);
-/* Mean loss over every window of data, in order. */
+/* Over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
-                      struct zinf_dataset *data, double *loss, uint64_t *tokens);
+                      struct zinf_dataset *data, struct zinf_evaluation *out);
 
 #ifdef __cplusplus
 }

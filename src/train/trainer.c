@@ -165,6 +165,7 @@ static int start_executor(struct zinf_trainer *t)
         .context = t,
         .op_name = trainer_op_name,
         .skip = trainer_skip_op,
+        .moved = trainer_moved,
         .measured = trainer_measured,
         .net = t->setup.net,
         .store = t->setup.store,

@@ -9,6 +9,7 @@
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct shape {
@@ -76,6 +77,15 @@ static void fill(float *x, uint16_t *half, size_t n)
     zinf_convert(half, ZINF_DTYPE_BF16, x, ZINF_DTYPE_F32, n);
 }
 
+/* At a cache line, as tensors of a unit and PyTorch's are. */
+static void *zeros(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!memory)
+        exit(1);
+    return memset(memory, 0, bytes);
+}
+
 static double least(double a, double b)
 {
     return a < b ? a : b;
@@ -85,8 +95,8 @@ static void run_shape(const struct bench *b, const struct shape *s)
 {
     const size_t a_n = (size_t)(s->m * s->k), b_n = (size_t)(s->k * s->n);
     const size_t c_n = (size_t)(s->m * s->n);
-    float *a = calloc(a_n, 4), *w = calloc(b_n, 4), *c = calloc(c_n, 4);
-    uint16_t *a_half = calloc(a_n, 2), *w_half = calloc(b_n, 2), *c_half = calloc(c_n, 2);
+    float *a = zeros(a_n * 4), *w = zeros(b_n * 4), *c = zeros(c_n * 4);
+    uint16_t *a_half = zeros(a_n * 2), *w_half = zeros(b_n * 2), *c_half = zeros(c_n * 2);
     fill(a, a_half, a_n);
     fill(w, w_half, b_n);
     struct zinf_matmul m = {.m = s->m,

@@ -89,6 +89,17 @@ static int odds(struct setup *s)
     return preferences_of(s, ZINF_PREFERENCE_ORPO);
 }
 
+static int scores(struct setup *s)
+{
+    enum { PAIRS = 5 };
+    struct zinf_preference a = {.kind = ZINF_PREFERENCE_REWARD, .beta = 1, .center = 0.2f};
+    a.pairs = PAIRS, a.seq = 1, a.scale = 0.5f, a.labels = (int32_t *)(void *)s->in[10];
+    a.losses = (float *)(void *)s->in[11], a.margins = (float *)(void *)s->in[7];
+    a.loss = take(s, 2 * PAIRS, ZINF_DTYPE_F32), a.rewards = take(s, 2 * PAIRS, ZINF_DTYPE_F32);
+    a.d_losses = take(s, 2 * PAIRS, ZINF_DTYPE_F32);
+    return s->ops->preference(s->q, &a);
+}
+
 static int noises(struct setup *s)
 {
     const struct zinf_noise a = {.dtype = s->dtype,

@@ -131,6 +131,7 @@ static void test_mutants(void)
         {"squared_error", squared_errors, ZINF_DTYPE_F32, false},
         {"preference", preferences, ZINF_DTYPE_F32, true},
         {"preference", odds, ZINF_DTYPE_F32, true},
+        {"preference", scores, ZINF_DTYPE_F32, true},
         {"noise", noises, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},

@@ -187,7 +187,7 @@ static int run_steps(struct zinf_trainer *t, double *apart)
     struct zinf_step_result result;
     double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);
-    struct zinf_batch batch = {{[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + n}};
+    struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + n}};
     int code = ids ? 0 : zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
     for (int step = 0; !code && step < MEASURED_STEPS; step++) {
         for (uint64_t i = 0; i < 2 * n; i++) {

@@ -48,14 +48,16 @@ static int take_store(struct plan *p)
 double plan_unchosen(const struct plan *p, uint32_t stage)
 {
     const struct zinf_stage *s = &p->setup->graph->stages[stage];
-    double rows = (double)p->setup->rows * (double)p->n_x_micros;
+    double ranks = p->setup->sliced ? n_ranks(p->setup) : 1; /* any one's choice counts */
+    double rows = (double)p->setup->rows * (double)p->n_x_micros * ranks;
     return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
 }
 
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 {
-    /* another rank may have chosen it */
-    return !p->setup->net && p->setup->walk.units[unit].chooser != WALK_NONE &&
+    /* another rank, which this one has not asked, may have chosen it */
+    bool known = !p->setup->net || (p->setup->sliced && p->chosen_backward);
+    return known && p->setup->walk.units[unit].chooser != WALK_NONE &&
            p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
            (p->layer_major || p->setup->n_micro == 1);
 }
@@ -67,15 +69,14 @@ static void choose_fetches(struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     bool together = p->layer_major || p->setup->n_micro == 1;
-    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO &&
-                !p->setup->net; /* all give their slices of a unit, or none */
+    bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO;
     double most = 0;
     for (uint32_t s = 0; s < w->graph->n_stages; s++)
         if (w->stages[s].choice != WALK_NONE)
             most = fmax(most, plan_unchosen(p, s));
     p->chosen_forward =
         p->setup->expert_fetch == EXPERT_FETCH_CHOSEN || (open && most >= LEAST_UNCHOSEN);
-    p->chosen_backward = p->chosen_forward || open;
+    p->chosen_backward = p->chosen_forward || (open && !p->setup->net); /* ranks must agree */
 }
 
 /* ---- lines ---- */

@@ -48,6 +48,8 @@ struct choice {
 struct variant {
     bool micro_major;    /* where the order of micro-batches is free */
     bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
@@ -146,6 +148,9 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 uint64_t param_slots(const struct plan *p, const struct choice *c);
 uint64_t grad_slots(const struct plan *p, const struct choice *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
+/* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches
+ * that go through the layers together are added up. */
+bool plan_sums_whole(const struct plan *p);
 uint32_t x_slots(const struct plan *p);
 
 /* Host memory has this rank's slice alone of a unit on its way to the device. */
@@ -179,6 +184,10 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     uint64_t n = (uint64_t)p->n_x_micros;
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
+
+/* Whether of so many layers the from_end-th, of which the 1st is the last, is one of n that wait
+ * for the next forward. */
+bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of);
 
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
  * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */

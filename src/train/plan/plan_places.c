@@ -35,10 +35,10 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
 }
 
 /* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
- * is added next; in a tree, one more for each level. */
+ * is added next; in a tree, one more for each level. So it is where the sum comes from RAM. */
 static uint64_t grads_at_once(const struct plan *p)
 {
-    uint64_t n = p->layer_major ? 2 : 1;
+    uint64_t n = p->layer_major || p->variant.device_adds ? 2 : 1;
     for (int64_t micros = p->setup->n_micro; p->setup->exact && p->layer_major && micros > 3;
          micros /= 2)
         n++;
@@ -54,6 +54,22 @@ uint64_t grad_slots(const struct plan *p, const struct choice *c)
 uint64_t beside_slots(const struct plan *p)
 {
     return grads_at_once(p) * p->setup->walk.most_beside;
+}
+
+bool plan_sums_whole(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const struct zinf_ids *sweep = w->whole == WALK_NONE ? NULL : &w->graph->stages[w->whole].sweep;
+    uint32_t n = 0;
+    for (uint32_t i = 0; sweep && p->layer_major && i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        if (!unit_trains(p->setup, unit))
+            continue;
+        if (p->routes[unit].grad_in_place || w->units[unit].beside)
+            return false;
+        n++;
+    }
+    return n > 0 && n <= grad_slots(p, &p->choice);
 }
 
 /* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
@@ -108,14 +124,18 @@ static bool is_layer(const struct plan *p, uint32_t unit)
     return p->setup->walk.units[unit].layer != WALK_NONE;
 }
 
-/* Whether a layer is one of n that wait for the next forward. That leaves late layers more time;
- * but were they simply the last ones, backward would have nothing to update while it goes through
- * them. So they are spread over the last (n_layers + n) / 2. */
+/* That leaves late layers more time; but were they simply the last ones, backward would have
+ * nothing to update while it goes through them. So they are spread over the last (of + n) / 2. */
+bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of)
+{
+    uint32_t span = (of + n) / 2;
+    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+}
+
 static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
     const struct walk *w = &p->setup->walk;
-    uint32_t span = (w->n_layers + n) / 2, from_end = w->n_layers - w->units[unit].layer;
-    return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
+    return plan_is_spread(w->n_layers - w->units[unit].layer, n, w->n_layers);
 }
 
 static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choice *c)

@@ -32,8 +32,9 @@ static void print_adapters(const struct plan *p, FILE *out)
         return;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
-            bytes += p->homes[u].in_files
-                         ? 0
+            bytes += p->homes[u].in_files ? 0
+                     : p->routes[u].gathered
+                         ? zinf_layout_slice_bytes(&p->setup->layout, u, p->setup->dtype)
                          : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
     fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
             p->setup->graph->n_adapted, (unsigned long long)zinf_model_n_trained(p->setup->model));
@@ -126,6 +127,8 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 p->layer_major ? "all through a layer before the next layer"
                                : "one after the other through all layers");
+    if (p->variant.device_adds)
+        fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);
     if (s->walk.cache_bytes)
         fprintf(out, "plan: keys and values of %lld sequences of %lld tokens on %s\n",

@@ -8,9 +8,10 @@
 
 #include <math.h>
 
-#define CLEARLY 0.98 /* of the time of the best so far */
-#define AT_ALL 0.995 /* the same where not being slower is the point */
-#define HALF 4       /* steps of a quarter of an octave */
+#define CLEARLY 0.98  /* of the time of the best so far */
+#define AT_ALL 0.995  /* the same where not being slower is the point */
+#define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
+#define HALF 4        /* steps of a quarter of an octave */
 
 struct search {
     const struct setup *setup;
@@ -24,7 +25,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
 {
     return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
            a->layer_major == b->layer_major && a->x_tier == b->x_tier &&
-           a->variant.by_link == b->variant.by_link;
+           a->variant.by_link == b->variant.by_link &&
+           a->variant.device_adds == b->variant.device_adds;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -107,6 +109,28 @@ static void try_orders(struct search *s)
     }
 }
 
+/* What a GPU need not have gives room to activations that are not made twice. Values between stages
+ * can be in RAM. So can sums of micro-batches' gradients, if the GPU adds to them: the CPU, which
+ * is to update at that time, is spared that. */
+static void try_spared_device(struct search *s)
+{
+    const struct setup *setup = s->setup;
+    bool far = device_is_far(setup) && has_backward(setup);
+    bool free = setup->order == ORDER_AUTO || !plan_is_layer_major(setup, &s->best);
+    bool adds = far && free && setup->n_micro > 1 && setup->grad_tier == ZINF_TIER_HOST;
+    for (int i = 1; i < 4; i++) {
+        struct variant other = s->best;
+        other.x_on_host |= (i & 1) != 0;
+        if (i & 2) {
+            other.device_adds = other.micro_major = true;
+            other.device_grads = 0;
+        }
+        if (far && (setup->x_is_open || !(i & 1)) && (adds || !(i & 2)))
+            try_for(s, other, SOMEWHAT,
+                    i & 2 ? "sums in RAM added to by the device" : "values between stages in RAM");
+    }
+}
+
 /* Whether it may be the way from the device to the host that limits a step: all gradients take it,
  * and in the backward alone. By what is stated, before anything is built. */
 static bool returns_may_limit(const struct setup *s)
@@ -176,11 +200,14 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
     /* What is where must be the same after a restart, or for every rank. */
     if (!setup->durable && !setup->net) {
         try_orders(&s);
+        try_spared_device(&s);
         try_waiting_grads(&s);
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
-            try(&s, other, "fewer gradients in RAM");
+            try_for(&s, other, AT_ALL, "fewer gradients in RAM");
+            other.host_grads_part = 1 << 20;
+            try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
         }
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
             try_less_ram(&s);

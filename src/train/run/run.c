@@ -62,18 +62,21 @@ static int save_model(struct run *run, uint64_t step)
 /* ---- evaluation ---- */
 
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
-                      struct zinf_dataset *data, double *loss, uint64_t *tokens)
+                      struct zinf_dataset *data, struct zinf_evaluation *out)
 {
     struct run_batch arrays;
-    double total = 0;
     uint64_t begin = zinf_now_ns();
     int code = run_batch_init(&arrays, trainer, data, config->micro_batch);
-    *tokens = 0;
+    *out = (struct zinf_evaluation){0};
     for (uint64_t first = 0; !code && first < zinf_dataset_n_windows(data);)
-        code = run_share_loss(trainer, data, &arrays, &first, &total, tokens);
+        code = run_share_loss(trainer, data, &arrays, &first, out);
     zinf_executor_mark(trainer->executor, "evaluation", begin);
     run_batch_fini(&arrays);
-    *loss = total / (double)(*tokens ? *tokens : 1);
+    const double pairs = (double)(out->rewards.n ? out->rewards.n : 1);
+    out->loss /= (double)(out->tokens ? out->tokens : 1);
+    out->rewards.chosen /= pairs;
+    out->rewards.rejected /= pairs;
+    out->rewards.accuracy /= pairs;
     return code;
 }
 
@@ -101,10 +104,14 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 {
     const struct zinf_run_options *o = run->options;
     const struct zinf_graph *graph = run->trainer->setup.graph;
-    int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &out->loss, &out->tokens);
+    struct zinf_evaluation found;
+    int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &found);
+    out->loss = found.loss;
+    out->tokens = found.tokens;
+    out->rewards = found.rewards;
     out->of_samples = graph->values[graph->targets].input == ZINF_INPUT_LABELS;
     if (!code && o->events.evaluated)
-        o->events.evaluated(o->events.arg, step, out->loss, out->tokens);
+        o->events.evaluated(o->events.arg, step, &found);
     return code || !o->scores ? code : score(run, step, out);
 }
 
@@ -115,6 +122,8 @@ static int next_batch(struct run *run)
     int64_t windows = run->config->micro_batch * run->config->accumulation;
     uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
+    run_batch_fit(&run->batch, run->options->data, run->position,
+                  (uint64_t)(windows * run_ranks(run)));
     for (int64_t i = 0; !code && i < windows; i++)
         code =
             run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
@@ -149,8 +158,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_step_result result;
-    struct zinf_batch batch = run_batch_given(&run->batch);
     int code = next_batch(run);
+    struct zinf_batch batch = run_batch_given(&run->batch);
     run_end_saving(run, false);
     if (!code)
         code = zinf_trainer_step(run->trainer, &batch, &result);

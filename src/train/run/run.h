@@ -74,9 +74,10 @@ int run_begin_steps(struct run *run);
 int run_look_at_signals(struct run *run);
 /* Of a failure. */
 void run_tell_ranks(struct run *run, int code);
-/* An evaluation's next batch of every rank: adds their losses in the order of windows. */
+/* An evaluation's next batch of every rank: adds their losses, and of pairs their rewards, in the
+ * order of windows to the sums in out. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
-                   uint64_t *first, double *total, uint64_t *tokens);
+                   uint64_t *first, struct zinf_evaluation *out);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
 /* Outside of steps rank 0 has files to see to while the others wait. */

@@ -1,18 +1,17 @@
 /*
  * run_batch: the arrays of a batch, one for each input that the model asks for, and a data set's
- * windows in them.
+ * windows in them. Windows of samples may be as long as the longest that is computed with them.
  */
 #include "train/trainer.h"
 #include "train/run/run_batch.h"
 
 #include <stdlib.h>
 
-static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
+static uint64_t per_sample(const struct run_batch *b, enum zinf_axis axis)
 {
-    const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
-                            [ZINF_AXIS_TARGET] = t->setup.seq,
-                            [ZINF_AXIS_SOURCE] = t->setup.source_seq};
-    return (uint64_t)rows[value->axis];
+    const int64_t rows[] = {
+        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = b->seq, [ZINF_AXIS_SOURCE] = b->source_seq};
+    return (uint64_t)rows[axis];
 }
 
 /* Positions and segments of a stream are what the trainer takes where they are not given, and so
@@ -27,16 +26,21 @@ static bool is_wanted(enum zinf_input input, bool of_samples)
 int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
                    const struct zinf_dataset *data, int64_t samples)
 {
-    const struct zinf_graph *g = t->setup.walk.graph;
-    *b = (struct run_batch){.seq = zinf_trainer_seq_len(t)};
+    const struct setup *s = &t->setup;
+    const struct zinf_graph *g = s->walk.graph;
+    *b = (struct run_batch){.most_seq = s->seq,
+                            .most_source = s->source_seq,
+                            .seq = s->seq,
+                            .source_seq = s->source_seq,
+                            .varies = !s->options.packed && !strcmp(s->config->pad_to, "longest")};
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind != ZINF_VALUE_INPUT ||
             !is_wanted(value->input, zinf_dataset_samples(data)) || b->arrays[value->input])
             continue;
-        b->each[value->input] = per_sample(t, value);
+        b->axes[value->input] = value->axis;
         b->arrays[value->input] =
-            calloc((uint64_t)samples * b->each[value->input], sizeof(int32_t));
+            calloc((uint64_t)samples * per_sample(b, value->axis), sizeof(int32_t));
         if (!b->arrays[value->input])
             return zinf_fail(-ENOMEM, "no memory for a batch");
     }
@@ -50,9 +54,31 @@ void run_batch_fini(struct run_batch *b)
     *b = (struct run_batch){0};
 }
 
+static int64_t fitted(uint32_t longest, int64_t most)
+{
+    const int64_t rows = (int64_t)zinf_align_up(longest ? longest : 1, ZINF_ROWS_MULTIPLE);
+    return rows < most ? rows : most;
+}
+
+void run_batch_fit(struct run_batch *b, struct zinf_dataset *data, uint64_t first, uint64_t windows)
+{
+    struct zinf_samples *samples = zinf_dataset_samples(data);
+    struct zinf_window_rows longest = {0, 0};
+    b->tokens = 0;
+    for (uint64_t i = 0; samples && i < windows; i++) {
+        const struct zinf_window_rows rows = zinf_samples_window_rows(samples, first + i);
+        longest.ids = rows.ids > longest.ids ? rows.ids : longest.ids;
+        longest.source = rows.source > longest.source ? rows.source : longest.source;
+        b->tokens += rows.ids;
+    }
+    b->seq = samples && b->varies ? fitted(longest.ids, b->most_seq) : b->most_seq;
+    b->source_seq = samples && b->varies ? fitted(longest.source, b->most_source) : b->most_source;
+}
+
 static int32_t *at(const struct run_batch *b, enum zinf_input input, int64_t sample)
 {
-    return b->arrays[input] ? b->arrays[input] + (uint64_t)sample * b->each[input] : NULL;
+    const uint64_t each = per_sample(b, b->axes[input]);
+    return b->arrays[input] ? b->arrays[input] + (uint64_t)sample * each : NULL;
 }
 
 int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t position,
@@ -67,13 +93,15 @@ int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t posi
         .source_ids = at(b, ZINF_INPUT_SOURCE_IDS, sample),
         .source_segments = at(b, ZINF_INPUT_SOURCE_SEGMENTS, sample),
         .label = at(b, ZINF_INPUT_LABELS, sample),
+        .length = (uint32_t)b->seq,
+        .source_length = (uint32_t)b->source_seq,
     };
     return zinf_dataset_fill(data, position, &window);
 }
 
 struct zinf_batch run_batch_given(const struct run_batch *b)
 {
-    struct zinf_batch given = {{0}};
+    struct zinf_batch given = {.seq_len = b->seq, .source_len = b->source_seq, .tokens = b->tokens};
     for (int i = 0; i < ZINF_INPUTS; i++)
         given.inputs[i] = b->arrays[i];
     return given;

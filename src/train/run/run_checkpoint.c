@@ -19,7 +19,7 @@ int run_open_checkpoint(struct run *run)
         return code;
     code = checkpoint_open(&run->from, o->resume);
     run->resumes = !code;
-    return code ? code : checkpoint_check_model(&run->from, o->resume, o->trainer.model_path);
+    return code ? code : checkpoint_check_model(&run->from, o->resume, &o->trainer);
 }
 
 /* Three windows of the first epoch tell other data, another order and another seed. */
@@ -154,8 +154,10 @@ int run_save_checkpoint(struct run *run, uint64_t step, bool last)
     run_end_saving(run, true);
     if (wanted && !background)
         zinf_log_once(ZINF_LOG_WARN, "async_save",
-                      "zinf.async_save: steps wait for checkpoints, since not all parameters and "
-                      "state have two generations on a drive");
+                      "zinf.async_save: steps wait for checkpoints, since %s",
+                      run->net && !o->trainer.save_net
+                          ? "ranks of several processes have one way to each other"
+                          : "not all parameters and state have two generations on a drive");
     c.data.position = run->position;
     c.best = run->best;
     c.config = cJSON_Duplicate(run->resolved, true);

@@ -135,15 +135,21 @@ static void print_number(FILE *file, const char *key, double value)
         fprintf(file, ", \"%s\": null", key);
 }
 
-/* Under TRL's names. */
-static void print_rewards(FILE *file, const struct zinf_rewards *r)
+/* Under TRL's names; prefix: "eval_" of an evaluation's. */
+static void print_rewards(FILE *file, const char *prefix, const struct zinf_rewards *r)
 {
-    if (!r->n)
-        return;
-    print_number(file, "rewards/chosen", r->chosen);
-    print_number(file, "rewards/rejected", r->rejected);
-    print_number(file, "rewards/margins", r->chosen - r->rejected);
-    print_number(file, "rewards/accuracies", r->accuracy);
+    const struct {
+        const char *name;
+        double value;
+    } figures[] = {{"chosen", r->chosen},
+                   {"rejected", r->rejected},
+                   {"margins", r->chosen - r->rejected},
+                   {"accuracies", r->accuracy}};
+    for (size_t i = 0; r->n && i < sizeof figures / sizeof *figures; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "%srewards/%s", prefix, figures[i].name);
+        print_number(file, key, figures[i].value);
+    }
 }
 
 static int finish_line(FILE *file)
@@ -209,6 +215,23 @@ static void print_seats(FILE *file, const struct run_seats *seats)
         fputc(']', file);
 }
 
+static void print_evaluation(FILE *file, const struct run_evaluation *e)
+{
+    if (!e->tokens)
+        return;
+    print_number(file, "eval_loss", e->loss);
+    if (!e->of_samples)
+        print_number(file, "eval_perplexity", exp(e->loss));
+    fprintf(file, ", \"eval_%s\": %llu", e->of_samples ? "samples" : "tokens",
+            (unsigned long long)e->tokens);
+    print_rewards(file, "eval_", &e->rewards);
+    for (int i = 0; e->scored && i < e->scored->n; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "eval_%s", zinf_metric_facts(e->scored->metrics[i])->name);
+        print_number(file, key, e->scores[i]);
+    }
+}
+
 int run_log_step(struct run_log *log, const struct zinf_step_result *r,
                  const struct run_evaluation *evaluation, const struct run_seats *seats)
 {
@@ -217,10 +240,11 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_number(file, "loss", r->loss);
     print_number(file, "grad_norm", r->grad_norm);
     print_number(file, "lr", r->lr);
-    print_rewards(file, &r->rewards);
+    print_rewards(file, "", &r->rewards);
     print_number(file, "loss_scale", r->loss_scale);
     fprintf(file, ", \"skipped\": %s, \"tokens\": %llu", r->skipped ? "true" : "false",
             (unsigned long long)r->tokens);
+    fprintf(file, ", \"seq_len\": %lld", (long long)r->seq_len);
     print_number(file, "step_seconds", r->seconds);
     print_number(file, "tokens_per_second", (double)r->tokens / r->seconds);
     if (r->predicted_seconds > 0)
@@ -234,19 +258,7 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
             (unsigned long long)r->lane_bytes[0], (unsigned long long)r->lane_bytes[1]);
     print_seats(file, seats);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
-    if (evaluation->tokens) {
-        print_number(file, "eval_loss", evaluation->loss);
-        if (!evaluation->of_samples)
-            print_number(file, "eval_perplexity", exp(evaluation->loss));
-        fprintf(file, ", \"eval_%s\": %llu", evaluation->of_samples ? "samples" : "tokens",
-                (unsigned long long)evaluation->tokens);
-        for (int i = 0; evaluation->scored && i < evaluation->scored->n; i++) {
-            const char *name = zinf_metric_facts(evaluation->scored->metrics[i])->name;
-            char key[48];
-            snprintf(key, sizeof key, "eval_%s", name);
-            print_number(file, key, evaluation->scores[i]);
-        }
-    }
+    print_evaluation(file, evaluation);
     int code = finish_line(file);
     log->samples += log->batch;
     if (!code)

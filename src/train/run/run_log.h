@@ -14,6 +14,7 @@ struct run_evaluation {
     double loss;
     uint64_t tokens;                      /* that count; 0: no evaluation after this step */
     bool of_samples;                      /* they are samples, each with a label */
+    struct zinf_rewards rewards;          /* of pairs */
     const struct zinf_run_scores *scored; /* NULL: the loss alone */
     double scores[ZINF_MOST_SCORES];
 };

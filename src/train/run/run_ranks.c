@@ -6,6 +6,8 @@
 #include "build-config.h"
 
 #include "train/run/run.h"
+#include "train/save/checkpoint.h"
+#include "train/seats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +67,17 @@ static uint64_t model_sum(const char *path)
     return sum;
 }
 
+/* Of the weights: where several add up, each process has the sum in a folder of its own. */
+static uint64_t adapter_sum(const char *folder)
+{
+    char *path = folder ? zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS) : NULL;
+    uint64_t bytes = 0, sum = 0;
+    if (path && checkpoint_sum_file(path, &bytes, &sum))
+        sum = 0; /* whoever opens it next says why */
+    free(path);
+    return sum;
+}
+
 static uint64_t options_sum(const struct zinf_run_options *o)
 {
     const uint64_t numbers[] = {o->steps,
@@ -99,6 +112,7 @@ int run_compare_ranks(struct run *run)
         {"configuration (--config, options)", config_sum(run->config)},
         {"number of steps, seed, --resume or other option", options_sum(o)},
         {"model (--model)", model_sum(o->trainer.model_path)},
+        {"adapter (--adapter)", adapter_sum(o->trainer.adapter)},
         {"data (--data)", data_sum(o->data)},
         {"data to evaluate (--eval-data)", data_sum(o->eval_data)},
     };
@@ -111,6 +125,23 @@ int run_compare_data(struct run *run)
         {"data or order of it (--data, --seed)", run->data.fingerprint},
         {"checkpoint (--resume)", run->from.step}};
     return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
+}
+
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    if (!options->net)
+        return 0;
+    const uint64_t numbers[] = {(uint64_t)options->seq_len, (uint64_t)options->source_len,
+                                (uint64_t)options->device, options->packed};
+    const struct zinf_net_fact facts[] = {
+        {"version of zinf", text_sum(PACKAGE_VERSION)},
+        {"configuration (--config, options)", config_sum(options->config)},
+        {"--seq-len or other option", XXH3_64bits(numbers, sizeof numbers)},
+        {"model (--model)", model_sum(options->model_path)},
+        {"adapter (--adapter)", adapter_sum(options->adapter)},
+        {"data (--data)", data_sum(data)},
+    };
+    return zinf_net_compare(options->net, facts, sizeof facts / sizeof *facts);
 }
 
 /* ---- in a step ---- */
@@ -143,14 +174,24 @@ void run_tell_ranks(struct run *run, int code)
 /* ---- evaluation ---- */
 
 struct part {
-    double sum;
-    uint64_t count, there;
+    struct zinf_evaluation sums;
+    uint64_t there;
 };
+
+static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *part)
+{
+    out->loss += part->loss;
+    out->tokens += part->tokens;
+    out->rewards.n += part->rewards.n;
+    out->rewards.chosen += part->rewards.chosen;
+    out->rewards.rejected += part->rewards.rejected;
+    out->rewards.accuracy += part->rewards.accuracy;
+}
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
  * does. Who has none left computes with the others, for they need its slices. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
-                   uint64_t *first, double *total, uint64_t *tokens)
+                   uint64_t *first, struct zinf_evaluation *out)
 {
     struct zinf_net *net = t->setup.net;
     uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
@@ -159,20 +200,22 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
-    struct zinf_batch given = run_batch_given(arrays);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
+    run_batch_fit(arrays, data, mine.there ? own : 0, (uint64_t)n);
+    struct zinf_batch given = run_batch_given(arrays);
     for (int64_t i = 0; !code && i < n; i++)
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)
-        code = zinf_trainer_loss(t, &given, n, &mine.sum, &mine.count);
+        code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
+    if (!code)
+        trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)
         all[0] = mine;
-    for (uint64_t r = 0; !code && r < ranks; r++) {
-        *total += all[r].there ? all[r].sum : 0;
-        *tokens += all[r].there ? all[r].count : 0;
-    }
+    for (uint64_t r = 0; !code && r < ranks; r++)
+        if (all[r].there)
+            add_part(out, &all[r].sums);
     *first += ranks * batch;
     free(all);
     return code;

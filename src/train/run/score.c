@@ -1,5 +1,7 @@
 /* score: samples into prompts, prompts into texts, and these beside the samples' own. A group of
- * texts at a time, so that no more of them are in memory than are worth sharing a call. */
+ * texts at a time, so that no more of them are in memory than are worth sharing a call. Ranks that
+ * have the model whole make a part of each group; others make all of it, each by all's slices. */
+#include "train/run/shared_texts.h"
 #include "train/score.h"
 
 #include <stdlib.h>
@@ -132,7 +134,6 @@ int zinf_score_texts(struct zinf_trainer *trainer, const struct zinf_score_optio
 {
     uint64_t n = zinf_samples_facts(samples)->n_samples;
     struct zinf_generate_options generate = options->generate;
-    struct zinf_generate_speed speed;
     struct scoring *s = calloc(1, sizeof *s);
     int code = s ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
     if (options->most_samples && options->most_samples < n)
@@ -144,7 +145,7 @@ int zinf_score_texts(struct zinf_trainer *trainer, const struct zinf_score_optio
         s->first = first;
         code = read_group(s, n - first < GROUP ? n : first + GROUP);
         if (!code)
-            code = zinf_generate(trainer, &generate, s->texts, s->n, &speed);
+            code = make_shared_texts(trainer, &generate, s->texts, s->n);
         for (int64_t i = 0; !code && i < s->n; i++)
             code = score_text(s, i, board);
         release_group(s);

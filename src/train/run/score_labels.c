@@ -1,5 +1,6 @@
 /* score_labels: what a model makes of windows beside their labels: a class is the one with the
- * largest logit, of equal ones the first. */
+ * largest logit, of equal ones the first. Ranks are dealt batches in turn, and each hears what all
+ * have made, in the order of the windows. */
 #include "train/run/run_batch.h"
 #include "train/score.h"
 #include "train/trainer.h"
@@ -11,8 +12,10 @@ struct labelling {
     const struct zinf_run_scores *scores;
     struct zinf_scoreboard *board;
     struct run_batch batch;
-    float *logits; /* [windows of a call][n_classes] */
+    /* Of a batch [each] rows: logits [n_classes], then the label. all: of every rank. */
+    float *logits, *own, *all;
     int64_t n_classes;
+    uint64_t each, n; /* windows of a call, of all */
 };
 
 static int32_t largest(const float *logits, int64_t n)
@@ -24,14 +27,13 @@ static int32_t largest(const float *logits, int64_t n)
     return (int32_t)best;
 }
 
-static int take(struct labelling *l, uint64_t sample, int64_t window)
+static int take(struct labelling *l, uint64_t sample, const float *row)
 {
     const struct zinf_run_scores *s = l->scores;
-    const float *logits = l->logits + window * l->n_classes;
-    const int32_t label = l->batch.arrays[ZINF_INPUT_LABELS][window];
-    float number;
+    const float *logits = row, number = row[l->n_classes];
+    int32_t label;
     int code;
-    memcpy(&number, &label, sizeof number);
+    memcpy(&label, &number, sizeof label);
     if (s->of == ZINF_SCORED_NUMBERS)
         code = zinf_scoreboard_number(l->board, (double)logits[0], (double)number);
     else
@@ -39,18 +41,58 @@ static int take(struct labelling *l, uint64_t sample, int64_t window)
     return !code && s->labelled ? s->labelled(s->arg, sample, logits, l->n_classes, label) : code;
 }
 
-/* Windows from first on, as many as the trainer takes at once. */
-static int take_windows(struct labelling *l, struct zinf_dataset *data, uint64_t first, int64_t n)
+static uint64_t windows_from(const struct labelling *l, uint64_t first)
 {
+    uint64_t left = first < l->n ? l->n - first : 0;
+    return left < l->each ? left : l->each;
+}
+
+/* This rank's batch; without one it computes with the others, for they may need its slices. */
+static int classify(struct labelling *l, struct zinf_dataset *data, uint64_t first)
+{
+    uint64_t n = windows_from(l, first), windows = n ? n : 1;
+    size_t row = (size_t)l->n_classes + 1;
     int code = 0;
-    for (int64_t i = 0; !code && i < n; i++)
-        code = run_batch_take(&l->batch, data, first + (uint64_t)i, i);
+    run_batch_fit(&l->batch, data, n ? first : 0, windows);
+    for (uint64_t i = 0; !code && i < windows; i++)
+        code = run_batch_take(&l->batch, data, n ? first + i : 0, (int64_t)i);
     const struct zinf_batch batch = run_batch_given(&l->batch);
     if (!code)
-        code = zinf_trainer_classify(l->trainer, &batch, n, l->logits);
-    for (int64_t i = 0; !code && i < n; i++)
-        code = take(l, first + (uint64_t)i, i);
+        code = zinf_trainer_classify(l->trainer, &batch, (int64_t)windows, l->logits);
+    for (uint64_t i = 0; !code && i < n; i++) {
+        memcpy(l->own + i * row, l->logits + i * (row - 1), (row - 1) * sizeof *l->own);
+        memcpy(l->own + i * row + row - 1, &l->batch.arrays[ZINF_INPUT_LABELS][i], sizeof *l->own);
+    }
     return code;
+}
+
+/* A batch of each rank. */
+static int take_round(struct labelling *l, struct zinf_dataset *data, uint64_t first)
+{
+    const struct setup *s = &l->trainer->setup;
+    size_t row = (size_t)l->n_classes + 1, batch = l->each * row;
+    uint64_t rank = s->net ? s->layout.rank : 0;
+    int code = classify(l, data, first + rank * l->each);
+    if (!code && s->net)
+        code = zinf_net_gather(s->net, l->own, l->all, batch * sizeof *l->own);
+    for (uint64_t r = 0; r < n_ranks(s); r++) {
+        uint64_t begin = first + r * l->each, n = windows_from(l, begin);
+        for (uint64_t i = 0; !code && i < n; i++)
+            code = take(l, begin + i, l->all + r * batch + i * row);
+    }
+    return code;
+}
+
+static int take_memory(struct labelling *l)
+{
+    uint64_t ranks = n_ranks(&l->trainer->setup), row = (uint64_t)l->n_classes + 1;
+    l->logits = calloc(l->each * row, sizeof *l->logits);
+    l->all = calloc(l->each * row * ranks, sizeof *l->all);
+    if (!l->logits || !l->all)
+        return zinf_fail(-ENOMEM, "no memory for the logits of %llu samples",
+                         (unsigned long long)(l->each * ranks));
+    l->own = l->all + (l->trainer->setup.net ? l->trainer->setup.layout.rank : 0) * l->each * row;
+    return 0;
 }
 
 static int score_labels(struct zinf_trainer *trainer, const struct zinf_run_scores *scores,
@@ -58,19 +100,21 @@ static int score_labels(struct zinf_trainer *trainer, const struct zinf_run_scor
 {
     const struct setup *s = &trainer->setup;
     const uint64_t most = scores->options.most_samples, all = zinf_dataset_n_windows(data);
-    const uint64_t n = most && most < all ? most : all, each = (uint64_t)s->batch;
-    struct labelling l = {
-        .trainer = trainer, .scores = scores, .board = board, .n_classes = s->graph->vocab};
+    struct labelling l = {.trainer = trainer,
+                          .scores = scores,
+                          .board = board,
+                          .n_classes = s->graph->vocab,
+                          .each = (uint64_t)s->batch,
+                          .n = most && most < all ? most : all};
     int code = run_batch_init(&l.batch, trainer, data, s->batch);
-    l.logits = calloc(each * (uint64_t)l.n_classes, sizeof *l.logits);
     if (!code && !l.batch.arrays[ZINF_INPUT_LABELS])
         code = zinf_fail(-EINVAL, "the model has no classes to compare with labels");
-    if (!code && !l.logits)
-        code = zinf_fail(-ENOMEM, "no memory for the logits of %llu samples",
-                         (unsigned long long)each);
-    for (uint64_t first = 0; !code && first < n; first += each)
-        code = take_windows(&l, data, first, (int64_t)(n - first < each ? n - first : each));
+    if (!code)
+        code = take_memory(&l);
+    for (uint64_t first = 0; !code && first < l.n; first += l.each * n_ranks(s))
+        code = take_round(&l, data, first);
     free(l.logits);
+    free(l.all);
     run_batch_fini(&l.batch);
     return code;
 }

@@ -36,10 +36,10 @@ static int with_source(struct zinf_trainer *t, const struct zinf_text *text, con
         source_segments[i] = 1;
     for (int64_t i = 0; i < n; i++)
         segments[i] = 1;
-    const struct zinf_batch batch = {{[ZINF_INPUT_IDS] = ids,
-                                      [ZINF_INPUT_SEGMENTS] = segments,
-                                      [ZINF_INPUT_SOURCE_IDS] = source,
-                                      [ZINF_INPUT_SOURCE_SEGMENTS] = source_segments}};
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids,
+                                                [ZINF_INPUT_SEGMENTS] = segments,
+                                                [ZINF_INPUT_SOURCE_IDS] = source,
+                                                [ZINF_INPUT_SOURCE_SEGMENTS] = source_segments}};
     code = zinf_trainer_sample_logits(t, &batch, n, logits);
     free(source);
     return code;

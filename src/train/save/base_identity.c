@@ -1,7 +1,8 @@
 /* base_identity: sums that do not depend on the order of tensors, nor on how they lie in files. */
 #include "train/save/base_identity.h"
 
-#include "base/json.h"
+#include "model/model.h"
+#include "train/save/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,31 +40,130 @@ int base_identity_of(const struct zinf_tensors *weights, struct base_identity *o
     return code;
 }
 
-int base_identity_write(const struct base_identity *identity, const char *folder)
+/* ---- the file ---- */
+
+/* What it says. */
+struct record {
+    struct base_identity base;
+    uint64_t own, checksum; /* checksum: of the numbers before it */
+    bool has_own;           /* earlier versions had neither of these two */
+};
+
+static uint64_t checksum_of(const struct record *r)
 {
-    char text[128], *path = zinf_path_join(folder, FILE_NAME);
+    const uint64_t numbers[] = {r->base.known, r->base.layout, r->base.weights, r->own};
+    return XXH3_64bits(numbers, sizeof numbers);
+}
+
+int base_identity_write(const struct base_identity *identity, uint64_t own, const char *folder)
+{
+    const struct record r = {.base = *identity, .own = own};
+    char base[96] = "", text[256], *path = zinf_path_join(folder, FILE_NAME);
+    if (r.base.known)
+        snprintf(base, sizeof base,
+                 "\"layout\": \"%016" PRIx64 "\", \"weights\": \"%016" PRIx64 "\", ", r.base.layout,
+                 r.base.weights);
     int n = snprintf(text, sizeof text,
-                     "{\"layout\": \"%016" PRIx64 "\", \"weights\": \"%016" PRIx64 "\"}\n",
-                     identity->layout, identity->weights);
-    int code = !path             ? -ENOMEM
-               : identity->known ? zinf_file_write_atomic(path, text, (size_t)n)
-                                 : 0;
+                     "{%s\"adapter\": \"%016" PRIx64 "\", \"checksum\": \"%016" PRIx64 "\"}\n",
+                     base, own, checksum_of(&r));
+    int code = path ? zinf_file_write_atomic(path, text, (size_t)n) : -ENOMEM;
     free(path);
     return code;
 }
 
-static int read_sum(const cJSON *root, const char *path, const char *key, uint64_t *out)
+int base_identity_forget(const char *folder)
 {
-    const char *text = NULL;
-    char *end = NULL;
-    int code = zinf_json_string(root, path, key, &text);
-    if (!code && text)
-        *out = strtoull(text, &end, 16);
-    if (!code && (!text || !*text || *end))
-        code = zinf_fail(-EINVAL, "%s: \"%s\" is no sum: remove the file to use the adapter", path,
-                         key);
+    char *path = zinf_path_join(folder, FILE_NAME);
+    int code = path ? 0 : -ENOMEM;
+    if (path && unlink(path) && errno != ENOENT)
+        code = zinf_fail(-errno, "cannot remove %s: %s", path, strerror(errno));
+    free(path);
     return code;
 }
+
+static int fail_damaged(const char *path, const char *what)
+{
+    return zinf_fail(-EBADMSG,
+                     "%s is damaged (%s): restore it, or remove it to use the adapter without "
+                     "what it knows",
+                     path, what);
+}
+
+/* Of the member's text: 16 digits, as they are written, and nothing else. */
+static int read_sum(const cJSON *member, const char *path, uint64_t *out)
+{
+    const char *text = cJSON_GetStringValue(member);
+    char what[64];
+    if (text && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16) {
+        *out = strtoull(text, NULL, 16);
+        return 0;
+    }
+    snprintf(what, sizeof what, "\"%.40s\" is no sum", member->string);
+    return fail_damaged(path, what);
+}
+
+/* A name that is not known may be one of ours with a flipped bit, and a sum that is passed over. */
+static int read_members(const cJSON *root, const char *path, struct record *out)
+{
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } members[] = {{"layout", &out->base.layout},
+                   {"weights", &out->base.weights},
+                   {"adapter", &out->own},
+                   {"checksum", &out->checksum}};
+    unsigned found = 0;
+    const cJSON *member;
+    cJSON_ArrayForEach(member, root)
+    {
+        unsigned i = 0;
+        while (i < 4 && (!member->string || strcmp(member->string, members[i].key)))
+            i++;
+        if (i == 4)
+            return fail_damaged(path, "it has a name that is not known");
+        int code = read_sum(member, path, members[i].to);
+        if (code)
+            return code;
+        found |= 1u << i;
+    }
+    out->base.known = found & 3;
+    out->has_own = found & 12;
+    if (!found || (out->base.known && (found & 3) != 3) || (out->has_own && (found & 12) != 12))
+        return fail_damaged(path, "a sum is missing");
+    return out->has_own && out->checksum != checksum_of(out)
+               ? fail_damaged(path, "its checksum is wrong")
+               : 0;
+}
+
+/* 1: it is there. */
+static int read_record(const char *path, struct record *out)
+{
+    cJSON *root = NULL;
+    *out = (struct record){.has_own = false};
+    if (access(path, F_OK))
+        return 0;
+    int code = zinf_json_read_file(path, 4096, ZINF_JSON_STRICT, &root);
+    if (!code && !cJSON_IsObject(root))
+        code = fail_damaged(path, "it is no object");
+    else if (code)
+        code = fail_damaged(path, "it is no JSON");
+    if (!code)
+        code = read_members(root, path, out);
+    cJSON_Delete(root);
+    return code ? code : 1;
+}
+
+int base_identity_read(const char *folder, struct base_identity *out)
+{
+    char *path = zinf_path_join(folder, FILE_NAME);
+    struct record record = {.has_own = false};
+    int code = path ? read_record(path, &record) : -ENOMEM;
+    *out = record.base;
+    free(path);
+    return code < 0 ? code : 0;
+}
+
+/* ---- checks ---- */
 
 static int compare(const struct base_identity *identity, const struct base_identity *wanted,
                    const char *path, const char *base)
@@ -81,32 +181,35 @@ static int compare(const struct base_identity *identity, const struct base_ident
     return 0;
 }
 
-int base_identity_read(const char *folder, struct base_identity *out)
+int base_identity_check(const struct base_identity *identity, const char *folder, const char *base)
 {
     char *path = zinf_path_join(folder, FILE_NAME);
-    cJSON *root = NULL;
-    int code = path ? 0 : -ENOMEM;
-    *out = (struct base_identity){.known = path && !access(path, F_OK)};
-    if (!code && out->known)
-        code = zinf_json_read_file(path, 4096, ZINF_JSON_STRICT, &root);
-    if (!code && out->known)
-        code = read_sum(root, path, "layout", &out->layout);
-    if (!code && out->known)
-        code = read_sum(root, path, "weights", &out->weights);
-    cJSON_Delete(root);
+    struct record wanted;
+    int code = path ? read_record(path, &wanted) : -ENOMEM;
+    if (code > 0)
+        code =
+            identity->known && wanted.base.known ? compare(identity, &wanted.base, path, base) : 0;
     free(path);
     return code;
 }
 
-int base_identity_check(const struct base_identity *identity, const char *folder, const char *base)
+int base_identity_check_own(const char *folder)
 {
-    struct base_identity wanted;
     char *path = zinf_path_join(folder, FILE_NAME);
-    int code = path ? 0 : -ENOMEM;
-    if (!code && identity->known)
-        code = base_identity_read(folder, &wanted);
-    if (!code && identity->known && wanted.known)
-        code = compare(identity, &wanted, path, base);
+    char *weights = zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS);
+    struct record wanted;
+    uint64_t bytes, own = 0;
+    int code = path && weights ? read_record(path, &wanted) : -ENOMEM;
+    if (code > 0 && !wanted.has_own)
+        code = 0;
+    else if (code > 0 && !(code = checkpoint_sum_file(weights, &bytes, &own)))
+        code = 1;
+    if (code > 0 && own != wanted.own)
+        code = zinf_fail(-EBADMSG,
+                         "%s is damaged: its checksum is not the one in %s: restore the file; or "
+                         "remove %s, if another program changed the adapter on purpose",
+                         weights, path, FILE_NAME);
+    free(weights);
     free(path);
     return code;
 }

@@ -76,6 +76,8 @@ int checkpoint_verify(const struct checkpoint *c, const char *folder);
 int checkpoint_verify_from(const struct checkpoint *c, const char *folder, uint32_t first);
 /* Rank 0's list becomes that of all ranks' files, which they have compared. */
 int collect_files(const struct source *s, struct checkpoint *c);
+/* Length and XXH3 of a file as it is on the drive. */
+int checkpoint_sum_file(const char *path, uint64_t *bytes, uint64_t *xxh3);
 bool checkpoint_lists(const struct checkpoint *c, const char *name);
 /* The first array in optimizer/: masters, unless the weights beside it are these already. */
 int checkpoint_first_part(const struct checkpoint *c);
@@ -114,7 +116,8 @@ int checkpoint_open_rest(struct checkpoint *out, const char *folder,
 /* -EINVAL where the trainer cannot go on from it; what goes on with other bits is a warning. */
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved);
-int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path);
+int checkpoint_check_model(const struct checkpoint *c, const char *folder,
+                           const struct zinf_trainer_options *options);
 /* The same of what is frozen: an adapter goes on above the weights that it was trained above. */
 int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t);

@@ -4,6 +4,9 @@
  * it from a source of its own: generations that do not turn, a transfer region of its own, and one
  * thread to compute by. So what is saved is exactly that step, and no byte is copied
  * for it. Who takes the second step waits for the thread first.
+ *
+ * Ranks' threads need a net of their own to bring together what they write, which those of one
+ * process have (train.h): while one is used by steps, the other is by saves.
  */
 #include "train/save/checkpoint.h"
 
@@ -27,9 +30,7 @@ struct checkpoint_background {
 
 bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
-    if (t->setup.net) /* which its step needs */
-        return false;
-    bool possible = true;
+    bool possible = !t->setup.net || t->setup.options.save_net;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         possible = possible && t->plan.routes[u].eager && t->plan.homes[u].generations == 2;
     return possible && t->plan.at.h_background;
@@ -60,6 +61,7 @@ static int make_source(struct checkpoint_background *b, const struct zinf_traine
     b->device.n_threads = 1;
     b->source = trainer_source(t);
     b->source.tiers = b->tiers;
+    b->source.net = t->setup.options.save_net;
     b->source.device = &b->device;
     b->source.memory = host_at(&t->plan, t->plan.at.h_background);
     return code;

@@ -55,7 +55,7 @@ static int sum_blocks(int fd, const char *path, void *block, XXH3_state_t *hash,
     return 0;
 }
 
-static int sum_file(const char *path, uint64_t *bytes, uint64_t *xxh3)
+int checkpoint_sum_file(const char *path, uint64_t *bytes, uint64_t *xxh3)
 {
     void *block = NULL;
     XXH3_state_t *hash = XXH3_createState();
@@ -106,7 +106,7 @@ static int add_other(struct checkpoint *c, const char *folder, const char *part,
     int code = path && listed ? 0 : -ENOMEM;
     if (code || checkpoint_lists(c, listed) || stat(path, &info) || !S_ISREG(info.st_mode))
         goto out;
-    code = sum_file(path, &bytes, &xxh3);
+    code = checkpoint_sum_file(path, &bytes, &xxh3);
     if (!code)
         code = checkpoint_add_file(c, part, name, bytes, xxh3);
 out:
@@ -142,7 +142,7 @@ static int verify_file(const struct checkpoint_file *file, const char *folder)
         code = zinf_fail(-EBADMSG, "%s is damaged: it has %" PRIu64 " of %" PRIu64 " bytes", path,
                          (uint64_t)info.st_size, file->bytes);
     if (!code)
-        code = sum_file(path, &bytes, &xxh3);
+        code = checkpoint_sum_file(path, &bytes, &xxh3);
     if (!code && (bytes != file->bytes || xxh3 != file->xxh3))
         code = zinf_fail(-EBADMSG, "%s is damaged: its checksum is wrong", path);
     free(path);
@@ -185,8 +185,8 @@ int collect_files(const struct source *s, struct checkpoint *c)
         own.files[i].xxh3 = c->files[i].xxh3;
     }
     if (!all)
-        zinf_net_tell(s->setup->net, "no memory for lists of files");
-    int code = all ? zinf_net_gather(s->setup->net, &own, all, sizeof own)
+        zinf_net_tell(s->net, "no memory for lists of files");
+    int code = all ? zinf_net_gather(s->net, &own, all, sizeof own)
                    : zinf_fail(-ENOMEM, "no memory for lists of files");
     for (uint32_t r = 1; !code && first && r < s->setup->layout.world; r++)
         for (uint32_t i = 0; !code && i < all[r].n; i++)

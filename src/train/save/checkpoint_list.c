@@ -28,6 +28,11 @@ int zinf_checkpoint_look(const char *folder,
     return 0;
 }
 
+int zinf_adapter_verify(const char *folder)
+{
+    return base_identity_check_own(folder);
+}
+
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info), void *arg)
 {

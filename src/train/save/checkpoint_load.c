@@ -211,16 +211,19 @@ static int compare_models(const struct zinf_model *saved, const char *folder,
                      b->layers, b->hidden, b->vocab);
 }
 
-int checkpoint_check_model(const struct checkpoint *c, const char *folder, const char *model_path)
+int checkpoint_check_model(const struct checkpoint *c, const char *folder,
+                           const struct zinf_trainer_options *options)
 {
     struct zinf_model *saved = NULL, *asked = NULL;
     if (c->adapted) /* by its weights, once they are there */
         return 0;
     int code = zinf_model_open(&saved, folder);
     if (!code)
-        code = zinf_model_open(&asked, model_path);
+        code = zinf_model_open(&asked, options->model_path);
+    if (!code && options->classes) /* the head that the run gave it */
+        code = zinf_model_set_classes(asked, options->classes);
     if (!code)
-        code = compare_models(saved, folder, asked, model_path);
+        code = compare_models(saved, folder, asked, options->model_path);
     zinf_model_close(saved);
     zinf_model_close(asked);
     return code;

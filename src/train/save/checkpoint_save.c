@@ -92,7 +92,7 @@ static int make_folders(const char *folder)
 static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
     struct collect collect;
-    uint32_t n = 0, world = n_ranks(s->setup), rank = s->setup->net ? s->setup->layout.rank : 0;
+    uint32_t n = 0, world = n_ranks(s->setup), rank = s->net ? s->setup->layout.rank : 0;
     int code = collect_begin(s, &collect);
     if (!code && n++ % world == rank)
         code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
@@ -107,6 +107,15 @@ static int fail_read_back(int code)
     return zinf_fail_in(code, "the checkpoint was written, but not as it should be");
 }
 
+/* Of an adapter's weights, which rank 0 has written. */
+static uint64_t own_sum(const struct checkpoint *c)
+{
+    uint32_t i = 0;
+    while (i < c->n_files && strcmp(c->files[i].name, ZINF_ADAPTER_WEIGHTS))
+        i++;
+    return i < c->n_files ? c->files[i].xxh3 : 0;
+}
+
 /* What goes beside the arrays, and the description of all: by rank 0, once it has the others' lists
  * of what they have written and compared. */
 static int write_beside(const struct source *s, struct checkpoint *c, const char *folder)
@@ -114,7 +123,7 @@ static int write_beside(const struct source *s, struct checkpoint *c, const char
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
     int code = path ? zinf_folder_sync(path) : -ENOMEM;
     if (!code)
-        code = transfer_write_rest(s, folder);
+        code = transfer_write_rest(s, folder, own_sum(c));
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
@@ -137,9 +146,9 @@ static int read_back(const struct checkpoint *c, const char *folder)
 /* Of several ranks what each has written is compared by itself, and rank 0 learns of it. */
 static int gather_lists(const struct source *s, struct checkpoint *c, const char *folder)
 {
-    int code = s->setup->net ? checkpoint_verify(c, folder) : 0;
+    int code = s->net ? checkpoint_verify(c, folder) : 0;
     code = collect_agree(s, code ? fail_read_back(code) : 0);
-    return code || !s->setup->net ? code : collect_files(s, c);
+    return code || !s->net ? code : collect_files(s, c);
 }
 
 static int write_all(struct source *s, struct checkpoint *c, const char *folder)

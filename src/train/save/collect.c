@@ -23,14 +23,14 @@ struct wanted {
 
 bool collect_is_first(const struct source *s)
 {
-    return !s->setup->net || s->setup->layout.rank == 0;
+    return !s->net || s->setup->layout.rank == 0;
 }
 
 /* ---- what all say ---- */
 
 static int say(const struct source *s, struct wanted *own, struct wanted *all)
 {
-    struct zinf_net *net = s->setup->net;
+    struct zinf_net *net = s->net;
     uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
     if (own->code)
         snprintf(own->sentence, sizeof own->sentence, "%s", zinf_error());
@@ -47,11 +47,11 @@ static int say(const struct source *s, struct wanted *own, struct wanted *all)
 int collect_agree(const struct source *s, int code)
 {
     struct wanted own = {.code = code}, *all;
-    if (!s->setup->net)
+    if (!s->net)
         return code;
     all = calloc(s->setup->layout.world, sizeof *all);
     if (!all) /* the others would wait */
-        zinf_net_tell(s->setup->net, "no memory for what ranks say");
+        zinf_net_tell(s->net, "no memory for what ranks say");
     code = all ? say(s, &own, all) : zinf_fail(-ENOMEM, "no memory for what ranks say");
     free(all);
     return code;
@@ -118,10 +118,9 @@ static int trade(const struct source *s, const struct wanted *all)
         in[k] = (char *)out[rank] + ((int64_t)k - rank) * (int64_t)in_bytes[k];
     }
     if (!code)
-        code =
-            zinf_net_trade(s->setup->net, &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+        code = zinf_net_trade(s->net, &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
     else /* the others wait for it in this very round */
-        zinf_net_tell(s->setup->net, zinf_error());
+        zinf_net_tell(s->net, zinf_error());
     free(out_bytes);
     free(out);
     return code;
@@ -131,8 +130,8 @@ static int trade(const struct source *s, const struct wanted *all)
 
 void collect_be_patient(const struct source *s, bool patient)
 {
-    if (s->setup->net)
-        zinf_net_set_timeout(s->setup->net, (patient ? PATIENCE : 1) * s->setup->config->timeout);
+    if (s->net)
+        zinf_net_set_timeout(s->net, (patient ? PATIENCE : 1) * s->setup->config->timeout);
 }
 
 static int meet(const struct source *s, struct wanted *own)
@@ -153,11 +152,11 @@ int collect_begin(struct source *s, struct collect *c)
 {
     *c = (struct collect){0};
     s->collect = c;
-    if (!s->setup->net)
+    if (!s->net)
         return 0;
     c->all = calloc(s->setup->layout.world, sizeof *c->all);
     if (!c->all)
-        zinf_net_tell(s->setup->net, "no memory for what ranks say");
+        zinf_net_tell(s->net, "no memory for what ranks say");
     c->over = !c->all;
     return c->all ? 0 : zinf_fail(-ENOMEM, "no memory for what ranks say");
 }
@@ -171,7 +170,7 @@ int collect_part(const struct source *s, uint32_t unit, int part)
 int collect_end(struct source *s, int code)
 {
     struct wanted own = {.ends = true, .code = code};
-    while (s->setup->net && !s->collect->over)
+    while (s->net && !s->collect->over)
         code = meet(s, &own);
     free(s->collect->all);
     s->collect = NULL;

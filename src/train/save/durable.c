@@ -6,8 +6,8 @@
  * it names.
  *
  * Parameters that are not on the drive lie there once more, behind the state, where an update
- * writes them and only a restart reads them. What is frozen has neither: it comes from the model's
- * folder again.
+ * writes them and only a restart reads them; a rank that has them whole, its slice. What is frozen
+ * has neither: it comes from the model's folder again.
  *
  * A unit's generation turns once with every applied step, all units' with the same, so that the
  * generation of every unit is that of the record. A skipped step turns none and has no record: a
@@ -115,7 +115,8 @@ int durable_open(struct zinf_trainer *t)
     zinf_steps_recovered(d->steps, &generation, &scalars, &bytes); /* it may have gone back */
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
-    return d->recovered ? move_copies(t, false) : 0;
+    code = d->recovered ? move_copies(t, false) : 0;
+    return !code && d->recovered ? durable_gather(t) : code;
 }
 
 void durable_close(struct zinf_trainer *t)

@@ -17,11 +17,15 @@
  * Who goes back spoils its record of e + 1 and waits for all others (below), before anybody can
  * write another one of e + 1: an old record never stands beside a new one of the same number.
  *
+ * Where ranks have parameters whole (stages below 3), each drive has a copy of the rank's slice,
+ * behind the state that it updates: after a restart they come together again.
+ *
  * Records of different pasts, where a run began anew and was killed before each rank had, differ in
  * origin: a random number that is drawn when the first of them is made.
  */
 #include "aio/steps.h"
 #include "train/save/checkpoint.h"
+#include "train/save/transfer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -99,4 +103,28 @@ int durable_agree(struct zinf_trainer *t)
         code = zinf_steps_go_back(t->durable.steps);
     free(all);
     return code ? code : zinf_net_barrier(net);
+}
+
+static int gather_unit(struct zinf_trainer *t, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &t->setup.layout.units[unit];
+    uint64_t width = zinf_dtype_bytes(t->setup.dtype), bytes = u->slice_elems * width;
+    struct source s = trainer_source(t);
+    struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
+    char *whole = (char *)source_region(&s).unit, *own = whole + u->slice_first * width;
+    int code = source_read(&s, &where, u->front_bytes + u->slice_first * width, own, bytes);
+    if (!code)
+        code = zinf_net_gather(t->setup.net, own, whole, bytes);
+    return code ? code
+                : source_write(&s, &where, u->front_bytes, whole, bytes * t->setup.layout.world);
+}
+
+int durable_gather(struct zinf_trainer *t)
+{
+    bool whole = t->setup.net && !t->setup.sliced && !t->setup.whole_state;
+    int code = 0;
+    for (uint32_t u = 0; !code && whole && u < t->setup.n_units; u++)
+        if (unit_trains(&t->setup, u))
+            code = gather_unit(t, u);
+    return code;
 }

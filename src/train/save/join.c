@@ -24,6 +24,7 @@ struct joining {
     int n;
     const char *output;
     struct zinf_tensors_writer *to;
+    uint64_t sum; /* of the file that was written */
 };
 
 /* ---- modules ---- */
@@ -169,7 +170,10 @@ static int write_weights(struct joining *j)
 {
     char *path = zinf_path_join(j->output, ZINF_ADAPTER_WEIGHTS);
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
+    struct zinf_written_file file;
     int code = path ? zinf_make_dirs(j->output) : -ENOMEM;
+    if (!code)
+        code = base_identity_forget(j->output);
     if (!code)
         code = zinf_tensors_writer_create(&j->to, &options);
     if (!code)
@@ -180,6 +184,8 @@ static int write_weights(struct joining *j)
         code = each_module(j, write_module, NULL);
     if (!code)
         code = zinf_tensors_writer_finish(j->to);
+    if (!code && zinf_tensors_writer_file(j->to, 0, &file))
+        j->sum = file.xxh3;
     zinf_tensors_writer_destroy(j->to);
     free(path);
     return code;
@@ -272,6 +278,8 @@ static int open_part(struct part *p, const char *named, double weight)
     if (!code && !(path = zinf_path_join(p->folder, ZINF_ADAPTER_WEIGHTS)))
         code = -ENOMEM;
     if (!code)
+        code = base_identity_check_own(p->folder);
+    if (code >= 0)
         code = zinf_tensors_open(&p->weights, path);
     if (!code)
         code = check_names(p);
@@ -310,7 +318,7 @@ int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const c
     if (!code)
         code = write_config(&j);
     if (!code)
-        code = base_identity_write(&j.parts[0].base, output);
+        code = base_identity_write(&j.parts[0].base, j.sum, output);
     if (!code)
         code = zinf_folder_copy_companions(j.parts[0].folder, output, ZINF_COMPANIONS_TOKENIZER);
     for (int k = 0; k < n && k < ZINF_MAX_JOINED; k++) {

@@ -154,6 +154,8 @@ static int open_tensors(struct merging *m)
     char *path = zinf_path_join(m->folder, ZINF_ADAPTER_WEIGHTS);
     int code = path ? zinf_tensors_open(&m->weights, m->base) : -ENOMEM;
     if (!code)
+        code = base_identity_check_own(m->folder);
+    if (code >= 0)
         code = zinf_tensors_open(&m->adapter, path);
     if (!code)
         code = zinf_make_dirs(m->options->output);

@@ -35,6 +35,7 @@ struct source {
     uint64_t step, n_applied, base_sum;
     struct base_identity base_identity; /* of an adapted model's folder */
     struct zinf_loss_scale loss_scale;
+    struct zinf_net *net; /* of other ranks, or NULL: by which all that is written comes together */
     struct collect *collect; /* what is being written together, see transfer.h; or NULL */
 };
 
@@ -97,5 +98,7 @@ void durable_forget(struct zinf_trainer *t);
 
 /* Of several ranks' stores, each opened: all go on from the newest step that all have whole. */
 int durable_agree(struct zinf_trainer *t);
+/* Of ranks that have parameters whole: each has recovered its slices, and gets the others'. */
+int durable_gather(struct zinf_trainer *t);
 
 #endif

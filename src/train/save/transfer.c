@@ -111,6 +111,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .setup = &t->setup,
         .tiers = t->plan.tiers,
         .device = t->setup.device,
+        .net = t->setup.net,
         .to_device = t->queues[ZINF_LANE_H2D],
         .to_host = t->queues[ZINF_LANE_D2H],
         .prefix = t->prefix,
@@ -135,6 +136,23 @@ int source_write(const struct source *s, const struct zinf_location *where, uint
                  const void *memory, uint64_t bytes)
 {
     return zinf_location_write(s->tiers, s->device, s->to_device, where, offset, memory, bytes);
+}
+
+int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
+                      uint64_t bytes)
+{
+    const struct setup *setup = s->setup;
+    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    uint64_t slice = 0, skipped = 0;
+    if (setup->sliced) {
+        slice = zinf_layout_slice_at(&setup->layout, unit, setup->dtype);
+        uint64_t end = least(at + bytes, slice + where.bytes);
+        skipped = slice > at ? slice - at : 0;
+        if (at + skipped >= end)
+            return 0;
+        bytes = end - at - skipped;
+    }
+    return source_write(s, &where, at + skipped - slice, (const char *)memory + skipped, bytes);
 }
 
 /* ---- tensors of files ---- */

@@ -23,6 +23,10 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
                 void *memory, uint64_t bytes);
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
+/* Of a whole unit's bytes from `at` on those that live here: all, or what is of the rank's slice.
+ */
+int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
+                      uint64_t bytes);
 
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
@@ -92,8 +96,9 @@ bool collect_is_first(const struct source *s);
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 
-/* transfer_rest.c: what belongs beside the weights of a model or of an adapter. */
-int transfer_write_rest(const struct source *s, const char *folder);
+/* transfer_rest.c: what belongs beside the weights of a model or of an adapter. own: XXH3 of an
+ * adapter's file of weights. */
+int transfer_write_rest(const struct source *s, const char *folder, uint64_t own);
 
 /* transfer_new.c: the document as folder/config.json, with the number type of the weights. */
 int transfer_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);

@@ -164,17 +164,13 @@ static void pack_unit(const struct source *s, uint32_t unit, const struct region
 static int place_unit(const struct source *s, uint32_t unit)
 {
     struct region r = source_region(s);
-    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
+    uint64_t bytes = u->padded_elems * zinf_dtype_bytes(s->setup->dtype);
     pack_unit(s, unit, &r);
     const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
-    if (s->setup->sliced)
-        packed = (const char *)packed +
-                 s->setup->layout.units[unit].slice_first * zinf_dtype_bytes(s->setup->dtype);
-    uint64_t front = s->setup->layout.units[unit].front_bytes;
-    bool flat = where.bytes > front; /* else all of the unit is quantised */
-    int code = flat ? source_write(s, &where, front, packed, where.bytes - front) : 0;
+    int code = bytes ? source_write_unit(s, unit, u->front_bytes, packed, bytes) : 0;
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
-        code = state_begin(s, unit, r.unit + s->setup->layout.units[unit].slice_first);
+        code = state_begin(s, unit, r.unit + u->slice_first);
     return code;
 }
 
@@ -198,7 +194,9 @@ static int check_adapter(const struct setup *s, const struct zinf_tensors *file)
 static int open_adapter(const struct setup *s, struct zinf_tensors **file)
 {
     char *path = zinf_path_join(s->options.adapter, ZINF_ADAPTER_WEIGHTS);
-    int code = path ? zinf_tensors_open(file, path) : -ENOMEM;
+    int code = path ? base_identity_check_own(s->options.adapter) : -ENOMEM;
+    if (code >= 0)
+        code = zinf_tensors_open(file, path);
     free(path);
     return code ? code : check_adapter(s, *file);
 }

@@ -223,7 +223,6 @@ int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_g
                       const struct zinf_tensors *file, uint64_t *sum)
 {
     const struct zinf_unit *u = &s->setup->graph->units[unit];
-    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     uint64_t next = 0;
     int code = 0;
     for (uint32_t i = 0; i < u->n_tensors; i++)
@@ -244,7 +243,7 @@ int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_g
             if (code)
                 break;
             *sum = XXH3_64bits_withSeed(p.r.image, p.as.bytes, *sum);
-            code = source_write(s, &where, t->pieces[k].image_at, p.r.image, p.as.bytes);
+            code = source_write_unit(s, unit, t->pieces[k].image_at, p.r.image, p.as.bytes);
         }
     return code;
 }

@@ -26,9 +26,9 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     float *slice = r->unit + u->slice_first;
-    if (s->setup->net)
+    if (s->setup->net && !s->setup->whole_state)
         return collect_part(s, unit, part);
-    if (s->setup->layout.world > 1)
+    if (u->slice_elems < u->padded_elems)
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
     if (part >= PART_MASTER)
         return state_read(s, unit, part, slice);
@@ -110,9 +110,11 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
 
 /* ---- a trainer's ---- */
 
+/* first_sum: of the first file, where it is written; or NULL. */
 static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_options *options,
-                int part, enum zinf_dtype dtype)
+                int part, enum zinf_dtype dtype, uint64_t *first_sum)
 {
+    struct zinf_written_file written;
     struct source source = trainer_source(t);
     struct zinf_tensors_writer *writer = NULL;
     struct collect collect;
@@ -123,6 +125,8 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
         code = zinf_tensors_writer_create(&writer, options);
     if (!code && first)
         code = transfer_stream(&source, part, dtype, writer);
+    if (!code && first && first_sum && zinf_tensors_writer_file(writer, 0, &written))
+        *first_sum = written.xxh3;
     zinf_tensors_writer_destroy(writer);
     code = collect_end(&source, code);
     collect_be_patient(&source, false);
@@ -130,13 +134,19 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
 }
 
 /* Its weights are the fp32 masters in any number type. */
-static int save_adapter(const struct zinf_trainer *t, const char *folder)
+static int save_adapter(const struct zinf_trainer *t, const char *folder, uint64_t *own)
 {
     char *path = zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS);
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    int code = path ? save(t, &options, PART_MASTER, ZINF_DTYPE_F32) : -ENOMEM;
+    int code = path ? save(t, &options, PART_MASTER, ZINF_DTYPE_F32, own) : -ENOMEM;
     free(path);
     return code;
+}
+
+static int prepare(const char *folder, bool adapted)
+{
+    int code = zinf_make_dirs(folder);
+    return code || !adapted ? code : base_identity_forget(folder);
 }
 
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
@@ -144,16 +154,18 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
     struct zinf_tensors_writer_options options = {.path = folder};
     struct source source = trainer_source(t);
     bool adapted = is_adapted(&t->setup), first = collect_is_first(&source);
+    uint64_t own = 0;
     int code = trainer_settle(t);
     if (!code)
-        code = collect_agree(&source, first ? zinf_make_dirs(folder) : 0);
+        code = collect_agree(&source, first ? prepare(folder, adapted) : 0);
     if (!code)
-        code = adapted ? save_adapter(t, folder) : save(t, &options, PART_PARAM, t->setup.dtype);
-    return code || !first ? code : transfer_write_rest(&source, folder);
+        code = adapted ? save_adapter(t, folder, &own)
+                       : save(t, &options, PART_PARAM, t->setup.dtype, NULL);
+    return code || !first ? code : transfer_write_rest(&source, folder, own);
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
 {
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    return save(t, &options, PART_GRAD, ZINF_DTYPE_F32);
+    return save(t, &options, PART_GRAD, ZINF_DTYPE_F32, NULL);
 }

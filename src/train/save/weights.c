@@ -229,19 +229,24 @@ bool transfer_is_fresh(const struct setup *s, const struct zinf_tensor *tensor, 
            ((tensor->may_be_fresh && !in_file) || (tensor->of_classes && s->options.new_head));
 }
 
-/* Which tensors begin anew, in one line. */
+/* Which tensors begin anew, in one line. Above adapters those have to be of modules_to_save. */
 static int say_fresh(const struct setup *s, const struct zinf_tensors *file)
 {
     char names[512] = "";
     size_t used = 0;
+    bool frozen = false;
     for (uint32_t i = 0; i < s->files->n_tensors && used < sizeof names; i++) {
         const struct zinf_file_tensor *t = &s->files->tensors[i];
         const struct comparison c = {.model = s->model, .file = file};
-        if (transfer_is_fresh(s, t->parts[0].tensor, find(&c, t) != NULL))
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     t->name);
+        const bool trained = unit_trains(s, t->parts[0].unit);
+        if ((s->options.adapter && trained) || /* whose folder has it */
+            !transfer_is_fresh(s, t->parts[0].tensor, find(&c, t) != NULL))
+            continue;
+        frozen = frozen || !trained;
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", t->name);
     }
-    if (used && is_adapted(s))
+    if (frozen && is_adapted(s))
         return zinf_fail(-ENOTSUP,
                          "%s has no head for the task (%s), and adapters would leave a fresh one "
                          "as it is: train all of the model, or a folder with a head",

@@ -3,11 +3,18 @@
 
 #include <xxhash.h>
 
-int agree_count(const struct setup *s, uint64_t *count)
+int agree_count(const struct zinf_trainer *t, uint64_t *count)
 {
-    int64_t sum = (int64_t)*count;
-    int code = s->net ? zinf_net_add(s->net, &sum, 1) : 0;
-    *count = (uint64_t)sum;
+    const struct zinf_compute *c = &t->compute;
+    const int64_t own[] = {c->seq, c->source_seq}, ranks = n_ranks(&t->setup);
+    int64_t sums[] = {(int64_t)*count, own[0], own[1]};
+    int code = t->setup.net ? zinf_net_add(t->setup.net, sums, 3) : 0;
+    *count = (uint64_t)sums[0];
+    if (!code && t->setup.net && (sums[1] != ranks * own[0] || sums[2] != ranks * own[1]))
+        code = zinf_fail(-EINVAL,
+                         "this rank's samples have %lld tokens, and sources %lld, in this step; "
+                         "those of other ranks have others: one length is for all of a step",
+                         (long long)own[0], (long long)own[1]);
     return code;
 }
 

@@ -22,8 +22,8 @@ struct step_sums {
     struct zinf_rewards rewards;
 };
 
-/* Of all ranks. */
-int agree_count(const struct setup *s, uint64_t *count);
+/* Of all ranks, which must have taken samples of one length: -EINVAL. */
+int agree_count(const struct zinf_trainer *t, uint64_t *count);
 /* After a program with gradients: fills t->sums, and t->give_up where any rank has given up. */
 int agree_step(struct zinf_trainer *t);
 /* Of the step's pairs, of all ranks: fills t->sums.rewards. */

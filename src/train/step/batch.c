@@ -45,8 +45,8 @@ static bool may_be_ignored(enum zinf_input input)
     return input == ZINF_INPUT_TARGETS || input == ZINF_INPUT_LABELS;
 }
 
-/* Of `samples` samples of a batch, and what stands in rows that are not there: any id, ignored as a
- * target or a label, and of no document. */
+/* The first `given` numbers of a micro-batch, and what stands in rows that are not there: any id,
+ * ignored as a target or a label, and of no document. */
 static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
                       uint64_t given, uint64_t all, int64_t seq)
 {
@@ -112,44 +112,77 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
     return 0;
 }
 
-/* Numbers of an input that a sample has; seq: tokens of its target side. */
-static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value,
-                           int64_t seq)
+/* Rows of a value, or numbers of an input, that a sample of the batch at hand has. */
+static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
     const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
-                            [ZINF_AXIS_TARGET] = seq,
+                            [ZINF_AXIS_TARGET] = t->compute.seq,
                             [ZINF_AXIS_SOURCE] = t->compute.source_seq};
     return (uint64_t)rows[value->axis];
 }
 
-/* The model's list says which inputs there are; seq: of these samples. */
+static int check_length(const char *what, int64_t length, int64_t most)
+{
+    return length < 0 || length > most
+               ? zinf_fail(-EINVAL, "a batch of %s of %lld tokens: the trainer takes up to %lld",
+                           what, (long long)length, (long long)most)
+               : 0;
+}
+
+int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
+{
+    const struct setup *s = &t->setup;
+    int code = check_length("sequences", batch->seq_len, s->seq);
+    if (!code)
+        code = check_length("sources", batch->source_len, s->source_seq);
+    t->compute.seq = batch->seq_len > 0 ? batch->seq_len : s->seq;
+    t->compute.source_seq = batch->source_len > 0 ? batch->source_len : s->source_seq;
+    return code;
+}
+
+/* Each micro-batch has a place of its own, of which a shorter one takes the beginning. */
+static void set_micros(const struct zinf_trainer *t, uint32_t v, void *place, const int32_t *from,
+                       uint64_t samples)
+{
+    const struct zinf_value *value = &t->setup.graph->values[v];
+    const uint64_t stride = t->setup.walk.values[v].bytes / sizeof(int32_t);
+    const uint64_t length = per_sample(t, value), batch = (uint64_t)t->setup.batch;
+    int32_t *to = place;
+    for (uint64_t m = 0; m < (uint64_t)t->setup.n_micro; m++, to += stride) {
+        const uint64_t left = samples > m * batch ? samples - m * batch : 0;
+        const uint64_t given = (left < batch ? left : batch) * length;
+        set_input(to, value, from && given ? from + m * batch * length : NULL, given,
+                  batch * length, (int64_t)length);
+    }
+}
+
+/* The model's list says which inputs there are. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                      int64_t seq, const float *class_weights)
+                      const float *class_weights)
 {
     const struct walk *w = &t->setup.walk;
-    uint64_t micros = (uint64_t)t->setup.n_micro;
+    uint64_t micros = (uint64_t)t->setup.n_micro, all = micros * (uint64_t)t->setup.batch;
     for (uint32_t v = 0; v < w->graph->n_values; v++) {
         const struct zinf_value *value = &w->graph->values[v];
         if (value->kind != ZINF_VALUE_INPUT)
             continue;
         const int32_t *from = batch->inputs[value->input];
-        uint64_t length = per_sample(t, value, seq), given = (uint64_t)samples * length;
-        uint64_t all = micros * w->values[v].bytes / sizeof(int32_t);
         void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
         if (!from && !stands_for_itself(value->input))
             return zinf_fail(-EINVAL,
                              "the model asks for the input \"%s\" (%s), which the batch "
                              "does not have",
                              value->name, input_name(value->input));
-        int code = from ? check_ids(value, from, given) : 0;
+        int code = from ? check_ids(value, from, (uint64_t)samples * per_sample(t, value)) : 0;
         if (code)
             return code;
         if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
-            set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, given, all);
+            set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, (uint64_t)samples,
+                        all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)
-            set_last_rows(t, to, batch, (uint64_t)samples, seq);
+            set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
         else
-            set_input(to, value, from, given, all, (int64_t)length);
+            set_micros(t, v, to, from, (uint64_t)samples);
     }
     return 0;
 }
@@ -168,7 +201,7 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
     const struct zinf_graph *g = t->setup.walk.graph;
     const struct zinf_value *value = &g->values[g->targets];
     const int32_t *targets = batch->inputs[value->input];
-    uint64_t count = 0, n = (uint64_t)samples * per_sample(t, value, t->setup.seq);
+    uint64_t count = 0, n = (uint64_t)samples * per_sample(t, value);
     for (uint64_t i = 0; i < n; i++)
         count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
     return count;
@@ -190,32 +223,44 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
     return code;
 }
 
-const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
-                               uint64_t *n)
+const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
+                               int64_t samples, uint64_t *n)
 {
     const struct walk_value *v = &t->setup.walk.values[value];
-    uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before;
-    *n = (uint64_t)samples * v->bytes / sizeof(float) / (uint64_t)t->setup.batch;
+    uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before + (uint64_t)micro * v->bytes;
+    const struct zinf_value *of = &t->setup.graph->values[value];
+    *n = (uint64_t)samples * per_sample(t, of) * (uint64_t)of->cols;
     return (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
+}
+
+/* Of the first samples of a step, those of a micro-batch. */
+static int64_t samples_of(const struct zinf_trainer *t, int64_t samples, int64_t micro)
+{
+    const int64_t left = samples - micro * t->setup.batch;
+    return left < 0 ? 0 : left < t->setup.batch ? left : t->setup.batch;
 }
 
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
 {
-    uint64_t n;
-    const float *losses = trainer_losses_of(t, value, samples, &n);
     double sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += (double)losses[i];
+    for (int64_t m = 0; m < t->setup.n_micro; m++) {
+        uint64_t n;
+        const float *losses = trainer_losses_of(t, value, m, samples_of(t, samples, m), &n);
+        for (uint64_t i = 0; i < n; i++)
+            sum += (double)losses[i];
+    }
     return sum;
 }
 
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum)
 {
-    uint64_t n;
-    const float *losses = trainer_losses_of(t, value, samples, &n);
-    for (uint64_t i = 0; i < n; i++)
-        exact_add(sum, (double)losses[i]);
+    for (int64_t m = 0; m < t->setup.n_micro; m++) {
+        uint64_t n;
+        const float *losses = trainer_losses_of(t, value, m, samples_of(t, samples, m), &n);
+        for (uint64_t i = 0; i < n; i++)
+            exact_add(sum, (double)losses[i]);
+    }
 }
 
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)

@@ -26,7 +26,8 @@ void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
     t->measured_seconds[op->kind] += seconds;
-    t->measured_work[op->kind] += op->flops > 0 ? op->flops : (double)op->bytes;
+    t->measured_work[op->kind] +=
+        trainer_share(t, op) * (op->flops > 0 ? op->flops : (double)op->bytes);
 }
 
 /* Passes of a sort of stage that can run whole stand in for each other: which of them a plan has is
@@ -69,15 +70,33 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
                                   times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
 }
 
+/* Programs one after the other, with what a step of the lengths that were set has to do. */
+static int predict_now(struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
+                       double *op_seconds, double *seconds)
+{
+    const struct zinf_machine machine = plan_machine(&t->plan);
+    int code = 0;
+    *seconds = 0;
+    for (int i = 0; !code && i < n; i++) {
+        const struct zinf_predict_options options = {
+            .machine = &machine, .share = trainer_share, .context = t, .op_seconds = op_seconds};
+        struct zinf_prediction p;
+        code = zinf_program_predict(programs[i], &options, &p);
+        *seconds += code ? 0 : p.seconds;
+        op_seconds += op_seconds ? programs[i]->n_ops : 0;
+    }
+    return code;
+}
+
 static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS])
 {
-    struct zinf_prediction p;
+    double all;
     uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
     double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
     memset(seconds, 0, ZINF_RATE_KINDS * sizeof *seconds);
     if (!op_seconds)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
-    int code = plan_predict(&t->plan, t->ran, t->n_ran, op_seconds, &p);
+    int code = predict_now(t, t->ran, t->n_ran, op_seconds, &all);
     for (int i = 0; !code && i < t->n_ran; i++) {
         for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
             seconds[t->ran[i]->ops[k].kind] += of_program[k];
@@ -142,4 +161,33 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
         return code;
     code = plan_schedules(&t->plan, INFINITY);
     return code ? code : agree_programs(t);
+}
+
+/* ---- before a step ---- */
+
+/* Whether all updates that a step's program has are to be made. */
+static bool is_steady(const struct zinf_trainer *t, bool rests)
+{
+    bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
+    for (uint32_t u = 0; u < t->setup.n_units; u++)
+        if (unit_trains(&t->setup, u) && !t->pending[u] && (all || t->plan.deferred[u]))
+            return false;
+    return true;
+}
+
+double trainer_expected_seconds(struct zinf_trainer *t, bool rests)
+{
+    const struct zinf_program *programs[2] = {&t->plan.wait};
+    int n = rests ? 1 : plan_step_programs(&t->plan, programs);
+    struct zinf_machine machine = plan_machine(&t->plan);
+    struct zinf_predict_options options = {
+        .machine = &machine, .skip = trainer_skip_not_due, .share = trainer_share, .context = t};
+    struct zinf_prediction p;
+    if (!(t->plan.predicted_seconds > 0))
+        return 0;
+    if (n == 2 || is_steady(t, rests)) {
+        double seconds = rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
+        return trainer_is_shorter(t) && predict_now(t, programs, n, NULL, &seconds) ? 0 : seconds;
+    }
+    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
 }

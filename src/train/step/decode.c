@@ -147,8 +147,9 @@ static int set_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
                    [ZINF_INPUT_SOURCE_IDS] = rows->n_source ? rows->source_ids : rows->ids,
                    [ZINF_INPUT_SOURCE_SEGMENTS] = t->source_documents,
                    [ZINF_INPUT_SOURCE_POSITIONS] = to.source_slots}};
+    t->compute.seq = rows->n;
     t->compute.source_seq = rows->n_source;
-    return trainer_set_batch(t, &batch, 1, rows->n, NULL);
+    return trainer_set_batch(t, &batch, 1, NULL);
 }
 
 /* From [visit][row][row_cols]. */
@@ -175,7 +176,6 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     if (code)
         return code;
     t->compute.train = false;
-    t->compute.seq = rows->n;
     t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has a row at least */
     t->logits_row = rows->n - t->n_logits;
     code =

@@ -140,8 +140,8 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 
 /* ---- forward ---- */
 
-/* A stage's last visit has made its values. first: of the range's micro-batches. */
-static void end_values(struct emitter *e, const struct call *c, bool first,
+/* A stage's last visit has made its values, of a micro-batch of the range. */
+static void end_values(struct emitter *e, const struct call *c, struct range micros,
                        const struct zinf_operand *out)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
@@ -149,7 +149,7 @@ static void end_values(struct emitter *e, const struct call *c, bool first,
         if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION)
             emit_value_made(e, v, e->micro, out[i]);
         if (chooser != WALK_NONE)
-            emit_choice_made(e, chooser, e->micro, first, out[i]);
+            emit_choice_made(e, chooser, e->micro, micros, out[i]);
     }
 }
 
@@ -193,7 +193,7 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
             if (c.info->cache_bytes)
                 emit_cache_made(e, s, cache);
             if (v + 1 == visits)
-                end_values(e, &c, m == micros.first, out);
+                end_values(e, &c, micros, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
         }
@@ -332,50 +332,19 @@ void emit_backward_last(struct emitter *e, uint32_t s)
     }
 }
 
-/* All units of a sweep are used alike; what is frozen has no gradient to go by. */
-static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
-{
-    for (uint32_t i = 0; i < sweep->n; i++)
-        if (is_trained(e, sweep->at[i]))
-            return sweep->at[i];
-    return sweep->at[0];
-}
-
-/* Gradients go to the sums themselves where they are the first, else to an area of their own. */
 void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 {
-    uint32_t lead = first_trained(e, &e->walk->graph->stages[s].sweep);
-    struct plan *p = e->p;
     for (int64_t m = micros.first; m < micros.end; m++) {
         struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
-        uint64_t offset = p->at.d_whole_grads;
-        bool sums = p->routes[lead].grad_in_place && e->grads_seen[lead] == 0;
-        if (!sums)
-            uses_write(&c.uses, e->whole_grads);
         add_units(e, &c, true);
         add_inputs(e, &c);
         add_outputs(e, &c, false, true);
-        uint32_t first = c.op.n_at;
-        for (uint32_t i = 0; i < sweep->n; i++) {
-            struct zinf_location home = zinf_tiers_unit_grad(p->tiers, sweep->at[i]);
-            struct zinf_operand at = sums ? zinf_of(&home) : zinf_at(device_at(p, offset));
-            bool trained = is_trained(e, sweep->at[i]);
-            if (trained)
-                offset += p->setup->layout.units[sweep->at[i]].padded_elems * sizeof(float);
-            if (sums)
-                uses_write(&c.uses, e->grad[sweep->at[i]]);
-            add_operand(e, &c, trained ? at : (struct zinf_operand){0});
-        }
+        emit_swept_targets(e, sweep, m == micros.first, &c.uses);
+        for (uint32_t i = 0; i < sweep->n; i++)
+            add_operand(e, &c, e->swept[i].at);
         compute(e, &c.op, &c.uses);
-        for (uint32_t i = 0; i < sweep->n; i++) {
-            zinf_resource resource = sums ? e->grad[sweep->at[i]] : e->whole_grads;
-            if (is_trained(e, sweep->at[i]))
-                emit_grad_made(e, sweep->at[i],
-                               (struct made_grad){.at = e->operands[first + i],
-                                                  .resource = resource,
-                                                  .is_sum = sums});
-        }
+        emit_swept_made(e, sweep, m == micros.first, m + 1 == micros.end);
     }
 }
 

@@ -91,6 +91,9 @@ struct emitter {
     struct zinf_operand *operands;      /* [most_operands] */
     zinf_resource *stage_uses;          /* [2 (most_operands + FEW_USES)] */
     struct contribution *contributions; /* [most_units] */
+    /* [n_units], of a sweep that runs whole: what the operation makes of each, and the sums so far
+     */
+    struct made_grad *swept, *swept_sums;
 };
 
 /* emitter.c, emit_values.c */
@@ -138,10 +141,13 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
-/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists.
- * first: of the micro-batches that the stage's units are fetched for together. */
-void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+/* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
+ * the micro-batches that the stage's units are fetched for together; after the last one ranks that
+ * gather units learn what any of them has chosen. */
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct range micros,
                       struct zinf_operand value);
+/* Adds to uses what the operations of a fetch that may be left out wait for. */
+void emit_choice_awaits(struct emitter *e, uint32_t unit, struct uses *uses);
 /* Adds to uses: makes it; reads the list. */
 void emit_choice_makes(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
 void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct uses *uses);
@@ -159,6 +165,14 @@ struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *u
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+
+/* emit_swept.c */
+/* Of a sweep that runs whole: where its operation for the first micro-batch of a range, or a later
+ * one, writes gradients (e->swept, one for each unit, frozen ones too); they are there. Where they
+ * have slots, the range's are one contribution. */
+void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool first,
+                        struct uses *uses);
+void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last);
 
 /* emit_net.c */
 /* A unit's parameters into memory, which is target's, of the slices that ranks have. */

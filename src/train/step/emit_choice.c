@@ -3,6 +3,9 @@
  * value; the host makes the lists, since it must know how many rows a visit has before it can be
  * enqueued, and whether a unit is worth fetching before it is; and the lists go to the device,
  * which gathers by them.
+ *
+ * Ranks that have slices of a unit fetch it together or not at all: chosen is then what any of them
+ * has chosen.
  */
 #include "train/step/emit.h"
 
@@ -23,6 +26,21 @@ void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct 
     uses_read(uses, e->decided[e->walk->stages[stage].choice]);
 }
 
+void emit_choice_awaits(struct emitter *e, uint32_t unit, struct uses *uses)
+{
+    if (e->flags & (OP_CHOSEN | OP_UNCHOSEN))
+        uses_read(uses, e->decided[e->walk->stages[e->walk->units[unit].chooser].choice]);
+}
+
+static void unite(struct emitter *e, uint32_t stage)
+{
+    struct zinf_op op = {
+        .lane = ZINF_LANE_NET, .kind = OP_UNITE, .unit = -1, .stage = (int32_t)stage};
+    struct uses uses = {0};
+    uses_write(&uses, e->decided[e->walk->stages[stage].choice]);
+    emit(e, &op, &uses);
+}
+
 static void decide(struct emitter *e, uint32_t stage, bool first, struct zinf_operand list)
 {
     const struct plan *p = e->p;
@@ -41,7 +59,7 @@ static void decide(struct emitter *e, uint32_t stage, bool first, struct zinf_op
     emit(e, &op, &uses);
 }
 
-void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool first,
+void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct range micros,
                       struct zinf_operand value)
 {
     const struct plan *p = e->p;
@@ -53,7 +71,9 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, bool fir
     uses_read(&out, e->weighed[number(e, stage, micro)]);
     uses_write(&out, e->choice);
     emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_choice)), value, bytes, &out);
-    decide(e, stage, first, list);
+    decide(e, stage, micro == micros.first, list);
+    if (p->setup->sliced && p->chosen_backward && micro + 1 == micros.end)
+        unite(e, stage);
     uses_read(&in, e->decided[e->walk->stages[stage].choice]);
     uses_write(&in, e->listed[number(e, stage, micro)]);
     emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_lists + offset)), list,

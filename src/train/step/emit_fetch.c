@@ -5,21 +5,14 @@
  */
 #include "train/step/emit.h"
 
-/* What the operations of a fetch that is left out where nobody chose the unit wait for. */
-static void read_choice(struct emitter *e, uint32_t unit, struct uses *uses)
-{
-    if (e->flags & (OP_CHOSEN | OP_UNCHOSEN))
-        uses_read(uses, e->decided[e->walk->stages[e->walk->units[unit].chooser].choice]);
-}
-
 /* From the model's folder: what its files have, then the unit put together of it at memory. */
 static void read_files(struct emitter *e, uint32_t unit, const struct zinf_location *where,
                        struct zinf_operand memory, zinf_resource target)
 {
     zinf_buffer files = emit_buffer(e, e->files);
     struct uses read = {0}, made = {0};
-    read_choice(e, unit, &read);
-    read_choice(e, unit, &made);
+    emit_choice_awaits(e, unit, &read);
+    emit_choice_awaits(e, unit, &made);
     uses_read(&read, e->param[unit]);
     uses_write(&read, files);
     emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, where, zinf_in(files, 0), &read);
@@ -43,7 +36,7 @@ static void read_in(struct emitter *e, uint32_t unit, const struct zinf_location
         read_files(e, unit, where, memory, target);
         return;
     }
-    read_choice(e, unit, &read);
+    emit_choice_awaits(e, unit, &read);
     uses_read(&read, e->param[unit]);
     uses_write(&read, target);
     emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, where, memory, &read);
@@ -61,7 +54,7 @@ static void copy_in(struct emitter *e, uint32_t unit, struct zinf_operand memory
         read_in(e, unit, &where, memory, target);
         return;
     }
-    read_choice(e, unit, &copied);
+    emit_choice_awaits(e, unit, &copied);
     if (where.tier == ZINF_TIER_DRIVE) {
         zinf_buffer stage = emit_buffer(e, e->stages);
         from = zinf_in(stage, 0);
@@ -191,8 +184,11 @@ void emit_fetch_unchosen(struct emitter *e, uint32_t unit)
     if (where.tier != ZINF_TIER_DRIVE || !e->fetched[unit].maybe ||
         !emit_fetched(e, unit, &memory, &resource))
         return;
+    if (e->p->setup->sliced && !plan_stages_slices(e->p))
+        memory = zinf_beyond(memory,
+                             zinf_layout_slice_at(&e->p->setup->layout, unit, e->p->setup->dtype));
     e->flags |= OP_UNCHOSEN;
-    read_choice(e, unit, &uses);
+    emit_choice_awaits(e, unit, &uses);
     uses_read(&uses, e->param[unit]);
     uses_write(&uses, resource);
     emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, memory, &uses);

@@ -107,9 +107,7 @@ static void emit_norm_of_parts(struct emitter *e, uint32_t unit, struct zinf_ope
                            .bytes = bytes};
     struct uses made = {0}, copied = {0}, folded = {0};
     zinf_resource there = 0, here = 0;
-    if (!e->code)
-        e->code = zinf_program_resource(e->program, &there);
-    if (!e->code)
+    if (!e->code && !(e->code = zinf_program_resource(e->program, &there)))
         e->code = zinf_program_resource(e->program, &here);
     uses_read(&made, resource);
     uses_write(&made, there);
@@ -251,11 +249,28 @@ static void add_on_device(struct emitter *e, uint32_t unit, struct made_grad g, 
     emit(e, &op, &uses);
 }
 
+/* By the GPU: the sum comes to it, and goes back. */
+static void add_to_host_there(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    struct made_grad sum = kept(e, unit), there = {.resource = grad_slot(e, unit)};
+    uint32_t deadline = e->deadline;
+    there.at = zinf_in(there.resource, 0);
+    e->deadline = e->position; /* two slots are not free before */
+    copy(e, unit, ZINF_LANE_H2D, &there, &sum, grad_bytes(e, unit));
+    emit_add(e, unit, ZINF_LANE_DEVICE, &there, &g, grad_bytes(e, unit));
+    e->deadline = deadline;
+    copy(e, unit, ZINF_LANE_D2H, &sum, &there, grad_bytes(e, unit));
+}
+
 static void add_to_host(struct emitter *e, uint32_t unit, struct made_grad g, bool first)
 {
     struct made_grad sum = kept(e, unit);
     if (g.is_sum)
         return;
+    if (!first && e->p->variant.device_adds && !e->p->setup->direct && !g.on_host) {
+        add_to_host_there(e, unit, g);
+        return;
+    }
     if (first) {
         copy(e, unit, ZINF_LANE_D2H, &sum, &g, grad_bytes(e, unit));
         return;

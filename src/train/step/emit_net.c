@@ -9,7 +9,8 @@
  * slice from its host, and takes its slice of a sum back there.
  *
  * Collectives meet because all ranks have them in one order: the same programs, ordered by the same
- * rates (agree.h). So none is ever left out by what a rank alone has seen.
+ * rates (agree.h). So none is ever left out by what a rank alone has seen: whether rows have chosen
+ * a unit is first agreed on (emit_choice.c).
  */
 #include "train/step/emit.h"
 
@@ -34,6 +35,7 @@ static struct zinf_operand own_slice(struct emitter *e, uint32_t unit, struct zi
     struct uses uses = {0};
     if (where.tier != ZINF_TIER_DRIVE)
         return zinf_of(&where);
+    emit_choice_awaits(e, unit, &uses);
     uses_read(&uses, e->param[unit]);
     uses_write(&uses, whole);
     emit_drive(e, ZINF_LANE_READ, (int32_t)unit, 0, &where, own, &uses);
@@ -60,22 +62,22 @@ static void emit_link_gather(struct emitter *e, uint32_t unit, struct zinf_opera
                              zinf_resource target)
 {
     const struct setup *s = e->p->setup;
-    const struct zinf_layout_unit *u = &s->layout.units[unit];
-    uint64_t width = zinf_dtype_bytes(s->dtype);
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct zinf_operand own = zinf_of(&where);
     struct uses gathered = {0}, copied = {0};
+    emit_choice_awaits(e, unit, &gathered);
+    emit_choice_awaits(e, unit, &copied);
     if (where.tier != ZINF_TIER_DEVICE) {
         struct zinf_operand from = slice_on_host(e, unit, &where, &copied);
-        own = zinf_beyond(memory, u->slice_first * width);
+        own = zinf_beyond(memory, zinf_layout_slice_at(&s->layout, unit, s->dtype));
         uses_write(&copied, target);
-        emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, own, from, u->slice_elems * width, &copied);
+        emit_copy(e, ZINF_LANE_H2D, (int32_t)unit, own, from, where.bytes, &copied);
     } else {
         uses_read(&gathered, e->param[unit]);
     }
     uses_write(&gathered, target);
-    emit_net(e, OP_LINK_GATHER, unit, u->padded_elems * width, (struct zinf_operand[]){memory, own},
-             &gathered);
+    emit_net(e, OP_LINK_GATHER, unit, zinf_layout_unit_bytes(&s->layout, unit, s->dtype),
+             (struct zinf_operand[]){memory, own}, &gathered);
 }
 
 /* From where each rank has its slice, this one too: read to a place of its own, or as it lives. */
@@ -86,6 +88,7 @@ static void emit_pull(struct emitter *e, uint32_t unit, struct zinf_operand memo
     struct zinf_location where = zinf_tiers_param(e->p->tiers, unit, 0);
     struct uses uses = {0};
     struct zinf_operand own = slice_on_host(e, unit, &where, &uses);
+    emit_choice_awaits(e, unit, &uses);
     uses_write(&uses, target);
     uint64_t bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype);
     emit_net(e, OP_PULL, unit, bytes, (struct zinf_operand[]){memory, own}, &uses);
@@ -94,8 +97,9 @@ static void emit_pull(struct emitter *e, uint32_t unit, struct zinf_operand memo
 void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, zinf_resource target)
 {
     const struct plan *p = e->p;
-    const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
-    uint64_t width = zinf_dtype_bytes(p->setup->dtype), bytes = u->padded_elems * width;
+    const struct zinf_layout *layout = &p->setup->layout;
+    uint64_t bytes = zinf_layout_unit_bytes(layout, unit, p->setup->dtype);
+    uint64_t first = zinf_layout_slice_at(layout, unit, p->setup->dtype);
     struct zinf_operand whole = memory;
     zinf_resource resource = target;
     struct uses gathered = {0}, copied = {0};
@@ -111,8 +115,9 @@ void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory, z
         e->staged_as[unit] = ++e->n_staged;
         whole = zinf_in(resource, 0);
     }
-    struct zinf_operand own =
-        own_slice(e, unit, zinf_beyond(whole, u->slice_first * width), resource);
+    struct zinf_operand own = own_slice(e, unit, zinf_beyond(whole, first), resource);
+    emit_choice_awaits(e, unit, &gathered);
+    emit_choice_awaits(e, unit, &copied);
     uses_read(&gathered, e->param[unit]);
     uses_write(&gathered, resource);
     emit_net(e, OP_GATHER, unit, bytes, (struct zinf_operand[]){whole, own}, &gathered);
@@ -165,6 +170,7 @@ struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad
 {
     uint64_t first = e->p->setup->layout.units[unit].slice_first * sizeof(float);
     uint64_t bytes = e->p->setup->layout.units[unit].padded_elems * sizeof(float);
+    bytes *= e->p->setup->whole_state ? 2 : 1; /* the sum of each slice comes back */
     struct made_grad sum = whole;
     struct uses uses = {0};
     sum.at = zinf_beyond(whole.at, first);

@@ -54,6 +54,31 @@ static struct zinf_location value_location(const struct emitter *e, uint32_t val
         .tier = ZINF_TIER_HOST, .memory = host_at(p, p->at.h_x + offset), .bytes = v->bytes};
 }
 
+/* Of transfers of a value only the rows that a step's samples have are made (lengths.c). */
+static void copy_value(struct emitter *e, enum zinf_lane lane, uint32_t value,
+                       struct zinf_operand to, struct zinf_operand from, const struct uses *uses)
+{
+    struct zinf_op op = {.lane = lane,
+                         .kind = lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
+                         .flags = OP_VALUE,
+                         .unit = -1,
+                         .arg = (int32_t)value,
+                         .at = (struct zinf_operand[]){to, from},
+                         .n_at = 2,
+                         .bytes = e->walk->values[value].bytes};
+    emit(e, &op, uses);
+}
+
+static void drive_value(struct emitter *e, enum zinf_lane lane, uint32_t value,
+                        const struct zinf_location *where, struct zinf_operand memory,
+                        const struct uses *uses)
+{
+    const uint16_t flags = e->flags;
+    e->flags |= OP_VALUE;
+    emit_drive(e, lane, -1, (int32_t)value, where, memory, uses);
+    e->flags = flags;
+}
+
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand x)
 {
     struct plan *p = e->p;
@@ -67,17 +92,17 @@ void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zi
     uses_read(&out, x.tenant - 1);
     if (where.tier == ZINF_TIER_HOST) {
         uses_write(&out, there);
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_of(&where), x, where.bytes, &out);
+        copy_value(e, ZINF_LANE_D2H, value, zinf_of(&where), x, &out);
     } else if (p->setup->direct) {
         uses_write(&out, there);
-        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)value, &where, x, &out);
+        drive_value(e, ZINF_LANE_WRITE, value, &where, x, &out);
     } else {
         zinf_buffer stage = emit_buffer(e, e->x_stages);
         uses_write(&out, stage);
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_in(stage, 0), x, where.bytes, &out);
+        copy_value(e, ZINF_LANE_D2H, value, zinf_in(stage, 0), x, &out);
         uses_read(&written, stage);
         uses_write(&written, there);
-        emit_drive(e, ZINF_LANE_WRITE, -1, (int32_t)value, &where, zinf_in(stage, 0), &written);
+        drive_value(e, ZINF_LANE_WRITE, value, &where, zinf_in(stage, 0), &written);
     }
     e->deadline = deadline;
 }
@@ -92,7 +117,7 @@ static void bring_back(struct emitter *e, uint32_t value, int64_t micro, struct 
     if (where.tier == ZINF_TIER_DRIVE && e->p->setup->direct) {
         uses_read(&read, there);
         uses_write(&read, x.tenant - 1);
-        emit_drive(e, ZINF_LANE_READ, -1, (int32_t)value, &where, x, &read);
+        drive_value(e, ZINF_LANE_READ, value, &where, x, &read);
         return;
     }
     if (where.tier == ZINF_TIER_DRIVE) {
@@ -100,13 +125,13 @@ static void bring_back(struct emitter *e, uint32_t value, int64_t micro, struct 
         from = zinf_in(stage, 0);
         uses_read(&read, there);
         uses_write(&read, stage);
-        emit_drive(e, ZINF_LANE_READ, -1, (int32_t)value, &where, from, &read);
+        drive_value(e, ZINF_LANE_READ, value, &where, from, &read);
         uses_read(&in, stage);
     } else {
         uses_read(&in, there);
     }
     uses_write(&in, x.tenant - 1);
-    emit_copy(e, ZINF_LANE_H2D, -1, x, from, where.bytes, &in);
+    copy_value(e, ZINF_LANE_H2D, value, x, from, &in);
 }
 
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses)

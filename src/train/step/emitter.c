@@ -122,6 +122,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
     e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
+    e->swept = array(e, n, sizeof *e->swept);
+    e->swept_sums = array(e, n, sizeof *e->swept_sums);
     /* Without a backward nothing changes parameters: once there, they stay. */
     for (uint32_t u = 0; !e->code && u < n; u++)
         e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
@@ -155,6 +157,8 @@ int emitter_finish(struct emitter *e)
     free(e->operands);
     free(e->stage_uses);
     free(e->contributions);
+    free(e->swept);
+    free(e->swept_sums);
     free(e->weighed);
     free(e->listed);
     free(e->decided);

@@ -13,15 +13,16 @@ int trainer_fill(struct zinf_trainer *t)
 
 /* What is to be seen of samples is in its place then. A trainer was made for whole sequences, or
  * for new rows of some. */
-static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                 int64_t seq)
+static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
 {
     if (t->setup.compute.decoding)
         return zinf_fail(-EINVAL, "this trainer continues sequences and takes no whole ones");
     int code = trainer_settle(t);
     if (!code)
         code = trainer_fill(t);
-    return code ? code : trainer_set_batch(t, batch, samples, seq, NULL);
+    if (!code)
+        code = trainer_set_lengths(t, batch);
+    return code ? code : trainer_set_batch(t, batch, samples, NULL);
 }
 
 /* A program without a backward over n_windows samples; a loss may look at the batch as a whole. */
@@ -31,7 +32,7 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     if (n_windows < 1 || n_windows > t->setup.batch)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
                          (long long)n_windows, (long long)t->setup.batch);
-    int code = begin(t, batch, n_windows, t->setup.seq);
+    int code = begin(t, batch, n_windows);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
@@ -87,13 +88,13 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    int code = begin(t, &batch, 1, n);
+    batch.seq_len = n;
+    int code = begin(t, &batch, 1);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
-    t->compute.seq = n;
     t->logits_row = n - 1;
     t->n_logits = 1;
     code = zinf_executor_run(t->executor, &t->plan.logits);

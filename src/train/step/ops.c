@@ -13,7 +13,7 @@ static void *at(const struct zinf_op *op, int operand)
 static int run_copy_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), at(op, 1),
-                                                op->bytes);
+                                                trainer_moved(t, op));
 }
 
 static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
@@ -25,7 +25,7 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1),
-                                              op->bytes);
+                                              trainer_moved(t, op));
 }
 
 /* ---- gradients ---- */
@@ -89,7 +89,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
                               : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
                                                        group->n, t->setup.device->n_threads);
         t->plan.norm_parts[g] = part;
-        if (t->setup.exact)
+        if (t->setup.exact && (!t->setup.whole_state || !t->setup.layout.rank)) /* once in all */
             add_squares(t, op, group);
         sum += part;
     }
@@ -105,16 +105,16 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout_unit *unit = &t->setup.layout.units[op->unit];
-    return zinf_net_gather(t->setup.net, at(op, 1), at(op, 0),
-                           unit->slice_elems * zinf_dtype_bytes(t->setup.dtype));
+    return zinf_net_gather(
+        t->setup.net, at(op, 1), at(op, 0),
+        zinf_layout_slice_bytes(&t->setup.layout, (uint32_t)op->unit, t->setup.dtype));
 }
 
 /* Nobody's slice goes before all copies of it are made. */
 static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
-    uint64_t bytes = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+    uint64_t bytes = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     char *to = at(op, 0);
     int code = zinf_net_lend(s->net, at(op, 1), bytes, t->lent);
     if (code)
@@ -126,8 +126,20 @@ static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : copied ? copied : returned;
 }
 
+/* The sum to every rank: each makes a part of it. */
+static int sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_layout *l = &t->setup.layout;
+    uint64_t part = l->units[op->unit].padded_elems / l->world;
+    float *own = (float *)at(op, 1) + l->rank * part;
+    int code = zinf_net_scatter_sum(t->setup.net, at(op, 1), own, part);
+    return code ? code : zinf_net_gather(t->setup.net, own, at(op, 0), part * sizeof *own);
+}
+
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
+    if (t->setup.whole_state)
+        return sum_for_all(t, op);
     return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
                                 t->setup.layout.units[op->unit].slice_elems);
 }
@@ -136,7 +148,7 @@ static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
     for (uint32_t r = 0; r < s->layout.world; r++)
-        t->slice_bytes[r] = s->layout.units[op->unit].slice_elems * zinf_dtype_bytes(s->dtype);
+        t->slice_bytes[r] = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     return zinf_link_gather(t->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
@@ -159,6 +171,24 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {
         uint8_t *chosen = &t->chosen[stage->sweep.at[v]];
         *chosen = (!op->arg && *chosen) || list[v + 1] > list[v];
+    }
+    return code;
+}
+
+/* By the lane NET, before anything that is left out by it. */
+static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_ids *sweep = &t->setup.graph->stages[op->stage].sweep;
+    int64_t chosen[ZINF_NET_MOST_NUMBERS];
+    int code = 0;
+    for (uint32_t first = 0; !code && first < sweep->n; first += ZINF_NET_MOST_NUMBERS) {
+        uint32_t left = sweep->n - first;
+        uint32_t n = left < ZINF_NET_MOST_NUMBERS ? left : ZINF_NET_MOST_NUMBERS;
+        for (uint32_t i = 0; i < n; i++)
+            chosen[i] = t->chosen[sweep->at[first + i]];
+        code = zinf_net_max(t->setup.net, chosen, n);
+        for (uint32_t i = 0; !code && i < n; i++)
+            t->chosen[sweep->at[first + i]] = (uint8_t)chosen[i];
     }
     return code;
 }

@@ -55,8 +55,8 @@ static void count_contributions(struct emitter *e)
         uint32_t times = info->runs_last ? 1 : ranges;
         if (!info->differentiates)
             continue;
-        if (p->choice.whole && s == e->walk->whole) /* works on one micro-batch at a time */
-            times = n_micro;
+        if (p->choice.whole && s == e->walk->whole && !plan_sums_whole(p))
+            times = n_micro; /* works on one micro-batch at a time */
         for (uint32_t i = 0; i < stage->units.n; i++)
             e->grads_total[stage->units.at[i]] += times * zinf_stage_visits(stage);
         for (uint32_t i = 0; i < stage->sweep.n; i++)

@@ -1,4 +1,5 @@
-/* rewards: what a step's pairs are told of, summed without rounding over all ranks. */
+/* rewards: what a step's pairs are told of, summed without rounding over all ranks; and those of an
+ * evaluation's, window by window. */
 #include "train/trainer.h"
 
 /* What they are made of, as one message. */
@@ -25,6 +26,24 @@ static const int32_t *labels_of(const struct zinf_trainer *t)
     return (const int32_t *)(const void *)host_at(&t->plan, t->plan.at.h_inputs + offset);
 }
 
+void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums)
+{
+    const uint32_t value = find_rewards(t->setup.graph);
+    uint64_t count = 0;
+    *sums = (struct zinf_rewards){0};
+    const float *rewards =
+        value < t->setup.graph->n_values ? trainer_losses_of(t, value, 0, samples, &count) : NULL;
+    const int32_t *labels = rewards ? labels_of(t) : NULL;
+    for (uint64_t i = 0; i + 1 < count; i += 2) {
+        if (labels[i] < 0)
+            continue;
+        sums->chosen += (double)rewards[i];
+        sums->rejected += (double)rewards[i + 1];
+        sums->accuracy += rewards[i] > rewards[i + 1];
+        sums->n++;
+    }
+}
+
 int agree_rewards(struct zinf_trainer *t)
 {
     const uint32_t value = find_rewards(t->setup.graph);
@@ -32,9 +51,10 @@ int agree_rewards(struct zinf_trainer *t)
     uint64_t count;
     if (value == t->setup.graph->n_values)
         return 0;
-    const float *rewards = trainer_losses_of(t, value, t->setup.n_micro * t->setup.batch, &count);
+    const float *rewards =
+        trainer_losses_of(t, value, 0, t->setup.n_micro * t->setup.batch, &count);
     const int32_t *labels = labels_of(t);
-    for (uint64_t i = 0; i + 1 < count; i += 2) {
+    for (uint64_t i = 0; i + 1 < count; i += 2) { /* one a sample, so micro-batches adjoin */
         if (labels[i] < 0)
             continue;
         exact_add(&n.chosen, (double)rewards[i]);

@@ -6,10 +6,13 @@
 #include "train/step/step.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-#define DEFER_STEPS 8  /* how finely it is tried how many blocks should wait */
-#define MANY_OPS 20000 /* of a program that takes long to order: not all of these are tried */
-#define CLEARLY 0.99   /* of the time of the best so far */
+#define DEFER_STEPS 4 /* how finely it is tried at first how many blocks should wait */
+#define MANY_OPS                                                                                   \
+    20000            /* of a program that takes long to order: it is not tried to the last block */
+#define CLEARLY 0.99 /* of the time of the best so far */
+#define AT_ALL 0.999 /* the same of what costs nothing else */
 
 static int schedule(const struct plan *p, struct zinf_program *program, enum zinf_order order)
 {
@@ -37,28 +40,44 @@ static int schedule_apart(struct plan *p, enum zinf_order order)
     return !code && trains(p->setup) ? schedule(p, &p->drain, order) : code;
 }
 
-/* Whether a layer's update may wait: its gradient is kept where that costs no transfer. */
-static bool may_wait(const struct plan *p, uint32_t unit, bool on_device)
+/* Where a layer's gradient waits for the next forward, from what costs least on: where it was
+ * summed and needs no way to the host before; in memory; on the drive, written and read once more.
+ */
+enum waiting { WAITS_ON_DEVICE, WAITS_IN_MEMORY, WAITS_ON_DRIVE, WAITINGS };
+
+static bool waits(const struct plan *p, uint32_t unit, enum waiting where)
 {
-    enum gradient_way way = p->routes[unit].gradient;
-    return !p->deferred[unit] && way != GRADIENT_NONE && way != GRADIENT_SUM_ON_DRIVE &&
-           (!on_device || way == GRADIENT_SUM_ON_DEVICE);
+    const struct route *r = &p->routes[unit];
+    enum waiting there = r->gradient == GRADIENT_SUM_ON_DRIVE ? WAITS_ON_DRIVE : WAITS_IN_MEMORY;
+    if (r->gradient == GRADIENT_SUM_ON_DEVICE && p->setup->n_micro == 1)
+        there = WAITS_ON_DEVICE;
+    return r->eager && r->gradient != GRADIENT_NONE && there == where;
 }
 
-/* The last n blocks that may wait do so until the next forward; before all others those whose one
- * contribution the plan keeps on the device for that. */
+static uint32_t count_waiting(const struct plan *p, enum waiting where)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < w->n_layers; l++)
+        n += waits(p, w->layers[l], where);
+    return n;
+}
+
+/* n layers wait until the next forward, or as many as may. */
 static uint32_t defer(struct plan *p, uint32_t n)
 {
     const struct walk *w = &p->setup->walk;
     uint32_t deferred = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         p->deferred[u] = !p->routes[u].eager;
-    for (int on_device = p->setup->n_micro == 1; on_device >= 0; on_device--)
-        for (uint32_t l = w->n_layers; l-- > 0 && deferred < n;)
-            if (may_wait(p, w->layers[l], on_device)) {
+    for (int where = 0; where < WAITINGS; where++) {
+        uint32_t all = count_waiting(p, where), from_end = 0;
+        uint32_t wanted = n - deferred < all ? n - deferred : all;
+        for (uint32_t l = w->n_layers; l-- > 0;)
+            if (waits(p, w->layers[l], where) && plan_is_spread(++from_end, wanted, all))
                 p->deferred[w->layers[l]] = 1;
-                deferred++;
-            }
+        deferred += wanted;
+    }
     return deferred;
 }
 
@@ -148,6 +167,12 @@ static int emit_speculation(struct plan *p, uint32_t n_deferred)
     return program_speculate(p);
 }
 
+int plan_defer(struct plan *p, uint32_t n)
+{
+    int code = emit_speculation(p, n);
+    return code ? code : schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
+}
+
 static void swap(struct zinf_program *a, struct zinf_program *b)
 {
     struct zinf_program c = *a;
@@ -157,27 +182,24 @@ static void swap(struct zinf_program *a, struct zinf_program *b)
 
 /* How many blocks should wait, as it is being tried. */
 struct deferral {
-    uint32_t most, best, too_many; /* blocks; so many are too much work, and so are more */
-    int best_part;
+    uint32_t most, best;
+    uint32_t free;            /* so many wait where that asks nothing more of the drive */
+    uint32_t too_many;        /* blocks: are too much work, and so are more */
     double seconds;           /* of the best; 0: none yet */
     struct zinf_program kept; /* its program */
-    bool tried[DEFER_STEPS + 1];
+    uint8_t *tried;           /* [most + 1] */
 };
 
 /* A block that waits adds transfers and takes none away, so where the work is too much for one
  * number of them it is for all larger ones. Without any the program is there already. */
-static int try_deferral(struct plan *p, struct deferral *d, int part)
+static int try_deferral(struct plan *p, struct deferral *d, uint32_t n)
 {
-    uint32_t n = d->most * (uint32_t)part / DEFER_STEPS;
-    double now = 0;
-    bool tried = part < 0 || part > DEFER_STEPS || n >= d->too_many;
-    for (int other = 0; !tried && other <= DEFER_STEPS; other++)
-        tried = d->tried[other] && n == d->most * (uint32_t)other / DEFER_STEPS;
-    if (tried)
+    double now = 0, share = n > d->free ? CLEARLY : AT_ALL;
+    if (n > d->most || n >= d->too_many || d->tried[n])
         return 0;
-    d->tried[part] = true;
-    int code = part ? emit_speculation(p, n) : 0;
-    if (!code && part && plan_least_seconds(p, &p->speculate, NULL) >= CLEARLY * d->seconds) {
+    d->tried[n] = 1;
+    int code = n ? emit_speculation(p, n) : 0;
+    if (!code && n && plan_least_seconds(p, &p->speculate, NULL) >= share * d->seconds) {
         d->too_many = n;
         return 0;
     }
@@ -185,29 +207,45 @@ static int try_deferral(struct plan *p, struct deferral *d, int part)
         code = schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
     if (!code)
         code = predict(p, &p->speculate, &now);
-    if (!code && (part == 0 || now < CLEARLY * d->seconds)) {
+    if (!code && (n == 0 || now < share * d->seconds)) {
         d->seconds = now;
         d->best = n;
-        d->best_part = part;
         swap(&d->kept, &p->speculate);
     }
     return code;
 }
 
-/* Leaves the best program. Of long ones a few are tried, and those around the best of them. */
+/* A step gets shorter with every block that waits until the drive is busy in the forward, then
+ * longer: the best of a few numbers, and then of those around it, ever closer. */
+static int try_deferrals(struct plan *p, struct deferral *d)
+{
+    uint32_t step = d->most / DEFER_STEPS + 1;
+    uint32_t least = p->speculate.n_ops > MANY_OPS ? (step + 1) / 2 : 1;
+    int code = 0;
+    for (uint32_t n = 0; !code && n <= d->most; n += step)
+        code = try_deferral(p, d, n);
+    while (!code && step > least) {
+        uint32_t middle = d->best;
+        step = (step + 1) / 2;
+        if (middle >= step)
+            code = try_deferral(p, d, middle - step);
+        if (!code)
+            code = try_deferral(p, d, middle + step);
+    }
+    return code;
+}
+
+/* Leaves the best program. */
 static int order_speculation(struct plan *p, double *seconds)
 {
     struct deferral d = {.most = defer(p, p->setup->walk.n_layers), .too_many = UINT32_MAX};
+    d.free = d.most - count_waiting(p, WAITS_ON_DRIVE);
+    d.tried = calloc(d.most + 1, sizeof *d.tried);
     defer(p, 0);
-    bool many = p->speculate.n_ops > MANY_OPS;
-    int code = try_deferral(p, &d, 0);
-    for (int part = many ? 2 : 1; !code && part <= DEFER_STEPS; part += many ? part : 1)
-        code = try_deferral(p, &d, part);
-    for (int best = d.best_part, part = best - 1; !code && many && d.best && part <= best + 1;
-         part++)
-        code = try_deferral(p, &d, part);
+    int code = d.tried ? try_deferrals(p, &d) : zinf_fail(-ENOMEM, "no memory for a schedule");
     swap(&d.kept, &p->speculate);
     zinf_program_fini(&d.kept);
+    free(d.tried);
     defer(p, d.best);
     *seconds = d.seconds;
     return code;

@@ -21,11 +21,13 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
 {
     const float *weights = t->setup.options.class_weights;
     int64_t samples = t->setup.n_micro * t->setup.batch;
-    int code = trainer_set_batch(t, batch, samples, t->setup.seq, weights);
+    int code = trainer_set_lengths(t, batch);
+    if (!code)
+        code = trainer_set_batch(t, batch, samples, weights);
     if (code)
         return code;
     uint64_t count = trainer_count_targets(t, batch, samples);
-    code = agree_count(&t->setup, &count);
+    code = agree_count(t, &count);
     *counted = (double)(count ? count : 1);
     if (!code && weights)
         code = trainer_sum_weights(t, batch, samples, counted);
@@ -258,32 +260,6 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
                            : code;
 }
 
-/* Whether all updates that a step's program has are to be made. */
-static bool is_steady(const struct zinf_trainer *t, bool rests)
-{
-    bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
-    for (uint32_t u = 0; u < t->setup.n_units; u++)
-        if (unit_trains(&t->setup, u) && !t->pending[u] && (all || t->plan.deferred[u]))
-            return false;
-    return true;
-}
-
-/* What the step that begins will take by what is pending; 0: not known. rests: speculation does. */
-static double expected_seconds(struct zinf_trainer *t, bool rests)
-{
-    const struct zinf_program *programs[2] = {&t->plan.wait};
-    int n = rests ? 1 : plan_step_programs(&t->plan, programs);
-    struct zinf_machine machine = plan_machine(&t->plan);
-    struct zinf_predict_options options = {
-        .machine = &machine, .skip = trainer_skip_not_due, .context = t};
-    struct zinf_prediction p;
-    if (!(t->plan.predicted_seconds > 0))
-        return 0;
-    if (n == 2 || is_steady(t, rests))
-        return rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
-    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
-}
-
 /* Operations are measured: in the first step they run one at a time. */
 static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
 {
@@ -305,6 +281,9 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     code = agree_rates(t);
     if (!code)
         code = plan_schedules(&t->plan, INFINITY);
+    if (!code && t->setup.options.changes_schedule &&
+        t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
+        code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));
     return code ? code : agree_programs(t);
 }
 
@@ -313,6 +292,12 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     char name[32];
     snprintf(name, sizeof name, "step %llu", (unsigned long long)t->step);
     zinf_executor_mark(t->executor, name, begin_ns);
+}
+
+/* Of all ranks. */
+static uint64_t rows_of_step(const struct zinf_trainer *t)
+{
+    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) * n_ranks(&t->setup);
 }
 
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
@@ -330,7 +315,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         return code;
     t->step++;
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
-    double expected = expected_seconds(t, rests);
+    double expected = trainer_expected_seconds(t, rests);
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
     code = run_step(t, &norm, &times);
     if (code)
@@ -352,7 +337,8 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .lr = lr,
         .loss_scale = scale,
         .skipped = overflow,
-        .tokens = (uint64_t)t->setup.n_micro * t->setup.rows * n_ranks(&t->setup),
+        .tokens = batch->tokens ? batch->tokens : rows_of_step(t),
+        .seq_len = t->compute.seq,
         .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,

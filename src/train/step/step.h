@@ -35,6 +35,9 @@ int plan_first_programs(struct plan *p);
  * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
  */
 int plan_schedules(struct plan *p, double limit);
+/* Updates in the backward but for n layers, or as many as may wait for the next forward. What was
+ * chosen is as many as take least time. */
+int plan_defer(struct plan *p, uint32_t n);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
@@ -49,29 +52,42 @@ struct update_scalars {
     float grad_scale;
 };
 
-/* batch.c: the first samples of a step from a batch, seq rows each; the others are nobody's. How
- * many of its rows count in the mean loss. */
+/* batch.c: rows that a sample of the batch has in what runs next, which is what frames go by:
+ * every operation works on the first so many of a place that has room for the longest. -EINVAL */
+int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch);
+/* The first samples of a step from a batch, of those lengths; the others are nobody's. How many of
+ * its rows count in the mean loss. */
 /* class_weights: what a sample of each class counts; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                      int64_t seq, const float *class_weights);
+                      const float *class_weights);
 /* The sum of what the first samples count by their classes, of all ranks. */
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
-/* [*n] of one of the losses, of the first samples of the step. */
-const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t samples,
-                               uint64_t *n);
+/* [*n] of one of the losses, of a micro-batch's first samples. */
+const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
+                               int64_t samples, uint64_t *n);
 /* The sum of one of the losses over the first samples of the step; or added to a sum. */
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
+/* Sums over the pairs among them that count; accuracy is how many have the larger first. */
+void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
 /* And of all but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
-/* calibrate.c: what was measured. Begins anew; takes an operation; makes the rates of a step that
+/* lengths.c: bytes that an operation moves now, and its share of the work that the program was made
+ * for, in a step of the lengths that were set. Whether those are less than the longest. */
+uint64_t trainer_moved(void *context, const struct zinf_op *op);
+double trainer_share(void *context, const struct zinf_op *op);
+bool trainer_is_shorter(const struct zinf_trainer *t);
+/* calibrate.c: what the step that begins will take, of the lengths that were set, by what is
+ * pending; 0: not known. rests: speculation does. */
+double trainer_expected_seconds(struct zinf_trainer *t, bool rests);
+/* What was measured. Begins anew; takes an operation; makes the rates of a step that
  * was run one operation at a time; corrects them by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);

@@ -1,0 +1,32 @@
+/*
+ * seats: one process drives several devices. Each is a rank with a thread, a trainer and a device
+ * of its own, which makes the same calls as all ranks and shares with the process's others what is
+ * read only: options, configuration and data.
+ *
+ * Errors as in train.h.
+ */
+#ifndef ZINF_SEATS_H
+#define ZINF_SEATS_H
+
+#include "train/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a seat does with its number and its end of the net, which it does not close. One that fails
+ * tells the net (zinf_net_tell). */
+typedef int zinf_seat_run(void *arg, uint32_t seat, struct zinf_net *net);
+/* Calls run once for each of n seats and returns when all are done: seat 0 in the caller's thread,
+ * the others, whose log is quiet, in threads of their own. between: this process's end of a net of
+ * processes with as many seats each; NULL: there are no others. Of one seat the net is that. 0, or
+ * what the first seat that failed returned, with a sentence that names it. */
+int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, void *arg);
+/* Before ranks evaluate together: -EINVAL where one has another program, configuration, model or
+ * data, which the message names. Nothing to do without the options' net. */
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
