@@ -11,7 +11,7 @@ enum { TILE_ROWS = 14, TILE_COLUMNS = 2 * LANES };
 enum { AHEAD = 16 };
 /* Steps of k between fetches of rows of C, then of lines of what is packed next: what is under way
  * from memory must leave room for lines of panels. */
-enum { FETCH_STEPS = 4, LINE_BYTES = 64 };
+enum { FETCH_STEPS = 4 };
 
 /* Defined by the including file: sum[i] plus the products of the elements of a[i] and b[i]. */
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512 a, __m512 b);

@@ -17,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPINS 200          /* looks before a wait sleeps between them, */
-#define SLEEP_NS 20000     /* so long */
-#define LISTEN_NS 10000000 /* between looks at the net */
+#define SPINS 200           /* looks before a wait sleeps between them, */
+#define SLEEP_NS 20000      /* so long */
+#define LISTEN_NS 10000000  /* between looks at the net */
+#define GONE_NS 2000000000u /* at least, for ranks on busy hosts to say that they are there */
 
 /* ---- failure ---- */
 
@@ -39,7 +40,7 @@ int link_fail_by_device(struct zinf_link *link, int code)
 
 static void say_error(struct zinf_link *link, int result)
 {
-    const char *more = link->comm ? link->nccl->GetLastError(link->comm) : NULL;
+    const char *more = link->nccl->GetLastError(link->comm); /* NULL too */
     snprintf(link->net->why, sizeof link->net->why, "%s: %.200s%s%.600s", link->nccl->name,
              link->nccl->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
@@ -83,7 +84,8 @@ static int find_gone(struct zinf_link *link, int code)
 {
     struct zinf_net *net = link->net;
     uint64_t timeout_ns = net->timeout_ns, gone_ns = net_now_ns() - link->begun_ns;
-    uint64_t least_ns = timeout_ns / 10, left_ns = gone_ns < timeout_ns ? timeout_ns - gone_ns : 0;
+    uint64_t least_ns = timeout_ns / 10 > GONE_NS ? timeout_ns / 10 : GONE_NS;
+    uint64_t left_ns = gone_ns < timeout_ns ? timeout_ns - gone_ns : 0;
     char why[sizeof net->why];
     link_abort(link);
     snprintf(why, sizeof why, "%s", net->why);

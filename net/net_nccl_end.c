@@ -20,7 +20,8 @@ struct ending {
     struct zinf_link_device device;
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t over;
-    bool done, left; /* the call has returned; nobody waits any more */
+    bool begun, done, left; /* the queue is not needed any more; the call has returned; nobody
+                             * waits any more */
 };
 
 static void free_ending(struct ending *e)
@@ -34,6 +35,10 @@ static void *run_abort(void *argument)
 {
     struct ending *e = argument;
     e->device.stream(e->device.queue); /* the GPU is a thread's own */
+    pthread_mutex_lock(&e->lock);
+    e->begun = true;
+    pthread_cond_signal(&e->over);
+    pthread_mutex_unlock(&e->lock);
     e->nccl->CommAbort(e->comm);
     pthread_mutex_lock(&e->lock);
     e->done = true;
@@ -69,6 +74,8 @@ static void await_ending(struct ending *e)
     struct timespec until = {(time_t)(end / 1000000000u), (long)(end % 1000000000u)};
     int late = 0;
     pthread_mutex_lock(&e->lock);
+    while (!e->begun)
+        pthread_cond_wait(&e->over, &e->lock);
     while (!e->done && !late)
         late = pthread_cond_timedwait(&e->over, &e->lock, &until);
     bool done = e->done;

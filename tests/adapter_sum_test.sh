@@ -51,6 +51,8 @@ refused() { # byte, bit: by every reader
     done
     run 1 "$zinf" export --merge --checkpoint model --model base --output none &&
         complains "$weights is damaged" || missed=1
+    run 1 "$zinf" export --adapter whole model --output none &&
+        complains "$weights is damaged" || missed=1
     run 1 "$zinf" verify model && says "$weights is damaged" || missed=1
     flip $weights "$1" "$2"
     [ -z "$missed" ]
@@ -71,6 +73,11 @@ check "whole again it is read" eval_with 0 model
 check "and looked at" run 0 "$zinf" verify model
 says "whole, an adapter"
 verdict $? "with its sum"
+
+check "joined with itself" run 0 "$zinf" export --adapter whole model --output joined
+check "and looked at" run 0 "$zinf" verify joined
+says "whole, an adapter"
+verdict $? "it has a sum of its own"
 
 # ---- what it knows ----
 

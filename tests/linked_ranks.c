@@ -3,6 +3,7 @@
  * as the second argument says, on the stand-ins for CUDA and NCCL; all of them train what one GPU
  * has trained before, in the folder that the first argument names, and compare losses, norms and
  * weights. What a rank sends in a step is held against the formulas. With 0 seats it is that one.
+ * Further arguments are what kinds of trainings begin with.
  */
 #include "cuda_module.h"
 #include "trained_ranks.h"
@@ -145,7 +146,16 @@ static void train_kind(const struct kind *kind, struct zinf_net *between, uint32
     }
 }
 
-static int train_ranks(uint32_t n_seats, const char *only)
+/* Of the words, NULL at their end: which kinds begin with one; without any all do. */
+static bool is_asked(const struct kind *kind, char *const *words)
+{
+    bool asked = !*words;
+    for (; !asked && *words; words++)
+        asked = !strncmp(kind->name, *words, strlen(*words));
+    return asked;
+}
+
+static int train_ranks(uint32_t n_seats, char *const *words)
 {
     struct zinf_net *between = NULL;
     int64_t failed = 0;
@@ -156,7 +166,7 @@ static int train_ranks(uint32_t n_seats, const char *only)
     struct zinf_net_place at = zinf_net_place(between);
     zinf_net_set_timeout(between, 30);
     for (int i = 0; !failed && i < KINDS; i++)
-        if (!only || !strncmp(kinds[i].name, only, strlen(only))) {
+        if (is_asked(&kinds[i], words)) {
             train_kind(&kinds[i], between, n_seats);
             failed = tap_case_failures;
             if (zinf_net_max(between, &failed, 1))
@@ -176,7 +186,7 @@ int main(int argc, char **argv)
     begin(argv[1]);
     uint32_t n_seats = (uint32_t)atoi(argv[2]);
     if (n_seats)
-        return train_ranks(n_seats, argc > 3 ? argv[3] : NULL);
+        return train_ranks(n_seats, argv + 3);
     TAP_RUN(test_one);
     return tap_done();
 }

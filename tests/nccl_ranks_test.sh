@@ -15,6 +15,7 @@ program=$BUILDDIR/tests/linked_ranks
 
 # What torchrun sets; it listens at MASTER_PORT itself.
 port=$((20000 + $$ % 10000 * 4))
+own= # each process sees one GPU alone
 as_torchrun() { # how many, arguments...
     n=$1
     shift
@@ -23,6 +24,7 @@ as_torchrun() { # how many, arguments...
     children=
     port=$((port + 2))
     while [ $rank -ge 0 ]; do
+        [ -z "$own" ] || CUDA_VISIBLE_DEVICES=$rank
         RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 \
             MASTER_PORT=$port TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1 \
             timeout 100 "$program" "$@" &
@@ -48,13 +50,21 @@ many() { # processes, seats, words, command...
     check "and send what the formulas say" says "$says_so"
 }
 many 2 1 "2 GPUs that torchrun has started" as_torchrun 2 "$work" 1
-many 2 2 "2 GPUs of each of 2 processes" as_torchrun 2 "$work" 2
+many 2 2 "2 GPUs of each of 2 processes" as_torchrun 2 "$work" 2 gpt2-3 llama-2
 many 4 1 "4 GPUs" as_torchrun 4 "$work" 1 gpt2-3-ram
+own=yes ZINF_STANDIN_GPUS=1
+export CUDA_VISIBLE_DEVICES
+many 2 1 "2 GPUs that do not see each other" as_torchrun 2 "$work" 1 gpt2-2
+own= CUDA_VISIBLE_DEVICES=3
+check "2 processes of one GPU end" run 1 as_torchrun 2 "$work" 1 gpt2-2
+check "and say that it is one" says "Duplicate GPU detected"
+unset CUDA_VISIBLE_DEVICES
+ZINF_STANDIN_GPUS=4
 if [ -n "$no_mpi" ]; then
     skip "GPUs of an MPI's processes" "$no_mpi"
     finish
 fi
-many 2 1 "2 GPUs over an MPI" ranks 2 "$program" "$work" 1 gpt2
-many 4 1 "4 GPUs over an MPI" ranks 4 "$program" "$work" 1
+many 2 1 "2 GPUs over an MPI" ranks 2 "$program" "$work" 1 gpt2 net
+many 4 1 "4 GPUs over an MPI" ranks 4 "$program" "$work" 1 gpt2-1 gpt2-3-drive llama net-2 net-3
 many 2 2 "2 GPUs of each of 2 of its processes" ranks 2 "$program" "$work" 2 llama
 finish

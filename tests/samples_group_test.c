@@ -129,9 +129,9 @@ static void test_epochs(void)
             seen[e][order[e][i] = row_at(samples, (uint64_t)(N * e + i))]++;
     for (int i = 0; i < N; i++) {
         CHECK(seen[0][i] == 1 && seen[1][i] == 1 && seen[2][i] == 1);
-        same += order[0][i] == order[1][i];
+        same += (order[0][i] == order[1][i]) + (order[0][i] == order[2][i]);
     }
-    CHECK(same < N / 10);
+    CHECK(same < N / 5);
     for (int i = N - 1; i >= 0; i -= 7) { /* any time: epochs that are not at hand, too */
         CHECK(row_at(samples, (uint64_t)(2 * N + i)) == order[2][i]);
         CHECK(row_at(samples, (uint64_t)i) == order[0][i]);
@@ -162,6 +162,7 @@ static void test_pairs_stay_together(void)
         struct zinf_window a = {.ids = ids[0]}, b = {.ids = ids[1]};
         CHECK(!zinf_samples_window(samples, i, &a) && !zinf_samples_window(samples, i + 1, &b));
         CHECK(ids[0][0] == '0' && ids[1][0] == 'z');
+        CHECK(length_at(row_at(samples, 0)) >= length_at(row_at(samples, i))); /* of the longer */
         CHECK(zinf_samples_window_rows(samples, i + 1).ids ==
               (uint32_t)(row_at(samples, i) % 9) + 3);
     }

@@ -41,6 +41,34 @@ static void test_parity(void)
     each_model(check_parity);
 }
 
+/* Steps of several micro-batches, each with a place of its own. */
+static void check_steps(const char *name)
+{
+    struct zinf_step_result r[2][2] = {{{0}}};
+    struct fixture f;
+    open_any(&f, name);
+    const struct lengths cut = {f.seq - 3, f.source ? f.source - 6 : 0};
+    for (int padded = 0; padded < 2; padded++) {
+        struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_TRAIN);
+        for (int step = 0; t && step < 2; step++) {
+            struct zinf_batch batch = cut_batch(&f, 0, cut, padded);
+            CHECKF(!zinf_trainer_step(t, &batch, &r[padded][step]), "%s", zinf_error());
+        }
+        zinf_trainer_destroy(t);
+    }
+    for (int step = 0; step < 2; step++)
+        CHECKF(near(r[0][step].loss, r[1][step].loss, 1e-5) &&
+                   near(r[0][step].grad_norm, r[1][step].grad_norm, 1e-4),
+               "%s step %d: loss %.9g, padded %.9g; norm %.9g, padded %.9g", name, step,
+               r[0][step].loss, r[1][step].loss, r[0][step].grad_norm, r[1][step].grad_norm);
+    close_fixture(&f);
+}
+
+static void test_steps(void)
+{
+    each_model(check_steps);
+}
+
 /* Loss and logits of samples, without a backward. */
 static void check_forward(const char *name)
 {
@@ -302,6 +330,7 @@ int main(void)
 {
     begin_fixtures("lengths");
     TAP_RUN(test_parity);
+    TAP_RUN(test_steps);
     TAP_RUN(test_forward);
     TAP_RUN(test_sizes);
     TAP_RUN(test_placements);

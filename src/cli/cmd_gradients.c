@@ -7,7 +7,10 @@
 
 #include <stdlib.h>
 
-static int first_batch(struct cli_session *s, int32_t *ids, int64_t windows)
+/* What a batch shows of each window, [windows][seq_len] one behind the other. */
+enum { IDS, TARGETS, POSITIONS, SEGMENTS, N_ARRAYS };
+
+static int first_batch(struct cli_session *s, int32_t *arrays, int64_t windows)
 {
     uint64_t have = zinf_dataset_n_windows(s->data);
     if (have < (uint64_t)windows)
@@ -16,9 +19,15 @@ static int first_batch(struct cli_session *s, int32_t *ids, int64_t windows)
                          "asks for more",
                          (unsigned long long)have, (long long)s->seq_len, (long long)windows);
     int code = 0;
-    for (int64_t i = 0; !code && i < windows; i++)
-        code = zinf_dataset_window(s->data, (uint64_t)i, ids + i * s->seq_len,
-                                   ids + (windows + i) * s->seq_len);
+    for (int64_t i = 0; !code && i < windows; i++) {
+        int32_t *at = arrays + i * s->seq_len;
+        const int64_t next = windows * s->seq_len;
+        const struct zinf_window window = {.ids = at,
+                                           .targets = at + TARGETS * next,
+                                           .positions = at + POSITIONS * next,
+                                           .segments = at + SEGMENTS * next};
+        code = zinf_dataset_fill(s->data, (uint64_t)i, &window);
+    }
     return code;
 }
 
@@ -36,15 +45,18 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
     if (code)
         goto out;
     int64_t windows = s.config->micro_batch;
-    ids = malloc((size_t)(2 * windows * s.seq_len) * sizeof *ids);
+    const int64_t rows = windows * s.seq_len;
+    ids = malloc((size_t)(N_ARRAYS * rows) * sizeof *ids);
     if (!ids)
         code = zinf_fail(-ENOMEM, "no memory for a batch");
     if (!code)
         code = first_batch(&s, ids, windows);
     if (!code)
         code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
-    struct zinf_batch batch = {
-        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = ids + windows * s.seq_len}};
+    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids,
+                                                [ZINF_INPUT_TARGETS] = ids + TARGETS * rows,
+                                                [ZINF_INPUT_POSITIONS] = ids + POSITIONS * rows,
+                                                [ZINF_INPUT_SEGMENTS] = ids + SEGMENTS * rows}};
     if (!code)
         code = zinf_trainer_gradients(trainer, &batch, &loss, &norm);
     if (!code)

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define MAX_PATHS 64
-#define ADAPTER_CONFIG "adapter_config.json"
 
 struct verify {
     const char *paths[MAX_PATHS]; /* of the stores, in order */
@@ -227,7 +226,7 @@ static bool has_file(const char *folder, const char *name)
 static void look_at_model(struct verify *v, const char *output)
 {
     char *folder = zinf_path_join(output, "model");
-    if (folder && has_file(folder, ADAPTER_CONFIG))
+    if (folder && has_file(folder, ZINF_ADAPTER_CONFIG))
         look_at_adapter(v, folder);
     free(folder);
 }
@@ -271,7 +270,7 @@ static int look(struct verify *v, const struct cli_strings *folders)
             code = zinf_checkpoint_look(folder, see_checkpoint, v);
         else if (has_file(folder, "config.resolved.json") || has_file(folder, "run-id"))
             code = look_at_output(v, folder);
-        else if (has_file(folder, ADAPTER_CONFIG))
+        else if (has_file(folder, ZINF_ADAPTER_CONFIG))
             look_at_adapter(v, folder);
         else if (!i) { /* all that follow are further paths */
             for (; i < folders->n && i < MAX_PATHS; i++)

@@ -70,4 +70,4 @@ libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.
 TESTS += tests/launch_test.sh tests/estimate_ranks_test.sh
 EXTRA_DIST += tests/launch_test.sh tests/estimate_ranks_test.sh tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh
 
-EXTRA_DIST += tests/bench/schedules.sh
+EXTRA_DIST += tests/bench/schedules.sh tests/bench/capped.sh

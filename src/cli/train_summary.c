@@ -46,6 +46,13 @@ static const char *steps_text(char out[48], uint64_t n)
     return out;
 }
 
+static const char *order_of(const struct cli_session *session)
+{
+    return !session->shuffled                 ? "in their order"
+           : session->config->group_by_length ? "shuffled by length each epoch"
+                                              : "shuffled each epoch";
+}
+
 static void say_data(const struct train_show *s)
 {
     char tokens[32], windows[32], cut[32], every[48];
@@ -55,14 +62,13 @@ static void say_data(const struct train_show *s)
     if (zinf_dataset_samples(data)) {
         char text[512];
         cli_samples_describe(text, zinf_dataset_samples(data));
-        line("data", "%s of %llu, %s", text, (unsigned long long)T,
-             s->session->shuffled ? "shuffled each epoch" : "in their order");
+        line("data", "%s of %llu, %s", text, (unsigned long long)T, order_of(s->session));
     } else {
         uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
         line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
-             (unsigned long long)T, s->session->shuffled ? "shuffled each epoch" : "in their order",
-             cli_count(cut, rest), rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
+             (unsigned long long)T, order_of(s->session), cli_count(cut, rest),
+             rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
     }
     if (eval)
         line("evaluation", "%s tokens in %s windows, %s%s",
@@ -80,6 +86,8 @@ static void say_length(const struct train_show *s)
 {
     char steps[32], tokens[32], each[32], ranks[64] = "";
     const struct zinf_config *c = s->session->config;
+    const struct zinf_dataset *data = s->session->data;
+    const bool samples = zinf_dataset_samples(data); /* and padding */
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
     int64_t processes = c->world_size / (c->seats > 1 ? c->seats : 1);
     if (processes > 1)
@@ -88,11 +96,14 @@ static void say_length(const struct train_show *s)
     if (c->seats > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
                  (long long)c->seats);
-    line("batch", "%lld windows a step (%lld at once x %lld%s): %s tokens",
+    line("batch", "%lld windows a step (%lld at once x %lld%s): %s%s tokens",
          (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
-         ranks, cli_count(each, batch));
-    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps),
-         train_summary_epochs(s, s->run.steps), cli_count(tokens, batch * s->run.steps));
+         ranks, samples ? "up to " : "", cli_count(each, batch));
+    const double epochs = train_summary_epochs(s, s->run.steps);
+    const uint64_t all = samples ? (uint64_t)(epochs * (double)zinf_dataset_n_tokens(data) + 0.5)
+                                 : batch * s->run.steps;
+    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps), epochs,
+         cli_count(tokens, all));
 }
 
 static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
@@ -177,8 +188,11 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    line("predicted", "%s a step, %s for all of them, until %s; %s",
-         cli_duration(step, estimate.step_seconds), cli_duration(all, seconds), clock, sources);
+    const bool varies = zinf_dataset_samples(s->session->data) && !s->run.trainer.packed &&
+                        !strcmp(s->session->config->pad_to, "longest");
+    line("predicted", "%s a step%s, %s for all of them, until %s; %s",
+         cli_duration(step, estimate.step_seconds), varies ? " of the longest samples" : "",
+         cli_duration(all, seconds), clock, sources);
 }
 
 void train_summary_begin(const struct train_show *s)

@@ -40,12 +40,25 @@ int setup_own_threads(const struct setup *s)
     return asked > 0 ? (int)asked : threads > 1 ? threads : 1;
 }
 
+/* A launcher that gives each process GPUs of its own (srun --gpus-per-task) hides the others': they
+ * count from 0 in each. */
+static int number_of_gpu(const struct zinf_net_place *at)
+{
+    const char *mask = getenv("CUDA_VISIBLE_DEVICES");
+    int visible = mask && *mask ? zinf_device_cuda_count() : 0;
+    bool own = visible >= (int)at->seats && visible < (int)at->local_world;
+    return (int)(own ? at->seat : at->local_rank);
+}
+
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)
 {
+    struct zinf_net_place at = {0};
+    if (s->net)
+        at = zinf_net_place(s->net);
     if (s->options.gpu)
         options->index = *s->options.gpu;
     else if (s->net && options->kind != ZINF_DEVICE_HOST) /* AUTO is a GPU where there is one */
-        options->index = (int)zinf_net_place(s->net).local_rank;
+        options->index = number_of_gpu(&at);
 }
 
 /* ---- links ---- */

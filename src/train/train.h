@@ -72,17 +72,17 @@ struct zinf_trainer_options {
      * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
     struct zinf_decode_shape decode;
     enum zinf_device_kind device;
-    /* The other ranks; NULL: there are none. Borrowed. Each has its slice of parameters, gradients
-     * and optimizer state, and its share of the samples. All make the same calls in the same order,
-     * each in a thread of its own. save_net: a second one, for saves while steps are made. */
-    struct zinf_net *net, *save_net;
+    /* The other ranks of a training; NULL: there are none. Borrowed. Each rank has its slice of
+     * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
+     * samples. All make the same calls in the same order, each from a thread of its own. */
+    struct zinf_net *net;
+    struct zinf_net *save_net; /* another one, for saves beside steps; NULL: steps wait for them */
     /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
     struct zinf_trace_file *trace;
     /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
     const int *gpu;
-    /* Without a net: of world ranks, each with its slice of every unit's gradient and optimizer
-     * state; world 0: 1. Nothing goes between ranks: each computes whole gradients and updates its
-     * slice of the parameters. */
+    /* Without a net: of world ranks, each with its slice of gradients and optimizer state; world 0:
+     * 1. Nothing goes between them: each computes whole gradients and updates its slice. */
     uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end

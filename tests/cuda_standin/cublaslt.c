@@ -275,23 +275,15 @@ static bool places_are_good(const struct product *p)
            (p->op.epilogue != CUBLASLT_EPILOGUE_BIAS || standin_on_device(p->op.bias, bias_bytes));
 }
 
-static struct standin_products products; /* under the stand-in's lock */
+static uint64_t operand_bytes(const struct standin_layout *l)
+{
+    return (uint64_t)(l->rows * l->cols) * zinf_dtype_bytes(dtype_of(l->type));
+}
 
 static void count_product(const struct product *p)
 {
     uint64_t c = (uint64_t)(p->shape.m * p->shape.n) * zinf_dtype_bytes(dtype_of(p->c.type));
-    products.launches++;
-    products.read_bytes +=
-        (uint64_t)(p->a.rows * p->a.cols) * zinf_dtype_bytes(dtype_of(p->a.type));
-    products.read_bytes +=
-        (uint64_t)(p->b.rows * p->b.cols) * zinf_dtype_bytes(dtype_of(p->b.type));
-    products.read_bytes += p->beta != 0 ? c : 0;
-    products.written_bytes += c;
-}
-
-void standin_products(struct standin_products *out)
-{
-    *out = products;
+    standin_count_product(operand_bytes(&p->a) + operand_bytes(&p->b) + (p->beta != 0 ? c : 0), c);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_,

@@ -17,6 +17,7 @@ static bool broken;
 static int faults, live, nvtx_depth;
 static char first_fault[400];
 static uint64_t kernels;
+static struct standin_products products;
 static _Thread_local cudaError_t last_error; /* as CUDA's */
 static _Thread_local int current_gpu;
 
@@ -122,6 +123,18 @@ int standin_live(void)
 {
     STANDIN_CALL;
     return live;
+}
+
+void standin_count_product(uint64_t read_bytes, uint64_t written_bytes)
+{
+    products.launches++;
+    products.read_bytes += read_bytes;
+    products.written_bytes += written_bytes;
+}
+
+void standin_products(struct standin_products *out)
+{
+    *out = products;
 }
 
 uint64_t standin_kernels(void)

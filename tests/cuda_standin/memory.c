@@ -81,9 +81,13 @@ void standin_memory_open(void)
     protect_all(PROT_READ | PROT_WRITE);
 }
 
+/* Memory for other processes has small pages, and closing those takes most of the time: so it is
+ * often left open. */
 void standin_memory_close(void)
 {
-    protect_all(PROT_NONE);
+    enum { OFTEN = 16 };
+    if (!standin_options()->processes || !standin_random(OFTEN))
+        protect_all(PROT_NONE);
 }
 
 static struct range *find(struct range *ranges, const void *base)

@@ -6,12 +6,14 @@
 #include "order.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CONFIG_MAGIC 0xcafebeefu
 
 static struct ncclComm *comms[NCCL_MOST_COMMS];
+static const char *last_error = "";
 static struct {
     int rank, launch;
     enum standin_nccl_trouble trouble;
@@ -31,6 +33,7 @@ void standin_nccl_reset(void)
         comms[i] = NULL;
     }
     trouble.launch = 0;
+    last_error = "";
     n_begun = 0;
 }
 
@@ -117,6 +120,15 @@ ncclResult_t nccl_await_begun(void)
     return await_all(begun, n);
 }
 
+/* Of those that CUDA_VISIBLE_DEVICES leaves this process. */
+static int gpu_of_machine(void)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; at && *at && i < standin_gpu(); i++)
+        at = strchr(at, ',') ? strchr(at, ',') + 1 : "";
+    return at && *at ? atoi(at) : standin_gpu();
+}
+
 /* Each rank once, of one number, and each with a GPU of its own. */
 static ncclResult_t join(struct nccl_board *board, int n_ranks, int rank)
 {
@@ -126,7 +138,7 @@ static ncclResult_t join(struct nccl_board *board, int n_ranks, int rank)
                       none);
         return ncclInvalidUsage;
     }
-    atomic_store(&board->members[rank].gpu, standin_gpu());
+    atomic_store(&board->members[rank].gpu, gpu_of_machine());
     if (!atomic_compare_exchange_strong(&board->members[rank].pid, &nobody, getpid())) {
         standin_fault(cudaErrorInvalidValue, "rank %d of %d begins twice", rank, n_ranks);
         return ncclInvalidUsage;
@@ -134,8 +146,10 @@ static ncclResult_t join(struct nccl_board *board, int n_ranks, int rank)
     board_move(board);
     for (int r = 0; r < n_ranks; r++)
         if (r != rank && atomic_load(&board->members[r].pid) &&
-            atomic_load(&board->members[r].gpu) == standin_gpu())
-            return ncclInvalidUsage; /* "Duplicate GPU detected" */
+            atomic_load(&board->members[r].gpu) == gpu_of_machine()) {
+            last_error = "Duplicate GPU detected";
+            return ncclInvalidUsage;
+        }
     return ncclSuccess;
 }
 
@@ -305,5 +319,5 @@ const char *ncclGetErrorString(ncclResult_t error)
 const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
-    return "";
+    return last_error;
 }

@@ -185,8 +185,8 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 
-/* Whether the layer that is from_end-th from the last, which is the 1st, is one of n that wait for
- * the next forward, of as many as may: spread over the last (of + n) / 2. */
+/* Whether of so many layers the from_end-th, of which the 1st is the last, is one of n that wait
+ * for the next forward. */
 bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of);
 
 /* The share of the units that a stage's rows choose among which nobody chooses, of those rows that

@@ -32,6 +32,40 @@ static void choose_kept(struct plan *p, struct choice *c)
         grow(p, c, &c->n_kept, layers);
 }
 
+/* What backward makes a second time, of a micro-batch. */
+static double flops_again(const struct plan *p, const struct choice *c)
+{
+    const struct walk *w = &p->setup->walk;
+    double flops = 0;
+    for (uint32_t s = 0; s < w->graph->n_stages; s++) {
+        const struct walk_stage *info = &w->stages[s];
+        uint32_t visits = zinf_stage_visits(&w->graph->stages[s]);
+        bool kept =
+            info->ordinal == WALK_NONE || info->ordinal + (uint32_t)c->n_kept >= w->n_recompute;
+        if (s == w->whole ? !c->whole : !kept)
+            flops += visits * info->size[ZINF_PASS_FORWARD].flops;
+    }
+    return flops;
+}
+
+/* Activations, and all table tiles at once: what spares more. */
+static void choose_once(struct plan *p, struct choice *c, bool fetches)
+{
+    const struct walk *w = &p->setup->walk;
+    struct choice whole = *c;
+    whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);
+    if (fetches && whole.whole) {
+        int swept = (int)w->graph->stages[w->whole].sweep.n;
+        whole.n_own = c->n_own > swept ? c->n_own : swept;
+    }
+    choose_kept(p, c);
+    if (!has_backward(p->setup) || !whole.whole || !plan_fits(p, &whole))
+        return;
+    choose_kept(p, &whole);
+    if (flops_again(p, &whole) <= flops_again(p, c))
+        *c = whole;
+}
+
 /* Units that the forward needs before its first layer: tables. */
 static uint32_t first_layer(const struct walk *w)
 {
@@ -123,7 +157,6 @@ static void choose_host(struct plan *p, struct choice *c)
 
 static void choose_device(struct plan *p, struct choice *c)
 {
-    const struct walk *w = &p->setup->walk;
     bool fetches = plan_fetches_beyond(p, 0);
     if (p->variant.device_states)
         grow(p, c, &c->n_device_states, (int)p->setup->n_units * p->variant.device_states / 4);
@@ -135,13 +168,7 @@ static void choose_device(struct plan *p, struct choice *c)
     /* Gradients wait on the device where links are what limits: they spare transfers first. */
     if (fetches && c->n_device_grads && p->setup->n_micro == 1)
         grow(p, c, &c->n_own, (int)p->setup->n_units);
-    choose_kept(p, c);
-    struct choice whole = *c;
-    whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);
-    if (fetches && whole.whole)
-        whole.n_own = (int)w->graph->stages[w->whole].sweep.n;
-    if (has_backward(p->setup) && whole.whole && plan_fits(p, &whole))
-        *c = whole;
+    choose_once(p, c, fetches);
     if (fetches)
         grow(p, c, &c->n_own, (int)p->setup->n_units);
     if (p->setup->grad_tier == ZINF_TIER_DRIVE)

@@ -92,8 +92,7 @@ void plan_measure(struct plan *p)
     s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged =
-            plan_stages_slices(p) ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
+        uint64_t staged = plan_stages_slices(p) ? layout->units[u].slice_elems * width : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
         s->stage = staged > s->stage ? staged : s->stage;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
@@ -125,15 +124,14 @@ static bool is_layer(const struct plan *p, uint32_t unit)
     return p->setup->walk.units[unit].layer != WALK_NONE;
 }
 
-/* Waiting leaves late layers more time; but were they simply the last ones, backward would have
- * nothing to update while it goes through them. */
+/* That leaves late layers more time; but were they simply the last ones, backward would have
+ * nothing to update while it goes through them. So they are spread over the last (of + n) / 2. */
 bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of)
 {
     uint32_t span = (of + n) / 2;
     return n && from_end <= span && from_end * n / span != (from_end - 1) * n / span;
 }
 
-/* Whether a layer is one of n that wait for the next forward. */
 static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
 {
     const struct walk *w = &p->setup->walk;
@@ -258,7 +256,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
         uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
         if (p->routes[u].gathered)
-            params = zinf_layout_slice_bytes(&p->setup->layout, u, p->setup->dtype);
+            params = n * zinf_dtype_bytes(p->setup->dtype);
         bytes[home->param] +=
             home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *

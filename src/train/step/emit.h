@@ -166,6 +166,7 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
 
+/* emit_swept.c */
 /* Of a sweep that runs whole: where its operation for the first micro-batch of a range, or a later
  * one, writes gradients (e->swept, one for each unit, frozen ones too); they are there. Where they
  * have slots, the range's are one contribution. */

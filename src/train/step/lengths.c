@@ -14,6 +14,11 @@ static double rows_share(const struct zinf_trainer *t, enum zinf_axis axis)
                                       : (double)now->seq / (double)most->seq;
 }
 
+bool trainer_is_shorter(const struct zinf_trainer *t)
+{
+    return t->compute.seq < t->setup.seq || t->compute.source_seq < t->setup.source_seq;
+}
+
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
@@ -28,13 +33,10 @@ uint64_t trainer_moved(void *context, const struct zinf_op *op)
 double trainer_share(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
+    if (!trainer_is_shorter(t))
+        return 1;
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
     return rows_share(t, t->setup.graph->values[stage->out.at[0]].axis);
-}
-
-bool trainer_is_shorter(const struct zinf_trainer *t)
-{
-    return t->compute.seq < t->setup.seq || t->compute.source_seq < t->setup.source_seq;
 }

@@ -1,0 +1,57 @@
+/*
+ * emit_swept: gradients of a sweep that runs whole, all of whose units are at hand at once. Its
+ * operation is made for one micro-batch at a time; what several of a range make is added up on the
+ * device where there are slots for it, so that it goes to the kept sums once.
+ */
+#include "train/step/emit.h"
+
+/* All its units are used alike; what is frozen has no gradient to go by. */
+static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
+{
+    for (uint32_t i = 0; i < sweep->n; i++)
+        if (unit_trains(e->p->setup, sweep->at[i]))
+            return sweep->at[i];
+    return sweep->at[0];
+}
+
+/* The first micro-batch's are computed where they are summed: their kept places, or slots. */
+void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool first,
+                        struct uses *uses)
+{
+    struct plan *p = e->p;
+    uint32_t lead = first_trained(e, sweep);
+    bool apart =
+        p->routes[lead].grad_in_place ? e->grads_seen[lead] > 0 : !first || !plan_sums_whole(p);
+    uint64_t offset = p->at.d_whole_grads;
+    if (apart)
+        uses_write(uses, e->whole_grads);
+    for (uint32_t i = 0; i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        e->swept[i] = (struct made_grad){0};
+        if (!unit_trains(p->setup, unit))
+            continue;
+        if (!apart) {
+            e->swept[i] = emit_grad_target(e, unit, uses);
+            continue;
+        }
+        e->swept[i] =
+            (struct made_grad){.at = zinf_at(device_at(p, offset)), .resource = e->whole_grads};
+        offset += p->setup->layout.units[unit].padded_elems * sizeof(float);
+    }
+}
+
+void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last)
+{
+    bool in_slots = plan_sums_whole(e->p);
+    for (uint32_t i = 0; i < sweep->n; i++) {
+        uint32_t unit = sweep->at[i];
+        if (!unit_trains(e->p->setup, unit))
+            continue;
+        if (in_slots && first)
+            e->swept_sums[i] = e->swept[i];
+        else if (in_slots)
+            emit_grad_join(e, unit, e->swept_sums[i], e->swept[i]);
+        if (!in_slots || last)
+            emit_grad_made(e, unit, in_slots ? e->swept_sums[i] : e->swept[i]);
+    }
+}
