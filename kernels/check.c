@@ -37,6 +37,9 @@ int check_preference(const struct zinf_preference *a)
                          a->reference ? "with" : "without");
     if (a->kind == ZINF_PREFERENCE_REWARD && (a->seq != 1 || a->beta != 1.0f || !a->margins))
         return zinf_fail(-EINVAL, "preference: scores have one number a sequence, and margins");
+    if (a->kind == ZINF_PREFERENCE_KTO && !(a->desirable >= 0.0f && a->undesirable >= 0.0f))
+        return zinf_fail(-EINVAL, "preference: sequences count %g and %g", (double)a->desirable,
+                         (double)a->undesirable);
     if (!(a->beta > 0.0f) || !(a->smoothing >= 0.0f && a->smoothing < 1.0f))
         return zinf_fail(-EINVAL, "preference: beta %g, label smoothing %g", (double)a->beta,
                          (double)a->smoothing);

@@ -16,7 +16,8 @@ struct side {
 
 static bool is_mean(const struct zinf_preference *a)
 {
-    return a->kind != ZINF_PREFERENCE_DPO && a->kind != ZINF_PREFERENCE_REWARD;
+    return a->kind != ZINF_PREFERENCE_DPO && a->kind != ZINF_PREFERENCE_REWARD &&
+           a->kind != ZINF_PREFERENCE_KTO;
 }
 
 static void sum_side(struct side *s, const struct zinf_preference *a, int64_t first)
@@ -71,6 +72,19 @@ static double reward_loss(const struct zinf_preference *a, int64_t pair, struct 
     return loss + center * sum * sum;
 }
 
+/* Of one sequence, c; r has z in the place of its gain, and no slope. */
+static double single_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
+                          struct side *r)
+{
+    const bool desirable = a->labels[2 * pair] > 0;
+    const double weight = (double)(desirable ? a->desirable : a->undesirable);
+    const double sign = desirable ? 1 : -1;
+    const double lost = 1 / (1 + exp(sign * (double)a->beta * (c->gain - r->gain)));
+    c->slope = -sign * weight * (double)a->beta * lost * (1 - lost);
+    r->slope = 0;
+    return weight * lost;
+}
+
 /* The pair's loss; slopes by gain into both. */
 static double pair_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
                         struct side *r)
@@ -79,6 +93,8 @@ static double pair_loss(const struct zinf_preference *a, int64_t pair, struct si
     double loss, slope;
     if (a->kind == ZINF_PREFERENCE_REWARD)
         return reward_loss(a, pair, c, r);
+    if (a->kind == ZINF_PREFERENCE_KTO)
+        return single_loss(a, pair, c, r);
     if (a->kind == ZINF_PREFERENCE_IPO) {
         c->slope = 2 * away;
         r->slope = -2 * away;
@@ -107,13 +123,32 @@ static void spread(const struct zinf_preference *a, const struct side *s, int64_
         a->d_losses[first + i] = s->targets && s->targets[i] < 0 ? 0.0f : slope;
 }
 
-static void do_pair(const struct zinf_preference *a, int64_t pair)
+/* How far the model is from the reference, by answers to other prompts: an estimate of their KL
+ * divergence. */
+static double divergence(const struct zinf_preference *a)
+{
+    double sum = 0, n = 0;
+    for (int64_t pair = 0; pair < a->pairs; pair++) {
+        struct side s;
+        if (a->labels[2 * pair] < 0)
+            continue;
+        sum_side(&s, a, (2 * pair + 1) * a->seq);
+        sum += s.gain;
+        n++;
+    }
+    return n > 0 && sum > 0 ? sum / n : 0;
+}
+
+/* z: of KTO. */
+static void do_pair(const struct zinf_preference *a, int64_t pair, double z)
 {
     const int64_t first = 2 * pair * a->seq;
     const bool ignored = a->labels[2 * pair] < 0;
     struct side c, r;
     sum_side(&c, a, first);
     sum_side(&r, a, first + a->seq);
+    if (a->kind == ZINF_PREFERENCE_KTO)
+        r.gain = z;
     const double loss = pair_loss(a, pair, &c, &r);
     if (ignored)
         c.slope = r.slope = 0;
@@ -133,7 +168,8 @@ int host_preference(struct zinf_queue *q, const struct zinf_preference *args)
 {
     int code = check_preference(args);
     (void)q;
+    const double z = !code && args->kind == ZINF_PREFERENCE_KTO ? divergence(args) : 0;
     for (int64_t pair = 0; !code && pair < args->pairs; pair++)
-        do_pair(args, pair);
+        do_pair(args, pair, z);
     return code;
 }

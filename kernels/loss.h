@@ -58,35 +58,44 @@ struct zinf_squared_error {
  *   REWARD of scores v of a model that has one for a sequence, and the pair's own margin m:
  *          s(v_c - v_r - m) + center (v_c + v_r)^2 (Ouyang et al., arXiv 2203.02155; the margin
  *          Touvron et al., arXiv 2307.09288; center, which keeps scores around 0, Eisenstein et
- *          al., arXiv 2312.09244) */
+ *          al., arXiv 2312.09244)
+ *   KTO    of single sequences: the first of a pair is one, desirable or not, the second its prompt
+ *          with another's answer. g = lp - lp' of the first, z = max(0, the mean of that of all
+ *          seconds that count), which nothing flows back to; desirable (1 - sigmoid(beta (g - z)))
+ *          or undesirable (1 - sigmoid(beta (z - g))) (Ethayarajh et al., arXiv 2402.01306, eq. 8
+ *          with lambda - v, as TRL's KTOTrainer has it) */
 enum zinf_preference_kind {
     ZINF_PREFERENCE_DPO,
     ZINF_PREFERENCE_IPO,
     ZINF_PREFERENCE_ORPO,
     ZINF_PREFERENCE_SIMPO,
     ZINF_PREFERENCE_REWARD,
+    ZINF_PREFERENCE_KTO,
     ZINF_PREFERENCES,
 };
 static inline bool zinf_preference_has_reference(enum zinf_preference_kind kind)
 {
-    return kind == ZINF_PREFERENCE_DPO || kind == ZINF_PREFERENCE_IPO;
+    return kind == ZINF_PREFERENCE_DPO || kind == ZINF_PREFERENCE_IPO ||
+           kind == ZINF_PREFERENCE_KTO;
 }
 struct zinf_preference {
     enum zinf_preference_kind kind;
     float beta, margin, smoothing; /* of REWARD beta is 1, and it has neither of the others */
     float center;                  /* of REWARD */
+    float desirable, undesirable;  /* of KTO: what such a sequence counts */
     int64_t pairs, seq;            /* seq: of REWARD 1 */
     const int32_t *targets;        /* [pairs][2][seq]; < 0: the token does not count; not looked at
                                     * by REWARD */
-    const int32_t
-        *labels; /* [pairs][2]; < 0 at the first: the pair is ignored: loss 0, gradient 0 */
+    const int32_t *labels; /* [pairs][2]; < 0 at the first: the pair is ignored: loss 0, gradient 0;
+                            * of KTO 1 there: it is desirable, 0: it is not */
     /* [pairs][2][seq]: -log p of every token, of REWARD the scores; of the reference: NULL where
      * there is none */
     const float *losses, *reference;
     /* of REWARD, [pairs][2]: at the second of a pair, if it is negative, -m; else m is 0 */
     const float *margins;
     /* forward, NULL in backward; [pairs][2]: the pair's loss, then 0; and beta times what the
-     * sequence has gained over the reference (lp - lp', a - a', a, v) */
+     * sequence has gained over the reference (lp - lp', a - a', a, v), of KTO at the second beta z
+     */
     float *loss, *rewards;
     /* backward, NULL in forward: the gradient at losses times scale, overwritten */
     float *d_losses;

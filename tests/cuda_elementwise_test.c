@@ -232,12 +232,15 @@ static void preference_case(struct twin *t, enum zinf_preference_kind kind, size
     const bool scores = kind == ZINF_PREFERENCE_REWARD; /* by the reference's numbers, as margins */
     a.beta = scores ? 1.0f : a.beta;
     a.center = scores ? 0.2f : 0.0f;
+    a.desirable = 1.5f;
+    a.undesirable = 0.7f;
     for (size_t i = 0; i < n; i++) {
         ((int32_t *)targets.host.data)[i] = i / seq % 7 == 5 || i % 3 == 1 ? -1 : (int32_t)i;
         ((float *)losses.host.data)[i] = fabsf(((float *)losses.host.data)[i]) + 0.01f;
     }
     for (size_t i = 0; i < 2 * pairs; i++)
-        ((int32_t *)labels.host.data)[i] = i % 2 || i % 6 == 4 ? -1 : 0;
+        ((int32_t *)labels.host.data)[i] =
+            i % 2 || i % 6 == 4 ? -1 : kind == ZINF_PREFERENCE_KTO && i % 4 == 0;
     twin_transfer(t, targets.device, targets.host.data, n * 4, true);
     twin_transfer(t, losses.device, losses.host.data, n * 4, true);
     twin_transfer(t, labels.device, labels.host.data, 2 * pairs * 4, true);
@@ -262,6 +265,8 @@ static void preferences(struct twin *t)
 {
     preference_case(t, ZINF_PREFERENCE_REWARD, 1, 1);
     preference_case(t, ZINF_PREFERENCE_REWARD, 37, 1);
+    preference_case(t, ZINF_PREFERENCE_KTO, 1, 3);
+    preference_case(t, ZINF_PREFERENCE_KTO, 7, 300);
     for (int kind = 0; kind < ZINF_PREFERENCE_REWARD; kind++) {
         preference_case(t, (enum zinf_preference_kind)kind, 1, 3);
         preference_case(t, (enum zinf_preference_kind)kind, 5, 40);

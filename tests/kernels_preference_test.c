@@ -125,6 +125,39 @@ static void ignored(struct fixture *f)
     CHECK(f->ops->preference(f->q, &a) == -EINVAL && strstr(zinf_error(), "reference"));
 }
 
+/* Gains 2 and -1 of the sequences, 1 and 3 of the mismatched ones, whose mean is 2; then -1. */
+static void singles(struct fixture *f)
+{
+    struct problem p;
+    open_problem(&p);
+    p.labels[0] = 1;
+    struct zinf_preference a = args_of(&p, ZINF_PREFERENCE_KTO, 0.1f);
+    a.desirable = 1.5f;
+    a.undesirable = 0.5f;
+    a.reference = p.reference;
+    for (int i = SEQ; i < 2 * SEQ; i++)
+        p.reference[i] = p.losses[i] + 1.0f / 8;
+    check_losses(f, &p, &a, 1.5 / (1 + exp(0.1 * (2 - 2))), 0.5 / (1 + exp(0.1 * (2 - -1))));
+    CHECK(fabs((double)p.rewards[0] - 0.2) < 1e-6 && fabs((double)p.rewards[2] + 0.1) < 1e-6);
+    CHECK(fabs((double)p.rewards[1] - 0.2) < 1e-6 && p.rewards[1] == p.rewards[3]);
+    a.d_losses = p.d_losses;
+    a.scale = 2;
+    CHECK(!f->ops->preference(f->q, &a));
+    const double lost = 1 / (1 + exp(0.3)), up = 2 * 1.5 * 0.1 * 0.25;
+    CHECK(near((double)p.d_losses[2], up, 1e-6, 1e-5));
+    CHECK(near((double)p.d_losses[2 * SEQ + 2], -2 * 0.5 * 0.1 * lost * (1 - lost), 1e-6, 1e-5));
+    for (int i = 0; i < SEQ; i++)
+        CHECK(p.d_losses[SEQ + i] == 0 && p.d_losses[3 * SEQ + i] == 0);
+    for (int i = 0; i < SEQ; i++) /* a mean below 0 is none */
+        p.reference[SEQ + i] = p.losses[SEQ + i] - 1;
+    CHECK(!f->ops->preference(f->q, &a) && p.rewards[1] == 0);
+    p.labels[0] = -1; /* does not count: the mean is the other's */
+    CHECK(!f->ops->preference(f->q, &a) && p.loss[0] == 0 && p.d_losses[2] == 0);
+    CHECK(fabs((double)p.rewards[3] - 0.3) < 1e-6);
+    a.undesirable = -1;
+    CHECK(f->ops->preference(f->q, &a) == -EINVAL && strstr(zinf_error(), "sequences count"));
+}
+
 /* Scores 1.5, -0.5 and 0.25, 2 with a margin of 0.75 at the second pair, and by differences. */
 static void scores(struct fixture *f)
 {
@@ -212,6 +245,11 @@ static void test_what_does_not_count(void)
     for_each_device(ignored);
 }
 
+static void test_singles(void)
+{
+    for_each_device(singles);
+}
+
 static void test_scores(void)
 {
     for_each_device(scores);
@@ -227,6 +265,7 @@ int main(void)
     TAP_RUN(test_published_formulas);
     TAP_RUN(test_slopes);
     TAP_RUN(test_what_does_not_count);
+    TAP_RUN(test_singles);
     TAP_RUN(test_scores);
     TAP_RUN(test_noise);
     return tap_done();

@@ -66,6 +66,35 @@ for figure in chosen rejected margins accuracies; do
 done
 verdict $same "to the same loss and rewards"
 
+# ---- single answers ----
+
+awk 'BEGIN {
+    for (i = 0; i < 40; i++)
+        printf "{\"prompt\": \"%d is \", \"completion\": \"%s\", \"label\": %s}\n", int(i / 2),
+            i % 2 ? "blue" : "red", i % 2 ? "false" : "true"
+}' >singles.jsonl
+check "kto" train 0 kto --data singles.jsonl --steps 60 --preference kto --lora-rank 4 \
+    --eval-data singles.jsonl --eval-every 60
+is "$(first loss kto) == 0.5 && $(first kl kto) == 0"
+verdict $? "begins where the model is its own reference"
+is "$(last loss kto) < 0.45 && $(last eval_rewards/accuracies kto) == 1 &&
+    $(last eval_rewards/chosen kto) > 0.5 && $(last eval_rewards/rejected kto) < -0.5"
+verdict $? "and comes to prefer what is wanted"
+check "is measured" run 0 "$zinf" eval --task preference --preference kto --model model \
+    --adapter kto/model --data singles.jsonl --seq-len 24 --threads 1 --micro-batch 8
+is "$(key loss) == $(last eval_loss kto) && $(key kl) == $(last eval_kl kto)"
+verdict $? "as on the way"
+cat >weights.json <<EOF
+{"zinf": {"desirable_weight": 3, "undesirable_weight": 0.5}}
+EOF
+check "with weights" train 0 weighed --data singles.jsonl --steps 1 --preference kto --lora-rank 2 \
+    --config weights.json --no-shuffle
+is "$(first loss weighed) == (3 + 0.5) / 4"
+verdict $? "answers count as these say"
+check "shown" run 0 "$zinf" data --model model --data singles.jsonl --format unpaired --json
+says '"samples":80'
+verdict $? "each with the completion of the row before"
+
 # ---- rows ----
 
 check "rows without a prompt" run 0 "$zinf" data --model model --data implicit.jsonl --json
@@ -125,9 +154,22 @@ verdict $? "pairs are two rows"
 train 1 none --data pairs.jsonl --lora-rank 4 --pack
 complains "pairs of samples are not packed"
 verdict $? "and not packed"
-train 1 none --data pairs.jsonl --lora-rank 4 --preference kto
-complains "zinf.preference" "kto"
+train 1 none --data pairs.jsonl --lora-rank 4 --preference ppo
+complains "zinf.preference" "ppo"
 verdict $? "other losses are named"
+train 1 none --data pairs.jsonl --lora-rank 4 --preference kto
+complains "pairs.jsonl" "prompt, completion and label"
+verdict $? "kto takes single answers"
+train 1 none --data singles.jsonl --lora-rank 4
+complains "singles.jsonl" "--preference dpo" "kto takes"
+verdict $? "and dpo takes pairs"
+sed 's/"label": true/"label": "maybe"/' singles.jsonl >maybe.jsonl
+train 1 none --data maybe.jsonl --lora-rank 4 --preference kto
+complains "maybe.jsonl: row 1" '"label" is neither' "--skip-bad-rows"
+verdict $? "a label is true or false"
+train 1 none --data singles.jsonl --preference kto
+complains "--lora-rank"
+verdict $? "whose reference is the model without adapters"
 [ ! -e none/model ]
 verdict $? "nothing is left of those"
 finish

@@ -7,8 +7,9 @@
  */
 #include "fixture_inputs.h"
 
-static const char *const losses[] = {"loss_a", "loss_b", "loss_c", "loss_d",   "loss_e",  "pair_a",
-                                     "pair_b", "pair_c", "pair_d", "reward_a", "reward_b"};
+static const char *const losses[] = {"loss_a", "loss_b", "loss_c",   "loss_d",
+                                     "loss_e", "pair_a", "pair_b",   "pair_c",
+                                     "pair_d", "kto_a",  "reward_a", "reward_b"};
 enum { N_LOSSES = sizeof losses / sizeof *losses };
 
 static void test_loss_and_gradients(void)
@@ -34,6 +35,8 @@ static struct zinf_config *configure_loss(const struct fixture *f, const struct 
     config->preference_beta = f->config->preference_beta;
     config->preference_margin = f->config->preference_margin;
     config->center_rewards_coefficient = f->config->center_rewards_coefficient;
+    config->desirable_weight = f->config->desirable_weight;
+    config->undesirable_weight = f->config->undesirable_weight;
     free(config->preference);
     config->preference = strdup(f->config->preference);
     config->dropout = 0.2;

@@ -13,7 +13,8 @@ struct pair_side {
 
 DEVICE bool is_mean(const preference_args &a)
 {
-    return a.z.kind != ZINF_PREFERENCE_DPO && a.z.kind != ZINF_PREFERENCE_REWARD;
+    return a.z.kind != ZINF_PREFERENCE_DPO && a.z.kind != ZINF_PREFERENCE_REWARD &&
+           a.z.kind != ZINF_PREFERENCE_KTO;
 }
 
 DEVICE pair_side sum_side(const preference_args &a, int64_t first, float *shared)
@@ -61,12 +62,38 @@ DEVICE float reward_loss(const preference_args &a, int64_t pair, pair_side &c, p
     return loss + a.z.center * sum * sum;
 }
 
+/* Of one sequence, c; r has z in the place of its gain. */
+DEVICE float single_loss(const preference_args &a, int64_t pair, pair_side &c, pair_side &r)
+{
+    const bool desirable = a.z.labels[2 * pair] > 0;
+    const float weight = desirable ? a.z.desirable : a.z.undesirable;
+    const float sign = desirable ? 1.0f : -1.0f;
+    const float lost = 1.0f / (1.0f + expf(sign * a.z.beta * (c.gain - r.gain)));
+    c.slope = -sign * weight * a.z.beta * lost * (1.0f - lost);
+    r.slope = 0.0f;
+    return weight * lost;
+}
+
+/* Each block makes it by itself, all in the same order: there are few pairs. */
+DEVICE float divergence(const preference_args &a, float *shared)
+{
+    float sum = 0.0f, n = 0.0f;
+    for (int64_t pair = 0; pair < a.z.pairs; pair++)
+        if (a.z.labels[2 * pair] >= 0) {
+            sum += sum_side(a, (2 * pair + 1) * a.z.seq, shared).gain;
+            n += 1.0f;
+        }
+    return n > 0.0f && sum > 0.0f ? sum / n : 0.0f;
+}
+
 DEVICE float pair_loss(const preference_args &a, int64_t pair, pair_side &c, pair_side &r)
 {
     const float beta = a.z.beta, e = a.z.smoothing, away = c.gain - r.gain - 0.5f / beta;
     float slope, wrong;
     if (a.z.kind == ZINF_PREFERENCE_REWARD)
         return reward_loss(a, pair, c, r);
+    if (a.z.kind == ZINF_PREFERENCE_KTO)
+        return single_loss(a, pair, c, r);
     if (a.z.kind == ZINF_PREFERENCE_IPO) {
         c.slope = 2.0f * away;
         r.slope = -2.0f * away;
@@ -102,6 +129,8 @@ KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
     const int64_t pair = blockIdx.x, first = 2 * pair * a.z.seq;
     const bool ignored = a.z.labels[2 * pair] < 0;
     pair_side c = sum_side(a, first, shared), r = sum_side(a, first + a.z.seq, shared);
+    if (a.z.kind == ZINF_PREFERENCE_KTO)
+        r.gain = divergence(a, shared);
     const float loss = pair_loss(a, pair, c, r);
     if (ignored)
         c.slope = r.slope = 0.0f;

@@ -29,13 +29,25 @@ static void print_loss(const struct cli_session *s, double loss)
         printf(", \"perplexity\": %.9g", exp(loss));
 }
 
+static void print_figure(const char *name, double value)
+{
+    if (isfinite(value))
+        printf(", \"%s\": %.9g", name, value);
+    else
+        printf(", \"%s\": null", name);
+}
+
 /* Under TRL's names. */
 static void print_rewards(const struct zinf_rewards *r)
 {
-    if (r->n)
-        printf(", \"rewards/chosen\": %.9g, \"rewards/rejected\": %.9g, \"rewards/margins\": %.9g, "
-               "\"rewards/accuracies\": %.9g",
-               r->chosen, r->rejected, r->chosen - r->rejected, r->accuracy);
+    if (!r->n)
+        return;
+    print_figure("rewards/chosen", r->chosen);
+    print_figure("rewards/rejected", r->rejected);
+    print_figure("rewards/margins", r->chosen - r->rejected);
+    print_figure("rewards/accuracies", r->accuracy);
+    if (r->has_kl)
+        print_figure("kl", r->kl);
 }
 
 struct evaluation {

@@ -211,6 +211,8 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
     if (!code && texts)
         code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
+    if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
+        format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
     if (!code && texts)
         code = cli_samples_check(s, c, paths->gl_pathv[0], format);
     if (!code && group)

@@ -31,8 +31,17 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
 int cli_samples_check(const struct cli_session *s, const struct cli_common *c, const char *file,
                       enum zinf_format format)
 {
-    const bool pairs = format == ZINF_FORMAT_PREFERENCE, asked = cli_has_pairs(s->task);
-    if (pairs == asked || (pairs && c->task.looks))
+    const bool single = format == ZINF_FORMAT_UNPAIRED;
+    const bool pairs = format == ZINF_FORMAT_PREFERENCE || single, asked = cli_has_pairs(s->task);
+    if (pairs && c->task.looks)
+        return 0;
+    if (asked && s->config && single != !strcmp(s->config->preference, "kto"))
+        return zinf_fail(-EINVAL,
+                         "--preference %s: %s is of the format \"%s\": kto takes rows of prompt, "
+                         "completion and label, other losses a prompt with what was chosen and "
+                         "rejected",
+                         s->config->preference, file, zinf_format_name(format));
+    if (pairs == asked)
         return 0;
     if (asked)
         return zinf_fail(-EINVAL,
@@ -67,7 +76,7 @@ static int open_chat(const struct cli_common *c, enum zinf_format format,
         return 0;
     int code = zinf_chat_open(out, c->model, c->chat_template, tokenizer);
     bool optional = format == ZINF_FORMAT_ALPACA || format == ZINF_FORMAT_PROMPT ||
-                    format == ZINF_FORMAT_PREFERENCE;
+                    format == ZINF_FORMAT_PREFERENCE || format == ZINF_FORMAT_UNPAIRED;
     return code == -ENOENT && optional && !c->chat_template ? 0 : code;
 }
 

@@ -51,6 +51,8 @@ static void write_rewards(struct train_show *s, uint64_t step, const char *what,
                                         {"accuracies", r->accuracy}};
     for (size_t i = 0; r->n && i < sizeof figures / sizeof *figures; i++) {
         char tag[48];
+        if (!isfinite(figures[i].value))
+            continue;
         snprintf(tag, sizeof tag, "%s/rewards/%s", what, figures[i].tag);
         write_figures(s, step, &(struct tb_figure){tag, figures[i].value}, 1);
     }

@@ -20,7 +20,8 @@
     "                        input\n"                                                              \
     "  --text-column NAME    field or column that is the text (default: text)\n"                   \
     "  --format NAME         of rows: alpaca, sharegpt, messages, prompt, preference,\n"           \
-    "                        gdgpt, text or stream (default: told by the first row)\n"             \
+    "                        unpaired, gdgpt, text or stream (default: told by the\n"              \
+    "                        first row)\n"                                                         \
     "  --chat-template NAME  of conversations (default: the model folder's)\n"                     \
     "  --train-on-prompt     all tokens count, not those of answers alone\n"                       \
     "  --pack                several samples in a sequence, apart from each other\n"               \
@@ -48,7 +49,8 @@
     "  --neftune-alpha X     noise on embedded tokens while training, such as 5\n" USAGE_PAIRS
 
 #define USAGE_PAIRS                                                                                \
-    "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo\n"                  \
+    "  --preference NAME     loss of pairs of answers: dpo, ipo, orpo or simpo; kto:\n"            \
+    "                        of single ones\n"                                                     \
     "  --beta X              how far it goes (default: 0.1)\n"
 
 #define USAGE_PAD                                                                                  \

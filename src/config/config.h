@@ -153,8 +153,10 @@ struct zinf_config {
     double label_smoothing;   /* of cross-entropy; 0: none */
     double z_loss;            /* times the square of the logits' log-sum-exp; 0: none */
     double neftune_alpha;     /* of noise on embedded tokens; 0: none */
-    char *preference;         /* "dpo", "ipo", "orpo", "simpo", "reward": the loss of pairs, */
-    double preference_beta, preference_margin, center_rewards_coefficient; /* and its numbers */
+    char *preference;         /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
+                               * pairs, and its numbers */
+    double preference_beta, preference_margin, center_rewards_coefficient;
+    double desirable_weight, undesirable_weight;
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */

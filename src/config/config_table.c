@@ -371,6 +371,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     NUMBER_KEY("zinf.preference_beta", preference_beta, 0.1, 0, 1e6, .above_min = true)
     NUMBER_KEY("zinf.preference_margin", preference_margin, 0.5, 0, 1e6)
     NUMBER_KEY("zinf.center_rewards_coefficient", center_rewards_coefficient, 0, 0, 1e6)
+    NUMBER_KEY("zinf.desirable_weight", desirable_weight, 1, 0, 1e6)
+    NUMBER_KEY("zinf.undesirable_weight", undesirable_weight, 1, 0, 1e6)
     NUMBER_KEY("zinf.layer_decay", layer_decay, 1, 0.01, 1)
     {.path = "zinf.freeze", .type = KEY_JSON, .list = true, .offset = AT(freeze)},
     {.path = "zinf.learning_rates", .type = KEY_JSON, .list = true, .offset = AT(learning_rates)},

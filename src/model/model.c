@@ -20,12 +20,11 @@ struct zinf_model {
     struct zinf_graph *graph;
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
-    bool join_tiles, packed;
+    bool join_tiles, packed, has_pairs;
     struct quantize_choice quantize;
-    struct adapter_choice *adapter; /* NULL: none */
-    struct freeze_choice *freeze;   /* NULL: none */
-    bool has_pairs;
-    struct preference_spec preference; /* where it has */
+    struct adapter_choice *adapter;          /* NULL: none */
+    struct freeze_choice *freeze;            /* NULL: none */
+    struct zinf_model_preference preference; /* where it has */
 };
 
 /* ---- opening ---- */
@@ -231,10 +230,14 @@ int zinf_model_freeze(struct zinf_model *m, const cJSON *patterns, const char *w
 
 int zinf_model_set_preference(struct zinf_model *m, const struct zinf_model_preference *preference)
 {
-    m->preference = (struct preference_spec){preference->kind, preference->beta, preference->margin,
-                                             preference->smoothing, preference->center};
+    m->preference = *preference;
     m->has_pairs = true;
     return build_graph(m, "config.json");
+}
+
+const struct zinf_model_preference *zinf_model_preference(const struct zinf_model *m)
+{
+    return m->has_pairs ? &m->preference : NULL;
 }
 
 static bool takes_labels(const struct zinf_graph *graph)

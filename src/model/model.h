@@ -101,10 +101,12 @@ int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const cha
  * reference where the kind has one. */
 struct zinf_model_preference {
     enum zinf_preference_kind kind;
-    float beta, margin, smoothing, center;
+    float beta, margin, smoothing, center, desirable, undesirable;
 };
 int zinf_model_set_preference(struct zinf_model *model,
                               const struct zinf_model_preference *preference);
+/* NULL: samples come alone. */
+const struct zinf_model_preference *zinf_model_preference(const struct zinf_model *model);
 /* What samples are told apart by, instead of what config.json says; the document then says this,
  * and an architecture for it. Names are copied. -ENOTSUP: the family has no head for it. */
 struct zinf_model_classes {

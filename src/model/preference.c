@@ -35,13 +35,15 @@ static bool has_choices(const struct zinf_graph *g)
 static int check_reference(const struct zinf_graph *g)
 {
     if (!g->n_adapted)
-        return zinf_fail(-ENOTSUP, "the reference of zinf.preference \"dpo\" and \"ipo\" is the "
-                                   "model without its adapters, and there are none: train some "
-                                   "(--lora-rank)" OTHER_LOSSES);
+        return zinf_fail(-ENOTSUP,
+                         "the reference of zinf.preference \"dpo\", \"ipo\" and \"kto\" is the "
+                         "model without its adapters, and there are none: train some "
+                         "(--lora-rank)" OTHER_LOSSES);
     if (has_moved(g))
-        return zinf_fail(-ENOTSUP, "the reference of zinf.preference \"dpo\" and \"ipo\" is the "
-                                   "model without its adapters, but bias or modules_to_save of "
-                                   "zinf.adapter train tensors of it: remove them" OTHER_LOSSES);
+        return zinf_fail(-ENOTSUP,
+                         "the reference of zinf.preference \"dpo\", \"ipo\" and \"kto\" is the "
+                         "model without its adapters, but bias or modules_to_save of "
+                         "zinf.adapter train tensors of it: remove them" OTHER_LOSSES);
     if (has_choices(g))
         return zinf_fail(-ENOTSUP, "a model with experts has no reference" OTHER_LOSSES);
     return 0;
@@ -81,8 +83,8 @@ static void be_activation(struct zinf_value *value, const char *name)
 }
 
 /* A stage of what a head makes, and of its targets, or of margins in their place. */
-static uint32_t add_stage(struct zinf_graph *g, const struct preference_spec *spec, uint32_t made,
-                          uint32_t targets)
+static uint32_t add_stage(struct zinf_graph *g, const struct zinf_model_preference *spec,
+                          uint32_t made, uint32_t targets)
 {
     g->targets = add_labels(g);
     g->loss = add_told(g, "loss", ZINF_VALUE_LOSS);
@@ -98,7 +100,7 @@ static uint32_t add_stage(struct zinf_graph *g, const struct preference_spec *sp
 }
 
 /* The head of one number is a score; its labels' bits are the pairs' margins. */
-static int score_graph(struct zinf_graph *g, const struct preference_spec *spec)
+static int score_graph(struct zinf_graph *g, const struct zinf_model_preference *spec)
 {
     const uint32_t scores = g->loss, head = maker_of(g, scores);
     const struct classify_spec *classes = head < g->n_stages ? g->stages[head].spec : NULL;
@@ -110,7 +112,7 @@ static int score_graph(struct zinf_graph *g, const struct preference_spec *spec)
     return 0;
 }
 
-int preference_graph(struct zinf_graph *g, const struct preference_spec *spec)
+int preference_graph(struct zinf_graph *g, const struct zinf_model_preference *spec)
 {
     const bool referenced = zinf_preference_has_reference(spec->kind);
     const uint32_t losses = g->loss, head = maker_of(g, losses);

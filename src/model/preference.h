@@ -6,10 +6,11 @@
 #define ZINF_MODEL_PREFERENCE_H
 
 #include "model/build.h"
+#include "model/model.h"
 #include "model/stages.h"
 
 /* The graph must be finished again. -ENOTSUP: it has no loss of tokens, or no reference where the
  * kind asks for one: that is the model without its adapters. */
-int preference_graph(struct zinf_graph *graph, const struct preference_spec *spec);
+int preference_graph(struct zinf_graph *graph, const struct zinf_model_preference *spec);
 
 #endif

@@ -1,10 +1,11 @@
 /* stage_preference: pairs of samples from their tokens' losses. What is small is done by one
  * operation each way. */
+#include "model/model.h"
 #include "model/stages.h"
 
 static struct zinf_preference args_of(const struct zinf_frame *f)
 {
-    const struct preference_spec *s = f->stage->spec;
+    const struct zinf_model_preference *s = f->stage->spec;
     const bool scores = s->kind == ZINF_PREFERENCE_REWARD;
     return (struct zinf_preference){
         .kind = s->kind,
@@ -12,6 +13,8 @@ static struct zinf_preference args_of(const struct zinf_frame *f)
         .margin = s->margin,
         .smoothing = s->smoothing,
         .center = s->center,
+        .desirable = s->desirable,
+        .undesirable = s->undesirable,
         .pairs = f->compute->batch / 2,
         .seq = scores ? 1 : f->compute->seq,
         .losses = f->in[0],

@@ -231,11 +231,6 @@ struct classify_spec {
     uint32_t site; /* in front of dense, and the next one */
 };
 
-struct preference_spec { /* kernels/loss.h */
-    enum zinf_preference_kind kind;
-    float beta, margin, smoothing, center;
-};
-
 struct head_spec {
     int64_t tile_rows; /* of every tile but the last, which has at most as many */
     float scale;       /* of the logits; 0: 1 */

@@ -63,6 +63,9 @@ enum zinf_format {
     /* prompt, chosen, rejected: texts or messages; without a prompt it is what the two begin with.
      * A pair of samples. */
     ZINF_FORMAT_PREFERENCE,
+    /* prompt, completion, label: whether that is what is wanted. A pair of samples, the second of
+     * which is the prompt with the completion of the row before; of a file's first row its own. */
+    ZINF_FORMAT_UNPAIRED,
     ZINF_FORMAT_GDGPT, /* type: pretrain, instruct, conversation, conver_has_api or ref_qa */
     ZINF_FORMATS,
 };

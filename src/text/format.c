@@ -12,7 +12,7 @@
 #define RULES 1 /* changes whenever rows become samples in another way */
 
 static const char *const names[ZINF_FORMATS] = {
-    "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "preference", "gdgpt",
+    "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "preference", "unpaired", "gdgpt",
 };
 
 const char *zinf_format_name(enum zinf_format format)
@@ -136,6 +136,7 @@ static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
         [ZINF_FORMAT_MESSAGES] = format_take_conversation,
         [ZINF_FORMAT_PROMPT] = format_take_prompt,
         [ZINF_FORMAT_PREFERENCE] = format_take_chosen,
+        [ZINF_FORMAT_UNPAIRED] = format_take_single,
         [ZINF_FORMAT_GDGPT] = format_take_gdgpt,
     };
     struct zinf_format_recipe *r = arg;
@@ -145,6 +146,19 @@ static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
 static int take_rejected(void *arg, const cJSON *row, struct zinf_sample *sample)
 {
     return take_by(arg, format_take_rejected, row, sample);
+}
+
+static int take_mismatched(void *arg, const cJSON *row, struct zinf_sample *sample)
+{
+    return take_by(arg, format_take_mismatched, row, sample);
+}
+
+/* What is in a cache hangs on its own file alone. */
+static void begin_file(void *arg)
+{
+    struct zinf_format_recipe *r = arg;
+    cJSON_Delete(r->before);
+    r->before = NULL;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -172,7 +186,8 @@ static int find_chat(struct zinf_format_recipe *r)
     const struct zinf_format_options *o = &r->options;
     r->chat = o->chat;
     if (o->chat || o->format == ZINF_FORMAT_TEXT || o->format == ZINF_FORMAT_PROMPT ||
-        o->format == ZINF_FORMAT_PREFERENCE || o->format == ZINF_FORMAT_GDGPT)
+        o->format == ZINF_FORMAT_PREFERENCE || o->format == ZINF_FORMAT_UNPAIRED ||
+        o->format == ZINF_FORMAT_GDGPT)
         return 0;
     if (o->format != ZINF_FORMAT_ALPACA)
         return zinf_fail(-EINVAL,
@@ -199,9 +214,15 @@ int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_o
         zinf_format_close(r);
         return code;
     }
-    bool pairs = options->format == ZINF_FORMAT_PREFERENCE;
-    r->recipe = (struct zinf_recipe){names[options->format], key_of(r), take, r,
-                                     pairs ? take_rejected : NULL};
+    r->recipe = (struct zinf_recipe){.name = names[options->format],
+                                     .key = key_of(r),
+                                     .take = take,
+                                     .arg = r,
+                                     .begin = begin_file};
+    if (options->format == ZINF_FORMAT_PREFERENCE)
+        r->recipe.take_second = take_rejected;
+    if (options->format == ZINF_FORMAT_UNPAIRED)
+        r->recipe.take_second = take_mismatched;
     *out = r;
     return 0;
 }
@@ -220,6 +241,7 @@ void zinf_format_close(struct zinf_format_recipe *r)
     free(r->turns.texts);
     chat_script_free(&r->script);
     zinf_chat_close(r->own);
+    cJSON_Delete(r->before);
     free(r->end);
     free(r);
 }

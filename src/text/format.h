@@ -27,6 +27,7 @@ struct zinf_format_recipe {
     char *end; /* of a text, as it is written; "" where the tokenizer has none */
     struct format_turns turns;
     struct chat_script script;
+    cJSON *before; /* of UNPAIRED: the completion of the row before; NULL: there is none */
 };
 
 /* A field that has to be a string. */
@@ -38,6 +39,9 @@ int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zi
 int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
 int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row,
                          struct zinf_sample *sample);
+int format_take_single(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
+int format_take_mismatched(struct zinf_format_recipe *r, const cJSON *row,
+                           struct zinf_sample *sample);
 /* A prompt and an answer to it, of which the answer counts: both texts, or lists of messages.
  * shared, without a prompt: how much of the answer, bytes or messages, is one. field names the
  * answer. */

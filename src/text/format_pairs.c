@@ -83,3 +83,49 @@ int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row, struct 
 {
     return take(r, row, false, sample);
 }
+
+/* ---- a prompt with one answer, which is wanted or not ---- */
+
+/* A boolean, or as tables and other programs write it. */
+static int read_label(const cJSON *row, int32_t *out)
+{
+    static const char *const words[2][3] = {{"false", "False", "0"}, {"true", "True", "1"}};
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(row, "label");
+    const char *text = cJSON_GetStringValue(field);
+    *out = cJSON_IsBool(field) ? cJSON_IsTrue(field) : -1;
+    for (int i = 0; *out < 0 && i < 2; i++) {
+        for (int k = 0; text && k < 3; k++)
+            *out = strcmp(text, words[i][k]) ? *out : i;
+        if (cJSON_IsNumber(field) && field->valuedouble == i)
+            *out = i;
+    }
+    return *out >= 0 ? 0
+                     : zinf_fail(-EINVAL, "%s: true or false says whether the completion is wanted",
+                                 field ? "\"label\" is neither" : "there is no \"label\"");
+}
+
+int format_take_single(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    int code = read_label(row, &sample->label);
+    return code ? code : format_take_prompt(r, row, sample);
+}
+
+/* Texts go with texts, and messages with messages. */
+int format_take_mismatched(struct zinf_format_recipe *r, const cJSON *row,
+                           struct zinf_sample *sample)
+{
+    const cJSON *own = cJSON_GetObjectItemCaseSensitive(row, "completion");
+    const bool other = r->before && cJSON_IsArray(r->before) == cJSON_IsArray(own);
+    const struct format_answer a = {
+        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
+        .answer = other ? r->before : own,
+        .field = "completion",
+    };
+    int code = format_take_answer(r, &a, sample);
+    sample->label = -1;
+    if (code)
+        return code;
+    cJSON_Delete(r->before);
+    r->before = cJSON_Duplicate(own, true);
+    return r->before ? 0 : zinf_fail(-ENOMEM, "no memory for a completion");
+}

@@ -65,6 +65,7 @@ struct zinf_recipe {
     /* NULL, or makes a second sample of the row, which stands behind the first: they are a pair,
      * dropped together, and one behind the other in any order of windows. */
     int (*take_second)(void *arg, const cJSON *row, struct zinf_sample *sample);
+    void (*begin)(void *arg); /* NULL, or called before the first row of a file */
 };
 
 /* ---- store ---- */

@@ -131,6 +131,8 @@ static int write_samples(void *arg, struct text_source *source, struct token_cac
     struct maker *m = arg;
     struct text_sink sink = {.row = take_row, .handle = m};
     m->writer = writer;
+    if (m->options->recipe->begin)
+        m->options->recipe->begin(m->options->recipe->arg);
     m->path = text_source_path(source);
     int code = text_documents_read(source, NULL, 0, &sink);
     if (!code && !m->rows.n_rows)

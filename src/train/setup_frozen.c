@@ -81,7 +81,7 @@ int setup_freeze(struct setup *s)
 
 static enum zinf_preference_kind preference_named(const char *word)
 {
-    static const char *const names[] = {"dpo", "ipo", "orpo", "simpo", "reward"};
+    static const char *const names[] = {"dpo", "ipo", "orpo", "simpo", "reward", "kto"};
     int kind = 0;
     while (kind + 1 < ZINF_PREFERENCES && strcmp(word, names[kind]))
         kind++;
@@ -92,8 +92,14 @@ int setup_pairs(struct setup *s)
 {
     const struct zinf_config *c = s->config;
     struct zinf_model_preference preference = {
-        preference_named(c->preference), (float)c->preference_beta, (float)c->preference_margin,
-        (float)c->label_smoothing, (float)c->center_rewards_coefficient};
+        .kind = preference_named(c->preference),
+        .beta = (float)c->preference_beta,
+        .margin = (float)c->preference_margin,
+        .smoothing = (float)c->label_smoothing,
+        .center = (float)c->center_rewards_coefficient,
+        .desirable = (float)c->desirable_weight,
+        .undesirable = (float)c->undesirable_weight,
+    };
     if (!s->options.pairs)
         return 0;
     if (preference.kind == ZINF_PREFERENCE_REWARD) {

@@ -111,10 +111,11 @@ uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memo
 /* "" or the device's name. */
 const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
 
-/* Of the n pairs that count, means (kernels/loss.h); n 0: there are none. */
+/* Means of the n pairs that count (kernels/loss.h), or with has_kl of KTO's single sequences.
+ * Accuracy: the share whose first's is the larger, or that are on the right side of beta kl. */
 struct zinf_rewards {
-    uint64_t n;
-    double chosen, rejected, accuracy; /* the share in which the first's is the larger */
+    uint64_t n, n_chosen, n_rejected, has_kl; /* the first three are the same but with KTO */
+    double chosen, rejected, accuracy, kl;    /* NaN: there are none */
 };
 struct zinf_step_result {
     uint64_t step;      /* from 1: attempts, skipped ones included */
@@ -186,9 +187,8 @@ struct zinf_run_best {
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
 };
-/* Mean loss of windows, and of pairs their rewards. */
 struct zinf_evaluation {
-    double loss;
+    double loss;     /* the mean */
     uint64_t tokens; /* that count; labels or pairs where these do */
     struct zinf_rewards rewards;
 };

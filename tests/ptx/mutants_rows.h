@@ -73,7 +73,8 @@ static int preferences_of(struct setup *s, enum zinf_preference_kind kind)
     struct zinf_preference a = {.kind = kind, .beta = 0.3f, .smoothing = 0.1f, .pairs = PAIRS};
     a.seq = SEQ, a.scale = 0.5f, a.targets = (int32_t *)(void *)s->in[10];
     a.labels = (int32_t *)(void *)s->in[10], a.losses = (float *)(void *)s->in[11];
-    a.reference = kind == ZINF_PREFERENCE_DPO ? (float *)(void *)s->in[7] : NULL;
+    a.desirable = 1.5f, a.undesirable = 0.5f;
+    a.reference = zinf_preference_has_reference(kind) ? (float *)(void *)s->in[7] : NULL;
     a.loss = take(s, 2 * PAIRS, ZINF_DTYPE_F32), a.rewards = take(s, 2 * PAIRS, ZINF_DTYPE_F32);
     a.d_losses = take(s, N, ZINF_DTYPE_F32);
     return s->ops->preference(s->q, &a);
@@ -82,6 +83,11 @@ static int preferences_of(struct setup *s, enum zinf_preference_kind kind)
 static int preferences(struct setup *s)
 {
     return preferences_of(s, ZINF_PREFERENCE_DPO);
+}
+
+static int singles(struct setup *s)
+{
+    return preferences_of(s, ZINF_PREFERENCE_KTO);
 }
 
 static int odds(struct setup *s)

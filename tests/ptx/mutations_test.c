@@ -132,6 +132,7 @@ static void test_mutants(void)
         {"preference", preferences, ZINF_DTYPE_F32, true},
         {"preference", odds, ZINF_DTYPE_F32, true},
         {"preference", scores, ZINF_DTYPE_F32, true},
+        {"preference", singles, ZINF_DTYPE_F32, true},
         {"noise", noises, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},

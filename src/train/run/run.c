@@ -72,11 +72,8 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
         code = run_share_loss(trainer, data, &arrays, &first, out);
     zinf_executor_mark(trainer->executor, "evaluation", begin);
     run_batch_fini(&arrays);
-    const double pairs = (double)(out->rewards.n ? out->rewards.n : 1);
     out->loss /= (double)(out->tokens ? out->tokens : 1);
-    out->rewards.chosen /= pairs;
-    out->rewards.rejected /= pairs;
-    out->rewards.accuracy /= pairs;
+    rewards_to_means(&out->rewards);
     return code;
 }
 

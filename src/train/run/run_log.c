@@ -138,6 +138,7 @@ static void print_number(FILE *file, const char *key, double value)
 /* Under TRL's names; prefix: "eval_" of an evaluation's. */
 static void print_rewards(FILE *file, const char *prefix, const struct zinf_rewards *r)
 {
+    char key[48];
     const struct {
         const char *name;
         double value;
@@ -145,8 +146,11 @@ static void print_rewards(FILE *file, const char *prefix, const struct zinf_rewa
                    {"rejected", r->rejected},
                    {"margins", r->chosen - r->rejected},
                    {"accuracies", r->accuracy}};
+    if (r->n && r->has_kl) {
+        snprintf(key, sizeof key, "%skl", prefix);
+        print_number(file, key, r->kl);
+    }
     for (size_t i = 0; r->n && i < sizeof figures / sizeof *figures; i++) {
-        char key[48];
         snprintf(key, sizeof key, "%srewards/%s", prefix, figures[i].name);
         print_number(file, key, figures[i].value);
     }

@@ -182,10 +182,16 @@ static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *
 {
     out->loss += part->loss;
     out->tokens += part->tokens;
-    out->rewards.n += part->rewards.n;
-    out->rewards.chosen += part->rewards.chosen;
-    out->rewards.rejected += part->rewards.rejected;
-    out->rewards.accuracy += part->rewards.accuracy;
+    struct zinf_rewards *to = &out->rewards;
+    const struct zinf_rewards *r = &part->rewards;
+    to->n += r->n;
+    to->n_chosen += r->n_chosen;
+    to->n_rejected += r->n_rejected;
+    to->chosen += r->chosen;
+    to->rejected += r->rejected;
+    to->accuracy += r->accuracy;
+    to->has_kl = to->has_kl || r->has_kl;
+    to->kl += r->kl;
 }
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank

@@ -4,8 +4,8 @@
 
 /* What they are made of, as one message. */
 struct numbers {
-    struct exact_sum chosen, rejected;
-    int64_t n_right, n;
+    struct exact_sum chosen, rejected, divergence;
+    int64_t n_right, n_chosen, n_rejected, n;
 };
 _Static_assert(sizeof(struct numbers) / sizeof(int64_t) <= ZINF_NET_MOST_NUMBERS,
                "rewards are one message");
@@ -26,49 +26,86 @@ static const int32_t *labels_of(const struct zinf_trainer *t)
     return (const int32_t *)(const void *)host_at(&t->plan, t->plan.at.h_inputs + offset);
 }
 
+/* rewards, labels: of a pair. Of single sequences the second's reward is what the first's is
+ * compared with. */
+static void take_pair(struct numbers *n, const float *rewards, const int32_t *labels, bool single)
+{
+    if (labels[0] < 0)
+        return;
+    const bool desirable = !single || labels[0] > 0;
+    n->n++;
+    n->n_right += desirable ? rewards[0] > rewards[1] : rewards[0] < rewards[1];
+    if (desirable) {
+        exact_add(&n->chosen, (double)rewards[0]);
+        n->n_chosen++;
+    }
+    if (!desirable || !single) {
+        exact_add(&n->rejected, (double)rewards[!single]);
+        n->n_rejected++;
+    }
+    if (single)
+        exact_add(&n->divergence, (double)rewards[1]);
+}
+
+/* Of the first samples of this rank's step; false: the model has no pairs. */
+static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct numbers *n)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    const uint32_t value = find_rewards(g);
+    const struct zinf_model_preference *preference = zinf_model_preference(t->setup.model);
+    uint64_t count;
+    *n = (struct numbers){.n = 0};
+    if (value == g->n_values || !preference)
+        return false;
+    const float *rewards = trainer_losses_of(t, value, 0, samples, &count);
+    const int32_t *labels = labels_of(t);
+    for (uint64_t i = 0; i + 1 < count; i += 2)
+        take_pair(n, rewards + i, labels + i, preference->kind == ZINF_PREFERENCE_KTO);
+    return true;
+}
+
+/* Sums, but for the divergence's, whose scale is beta. */
+static struct zinf_rewards sums_of(const struct zinf_trainer *t, const struct numbers *n)
+{
+    const struct zinf_model_preference *preference = zinf_model_preference(t->setup.model);
+    return (struct zinf_rewards){
+        .n = (uint64_t)n->n,
+        .n_chosen = (uint64_t)n->n_chosen,
+        .n_rejected = (uint64_t)n->n_rejected,
+        .chosen = exact_value(&n->chosen),
+        .rejected = exact_value(&n->rejected),
+        .accuracy = (double)n->n_right,
+        .has_kl = preference->kind == ZINF_PREFERENCE_KTO,
+        .kl = exact_value(&n->divergence) / (double)preference->beta,
+    };
+}
+
 void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums)
 {
-    const uint32_t value = find_rewards(t->setup.graph);
-    uint64_t count = 0;
+    struct numbers n;
     *sums = (struct zinf_rewards){0};
-    const float *rewards =
-        value < t->setup.graph->n_values ? trainer_losses_of(t, value, 0, samples, &count) : NULL;
-    const int32_t *labels = rewards ? labels_of(t) : NULL;
-    for (uint64_t i = 0; i + 1 < count; i += 2) {
-        if (labels[i] < 0)
-            continue;
-        sums->chosen += (double)rewards[i];
-        sums->rejected += (double)rewards[i + 1];
-        sums->accuracy += rewards[i] > rewards[i + 1];
-        sums->n++;
-    }
+    if (take_pairs(t, samples, &n))
+        *sums = sums_of(t, &n);
+}
+
+void rewards_to_means(struct zinf_rewards *r)
+{
+    const double all = r->n ? (double)r->n : 1;
+    r->chosen /= (double)r->n_chosen; /* NaN without any */
+    r->rejected /= (double)r->n_rejected;
+    r->accuracy /= all;
+    r->kl /= all;
 }
 
 int agree_rewards(struct zinf_trainer *t)
 {
-    const uint32_t value = find_rewards(t->setup.graph);
-    struct numbers n = {.n = 0};
-    uint64_t count;
-    if (value == t->setup.graph->n_values)
+    struct numbers n;
+    if (!take_pairs(t, t->setup.n_micro * t->setup.batch, &n))
         return 0;
-    const float *rewards =
-        trainer_losses_of(t, value, 0, t->setup.n_micro * t->setup.batch, &count);
-    const int32_t *labels = labels_of(t);
-    for (uint64_t i = 0; i + 1 < count; i += 2) { /* one a sample, so micro-batches adjoin */
-        if (labels[i] < 0)
-            continue;
-        exact_add(&n.chosen, (double)rewards[i]);
-        exact_add(&n.rejected, (double)rewards[i + 1]);
-        n.n_right += rewards[i] > rewards[i + 1];
-        n.n++;
-    }
     int code = t->setup.net
                    ? zinf_net_add(t->setup.net, (int64_t *)(void *)&n, sizeof n / sizeof(int64_t))
                    : 0;
-    const double pairs = n.n ? (double)n.n : 1;
-    t->sums.rewards = (struct zinf_rewards){.n = (uint64_t)n.n,
-                                            .chosen = exact_value(&n.chosen) / pairs,
-                                            .rejected = exact_value(&n.rejected) / pairs,
-                                            .accuracy = (double)n.n_right / pairs};
+    t->sums.rewards = sums_of(t, &n);
+    rewards_to_means(&t->sums.rewards);
     return code;
 }

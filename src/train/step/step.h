@@ -72,8 +72,9 @@ const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
-/* Sums over the pairs among them that count; accuracy is how many have the larger first. */
+/* Sums over the pairs among them that count, accuracy too; and the means of such sums. */
 void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
+void rewards_to_means(struct zinf_rewards *sums);
 /* And of all but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
