@@ -63,8 +63,9 @@ static uint32_t count_waiting(const struct plan *p, enum waiting where)
     return n;
 }
 
-/* n layers wait until the next forward, or as many as may. */
-static uint32_t defer(struct plan *p, uint32_t n)
+/* n layers wait until the next forward, or as many as may. spread: over the step, where the choice
+ * among some that cost alike is free; else the last ones, to which the forward comes last. */
+static uint32_t defer(struct plan *p, uint32_t n, bool spread)
 {
     const struct walk *w = &p->setup->walk;
     uint32_t deferred = 0;
@@ -74,7 +75,8 @@ static uint32_t defer(struct plan *p, uint32_t n)
         uint32_t all = count_waiting(p, where), from_end = 0;
         uint32_t wanted = n - deferred < all ? n - deferred : all;
         for (uint32_t l = w->n_layers; l-- > 0;)
-            if (waits(p, w->layers[l], where) && plan_is_spread(++from_end, wanted, all))
+            if (waits(p, w->layers[l], where) && ++from_end &&
+                (spread ? plan_is_spread(from_end, wanted, all) : from_end <= wanted))
                 p->deferred[w->layers[l]] = 1;
         deferred += wanted;
     }
@@ -97,7 +99,7 @@ int plan_first_programs(struct plan *p)
     int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
     if (code || p->setup->compute.decoding)
         return code ? code : first_decodings(p);
-    defer(p, 0);
+    defer(p, 0, true);
     code = emit_apart(p);
     if (!code)
         code = schedule_apart(p, order);
@@ -161,15 +163,15 @@ static bool can_speculate(const struct plan *p)
 
 /* ---- the choice: what cannot be shorter by its work alone is not ordered ---- */
 
-static int emit_speculation(struct plan *p, uint32_t n_deferred)
+static int emit_speculation(struct plan *p, uint32_t n_deferred, bool spread)
 {
-    defer(p, n_deferred);
+    defer(p, n_deferred, spread);
     return program_speculate(p);
 }
 
 int plan_defer(struct plan *p, uint32_t n)
 {
-    int code = emit_speculation(p, n);
+    int code = emit_speculation(p, n, true);
     return code ? code : schedule(p, &p->speculate, ZINF_ORDER_DEADLINE);
 }
 
@@ -180,14 +182,15 @@ static void swap(struct zinf_program *a, struct zinf_program *b)
     *b = c;
 }
 
-/* How many blocks should wait, as it is being tried. */
+/* How many blocks should wait, and which, as it is being tried. */
 struct deferral {
     uint32_t most, best;
-    uint32_t free;            /* so many wait where that asks nothing more of the drive */
-    uint32_t too_many;        /* blocks: are too much work, and so are more */
+    uint32_t free;     /* so many wait where that asks nothing more of the drive */
+    uint32_t too_many; /* blocks: are too much work, and so are more */
+    bool spread, best_spread;
     double seconds;           /* of the best; 0: none yet */
     struct zinf_program kept; /* its program */
-    uint8_t *tried;           /* [most + 1] */
+    uint8_t *tried;           /* [2][most + 1], by spread */
 };
 
 /* A block that waits adds transfers and takes none away, so where the work is too much for one
@@ -195,10 +198,11 @@ struct deferral {
 static int try_deferral(struct plan *p, struct deferral *d, uint32_t n)
 {
     double now = 0, share = n > d->free ? CLEARLY : AT_ALL;
-    if (n > d->most || n >= d->too_many || d->tried[n])
+    uint8_t *tried = d->tried + (d->spread ? 0 : d->most + 1);
+    if (n > d->most || n >= d->too_many || tried[n])
         return 0;
-    d->tried[n] = 1;
-    int code = n ? emit_speculation(p, n) : 0;
+    tried[n] = 1;
+    int code = n ? emit_speculation(p, n, d->spread) : 0;
     if (!code && n && plan_least_seconds(p, &p->speculate, NULL) >= share * d->seconds) {
         d->too_many = n;
         return 0;
@@ -210,20 +214,16 @@ static int try_deferral(struct plan *p, struct deferral *d, uint32_t n)
     if (!code && (n == 0 || now < share * d->seconds)) {
         d->seconds = now;
         d->best = n;
+        d->best_spread = d->spread;
         swap(&d->kept, &p->speculate);
     }
     return code;
 }
 
-/* A step gets shorter with every block that waits until the drive is busy in the forward, then
- * longer: the best of a few numbers, and then of those around it, ever closer. */
-static int try_deferrals(struct plan *p, struct deferral *d)
+/* Numbers around the best, ever closer. */
+static int try_around(struct plan *p, struct deferral *d, uint32_t step, uint32_t least)
 {
-    uint32_t step = d->most / DEFER_STEPS + 1;
-    uint32_t least = p->speculate.n_ops > MANY_OPS ? (step + 1) / 2 : 1;
-    int code = 0;
-    for (uint32_t n = 0; !code && n <= d->most; n += step)
-        code = try_deferral(p, d, n);
+    int code = try_deferral(p, d, d->best);
     while (!code && step > least) {
         uint32_t middle = d->best;
         step = (step + 1) / 2;
@@ -235,18 +235,41 @@ static int try_deferrals(struct plan *p, struct deferral *d)
     return code;
 }
 
+/* A step gets shorter with every block that waits until the drive is busy in the forward, then
+ * longer: the best of a few numbers, and then of those around it, first spread and then not. */
+static int try_deferrals(struct plan *p, struct deferral *d)
+{
+    bool many = p->speculate.n_ops > MANY_OPS;
+    uint32_t rest = d->most - d->free;
+    int code = try_deferral(p, d, 0);
+    for (uint32_t part = 1; !code && part <= DEFER_STEPS; part++)
+        code = try_deferral(p, d, d->free * part / DEFER_STEPS);
+    for (uint32_t part = 1; !code && part <= DEFER_STEPS; part++)
+        code = try_deferral(p, d, d->free + rest * part / DEFER_STEPS);
+    uint32_t below = d->best <= d->free ? d->free : 0, above = d->best >= d->free ? rest : 0;
+    uint32_t step = (below > above ? below : above) / DEFER_STEPS + 1;
+    uint32_t least = many ? (step + 1) / 2 : 1;
+    if (!code)
+        code = try_around(p, d, step, least);
+    d->spread = false;
+    return code || !d->best ? code : try_around(p, d, many ? 0 : step, least);
+}
+
 /* Leaves the best program. */
 static int order_speculation(struct plan *p, double *seconds)
 {
-    struct deferral d = {.most = defer(p, p->setup->walk.n_layers), .too_many = UINT32_MAX};
+    struct deferral d = {.spread = true, .too_many = UINT32_MAX};
+    d.most = defer(p, p->setup->walk.n_layers, true);
     d.free = d.most - count_waiting(p, WAITS_ON_DRIVE);
-    d.tried = calloc(d.most + 1, sizeof *d.tried);
-    defer(p, 0);
+    d.tried = calloc(2 * (d.most + 1), sizeof *d.tried);
+    defer(p, 0, true);
+    if (d.tried)
+        d.tried[d.most + 1] = 1; /* none are none, spread or not */
     int code = d.tried ? try_deferrals(p, &d) : zinf_fail(-ENOMEM, "no memory for a schedule");
     swap(&d.kept, &p->speculate);
     zinf_program_fini(&d.kept);
     free(d.tried);
-    defer(p, d.best);
+    defer(p, d.best, d.best_spread);
     *seconds = d.seconds;
     return code;
 }
@@ -267,7 +290,7 @@ static int look(struct plan *p, struct schedules *s)
     s->in_forward = wanted == SCHEDULE_AUTO || wanted >= SCHEDULE_UPDATE_IN_FORWARD;
     int code = emit_apart(p);
     if (!code && s->in_backward)
-        code = emit_speculation(p, 0);
+        code = emit_speculation(p, 0, true);
     if (code)
         return code;
     s->least_in_forward = plan_least_seconds(p, &p->gradients, &p->drain);
@@ -340,7 +363,7 @@ static int choose_in_place(struct plan *p)
 int plan_schedules(struct plan *p, double limit)
 {
     struct schedules s;
-    defer(p, 0);
+    defer(p, 0, true);
     if (p->setup->in_place)
         return choose_in_place(p);
     int code = look(p, &s);
