@@ -5,8 +5,8 @@
  *   t = W x~, y = W x + b + (gain - 1) t + gain u B^T
  *   dx = W^T dy + mask(W^T (gain - 1) dy) + mask(v A)
  *   dm = sum over rows of dy (t + u B^T), divided by n
- * as peft.tuners.lora.dora has it. Without dropout this is what frame_magnitude does with one
- * product less, so that it is only for training.
+ * as peft.tuners.lora.dora has it. Without dropout frame_magnitude makes the same with a product
+ * with W less each way, so that this is for training alone.
  */
 #include "model/frame_adapter.h"
 
