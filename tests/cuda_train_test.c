@@ -195,12 +195,11 @@ static void test_fp32(void)
     check_ways(plain_setting(), 2e-6);
 }
 
-/* Adapters with magnitudes of their own. */
-static void test_magnitudes(void)
+static void check_magnitudes(const char *adapter)
 {
     struct setting s = plain_setting();
     struct outcome host, reference, other;
-    s.extra = ", \"adapter\": {\"r\": 3, \"lora_alpha\": 7, \"use_dora\": true}";
+    s.extra = adapter;
     run_here(&s, "reference", &reference);
     s.on_gpu = false;
     run_here(&s, "host", &host);
@@ -211,6 +210,14 @@ static void test_magnitudes(void)
     seed = 60;
     run_here(&s, "other", &other);
     check_same(&reference, &other, "magnitudes");
+}
+
+/* Adapters with magnitudes of their own, and these behind dropout. */
+static void test_magnitudes(void)
+{
+    check_magnitudes(", \"adapter\": {\"r\": 3, \"lora_alpha\": 7, \"use_dora\": true}");
+    check_magnitudes(", \"adapter\": {\"r\": 3, \"lora_alpha\": 7, \"use_dora\": true, "
+                     "\"lora_dropout\": 0.25}");
 }
 
 static void test_bf16_clipping(void)

@@ -14,12 +14,17 @@ static const char all_forms[] =
 static const char own_head[] =
     ADAPTER("\"r\": 2, \"target_modules\": [\"q_proj\", \"v_proj\"], \"use_dora\": true, "
             "\"modules_to_save\": [\"embed_tokens\", \"lm_head\"]");
+static const char dropped[] =
+    ADAPTER("\"r\": 3, \"lora_alpha\": 7, \"use_dora\": true, \"lora_dropout\": 0.25");
+static const char dropped_rows[] =
+    ADAPTER("\"r\": 2, \"target_modules\": [\"q_proj\", \"v_proj\"], \"use_dora\": true, "
+            "\"lora_dropout\": 0.05") ", \"quantize\": \"nf4\"";
 static const char quantised[] = ADAPTER("\"r\": 2, \"use_dora\": true") ", \"quantize\": \"nf4\"";
 
 static const struct {
     const char *family, *extra;
-} forms[] = {
-    {"llama_b", magnitudes}, {"gpt2_a", all_forms}, {"llama_a", own_head}, {"phi3_a", quantised}};
+} forms[] = {{"llama_b", magnitudes}, {"gpt2_a", all_forms}, {"llama_a", own_head},
+             {"phi3_a", quantised},   {"llama_b", dropped},  {"llama_a", dropped_rows}};
 
 static struct setting adapting(const char *precision, const char *extra)
 {
@@ -61,8 +66,8 @@ static void test_fresh_adapters_change_nothing(void)
         struct outcome with, base;
         take_fixture(forms[i].family);
         run(&s, "with", &with);
-        s.extra =
-            forms[i].extra == quantised ? ADAPTER("\"r\": 2") ", \"quantize\": \"nf4\"" : NULL;
+        s.extra = strstr(forms[i].extra, "quantize") ? ADAPTER("\"r\": 2") ", \"quantize\": \"nf4\""
+                                                     : NULL;
         run(&s, "base", &base);
         CHECKF(fabs(with.loss[0] - base.loss[0]) <= 1e-6 * base.loss[0], "%s: %.9g, not %.9g",
                forms[i].family, with.loss[0], base.loss[0]);

@@ -3,12 +3,14 @@
  * clipping, warm-up and weight decay, as tests/fixtures/make_*.py computed them.
  */
 #include "fixture_folders.h"
+#include "train/save/checkpoint.h"
 #include "train_support.h"
 
 /* By PEFT, above models of the others. */
 static const char *const adapters[] = {"peft_a", "peft_b", "peft_c", "peft_d", "peft_e", "peft_f",
                                        "peft_g", "peft_h", "peft_i", "peft_j", "peft_k", "peft_l",
-                                       "peft_m", "peft_n", "peft_o", "peft_p", "peft_q", "peft_r"};
+                                       "peft_m", "peft_n", "peft_o", "peft_p", "peft_q", "peft_r",
+                                       "peft_t", "peft_u", "peft_v"};
 enum { N_ALL = N_FOLDERS + sizeof adapters / sizeof *adapters };
 
 static const char *fixture_at(size_t i)
@@ -38,12 +40,12 @@ static double nth(const cJSON *object, const char *key, int index)
     return cJSON_GetNumberValue(cJSON_GetArrayItem(cJSON_GetObjectItem(object, key), index));
 }
 
-static int source_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
+static int tokens_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
     return zinf_token_file_read(handle, first, n, out);
 }
 
-static void source_close(void *handle)
+static void tokens_close(void *handle)
 {
     zinf_token_file_close(handle);
 }
@@ -53,7 +55,7 @@ static int open_tokens(const char *path, struct zinf_token_source *out)
     struct zinf_token_file *file;
     int code = zinf_token_file_open(&file, path);
     if (!code)
-        *out = (struct zinf_token_source){zinf_token_file_count(file), source_read, source_close,
+        *out = (struct zinf_token_source){zinf_token_file_count(file), tokens_read, tokens_close,
                                           file};
     return code;
 }
@@ -235,6 +237,43 @@ static void test_ten_steps(void)
         check_ten_steps(fixture_at(i), false);
 }
 
+/* Gradients in training, behind the same dropout masks: the checkpoint after one step has 1 - beta
+ * of each. */
+static void check_first_moments(const char *name)
+{
+    struct fixture f;
+    int32_t in[2048], out[2048];
+    char folder[600], ours[700], theirs[600];
+    CHECKF(!open_fixture(&f, name, NULL), "%s", zinf_error());
+    struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_TRAIN);
+    struct zinf_step_result r = {0};
+    struct checkpoint c = {0};
+    if (!t)
+        return;
+    windows(&f, 0, f.batch * f.config->accumulation, in, out);
+    CHECKF(!zinf_trainer_step(t, TOKENS(in, out), &r), "%s", zinf_error());
+    double wanted = nth(cJSON_GetObjectItem(f.expected, "steps"), "loss", 0);
+    CHECKF(near(r.loss, wanted, 1e-5), "%s: loss %.9g, not %.9g", name, r.loss, wanted);
+    zinf_make_dirs(in_work(folder, name));
+    CHECKF(!checkpoint_save(t, &c, folder, 0), "%s", zinf_error());
+    checkpoint_fini(&c);
+    snprintf(ours, sizeof ours, "%s/checkpoint-1/optimizer/moment1.safetensors", folder);
+    snprintf(theirs, sizeof theirs, "%s/moment1.safetensors", f.folder);
+    double worst = compare_files(ours, theirs);
+    CHECKF(worst <= 1e-4, "%s: worst first moment %g", name, worst);
+    printf("# %s: loss off by %.2g, worst gradient with dropout %.2g\n", name,
+           fabs(r.loss / wanted - 1), worst);
+    zinf_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void test_gradients_with_dropout(void)
+{
+    check_first_moments("peft_t");
+    check_first_moments("peft_u");
+    check_first_moments("peft_v");
+}
+
 static void test_ten_steps_of_adafactor(void)
 {
     check_ten_steps("gpt2_a", true);
@@ -287,6 +326,7 @@ int main(void)
     TAP_RUN(test_bf16_and_fp16_loss);
     TAP_RUN(test_logits);
     TAP_RUN(test_ten_steps);
+    TAP_RUN(test_gradients_with_dropout);
     TAP_RUN(test_ten_steps_of_adafactor);
     remove_work();
     return tap_done();

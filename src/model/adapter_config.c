@@ -254,10 +254,6 @@ static int check_numbers(const struct adapter_choice *c)
     if (!(c->dropout >= 0 && c->dropout < 1))
         return zinf_fail(-EINVAL, "%s: lora_dropout is %g; it must be in [0, 1)", c->what,
                          c->dropout);
-    if (c->has_magnitude && c->dropout > 0)
-        return zinf_fail(-ENOTSUP,
-                         "%s: lora_dropout with use_dora is not supported: leave one of them out",
-                         c->what);
     return 0;
 }
 

@@ -53,20 +53,27 @@ void *frame_adapter_columns(const struct zinf_frame *f, const struct low_rank *r
     return (char *)(uintptr_t)y + first;
 }
 
-static struct zinf_dropout dropout_of(const struct zinf_frame *f, const struct low_rank *r)
+const void *frame_adapter_weight(const struct zinf_frame *f, const struct low_rank *r,
+                                 const void *w)
+{
+    uint64_t first = f->queue ? r->spec->first_row : 0;
+    return (const char *)w + first * (uint64_t)r->in * frame_width(f);
+}
+
+struct zinf_dropout frame_adapter_dropout(const struct zinf_frame *f, const struct low_rank *r)
 {
     uint64_t per_sample = (uint64_t)(r->rows / f->compute->batch * r->in);
     return frame_dropout_at(f, r->spec->dropout, r->spec->site, per_sample);
 }
 
-/* *masked: x~, in scratch where it is not x itself. */
-static int mask(struct zinf_frame *f, const struct low_rank *r, const void *x, const void **masked)
+int frame_adapter_mask(struct zinf_frame *f, const struct low_rank *r, const void *x,
+                       const void **masked)
 {
     struct zinf_residual args = {
         .dtype = f->compute->dtype,
         .n = r->rows * r->in,
         .r = x,
-        .dropout = dropout_of(f, r),
+        .dropout = frame_adapter_dropout(f, r),
     };
     *masked = x;
     if (!(args.dropout.p > 0))
@@ -115,7 +122,7 @@ static int add_forward(struct zinf_frame *f, const struct low_rank *r, const voi
     struct zinf_matmul args = frame_product(f);
     const void *masked;
     void *u;
-    int code = mask(f, r, x, &masked);
+    int code = frame_adapter_mask(f, r, x, &masked);
     if (code || (code = down(f, r, masked, &u)))
         return code;
     args.m = r->rows;
@@ -140,7 +147,7 @@ static int add_input_gradient(struct zinf_frame *f, const struct low_rank *r, co
         .n = r->rows * r->in,
         .x = dx,
         .y = dx,
-        .dropout = dropout_of(f, r),
+        .dropout = frame_adapter_dropout(f, r),
     };
     bool masks = added.dropout.p > 0;
     void *v;
@@ -213,7 +220,7 @@ static int make_gradients(struct zinf_frame *f, const struct low_rank *r, const 
     const void *masked;
     if (!frame_grad(f, r->unit, (int)r->spec->a))
         return 0;
-    int code = mask(f, r, x, &masked);
+    int code = frame_adapter_mask(f, r, x, &masked);
     uint64_t mark = frame_mark(f);
     if (!code)
         code = gradient_of_a(f, r, dy, masked);

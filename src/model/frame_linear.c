@@ -15,7 +15,7 @@ static int multiply(struct zinf_frame *f, const struct frame_linear *l, struct z
     return code;
 }
 
-/* y = x W^T + bias, and what adapters add. */
+/* y = x W^T + bias */
 static int forward(struct zinf_frame *f, const struct frame_linear *l, const void *bias,
                    const void *x, void *y)
 {
@@ -31,16 +31,17 @@ static int forward(struct zinf_frame *f, const struct frame_linear *l, const voi
     args.lda = args.ldb = (int64_t)w->cols;
     args.ldc = (int64_t)w->rows;
     args.few_rows = f->compute->decoding != NULL;
-    int code = multiply(f, l, &args);
-    return code ? code : frame_adapt(f, l, x, y);
+    return multiply(f, l, &args);
 }
 
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
 {
-    bool scaled = frame_has_magnitude(f, l);
+    bool dropped = frame_drops_magnitude(f, l), scaled = frame_has_magnitude(f, l) && !dropped;
     if (f->see_linear && !frame_linear_weight(f, l)->pieces[0].inner) /* not a convolution */
         f->see_linear(f->seer, l->unit, l->weight);
     int code = forward(f, l, scaled ? NULL : frame_weight(f, l->unit, l->bias), x, y);
+    if (!code)
+        code = dropped ? frame_dropped(f, l, x, y) : frame_adapt(f, l, x, y);
     return code || !scaled ? code : frame_magnitude(f, l, y);
 }
 
@@ -50,7 +51,8 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     const struct zinf_tensor *w = frame_linear_weight(f, l);
     struct zinf_matmul args = frame_product(f);
     uint64_t mark = frame_mark(f);
-    int code = frame_has_magnitude(f, l) ? frame_magnitude_backward(f, l, dy, &dy) : 0;
+    bool dropped = frame_drops_magnitude(f, l), scaled = frame_has_magnitude(f, l) && !dropped;
+    int code = scaled ? frame_magnitude_backward(f, l, dy, &dy) : 0;
     args.m = frame_linear_rows(f, l);
     args.n = (int64_t)w->cols;
     args.k = (int64_t)w->rows;
@@ -61,9 +63,20 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     if (!code)
         code = multiply(f, l, &args);
     if (!code)
-        code = frame_adapt_backward_input(f, l, dy, dx);
+        code = dropped ? frame_dropped_backward_input(f, l, dy, dx)
+                       : frame_adapt_backward_input(f, l, dy, dx);
     frame_release(f, mark);
     return code;
+}
+
+/* unscaled = x V^T: what the layer makes without magnitudes and bias. */
+static int make_unscaled(struct zinf_frame *f, const struct frame_linear *l, const void *x,
+                         void *unscaled)
+{
+    if (frame_drops_magnitude(f, l))
+        return frame_dropped_unscaled(f, l, x, unscaled);
+    int code = forward(f, l, NULL, x, unscaled);
+    return code ? code : frame_adapt(f, l, x, unscaled);
 }
 
 /* Of magnitudes, for which the layer's result without them is made once more. */
@@ -73,7 +86,7 @@ static int magnitude_gradients(struct zinf_frame *f, const struct frame_linear *
     uint64_t mark = frame_mark(f);
     uint64_t elems = (uint64_t)frame_linear_rows(f, l) * frame_linear_weight(f, l)->rows;
     void *unscaled = frame_scratch(f, elems * frame_width(f));
-    int code = forward(f, l, NULL, x, unscaled);
+    int code = make_unscaled(f, l, x, unscaled);
     if (!code)
         code = frame_magnitude_gradient(f, l, dy, unscaled);
     frame_release(f, mark);

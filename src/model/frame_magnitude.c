@@ -8,7 +8,7 @@
 #include "model/frame_adapter.h"
 
 struct gains {
-    float *norm, *gain; /* [rows of the weight] */
+    struct frame_gains made;
     const void *weight;
     const void *dy, *unscaled;
 };
@@ -47,7 +47,7 @@ static int gains_of_one(struct zinf_frame *f, const struct low_rank *r, void *ar
     const struct gains *g = argument;
     const struct zinf_adapted *spec = r->spec;
     uint64_t first = f->queue ? spec->first_row : 0, rank = (uint64_t)r->rank;
-    const char *w = (const char *)g->weight + first * (uint64_t)r->in * frame_width(f);
+    const void *w = frame_adapter_weight(f, r, g->weight);
     float *w_a = frame_scratch(f, spec->rows * rank * sizeof *w_a);
     float *a_a = frame_scratch(f, rank * rank * sizeof *a_a);
     struct zinf_magnitude args = {
@@ -61,8 +61,8 @@ static int gains_of_one(struct zinf_frame *f, const struct low_rank *r, void *ar
         .magnitude = frame_weight(f, r->unit, (int)spec->magnitude),
         .w_a = w_a,
         .a_a = a_a,
-        .norm = g->norm + first,
-        .gain = g->gain + first,
+        .norm = g->made.norm + first,
+        .gain = g->made.gain + first,
     };
     if (!spec->has_magnitude)
         return 0;
@@ -72,44 +72,45 @@ static int gains_of_one(struct zinf_frame *f, const struct low_rank *r, void *ar
     return code ? code : frame_row_norms(f, &args);
 }
 
-/* In scratch; rows that no adapter scales have 1. */
-static int make_gains(struct zinf_frame *f, const struct frame_linear *l, struct gains *out)
+int frame_make_gains(struct zinf_frame *f, const struct frame_linear *l, struct frame_gains *out)
 {
     uint64_t rows = frame_linear_weight(f, l)->rows;
-    *out = (struct gains){.norm = frame_scratch(f, rows * sizeof(float)),
-                          .gain = frame_scratch(f, rows * sizeof(float))};
+    *out = (struct frame_gains){.norm = frame_scratch(f, rows * sizeof(float)),
+                                .gain = frame_scratch(f, rows * sizeof(float))};
     struct zinf_magnitude ones = {.rows = (int64_t)rows, .norm = out->norm, .gain = out->gain};
+    struct gains g = {.made = *out};
     uint64_t mark = frame_mark(f);
     int code = frame_row_norms(f, &ones);
     if (!code)
-        code = frame_matrix(f, l->unit, l->weight, &out->weight);
+        code = frame_matrix(f, l->unit, l->weight, &g.weight);
     if (!code)
-        code = frame_each_adapter(f, l, gains_of_one, out);
+        code = frame_each_adapter(f, l, gains_of_one, &g);
     frame_release(f, mark);
     return code;
 }
 
-static struct zinf_column_scale scale_of(const struct zinf_frame *f, const struct frame_linear *l,
-                                         const struct gains *g)
+int frame_scale(struct zinf_frame *f, const struct frame_linear *l, const float *gain,
+                const void *x, const void *bias, void *y)
 {
-    return (struct zinf_column_scale){
+    struct zinf_column_scale args = {
         .dtype = f->compute->dtype,
         .rows = frame_linear_rows(f, l),
         .cols = (int64_t)frame_linear_weight(f, l)->rows,
-        .gain = g->gain,
+        .x = x,
+        .gain = gain,
+        .bias = bias,
+        .y = y,
     };
+    return frame_scale_columns(f, &args);
 }
 
 int frame_magnitude(struct zinf_frame *f, const struct frame_linear *l, void *y)
 {
-    struct gains g;
+    struct frame_gains g;
     uint64_t mark = frame_mark(f);
-    int code = make_gains(f, l, &g);
-    struct zinf_column_scale args = scale_of(f, l, &g);
-    args.x = args.y = y;
-    args.bias = frame_weight(f, l->unit, l->bias);
+    int code = frame_make_gains(f, l, &g);
     if (!code)
-        code = frame_scale_columns(f, &args);
+        code = frame_scale(f, l, g.gain, y, frame_weight(f, l->unit, l->bias), y);
     frame_release(f, mark);
     return code;
 }
@@ -117,16 +118,13 @@ int frame_magnitude(struct zinf_frame *f, const struct frame_linear *l, void *y)
 int frame_magnitude_backward(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                              const void **scaled)
 {
-    struct gains g;
+    struct frame_gains g;
     uint64_t elems = (uint64_t)frame_linear_rows(f, l) * frame_linear_weight(f, l)->rows;
     void *made = frame_scratch(f, elems * frame_width(f));
     uint64_t mark = frame_mark(f);
-    int code = make_gains(f, l, &g);
-    struct zinf_column_scale args = scale_of(f, l, &g);
-    args.x = dy;
-    args.y = made;
+    int code = frame_make_gains(f, l, &g);
     if (!code)
-        code = frame_scale_columns(f, &args);
+        code = frame_scale(f, l, g.gain, dy, NULL, made);
     frame_release(f, mark);
     *scaled = made;
     return code;
@@ -142,7 +140,7 @@ static int gradient_of_one(struct zinf_frame *f, const struct low_rank *r, void 
         .ld = r->ld,
         .x = frame_adapter_columns(f, r, g->dy),
         .y = frame_adapter_columns(f, r, g->unscaled),
-        .norm = g->norm + (f->queue ? r->spec->first_row : 0),
+        .norm = g->made.norm + (f->queue ? r->spec->first_row : 0),
         .sum = r->spec->has_magnitude ? frame_grad(f, r->unit, (int)r->spec->magnitude) : NULL,
     };
     if (!args.sum)
@@ -154,11 +152,9 @@ static int gradient_of_one(struct zinf_frame *f, const struct low_rank *r, void 
 int frame_magnitude_gradient(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                              const void *unscaled)
 {
-    struct gains g;
+    struct gains g = {.dy = dy, .unscaled = unscaled};
     uint64_t mark = frame_mark(f);
-    int code = make_gains(f, l, &g);
-    g.dy = dy;
-    g.unscaled = unscaled;
+    int code = frame_make_gains(f, l, &g.made);
     if (!code)
         code = frame_each_adapter(f, l, gradient_of_one, &g);
     frame_release(f, mark);

@@ -11,7 +11,8 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/family_gpt2.c
 libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_matrix.c
 libcore_la_SOURCES += src/model/companion.h src/model/companion.c src/model/frame_adapter.h src/model/frame_adapter.c \
-	src/model/frame_magnitude.c src/model/adapter_attach.h src/model/adapter_copies.c src/model/adapter_names.c \
+	src/model/frame_magnitude.c src/model/frame_dropped.c \
+	src/model/adapter_attach.h src/model/adapter_copies.c src/model/adapter_names.c \
 	src/model/freeze.h src/model/freeze.c src/model/frame_gaps.c
 libcore_la_SOURCES += src/model/adapter.h src/model/adapter.c src/model/adapter_config.c \
 	src/model/adapter_describe.c src/model/adapter_compare.c src/model/adapter_module.c
