@@ -277,7 +277,8 @@ int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_optio
                       zinf_pool *out);
 int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffer *out);
 /* Appends op. It waits for the last writer of everything it reads, and for the last writer and all
- * readers since of everything it writes. Operands in buffers must be among its uses. */
+ * readers since of everything it writes. Operands in buffers must be among its uses. -EINVAL: what
+ * READ, WRITE, H2D or D2H moves (bytes) reaches beyond a buffer. */
 struct zinf_uses {
     const zinf_resource *reads, *writes;
     uint32_t n_reads, n_writes;

@@ -163,12 +163,41 @@ static int note_uses(struct zinf_builder *b, uint32_t op, const struct zinf_uses
     return 0;
 }
 
+static bool moves(enum zinf_lane lane)
+{
+    return lane == ZINF_LANE_READ || lane == ZINF_LANE_WRITE || lane == ZINF_LANE_H2D ||
+           lane == ZINF_LANE_D2H;
+}
+
+/* What is moved to or from a buffer must lie in it: beyond is another operation's slot. */
+static int check_room(const struct zinf_program *program, const struct zinf_op *op)
+{
+    const struct zinf_builder *b = program->builder;
+    for (uint32_t i = 0; moves(op->lane) && i < op->n_at; i++) {
+        const struct zinf_operand *o = &op->at[i];
+        if (!o->tenant)
+            continue;
+        const struct zinf_pool_options *pool = &b->pools[b->resources[o->tenant - 1].pool];
+        uint64_t first = (uint64_t)(uintptr_t)o->memory;
+        if (first > pool->stride || op->bytes > pool->stride - first)
+            return zinf_fail(-EINVAL,
+                             "program %s: operation %u moves %llu bytes at %llu of a buffer of "
+                             "\"%s\", which has %llu: this is an error in zinf, please report it",
+                             program->name, program->n_ops, (unsigned long long)op->bytes,
+                             (unsigned long long)first, pool->name,
+                             (unsigned long long)pool->stride);
+    }
+    return 0;
+}
+
 int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
                      const struct zinf_uses *uses)
 {
     struct zinf_builder *b = program->builder;
     b->n_found = 0;
-    int code = want_writers(b, program->n_ops, uses);
+    int code = check_room(program, op);
+    if (!code)
+        code = want_writers(b, program->n_ops, uses);
     if (!code)
         code = zinf_builder_grow((void **)&program->ops, &b->ops_capacity, program->n_ops + 1,
                                  sizeof *program->ops);

@@ -180,6 +180,38 @@ static void build_urgent(struct zinf_program *p, const zinf_resource *r)
     add_timed(p, ZINF_LANE_DEVICE, 10, 1, 0, r[2], r[3]);
 }
 
+/* Adds an operation on bytes from `first` on of a buffer of 4096. */
+static int add_in_buffer(enum zinf_lane lane, uint64_t first, uint64_t bytes)
+{
+    const struct zinf_pool_options options = {"slots", NULL, 4096, 2, false};
+    struct zinf_program p;
+    zinf_pool pool;
+    zinf_buffer buffer;
+    CHECK(!zinf_program_init(&p, "room") && !zinf_program_pool(&p, &options, &pool) &&
+          !zinf_program_buffer(&p, pool, &buffer));
+    const struct zinf_operand at = zinf_in(buffer, first);
+    const struct zinf_op op = {.lane = lane, .at = &at, .n_at = 1, .bytes = bytes};
+    const struct zinf_uses uses = {.writes = &buffer, .n_writes = 1};
+    int code = zinf_program_add(&p, &op, &uses);
+    zinf_program_fini(&p);
+    return code;
+}
+
+static void test_nothing_is_moved_beyond_a_buffer(void)
+{
+    static const enum zinf_lane lanes[] = {ZINF_LANE_READ, ZINF_LANE_WRITE, ZINF_LANE_H2D,
+                                           ZINF_LANE_D2H};
+    for (int i = 0; i < 4; i++) {
+        CHECK(add_in_buffer(lanes[i], 0, 4096) == 0 && add_in_buffer(lanes[i], 64, 4032) == 0);
+        CHECK(add_in_buffer(lanes[i], 0, 4097) == -EINVAL);
+        CHECK(add_in_buffer(lanes[i], 64, 4096) == -EINVAL);
+        CHECK(strstr(zinf_error(), "\"slots\", which has 4096"));
+        CHECK(add_in_buffer(lanes[i], 8192, UINT64_MAX) == -EINVAL);
+    }
+    /* what is computed has other figures than its operands' lengths */
+    CHECK(add_in_buffer(ZINF_LANE_DEVICE, 0, 1 << 20) == 0);
+}
+
 static void test_prediction(void)
 {
     struct zinf_machine half = {.read_beside_write = 0.5, .write_beside_read = 0.5};
@@ -263,6 +295,7 @@ int main(void)
     TAP_RUN(test_layout_beyond_32_bits);
     TAP_RUN(test_layout_refuses_a_rank_beyond_the_world);
     TAP_RUN(test_waits_order_every_conflict);
+    TAP_RUN(test_nothing_is_moved_beyond_a_buffer);
     TAP_RUN(test_prediction);
     TAP_RUN(test_work_bounds_the_time);
     TAP_RUN(test_work_is_the_time_of_a_mix);

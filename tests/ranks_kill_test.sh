@@ -2,7 +2,8 @@
 # Ranks that die: each one of them, and all at once, by kill -9 at random moments; one that stands
 # still, one whose drive is full, one whose drive holds something else. Each ends in time and by
 # name, and goes on from one step of all ranks to the bits of a run that nobody ended.
-# ZINF_TEST_KILLS: deaths of each kind; ZINF_TEST_STAGE: all of it at this ZeRO stage, not 3.
+# ZINF_TEST_KILLS: deaths of each kind; ZINF_TEST_STAGE: all of it at this ZeRO stage, not 3;
+# ZINF_TEST_VICTIMS: of these kinds alone, of 0, 1 and all.
 . "$SRCDIR/tests/command.sh"
 . "$SRCDIR/tests/mpirun.sh"
 . "$SRCDIR/tests/ranks.sh"
@@ -94,7 +95,7 @@ kill_ranks() { # who
     verdict $bad "stage $zero_stage: rank $who is killed $kills times, and the others end"
     goes_on "killed $who" "$out"
 }
-for victim in 0 1 all; do
+for victim in ${ZINF_TEST_VICTIMS:-0 1 all}; do
     kill_ranks $victim
 done
 if [ -z "$ZINF_TEST_STAGE" ]; then
