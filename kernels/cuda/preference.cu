@@ -30,9 +30,8 @@ DEVICE pair_side sum_side(const preference_args &a, int64_t first, float *shared
             count += 1.0f;
         }
     gain = block_reduce<PAIR_WARPS>(gain, true, shared);
-    count = block_reduce<PAIR_WARPS>(count, true, shared);
-    const bool mean = is_mean(a) && count > 0.0f;
-    const pair_side side = {mean ? gain / count : gain, mean ? count : 1.0f, 0.0f};
+    count = is_mean(a) ? block_reduce<PAIR_WARPS>(count, true, shared) : 1.0f;
+    const pair_side side = {count > 0.0f ? gain / count : gain, count > 0.0f ? count : 1.0f, 0.0f};
     return side;
 }
 
@@ -128,9 +127,11 @@ KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
     __shared__ float shared[PAIR_WARPS];
     const int64_t pair = blockIdx.x, first = 2 * pair * a.z.seq;
     const bool ignored = a.z.labels[2 * pair] < 0;
-    pair_side c = sum_side(a, first, shared), r = sum_side(a, first + a.z.seq, shared);
-    if (a.z.kind == ZINF_PREFERENCE_KTO)
+    pair_side c = sum_side(a, first, shared), r = {0.0f, 1.0f, 0.0f};
+    if (a.z.kind == ZINF_PREFERENCE_KTO) /* which compares with what all pairs have in common */
         r.gain = divergence(a, shared);
+    else
+        r = sum_side(a, first + a.z.seq, shared);
     const float loss = pair_loss(a, pair, c, r);
     if (ignored)
         c.slope = r.slope = 0.0f;

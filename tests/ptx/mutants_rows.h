@@ -75,6 +75,10 @@ static int preferences_of(struct setup *s, enum zinf_preference_kind kind)
     a.labels = (int32_t *)(void *)s->in[10], a.losses = (float *)(void *)s->in[11];
     a.desirable = 1.5f, a.undesirable = 0.5f;
     a.reference = zinf_preference_has_reference(kind) ? (float *)(void *)s->in[7] : NULL;
+    if (kind == ZINF_PREFERENCE_KTO) { /* references above: what all have in common counts from 0 */
+        a.reference = a.losses;
+        a.losses = (float *)(void *)s->in[7];
+    }
     a.loss = take(s, 2 * PAIRS, ZINF_DTYPE_F32), a.rewards = take(s, 2 * PAIRS, ZINF_DTYPE_F32);
     a.d_losses = take(s, N, ZINF_DTYPE_F32);
     return s->ops->preference(s->q, &a);
