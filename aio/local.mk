@@ -15,65 +15,23 @@ endif
 INSTALLED_H += aio/aio.h aio/drive_bench.h
 EXTRA_DIST += aio/commit.h aio/steps.h
 
-AIO_TESTS = tests/aio_files_test tests/aio_test tests/aio_faults_test tests/aio_paced_test tests/aio_store_test tests/aio_space_test \
-	tests/aio_stripe_test tests/aio_bench_test tests/commit_test \
-	tests/commit_cases_test tests/steps_test
-check_PROGRAMS += $(AIO_TESTS)
-TESTS += $(AIO_TESTS)
-EXTRA_DIST += tests/aio_fixture.h tests/commit_disk.h
-tests_aio_test_SOURCES = tests/aio_test.c
-tests_aio_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_test_LDADD = $(TEST_LDADD)
-tests_aio_faults_test_SOURCES = tests/aio_faults_test.c
-tests_aio_faults_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_faults_test_LDADD = $(TEST_LDADD)
-tests_aio_paced_test_SOURCES = tests/aio_paced_test.c
-tests_aio_paced_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_paced_test_LDADD = $(TEST_LDADD)
-tests_steps_test_SOURCES = tests/steps_test.c
-tests_steps_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_steps_test_LDADD = $(TEST_LDADD)
-tests_commit_test_SOURCES = tests/commit_test.c
-tests_commit_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_commit_test_LDADD = $(TEST_LDADD)
-tests_commit_cases_test_SOURCES = tests/commit_cases_test.c
-tests_commit_cases_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_commit_cases_test_LDADD = $(TEST_LDADD)
-tests_aio_store_test_SOURCES = tests/aio_store_test.c
-tests_aio_store_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_store_test_LDADD = $(TEST_LDADD)
-tests_aio_files_test_SOURCES = tests/aio_files_test.c
-tests_aio_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_files_test_LDADD = $(TEST_LDADD)
-tests_aio_space_test_SOURCES = tests/aio_space_test.c
-tests_aio_space_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_space_test_LDADD = $(TEST_LDADD)
-tests_aio_stripe_test_SOURCES = tests/aio_stripe_test.c
-tests_aio_stripe_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_stripe_test_LDADD = $(TEST_LDADD)
-tests_aio_bench_test_SOURCES = tests/aio_bench_test.c
-tests_aio_bench_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_aio_bench_test_LDADD = $(TEST_LDADD)
-
+AIO_TESTS = tests/aio/aio_files_test tests/aio/aio_test tests/aio/aio_faults_test tests/aio/aio_paced_test tests/aio/aio_store_test tests/aio/aio_space_test \
+	tests/aio/aio_stripe_test tests/aio/aio_bench_test tests/aio/commit_test \
+	tests/aio/commit_cases_test tests/aio/steps_test
+program_tests += $(AIO_TESTS)
 # Runs those tests and others under the limits of containers.
-check_PROGRAMS += tests/restricted
-tests_restricted_SOURCES = tests/restricted.c
-TESTS += tests/aio_restricted_test.sh
-EXTRA_DIST += tests/aio_restricted_test.sh
+check_PROGRAMS += tests/aio/restricted
+script_tests += tests/aio/aio_restricted_test.sh
 
 # Sees only the public header, as a program outside would.
 noinst_PROGRAMS += examples/copy_file
 examples_copy_file_SOURCES = examples/copy_file.c
 examples_copy_file_CPPFLAGS = -I$(srcdir)/examples/include -I$(srcdir)/src -I$(srcdir)
 examples_copy_file_LDADD = libzinf.la
-TESTS += tests/copy_file_test.sh
-EXTRA_DIST += examples/include/zinf/aio.h tests/copy_file_test.sh
+script_tests += tests/aio/copy_file_test.sh
+EXTRA_DIST += examples/include/zinf/aio.h
 dist_man_MANS += man/zinf_aio.3
 
 # Measurements, not tests; the first is what tests/bench/nvme_vs_fio.sh runs.
 noinst_PROGRAMS += tests/bench/drive_bench tests/bench/checksum_bench
-tests_bench_checksum_bench_SOURCES = tests/bench/checksum_bench.c
-tests_bench_checksum_bench_LDADD = $(TEST_LDADD)
-tests_bench_drive_bench_SOURCES = tests/bench/drive_bench.c
-tests_bench_drive_bench_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/bench/nvme_vs_fio.sh tests/bench/step_vs_nvme.sh

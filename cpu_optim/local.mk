@@ -26,29 +26,10 @@ liboptim_avx512_la_CFLAGS = $(OPTIM_CFLAGS) $(AVX512_CFLAGS)
 libcore_la_LIBADD += liboptim_avx512.la
 endif
 
-OPTIM_TESTS = tests/optim_test tests/optim_reduce_test tests/optim_forms_test \
-	tests/optim_8bit_test tests/optim_adafactor_test tests/optim_more_test
-check_PROGRAMS += $(OPTIM_TESTS)
-TESTS += $(OPTIM_TESTS)
-tests_optim_test_SOURCES = tests/optim_test.c
-tests_optim_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_test_LDADD = $(TEST_LDADD)
-tests_optim_reduce_test_SOURCES = tests/optim_reduce_test.c
-tests_optim_reduce_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_reduce_test_LDADD = $(TEST_LDADD)
-tests_optim_forms_test_SOURCES = tests/optim_forms_test.c
-tests_optim_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_forms_test_LDADD = $(TEST_LDADD)
-tests_optim_8bit_test_SOURCES = tests/optim_8bit_test.c
-tests_optim_8bit_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_8bit_test_LDADD = $(TEST_LDADD)
-tests_optim_adafactor_test_SOURCES = tests/optim_adafactor_test.c
-tests_optim_adafactor_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_adafactor_test_LDADD = $(TEST_LDADD)
-tests_optim_more_test_SOURCES = tests/optim_more_test.c
-tests_optim_more_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_optim_more_test_LDADD = $(TEST_LDADD)
-EXTRA_DIST += tests/optim_support.h tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
+OPTIM_TESTS = tests/optim/optim_test tests/optim/optim_reduce_test tests/optim/optim_forms_test \
+	tests/optim/optim_8bit_test tests/optim/optim_adafactor_test tests/optim/optim_more_test
+program_tests += $(OPTIM_TESTS)
+EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 	tests/fixtures/optim_adam.bin tests/fixtures/optim_adam_plain.bin \
 	tests/fixtures/optim_adagrad.bin tests/fixtures/optim_sgd.bin \
 	tests/fixtures/optim_adafactor.bin tests/fixtures/optim_adafactor_vector.bin

@@ -16,11 +16,7 @@ noinst_LTLIBRARIES += libkernels_quantized.la
 libkernels_quantized_la_SOURCES = kernels/quantized.c kernels/host_quantized.c
 libkernels_quantized_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 libcore_la_LIBADD += libkernels_quantized.la
-check_PROGRAMS += tests/kernels_quantized_test
-TESTS += tests/kernels_quantized_test
-tests_kernels_quantized_test_SOURCES = tests/kernels_quantized_test.c
-tests_kernels_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_quantized_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_quantized_test
 EXTRA_DIST += tests/compare/against_bitsandbytes.py
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
@@ -56,87 +52,31 @@ libcore_la_LIBADD += libkernels_amx_bf16.la
 
 # The same source, its tile instructions answered by a model in C.
 noinst_LTLIBRARIES += tests/libamx_model.la
-tests_libamx_model_la_SOURCES = tests/amx_model.c tests/amx_model.h
+tests_libamx_model_la_SOURCES = tests/support/amx_model.c
 tests_libamx_model_la_CFLAGS = $(KERNELS_SIMD_CFLAGS) $(AVX512_CFLAGS)
-check_PROGRAMS += tests/kernels_amx_test
-TESTS += tests/kernels_amx_test
-tests_kernels_amx_test_SOURCES = tests/kernels_amx_test.c
-tests_kernels_amx_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_amx_test_LDADD = tests/libamx_model.la $(TEST_LDADD)
+program_tests += tests/kernels/kernels_amx_test
+tests_kernels_kernels_amx_test_LDADD = tests/libamx_model.la $(TEST_LDADD)
 endif
 
-KERNELS_TESTS = tests/kernels_matmul_test tests/kernels_attention_test \
-	tests/kernels_elementwise_test tests/kernels_norm_test \
-	tests/kernels_rows_test tests/kernels_rope_test tests/kernels_scores_test
-check_PROGRAMS += $(KERNELS_TESTS)
-TESTS += $(KERNELS_TESTS)
-EXTRA_DIST += tests/kernels_testing.h tests/kernels_matmul.h tests/attention_reference.h
-tests_kernels_matmul_test_SOURCES = tests/kernels_matmul_test.c
-tests_kernels_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_matmul_test_LDADD = $(TEST_LDADD)
-tests_kernels_attention_test_SOURCES = tests/kernels_attention_test.c
-tests_kernels_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_attention_test_LDADD = $(TEST_LDADD)
-tests_kernels_elementwise_test_SOURCES = tests/kernels_elementwise_test.c
-tests_kernels_elementwise_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_elementwise_test_LDADD = $(TEST_LDADD)
-tests_kernels_scores_test_SOURCES = tests/kernels_scores_test.c
-tests_kernels_scores_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_scores_test_LDADD = $(TEST_LDADD)
-tests_kernels_rows_test_SOURCES = tests/kernels_rows_test.c
-tests_kernels_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_rows_test_LDADD = $(TEST_LDADD)
-tests_kernels_norm_test_SOURCES = tests/kernels_norm_test.c
-tests_kernels_norm_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_norm_test_LDADD = $(TEST_LDADD)
-tests_kernels_rope_test_SOURCES = tests/kernels_rope_test.c
-tests_kernels_rope_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_rope_test_LDADD = $(TEST_LDADD)
-
-check_PROGRAMS += tests/kernels_route_test
-TESTS += tests/kernels_route_test
-tests_kernels_route_test_SOURCES = tests/kernels_route_test.c
-tests_kernels_route_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_route_test_LDADD = $(TEST_LDADD)
+KERNELS_TESTS = tests/kernels/kernels_matmul_test tests/kernels/kernels_attention_test \
+	tests/kernels/kernels_elementwise_test tests/kernels/kernels_norm_test \
+	tests/kernels/kernels_rows_test tests/kernels/kernels_rope_test tests/kernels/kernels_scores_test
+program_tests += $(KERNELS_TESTS) tests/kernels/kernels_route_test
 
 noinst_PROGRAMS += tests/bench/matmul_bench tests/bench/kernels_bench
-tests_bench_matmul_bench_SOURCES = tests/bench/matmul_bench.c
-tests_bench_matmul_bench_LDADD = $(TEST_LDADD)
-tests_bench_kernels_bench_SOURCES = tests/bench/kernels_bench.c
-tests_bench_kernels_bench_LDADD = $(TEST_LDADD)
 
-check_PROGRAMS += tests/kernels_cached_test
-TESTS += tests/kernels_cached_test
-tests_kernels_cached_test_SOURCES = tests/kernels_cached_test.c
-tests_kernels_cached_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_cached_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_cached_test
 
-check_PROGRAMS += tests/kernels_cross_test
-TESTS += tests/kernels_cross_test
-tests_kernels_cross_test_SOURCES = tests/kernels_cross_test.c
-tests_kernels_cross_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_cross_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_cross_test
 
 # Losses, of pairs too, and noise on a model's input.
 libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c kernels/host_noise.c
 INSTALLED_H += kernels/loss.h
-check_PROGRAMS += tests/kernels_preference_test
-TESTS += tests/kernels_preference_test
-tests_kernels_preference_test_SOURCES = tests/kernels_preference_test.c
-tests_kernels_preference_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_preference_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_preference_test
 
 # Direction and magnitude of weights apart.
 libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
 INSTALLED_H += kernels/magnitude.h
-check_PROGRAMS += tests/kernels_magnitude_test
-TESTS += tests/kernels_magnitude_test
-tests_kernels_magnitude_test_SOURCES = tests/kernels_magnitude_test.c
-tests_kernels_magnitude_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_magnitude_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_magnitude_test
 
-check_PROGRAMS += tests/kernels_relative_test
-TESTS += tests/kernels_relative_test
-tests_kernels_relative_test_SOURCES = tests/kernels_relative_test.c
-tests_kernels_relative_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_kernels_relative_test_LDADD = $(TEST_LDADD)
+program_tests += tests/kernels/kernels_relative_test

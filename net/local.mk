@@ -17,32 +17,17 @@ zinf_mpi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
 zinf_mpi_la_LIBADD = $(MPI_LIBS)
 endif
 
-check_PROGRAMS += tests/net_test tests/net_ranks
-TESTS += tests/net_test tests/net_mpi_test.sh
-EXTRA_DIST += tests/net_cases.h tests/mpirun.sh tests/ranks.sh tests/net_mpi_test.sh
-tests_net_test_SOURCES = tests/net_test.c
-tests_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_net_test_LDADD = $(TEST_LDADD)
-# One rank of those that tests/net_mpi_test.sh starts.
-tests_net_ranks_SOURCES = tests/net_ranks.c
-tests_net_ranks_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_net_ranks_LDADD = $(TEST_LDADD)
+check_PROGRAMS += tests/net/net_ranks
+program_tests += tests/net/net_test
+script_tests += tests/net/net_mpi_test.sh
+# One rank of those that tests/net/net_mpi_test.sh starts.
 
 # Seats of one process, and of several.
-check_PROGRAMS += tests/net_seats_test
-TESTS += tests/net_seats_test
-tests_net_seats_test_SOURCES = tests/net_seats_test.c
-tests_net_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_net_seats_test_LDADD = $(TEST_LDADD)
+program_tests += tests/net/net_seats_test
 
 # What is called of NCCL against its own header, where there is one.
-TESTS += tests/nccl_header_test.sh
-EXTRA_DIST += tests/nccl_header_test.sh
+script_tests += tests/net/nccl_header_test.sh
 
 # Ranks over sockets, which here are threads; and processes as torchrun starts them.
-check_PROGRAMS += tests/net_tcp_test
-TESTS += tests/net_tcp_test tests/torchrun_test.sh
-EXTRA_DIST += tests/torchrun_test.sh
-tests_net_tcp_test_SOURCES = tests/net_tcp_test.c
-tests_net_tcp_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_net_tcp_test_LDADD = $(TEST_LDADD)
+program_tests += tests/net/net_tcp_test
+script_tests += tests/ranks/torchrun_test.sh

@@ -2,7 +2,7 @@
  * nccl_calls: what is called of NCCL, in the words of its stable C interface (nccl.h, NCCL 2.14 and
  * newer), so that neither building nor starting needs it: its header brings CUDA's, which belongs
  * to one folder, and few machines have either. Names are ours, so that a test can hold both against
- * each other (tests/nccl_header_test.sh). Inside this folder only.
+ * each other (tests/net/nccl_header_test.sh). Inside this folder only.
  */
 #ifndef ZINF_NET_NCCL_CALLS_H
 #define ZINF_NET_NCCL_CALLS_H

@@ -20,15 +20,15 @@ module=$build/.libs/zinf-cuda.so
     exit 1
 }
 rm -rf "${folder:?}"
-mkdir -p "$folder/bin" "$folder/lib" "$folder/tests/bench"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/tests/bench" "$folder/tests/cuda"
 cp "$build/zinf" "$folder/bin/"
 cp "$module" "$folder/"
-for test in "$build"/tests/cuda_*_test; do
-    case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/" ;; esac
+for test in "$build"/tests/cuda/cuda_*_test; do
+    case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/cuda/" ;; esac
 done
 cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
 mkdir "$folder/tests/fixtures"
-grep -oh '"[a-z0-9_]\{1,\}"' "$source"/tests/cuda_*_test.c | tr -d '"' | sort -u |
+grep -oh '"[a-z0-9_]\{1,\}"' "$source"/tests/cuda/cuda_*_test.c | tr -d '"' | sort -u |
     while read -r fixture; do # what the tests name
         [ ! -d "$source/tests/fixtures/$fixture" ] ||
             cp -R "$source/tests/fixtures/$fixture" "$folder/tests/fixtures/"
@@ -52,7 +52,7 @@ done
 
 # glibc, the driver and cuBLAS (half a gigabyte) are the machine's; CUDA's small runtime library and
 # the compiler's come along, where the module looks for them itself.
-ldd "$folder/bin/zinf" "$folder"/tests/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
+ldd "$folder/bin/zinf" "$folder"/tests/cuda/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
     while read -r library; do
         case ${library##*/} in
         libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \

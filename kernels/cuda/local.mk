@@ -44,10 +44,10 @@ SUFFIXES = .cu
 endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
-cuda_tests = tests/cuda_quantized_test tests/cuda_route_test tests/cuda_rope_test tests/cuda_update_test tests/cuda_train_test tests/cuda_elementwise_test tests/cuda_rows_test tests/cuda_matmul_test \
-	tests/cuda_attention_test tests/cuda_relative_test tests/cuda_magnitude_test tests/cuda_queues_test tests/cuda_model_test
-EXTRA_DIST += tests/cuda_twin.h tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
-	scripts/registers.sh tests/bundle_chroot.sh
+cuda_tests = tests/cuda/cuda_quantized_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
+	tests/cuda/cuda_attention_test tests/cuda/cuda_relative_test tests/cuda/cuda_magnitude_test tests/cuda/cuda_queues_test tests/cuda/cuda_model_test
+EXTRA_DIST += tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
+	scripts/registers.sh tests/cuda/bundle_chroot.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN
 # What runs the work is not instrumented for the thread sanitizer, and in what runs on a kernel's
@@ -82,150 +82,93 @@ tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
 tests_zinf_cuda_standin_la_LIBADD = libcuda_standin.la -lstdc++
 tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
 
-standin_tests = tests/cuda_standin_quantized_test tests/cuda_standin_route_test tests/cuda_standin_rope_test tests/cuda_standin_update_test tests/cuda_standin_elementwise_test tests/cuda_standin_rows_test \
-	tests/cuda_standin_matmul_test tests/cuda_standin_attention_test tests/cuda_standin_relative_test tests/cuda_standin_magnitude_test \
-	tests/cuda_standin_queues_test tests/cuda_standin_races_test tests/cuda_standin_model_test \
-	tests/cuda_standin_train_test
-check_PROGRAMS += $(standin_tests)
-TESTS += $(standin_tests)
+standin_tests = tests/cuda/cuda_standin_quantized_test tests/cuda/cuda_standin_route_test tests/cuda/cuda_standin_rope_test tests/cuda/cuda_standin_update_test tests/cuda/cuda_standin_elementwise_test tests/cuda/cuda_standin_rows_test \
+	tests/cuda/cuda_standin_matmul_test tests/cuda/cuda_standin_attention_test tests/cuda/cuda_standin_relative_test tests/cuda/cuda_standin_magnitude_test \
+	tests/cuda/cuda_standin_queues_test tests/cuda/cuda_standin_races_test tests/cuda/cuda_standin_model_test \
+	tests/cuda/cuda_standin_train_test
+program_tests += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
-tests_cuda_standin_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
-tests_cuda_standin_elementwise_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_elementwise_test_LDADD = $(standin_LDADD)
-check_PROGRAMS += tests/cuda_standin_machines_test
-TESTS += tests/cuda_standin_machines_test
-tests_cuda_standin_machines_test_SOURCES = tests/cuda_machines_test.c
-tests_cuda_standin_machines_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_machines_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_rows_test_SOURCES = tests/cuda_rows_test.c
-tests_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_rows_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_quantized_test_SOURCES = tests/cuda_quantized_test.c
-tests_cuda_standin_quantized_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_quantized_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_route_test_SOURCES = tests/cuda_route_test.c
-tests_cuda_standin_route_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_route_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_rope_test_SOURCES = tests/cuda_rope_test.c
-tests_cuda_standin_rope_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_rope_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_matmul_test_SOURCES = tests/cuda_matmul_test.c
-tests_cuda_standin_matmul_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_matmul_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_attention_test_SOURCES = tests/cuda_attention_test.c
-tests_cuda_standin_attention_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_attention_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_relative_test_SOURCES = tests/cuda_relative_test.c
-tests_cuda_standin_relative_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_relative_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_magnitude_test_SOURCES = tests/cuda_magnitude_test.c
-tests_cuda_standin_magnitude_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_magnitude_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_queues_test_SOURCES = tests/cuda_queues_test.c
-tests_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_queues_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_races_test_SOURCES = tests/cuda_queues_test.c
-tests_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
-tests_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
-tests_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
-tests_cuda_standin_races_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
-tests_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_model_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_update_test_SOURCES = tests/cuda_update_test.c
-tests_cuda_standin_update_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_update_test_LDADD = $(standin_LDADD)
-tests_cuda_standin_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.h tests/train_support.h
-tests_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_train_test_LDADD = $(TEST_LDADD)
+tests_cuda_cuda_standin_elementwise_test_SOURCES = tests/cuda/cuda_elementwise_test.c
+tests_cuda_cuda_standin_elementwise_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_elementwise_test_LDADD = $(standin_LDADD)
+program_tests += tests/cuda/cuda_standin_machines_test
+tests_cuda_cuda_standin_machines_test_SOURCES = tests/cuda/cuda_machines_test.c
+tests_cuda_cuda_standin_machines_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_machines_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_rows_test_SOURCES = tests/cuda/cuda_rows_test.c
+tests_cuda_cuda_standin_rows_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_rows_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_quantized_test_SOURCES = tests/cuda/cuda_quantized_test.c
+tests_cuda_cuda_standin_quantized_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_quantized_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_route_test_SOURCES = tests/cuda/cuda_route_test.c
+tests_cuda_cuda_standin_route_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_route_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_rope_test_SOURCES = tests/cuda/cuda_rope_test.c
+tests_cuda_cuda_standin_rope_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_rope_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_matmul_test_SOURCES = tests/cuda/cuda_matmul_test.c
+tests_cuda_cuda_standin_matmul_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_matmul_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_attention_test_SOURCES = tests/cuda/cuda_attention_test.c
+tests_cuda_cuda_standin_attention_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_attention_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_relative_test_SOURCES = tests/cuda/cuda_relative_test.c
+tests_cuda_cuda_standin_relative_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_relative_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_magnitude_test_SOURCES = tests/cuda/cuda_magnitude_test.c
+tests_cuda_cuda_standin_magnitude_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_magnitude_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_queues_test_SOURCES = tests/cuda/cuda_queues_test.c
+tests_cuda_cuda_standin_queues_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_queues_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_races_test_SOURCES = tests/cuda/cuda_queues_test.c
+tests_cuda_cuda_standin_races_test_CPPFLAGS = $(standin_CPPFLAGS) -DCUDA_RACES=true
+tests_cuda_cuda_standin_races_test_CFLAGS = $(AM_CFLAGS) $(TSAN_CFLAGS)
+tests_cuda_cuda_standin_races_test_LDFLAGS = $(AM_LDFLAGS) $(TSAN_CFLAGS)
+tests_cuda_cuda_standin_races_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_model_test_SOURCES = tests/cuda/cuda_model_test.c
+tests_cuda_cuda_standin_model_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_model_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_update_test_SOURCES = tests/cuda/cuda_update_test.c
+tests_cuda_cuda_standin_update_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_update_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_train_test_SOURCES = tests/cuda/cuda_train_test.c
+tests_cuda_cuda_standin_train_test_CPPFLAGS = $(standin_CPPFLAGS)
 
-check_PROGRAMS += tests/cuda_standin_blas_test
-TESTS += tests/cuda_standin_blas_test
-tests_cuda_standin_blas_test_SOURCES = tests/cuda_blas_test.c
-tests_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_blas_test_LDADD = $(standin_LDADD)
+program_tests += tests/cuda/cuda_standin_blas_test
+tests_cuda_cuda_standin_blas_test_SOURCES = tests/cuda/cuda_blas_test.c
+tests_cuda_cuda_standin_blas_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_blas_test_LDADD = $(standin_LDADD)
 
 # The stand-in for NCCL, which is in that for CUDA, and the links of net/ on it.
-check_PROGRAMS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_standin_seats_test
-TESTS += tests/cuda_standin_nccl_test tests/net_nccl_test tests/cuda_standin_seats_test
-tests_cuda_standin_nccl_test_SOURCES = tests/cuda_nccl_test.c tests/cuda_nccl.h
-tests_cuda_standin_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_nccl_test_LDADD = $(standin_LDADD)
-tests_net_nccl_test_SOURCES = tests/net_nccl_test.c tests/cuda_module.h tests/net_cases.h
-tests_net_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_net_nccl_test_LDADD = $(TEST_LDADD)
-tests_cuda_standin_seats_test_SOURCES = tests/cuda_standin_seats_test.c tests/cuda_module.h tests/trained_ranks.h \
-	tests/trainings.h tests/train_support.h
-tests_cuda_standin_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_seats_test_LDADD = $(TEST_LDADD)
+program_tests += tests/cuda/cuda_standin_nccl_test tests/net/net_nccl_test \
+	tests/cuda/cuda_standin_seats_test
+tests_cuda_cuda_standin_nccl_test_SOURCES = tests/cuda/cuda_nccl_test.c
+tests_cuda_cuda_standin_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_nccl_test_LDADD = $(standin_LDADD)
+tests_net_net_nccl_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_seats_test_CPPFLAGS = $(standin_CPPFLAGS)
 
 # The same between processes.
-check_PROGRAMS += tests/cuda_standin_nccl_ranks_test
-TESTS += tests/cuda_standin_nccl_ranks_test
-tests_cuda_standin_nccl_ranks_test_SOURCES = tests/cuda_nccl_ranks_test.c tests/cuda_nccl.h
-tests_cuda_standin_nccl_ranks_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_cuda_standin_nccl_ranks_test_LDADD = $(standin_LDADD)
+program_tests += tests/cuda/cuda_standin_nccl_ranks_test
+tests_cuda_cuda_standin_nccl_ranks_test_SOURCES = tests/cuda/cuda_nccl_ranks_test.c
+tests_cuda_cuda_standin_nccl_ranks_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_nccl_ranks_test_LDADD = $(standin_LDADD)
 
-# One process of those that tests/nccl_ranks_test.sh starts.
-check_PROGRAMS += tests/linked_ranks
-tests_linked_ranks_SOURCES = tests/linked_ranks.c tests/cuda_module.h tests/trained_ranks.h \
-	tests/trainings.h tests/train_support.h
-tests_linked_ranks_CPPFLAGS = $(standin_CPPFLAGS)
-tests_linked_ranks_LDADD = $(TEST_LDADD)
+# One process of those that tests/net/nccl_ranks_test.sh starts.
+check_PROGRAMS += tests/net/linked_ranks
+tests_net_linked_ranks_CPPFLAGS = $(standin_CPPFLAGS)
 
-check_PROGRAMS += tests/device_described_test
-TESTS += tests/device_described_test
-tests_device_described_test_SOURCES = tests/device_described_test.c
-tests_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
-tests_device_described_test_LDADD = $(standin_LDADD)
+program_tests += tests/cuda/device_described_test
+tests_cuda_device_described_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_device_described_test_LDADD = $(standin_LDADD)
 endif
 
-TESTS += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
-EXTRA_DIST += tests/nccl_ranks_test.sh tests/nccl_faults_test.sh
-TESTS += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-TESTS += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
-EXTRA_DIST += tests/cuda_libraries_test.sh tests/doctor_test.sh tests/gpu_checks_test.sh
-EXTRA_DIST += tests/cuda_messages_test.sh tests/bundle_test.sh tests/cuda_classify_test.sh tests/ptxas_test.sh
+script_tests += tests/net/nccl_ranks_test.sh tests/net/nccl_faults_test.sh \
+	tests/cuda/cuda_libraries_test.sh tests/cli/doctor_test.sh tests/cuda/gpu_checks_test.sh \
+	tests/cuda/cuda_messages_test.sh tests/cuda/bundle_test.sh tests/cuda/cuda_classify_test.sh \
+	tests/cuda/ptxas_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
-check_PROGRAMS += $(cuda_tests)
-TESTS += $(cuda_tests)
-tests_cuda_elementwise_test_SOURCES = tests/cuda_elementwise_test.c
-tests_cuda_elementwise_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_elementwise_test_LDADD = $(TEST_LDADD)
-tests_cuda_rows_test_SOURCES = tests/cuda_rows_test.c
-tests_cuda_rows_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_rows_test_LDADD = $(TEST_LDADD)
-tests_cuda_quantized_test_SOURCES = tests/cuda_quantized_test.c
-tests_cuda_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_quantized_test_LDADD = $(TEST_LDADD)
-tests_cuda_route_test_SOURCES = tests/cuda_route_test.c
-tests_cuda_route_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_route_test_LDADD = $(TEST_LDADD)
-tests_cuda_rope_test_SOURCES = tests/cuda_rope_test.c
-tests_cuda_rope_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_rope_test_LDADD = $(TEST_LDADD)
-tests_cuda_matmul_test_SOURCES = tests/cuda_matmul_test.c
-tests_cuda_matmul_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_matmul_test_LDADD = $(TEST_LDADD)
-tests_cuda_attention_test_SOURCES = tests/cuda_attention_test.c
-tests_cuda_attention_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_attention_test_LDADD = $(TEST_LDADD)
-tests_cuda_relative_test_SOURCES = tests/cuda_relative_test.c
-tests_cuda_relative_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_relative_test_LDADD = $(TEST_LDADD)
-tests_cuda_magnitude_test_SOURCES = tests/cuda_magnitude_test.c
-tests_cuda_magnitude_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_magnitude_test_LDADD = $(TEST_LDADD)
-tests_cuda_queues_test_SOURCES = tests/cuda_queues_test.c
-tests_cuda_queues_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_queues_test_LDADD = $(TEST_LDADD)
-tests_cuda_model_test_SOURCES = tests/cuda_model_test.c tests/model_frames.h
-tests_cuda_model_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_model_test_LDADD = $(TEST_LDADD)
-tests_cuda_update_test_SOURCES = tests/cuda_update_test.c
-tests_cuda_update_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_update_test_LDADD = $(TEST_LDADD)
-tests_cuda_train_test_SOURCES = tests/cuda_train_test.c tests/trainings.h tests/train_support.h
-tests_cuda_train_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_cuda_train_test_LDADD = $(TEST_LDADD)
+program_tests += $(cuda_tests)

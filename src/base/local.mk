@@ -11,8 +11,4 @@ libcore_la_LIBADD += librandom.la
 INSTALLED_H += src/base/base.h src/base/json.h
 EXTRA_DIST += src/base/memory.h src/base/random.h
 
-check_PROGRAMS += tests/base_test
-TESTS += tests/base_test
-tests_base_test_SOURCES = tests/base_test.c
-tests_base_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_base_test_LDADD = $(TEST_LDADD)
+program_tests += tests/base/base_test

@@ -1,7 +1,7 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
 #include "cli/cli.h"
 #include "cli/data.h"
-#include "cli/estimate.h"
+#include "cli/estimate/estimate.h"
 #include "cli/scores.h"
 #include "cli/seats.h"
 #include "cli/train_show.h"

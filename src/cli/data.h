@@ -9,8 +9,8 @@
 #include "config/config.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "text/chat.h"
-#include "text/task.h"
+#include "text/chat/chat.h"
+#include "text/samples/task.h"
 #include "text/text.h"
 #include "train/train.h"
 

@@ -1,6 +1,6 @@
 /* train_show: the events of a run, as progress and as what the summaries need. */
 #include "cli/train_show.h"
-#include "cli/plot.h"
+#include "cli/plot/plot.h"
 #include "cli/tb_events.h"
 
 #include <math.h>

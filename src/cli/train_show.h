@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/data.h"
-#include "cli/estimate.h"
+#include "cli/estimate/estimate.h"
 
 struct train_show {
     /* Set by the caller; session, common and output are borrowed. */

@@ -1,7 +1,7 @@
 /*
  * usage: what `zinf help NAME` prints for the commands that work on a model. Kept in one place, so
  * that an option that several commands share reads the same in each. The man pages say the same at
- * greater length; tests/man_test.sh holds the option lists together.
+ * greater length; tests/house/man_test.sh holds the option lists together.
  */
 #ifndef ZINF_CLI_USAGE_H
 #define ZINF_CLI_USAGE_H

@@ -6,17 +6,8 @@ libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 INSTALLED_H += src/config/config.h
 dist_man_MANS += man/zinf-config.5
 
-check_PROGRAMS += tests/config_test tests/config_files_test tests/config_errors_test
-TESTS += tests/config_test tests/config_files_test tests/config_errors_test
-tests_config_test_SOURCES = tests/config_test.c tests/config_support.h
-tests_config_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_config_test_LDADD = $(TEST_LDADD)
-tests_config_files_test_SOURCES = tests/config_files_test.c tests/config_support.h
-tests_config_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_config_files_test_LDADD = $(TEST_LDADD)
-tests_config_errors_test_SOURCES = tests/config_errors_test.c tests/config_support.h
-tests_config_errors_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_config_errors_test_LDADD = $(TEST_LDADD)
+program_tests += tests/config/config_test tests/config/config_files_test \
+	tests/config/config_errors_test
 EXTRA_DIST += tests/fixtures/config/hf_zero3_nvme_auto.json \
 	tests/fixtures/config/hf_zero3_cpu_auto.json \
 	tests/fixtures/config/zero2_cpu_offload_old_names.json \
@@ -28,16 +19,10 @@ EXTRA_DIST += tests/fixtures/config/hf_zero3_nvme_auto.json \
 	tests/fixtures/config/adagrad_defaults.json tests/fixtures/config/accelerate_style.json \
 	tests/fixtures/config/zinf_section.json tests/fixtures/config/hostile_nulls.json
 
-check_PROGRAMS += tests/config_corpus_test
-TESTS += tests/config_corpus_test
-tests_config_corpus_test_SOURCES = tests/config_corpus_test.c tests/config_support.h
-tests_config_corpus_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_config_corpus_test_LDADD = $(TEST_LDADD)
+program_tests += tests/config/config_corpus_test
 EXTRA_DIST += tests/fixtures/config_corpus
 
-check_PROGRAMS += tests/fuzz_config
-TESTS += tests/fuzz_config
+program_tests += tests/fuzz_config
 tests_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c tests/fuzz/driver.c
 tests_fuzz_config_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"config"'
-tests_fuzz_config_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/config

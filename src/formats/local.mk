@@ -13,36 +13,15 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/folder.c
 INSTALLED_H += src/formats/formats.h
 
-FORMATS_TESTS = tests/formats_test tests/formats_folder_test tests/formats_writer_test \
-	tests/formats_header_test tests/formats_tokens_test tests/formats_torch_test tests/fuzz_safetensors \
+FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tests/formats/formats_writer_test \
+	tests/formats/formats_header_test tests/formats/formats_tokens_test tests/formats/formats_torch_test tests/fuzz_safetensors \
 	tests/fuzz_torch
-check_PROGRAMS += $(FORMATS_TESTS)
-TESTS += $(FORMATS_TESTS) tests/torch_model_test.sh
-EXTRA_DIST += tests/formats_support.h tests/torch_model_test.sh
-tests_formats_test_SOURCES = tests/formats_test.c
-tests_formats_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_test_LDADD = $(TEST_LDADD)
-tests_formats_folder_test_SOURCES = tests/formats_folder_test.c
-tests_formats_folder_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_folder_test_LDADD = $(TEST_LDADD)
-tests_formats_writer_test_SOURCES = tests/formats_writer_test.c
-tests_formats_writer_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_writer_test_LDADD = $(TEST_LDADD)
-tests_formats_header_test_SOURCES = tests/formats_header_test.c
-tests_formats_header_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_header_test_LDADD = $(TEST_LDADD)
-tests_formats_tokens_test_SOURCES = tests/formats_tokens_test.c
-tests_formats_tokens_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_tokens_test_LDADD = $(TEST_LDADD)
-tests_formats_torch_test_SOURCES = tests/formats_torch_test.c
-tests_formats_torch_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_formats_torch_test_LDADD = $(TEST_LDADD)
+program_tests += $(FORMATS_TESTS)
+script_tests += tests/cli/torch_model_test.sh
 tests_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/driver.c
 tests_fuzz_torch_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"torch"'
-tests_fuzz_torch_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_torch.py tests/fixtures/torch tests/fuzz/corpus/torch
 tests_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/driver.c
 tests_fuzz_safetensors_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"safetensors"'
-tests_fuzz_safetensors_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fixtures/make_formats.py tests/fixtures/check_formats.py tests/fixtures/formats \
 	tests/fuzz/make_safetensors_corpus.py tests/fuzz/corpus/safetensors

@@ -8,7 +8,7 @@
 
 #include "model/build.h"
 #include "model/classes.h"
-#include "model/stages.h"
+#include "model/stages/stages.h"
 
 /* Places of a block's unit, in the order of its tensors in stages.h. */
 enum decoder_place {

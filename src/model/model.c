@@ -2,7 +2,7 @@
 #include "model/model.h"
 
 #include "base/random.h"
-#include "model/adapter.h"
+#include "model/adapters/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
 #include "model/preference.h"

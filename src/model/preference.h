@@ -7,7 +7,7 @@
 
 #include "model/build.h"
 #include "model/model.h"
-#include "model/stages.h"
+#include "model/stages/stages.h"
 
 /* The graph must be finished again. -ENOTSUP: it has no loss of tokens, or no reference where the
  * kind asks for one: that is the model without its adapters. */

@@ -7,7 +7,7 @@
 
 #include "model/build.h"
 #include "model/model.h"
-#include "model/stages.h"
+#include "model/stages/stages.h"
 
 struct rope_source {
     int64_t head_dim;

@@ -1,103 +1,58 @@
-libcore_la_SOURCES += src/text/text.h src/text/samples.h src/text/internal.h src/text/tokenizer_json.h \
-	src/text/unicode.h src/text/normalize.h src/text/model.h src/text/tokenizer.h \
-	src/text/buffer.c src/text/unicode.c src/text/normalize.c src/text/charsmap.c src/text/stage.c \
-	src/text/trie.c src/text/unigram.c src/text/wordpiece.c src/text/model.c src/text/frame.c \
-	src/text/normalizer_json.c src/text/pretokenizer_json.c src/text/decoder_json.c \
-	src/text/frame_json.c src/text/sentencepiece.h src/text/sentencepiece_model.c src/text/sentencepiece_check.c \
-	src/text/utf8.c src/text/vocab.c src/text/bpe.c src/text/pretokenize.c \
-	src/text/unicode_newer.c src/text/added.c src/text/encode.c src/text/decode.c \
-	src/text/tokenizer.c src/text/tokenizer_bytes.c src/text/tokenizer_json.c src/text/tokenizer_model.c \
-	src/text/source.c src/text/input.h src/text/input.c src/text/documents.c \
-	src/text/table.c src/text/token_cache.c src/text/token_cache.h src/text/token_cache_write.c src/text/token_cache_text.c \
-	src/text/token_sums.c src/text/sample.c src/text/samples_store.h src/text/samples_cache.c \
-	src/text/samples_pack.c src/text/samples_group.c src/text/samples_window.c src/text/samples.c src/text/dataset.c
-libcore_la_SOURCES += src/text/chat.h src/text/chat_template.h src/text/chat_templates.c \
-	src/text/chat_render.c src/text/chat_encode.c src/text/chat_folder.c src/text/chat_jinja.c src/text/format.h \
-	src/text/format.c src/text/format_turns.c src/text/format_pairs.c src/text/format_gdgpt.c src/text/format_python.c
-libcore_la_SOURCES += src/text/task.h src/text/task.c src/text/labels.c
+libcore_la_SOURCES += src/text/text.h src/text/samples/samples.h src/text/internal.h src/text/tokenizer/tokenizer_json.h \
+	src/text/tokenizer/unicode.h src/text/tokenizer/normalize.h src/text/tokenizer/model.h src/text/tokenizer/tokenizer.h \
+	src/text/tokenizer/buffer.c src/text/tokenizer/unicode.c src/text/tokenizer/normalize.c src/text/tokenizer/charsmap.c src/text/tokenizer/stage.c \
+	src/text/tokenizer/trie.c src/text/tokenizer/unigram.c src/text/tokenizer/wordpiece.c src/text/tokenizer/model.c src/text/tokenizer/frame.c \
+	src/text/tokenizer/normalizer_json.c src/text/tokenizer/pretokenizer_json.c src/text/tokenizer/decoder_json.c \
+	src/text/tokenizer/frame_json.c src/text/tokenizer/sentencepiece.h src/text/tokenizer/sentencepiece_model.c src/text/tokenizer/sentencepiece_check.c \
+	src/text/tokenizer/utf8.c src/text/tokenizer/vocab.c src/text/tokenizer/bpe.c src/text/tokenizer/pretokenize.c \
+	src/text/tokenizer/unicode_newer.c src/text/tokenizer/added.c src/text/tokenizer/encode.c src/text/tokenizer/decode.c \
+	src/text/tokenizer/tokenizer.c src/text/tokenizer/tokenizer_bytes.c src/text/tokenizer/tokenizer_json.c src/text/tokenizer/tokenizer_model.c \
+	src/text/source.c src/text/samples/input.h src/text/samples/input.c src/text/samples/documents.c \
+	src/text/samples/table.c src/text/samples/token_cache.c src/text/samples/token_cache.h src/text/samples/token_cache_write.c src/text/samples/token_cache_text.c \
+	src/text/samples/token_sums.c src/text/samples/sample.c src/text/samples/samples_store.h src/text/samples/samples_cache.c \
+	src/text/samples/samples_pack.c src/text/samples/samples_group.c src/text/samples/samples_window.c src/text/samples/samples.c src/text/samples/dataset.c
+libcore_la_SOURCES += src/text/chat/chat.h src/text/chat/chat_template.h src/text/chat/chat_templates.c \
+	src/text/chat/chat_render.c src/text/chat/chat_encode.c src/text/chat/chat_folder.c src/text/chat/chat_jinja.c src/text/samples/format.h \
+	src/text/samples/format.c src/text/samples/format_turns.c src/text/samples/format_pairs.c src/text/samples/format_gdgpt.c src/text/samples/format_python.c
+libcore_la_SOURCES += src/text/samples/task.h src/text/samples/task.c src/text/samples/labels.c
 INSTALLED_H += src/text/text.h
-EXTRA_DIST += src/text/samples.h src/text/chat.h src/text/task.h
+EXTRA_DIST += src/text/samples/samples.h src/text/chat/chat.h src/text/samples/task.h
 if HAVE_SENTENCEPIECE
-libcore_la_SOURCES += src/text/sentencepiece.cc
+libcore_la_SOURCES += src/text/tokenizer/sentencepiece.cc
 endif
 
-check_PROGRAMS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer
-TESTS += tests/text_test tests/text_files_test tests/dataset_test tests/fuzz_tokenizer
-tests_text_test_SOURCES = tests/text_test.c
-tests_text_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_text_test_LDADD = $(TEST_LDADD)
-tests_text_files_test_SOURCES = tests/text_files_test.c
-tests_text_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_text_files_test_LDADD = $(TEST_LDADD)
-tests_dataset_test_SOURCES = tests/dataset_test.c
-tests_dataset_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_dataset_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/text_test tests/text/text_files_test tests/text/dataset_test \
+	tests/fuzz_tokenizer
 tests_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c tests/fuzz/driver.c
 tests_fuzz_tokenizer_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"tokenizer"'
-tests_fuzz_tokenizer_LDADD = $(TEST_LDADD)
-check_PROGRAMS += tests/sources_test
-TESTS += tests/sources_test
-tests_sources_test_SOURCES = tests/sources_test.c
-tests_sources_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_sources_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/sources_test
 EXTRA_DIST += tests/fixtures/make_tokenizer.py tests/fixtures/tokenizer \
 	tests/fuzz/corpus/tokenizer
 
-check_PROGRAMS += tests/tokenizer_kinds_test
-TESTS += tests/tokenizer_kinds_test
-tests_tokenizer_kinds_test_SOURCES = tests/tokenizer_kinds_test.c
-tests_tokenizer_kinds_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_tokenizer_kinds_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/tokenizer_kinds_test
 
 # For tests/compare/against_tokenizers.py, by hand.
 check_PROGRAMS += tests/compare/tokenize
-tests_compare_tokenize_SOURCES = tests/compare/tokenize.c
-tests_compare_tokenize_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_compare_tokenize_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/compare/against_tokenizers.py tests/fixtures/make_tokenizer_kinds.py \
 	tests/fixtures/tokenizer_kinds
 
-check_PROGRAMS += tests/fuzz_sentencepiece
-TESTS += tests/fuzz_sentencepiece
+program_tests += tests/fuzz_sentencepiece
 tests_fuzz_sentencepiece_SOURCES = tests/fuzz/fuzz_sentencepiece.c tests/fuzz/driver.c
 tests_fuzz_sentencepiece_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"sentencepiece"'
-tests_fuzz_sentencepiece_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/sentencepiece
 
-check_PROGRAMS += tests/samples_group_test
-TESTS += tests/samples_group_test
-tests_samples_group_test_SOURCES = tests/samples_group_test.c
-tests_samples_group_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_samples_group_test_LDADD = $(TEST_LDADD)
-check_PROGRAMS += tests/samples_test
-TESTS += tests/samples_test
-tests_samples_test_SOURCES = tests/samples_test.c
-tests_samples_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_samples_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/samples_group_test tests/text/samples_test
 
 # For tests/compare/against_chat.py, by hand.
 check_PROGRAMS += tests/compare/chat
-tests_compare_chat_SOURCES = tests/compare/chat.c
-tests_compare_chat_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_compare_chat_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
 
-check_PROGRAMS += tests/chat_test
-TESTS += tests/chat_test
-tests_chat_test_SOURCES = tests/chat_test.c
-tests_chat_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_chat_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/chat_test
 EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json
 
-check_PROGRAMS += tests/task_test
-TESTS += tests/task_test
-tests_task_test_SOURCES = tests/task_test.c
-tests_task_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_task_test_LDADD = $(TEST_LDADD)
+program_tests += tests/text/task_test
 
-check_PROGRAMS += tests/fuzz_format
-TESTS += tests/fuzz_format
+program_tests += tests/fuzz_format
 tests_fuzz_format_SOURCES = tests/fuzz/fuzz_format.c tests/fuzz/driver.c
 tests_fuzz_format_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"format"'
-tests_fuzz_format_LDADD = $(TEST_LDADD)
 EXTRA_DIST += tests/fuzz/corpus/format

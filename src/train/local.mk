@@ -28,192 +28,58 @@ libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/tr
 	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/run/run_times.c src/train/save/durable_ranks.c
-check_PROGRAMS += tests/train_net_test
-TESTS += tests/train_net_test tests/ranks_test.sh
-EXTRA_DIST += tests/ranks_test.sh
-tests_train_net_test_SOURCES = tests/train_net_test.c tests/trained_ranks.h tests/rank_steps.h tests/trainings.h tests/train_support.h
-tests_train_net_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_net_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/train_net_test
+script_tests += tests/ranks/ranks_test.sh
 
 # A frozen base.
 libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
 INSTALLED_H += src/train/train.h src/train/estimate.h src/train/decode.h src/train/generate.h src/train/checkpoints.h
 
+TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \
+	tests/train/train_units_test tests/train/train_optimizers_test
+program_tests += $(TRAIN_TESTS)
 
-TRAIN_TESTS = tests/train_fixtures_test tests/train_placement_test tests/train_schedules_test \
-	tests/train_units_test tests/train_optimizers_test
-check_PROGRAMS += $(TRAIN_TESTS)
-TESTS += $(TRAIN_TESTS)
-tests_train_fixtures_test_SOURCES = tests/train_fixtures_test.c tests/train_support.h
-tests_train_fixtures_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_fixtures_test_LDADD = $(TEST_LDADD)
-tests_train_placement_test_SOURCES = tests/train_placement_test.c tests/trainings.h \
-	tests/train_support.h
-tests_train_placement_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_placement_test_LDADD = $(TEST_LDADD)
-tests_train_units_test_SOURCES = tests/train_units_test.c tests/train_support.h
-tests_train_units_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_units_test_LDADD = $(TEST_LDADD)
-tests_train_optimizers_test_SOURCES = tests/train_optimizers_test.c tests/trainings.h \
-	tests/train_support.h
-tests_train_optimizers_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_optimizers_test_LDADD = $(TEST_LDADD)
-tests_train_schedules_test_SOURCES = tests/train_schedules_test.c tests/trainings.h \
-	tests/train_support.h
-tests_train_schedules_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_schedules_test_LDADD = $(TEST_LDADD)
+SAVED_TESTS = tests/train/train_families_test tests/train/rank_files_test
+program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
 
-SAVED_TESTS = tests/train_families_test tests/rank_files_test
-check_PROGRAMS += $(SAVED_TESTS)
-TESTS += $(SAVED_TESTS)
-EXTRA_DIST += tests/saved.h
-tests_train_families_test_SOURCES = tests/train_families_test.c tests/trainings.h \
-	tests/train_support.h
-tests_train_families_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_families_test_LDADD = $(TEST_LDADD)
-tests_rank_files_test_SOURCES = tests/rank_files_test.c tests/trainings.h tests/train_support.h
-tests_rank_files_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_rank_files_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/train_experts_test
 
-check_PROGRAMS += tests/train_ranks_test
-TESTS += tests/train_ranks_test
-tests_train_ranks_test_SOURCES = tests/train_ranks_test.c tests/trainings.h tests/train_support.h
-tests_train_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_ranks_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/plan_test
 
-check_PROGRAMS += tests/train_experts_test
-TESTS += tests/train_experts_test
-tests_train_experts_test_SOURCES = tests/train_experts_test.c tests/trainings.h tests/train_support.h
-tests_train_experts_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_experts_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/calibrate_test
 
-check_PROGRAMS += tests/plan_test
-TESTS += tests/plan_test
-tests_plan_test_SOURCES = tests/plan_test.c tests/trainings.h tests/train_support.h
-tests_plan_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_plan_test_LDADD = $(TEST_LDADD)
+CHECKPOINT_TESTS = tests/train/checkpoint_test tests/train/checkpoint_output_test tests/train/checkpoint_refused_test
+program_tests += $(CHECKPOINT_TESTS) tests/train/durable_test
 
-check_PROGRAMS += tests/calibrate_test
-TESTS += tests/calibrate_test
-tests_calibrate_test_SOURCES = tests/calibrate_test.c
-tests_calibrate_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_calibrate_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/soak_test
 
-CHECKPOINT_TESTS = tests/checkpoint_test tests/checkpoint_output_test tests/checkpoint_refused_test
-check_PROGRAMS += $(CHECKPOINT_TESTS)
-TESTS += $(CHECKPOINT_TESTS)
-EXTRA_DIST += tests/checkpoint_support.h
-tests_checkpoint_test_SOURCES = tests/checkpoint_test.c tests/train_support.h
-tests_checkpoint_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_checkpoint_test_LDADD = $(TEST_LDADD)
-tests_checkpoint_output_test_SOURCES = tests/checkpoint_output_test.c tests/train_support.h
-tests_checkpoint_output_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_checkpoint_output_test_LDADD = $(TEST_LDADD)
-tests_checkpoint_refused_test_SOURCES = tests/checkpoint_refused_test.c tests/train_support.h
-tests_checkpoint_refused_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_checkpoint_refused_test_LDADD = $(TEST_LDADD)
+ADAPTER_TESTS = tests/train/train_adapter_test tests/train/train_adapter_forms_test tests/train/train_freeze_test tests/train/train_quantized_test tests/train/train_in_place_test
+program_tests += $(ADAPTER_TESTS)
 
-check_PROGRAMS += tests/durable_test
-TESTS += tests/durable_test
-tests_durable_test_SOURCES = tests/durable_test.c tests/trainings.h \
-	tests/train_support.h
-tests_durable_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_durable_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/generate_test tests/train/generate_pairs_test
 
-check_PROGRAMS += tests/soak_test
-TESTS += tests/soak_test
-tests_soak_test_SOURCES = tests/soak_test.c tests/train_support.h
-tests_soak_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_soak_test_LDADD = $(TEST_LDADD)
-
-ADAPTER_TESTS = tests/train_adapter_test tests/train_adapter_forms_test tests/train_freeze_test tests/train_quantized_test tests/train_in_place_test
-check_PROGRAMS += $(ADAPTER_TESTS)
-TESTS += $(ADAPTER_TESTS)
-tests_train_in_place_test_SOURCES = tests/train_in_place_test.c tests/trainings.h tests/train_support.h
-tests_train_in_place_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_in_place_test_LDADD = $(TEST_LDADD)
-tests_train_quantized_test_SOURCES = tests/train_quantized_test.c tests/trainings.h tests/train_support.h
-tests_train_quantized_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_quantized_test_LDADD = $(TEST_LDADD)
-tests_train_adapter_test_SOURCES = tests/train_adapter_test.c tests/trainings.h \
-	tests/train_support.h
-tests_train_adapter_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_freeze_test_SOURCES = tests/train_freeze_test.c tests/trainings.h tests/saved.h
-tests_train_freeze_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_freeze_test_LDADD = $(TEST_LDADD)
-tests_train_adapter_forms_test_SOURCES = tests/train_adapter_forms_test.c tests/trainings.h \
-	tests/saved.h
-tests_train_adapter_forms_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_adapter_forms_test_LDADD = $(TEST_LDADD)
-tests_train_adapter_test_LDADD = $(TEST_LDADD)
-
-check_PROGRAMS += tests/generate_test
-TESTS += tests/generate_test
-tests_generate_test_SOURCES = tests/generate_test.c tests/generate_support.h tests/train_support.h
-tests_generate_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_generate_test_LDADD = $(TEST_LDADD)
-check_PROGRAMS += tests/generate_pairs_test
-TESTS += tests/generate_pairs_test
-tests_generate_pairs_test_SOURCES = tests/generate_pairs_test.c tests/generate_support.h tests/train_support.h
-tests_generate_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_generate_pairs_test_LDADD = $(TEST_LDADD)
-
-check_PROGRAMS += tests/beams_test
-TESTS += tests/beams_test
-tests_beams_test_SOURCES = tests/beams_test.c tests/train_support.h
-tests_beams_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_beams_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/beams_test
 EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
 	tests/compare/against_beams.py
 
 # Several documents in a sample.
-check_PROGRAMS += tests/train_packed_test
-TESTS += tests/train_packed_test
-tests_train_packed_test_SOURCES = tests/train_packed_test.c tests/trainings.h tests/train_support.h
-tests_train_packed_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_packed_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/train_packed_test
 
 # Encoder-decoders.
-check_PROGRAMS += tests/train_lengths_test
-TESTS += tests/train_lengths_test
-tests_train_lengths_test_SOURCES = tests/train_lengths_test.c tests/cut_fixtures.h tests/fixture_inputs.h tests/trainings.h tests/train_support.h
-tests_train_lengths_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_lengths_test_LDADD = $(TEST_LDADD)
-check_PROGRAMS += tests/train_pairs_test
-TESTS += tests/train_pairs_test
-tests_train_pairs_test_SOURCES = tests/train_pairs_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
-tests_train_pairs_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_pairs_test_LDADD = $(TEST_LDADD)
-check_PROGRAMS += tests/train_losses_test
-TESTS += tests/train_losses_test
-tests_train_losses_test_SOURCES = tests/train_losses_test.c tests/fixture_inputs.h tests/trainings.h tests/train_support.h
-tests_train_losses_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_losses_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/train_lengths_test tests/train/train_pairs_test \
+	tests/train/train_losses_test
 
-check_PROGRAMS += tests/paraphrases_test
-TESTS += tests/paraphrases_test
-tests_paraphrases_test_SOURCES = tests/paraphrases_test.c tests/train_support.h
-tests_paraphrases_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_paraphrases_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/paraphrases_test
 # Steps of several ranks on their drives.
-check_PROGRAMS += tests/durable_ranks_test
-TESTS += tests/durable_ranks_test tests/ranks_kill_test.sh tests/ranks_network_test.sh
-EXTRA_DIST += tests/ranks_kill_test.sh tests/ranks_network_test.sh
+program_tests += tests/train/durable_ranks_test
+script_tests += tests/ranks/ranks_kill_test.sh tests/ranks/ranks_network_test.sh
 # Adapters of a quantised model over ranks.
-TESTS += tests/ranks_quantized_test.sh tests/eval_ranks_test.sh
-EXTRA_DIST += tests/ranks_quantized_test.sh tests/eval_ranks_test.sh
-tests_durable_ranks_test_SOURCES = tests/durable_ranks_test.c tests/rank_steps.h tests/trainings.h tests/train_support.h
-tests_durable_ranks_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_durable_ranks_test_LDADD = $(TEST_LDADD)
+script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.sh
 
 # Seats of one process.
-check_PROGRAMS += tests/train_seats_test
-TESTS += tests/train_seats_test tests/seats_test.sh
-EXTRA_DIST += tests/seats_test.sh
-tests_train_seats_test_SOURCES = tests/train_seats_test.c tests/trained_ranks.h tests/rank_steps.h tests/trainings.h tests/train_support.h
-tests_train_seats_test_CPPFLAGS = $(TEST_CPPFLAGS)
-tests_train_seats_test_LDADD = $(TEST_LDADD)
+program_tests += tests/train/train_seats_test
+script_tests += tests/ranks/seats_test.sh
 
 # Two ranks against PyTorch's.
-TESTS += tests/ddp_test.sh
-EXTRA_DIST += tests/ddp_test.sh tests/fixtures/make_ddp.py tests/fixtures/ddp.json
+script_tests += tests/ranks/ddp_test.sh
+EXTRA_DIST += tests/fixtures/make_ddp.py tests/fixtures/ddp.json

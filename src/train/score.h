@@ -10,7 +10,7 @@
 #define ZINF_SCORE_H
 
 #include "metrics/metrics.h"
-#include "text/samples.h"
+#include "text/samples/samples.h"
 #include "train/generate.h"
 
 #ifdef __cplusplus

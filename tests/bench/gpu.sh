@@ -146,7 +146,7 @@ fi
 
 suite() {
     local test log n bad skipped until=$((SECONDS + ${SUITE_SECONDS:-200}))
-    for test in "$build"/tests/cuda_*_test; do
+    for test in "$build"/tests/cuda/cuda_*_test; do
         case $test in *cuda_standin_*) continue ;; esac
         ! is_late "$(basename "$test")" || continue
         if [ $SECONDS -ge $until ]; then # the other phases are to have their time

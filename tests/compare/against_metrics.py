@@ -1,5 +1,5 @@
 """ROUGE and BLEU of many random pairs of texts, and stems of many random words, beside those of
-rouge-score, sacrebleu and NLTK; the other metrics by tests/metrics_test.
+rouge-score, sacrebleu and NLTK; the other metrics by tests/metrics/metrics_test.
 
 usage: against_metrics.py BUILD [N_PAIRS [SEED]]     needs rouge-score, sacrebleu, scikit-learn, scipy
 """

@@ -4,7 +4,7 @@
  * [prompt]; a row {"answer": [messages]} is encoded to be gone on with. chat FOLDER TEMPLATE jinja
  * prints the template.
  */
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,7 @@ fault_headers = tests/faults/faults.h tests/faults/settings.h tests/faults/folde
 fault_cppflags = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
 fault_ldflags = $(AM_LDFLAGS) -Wl,--wrap=statfs
 fault_ldadd = libcli.la $(TEST_LDADD)
-check_PROGRAMS += $(fault_tests)
-TESTS += $(fault_tests)
+program_tests += $(fault_tests)
 tests_faults_damage_test_SOURCES = tests/faults/damage_test.c tests/faults/damage.h \
 	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
 tests_faults_damage_test_CPPFLAGS = $(fault_cppflags)
@@ -22,10 +21,8 @@ tests_faults_mutants_test_LDADD = $(fault_ldadd)
 tests_faults_mutants_test_LDFLAGS = $(fault_ldflags),--wrap=zinf_store_sums_verify \
 	-Wl,--wrap=zinf_store_sums_record,--wrap=checkpoint_verify,--wrap=zinf_steps_plan_read \
 	-Wl,--wrap=output_publish
-TESTS += tests/faults/verify_test.sh tests/faults/process_test.sh tests/faults/neighbours_test.sh \
-	tests/faults/promises_test.sh
-EXTRA_DIST += tests/faults/verify_test.sh tests/faults/process_test.sh tests/faults/neighbours_test.sh \
-	tests/faults/promises_test.sh
+script_tests += tests/faults/verify_test.sh tests/faults/process_test.sh \
+	tests/faults/neighbours_test.sh tests/faults/promises_test.sh
 # Preloaded into the command; -rpath makes a convenience library a shared one.
 noinst_LTLIBRARIES += tests/faults/shim.la
 tests_faults_shim_la_SOURCES = tests/faults/shim.c tests/faults/shim_machine.c

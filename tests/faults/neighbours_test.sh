@@ -2,7 +2,7 @@
 # Four runs on one path. Whatever cannot be read while one of them starts, beside it or of its own,
 # nobody's finished steps are touched, and each goes on to the bits of a run that nobody disturbed.
 # ZINF_TEST_ROUNDS repeats it with kills at other moments.
-. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/support/command.sh"
 mkdir "$work/drive" && cd "$work" || exit 99
 rounds=${ZINF_TEST_ROUNDS:-1}
 shim=$BUILDDIR/tests/faults/.libs/shim.so

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What surrounds a process: closed standard descriptors, a terminal that goes away, a pipe whose
 # reader is gone, files of others where its own should be. None of it changes what is learned.
-. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/support/command.sh"
 cd "$work" || exit 99
 
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 32 \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # README's two tables of what survives what, row by row: each case is one row, and there is none
 # that has no case. A power cut is another name of this boot and pages that never reached the drive.
-. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/support/command.sh"
 mkdir "$work/drive" && cd "$work" || exit 99
 shim=$BUILDDIR/tests/faults/.libs/shim.so
 readme=$SRCDIR/README.md

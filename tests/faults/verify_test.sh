@@ -2,7 +2,7 @@
 # verify: what a training left is compared to the last byte; the newest step that is whole is found,
 # and --repair makes --resume go on there, with the bits of a run that nobody touched. And --resume
 # by itself never begins anew where steps were finished.
-. "$SRCDIR/tests/command.sh"
+. "$SRCDIR/tests/support/command.sh"
 mkdir "$work/drive" && cd "$work" || exit 99
 
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 32 \

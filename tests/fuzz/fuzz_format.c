@@ -3,7 +3,7 @@
  * broken, or its sample has a mark for each id; encoded again it is the same, whatever the row
  * before it left behind.
  */
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * fuzz target: any bytes as a tokenizer.model. If it is taken, a text with a bit of everything must
  * encode to ids within the vocabulary, and decode.
  */
-#include "text/tokenizer_json.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 #include <stdlib.h>
 

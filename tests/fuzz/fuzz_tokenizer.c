@@ -2,7 +2,7 @@
  * fuzz target: any bytes as a tokenizer.json. If it is taken, a text with a bit of everything must
  * encode and decode within bounds, and in two portions to the same ids as at once.
  */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 

@@ -9,11 +9,10 @@ ptx_standin_sources = tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
 	tests/cuda_standin/nccl.h tests/cuda_standin/nccl.c tests/cuda_standin/nccl_launch.c tests/cuda_standin/nccl_run.c \
 	tests/cuda_standin/nccl_calls.c tests/cuda_standin/nccl_board.h tests/cuda_standin/nccl_board.c \
 	tests/cuda_standin/shared.h tests/cuda_standin/shared.c
-EXTRA_DIST += $(ptx_sources) tests/ptx/lanes.h tests/ptx/lanes_integer.h \
-	tests/ptx/lanes_float.h tests/ptx/lanes_table.h tests/ptx/lanes_scalar.c tests/ptx/lanes_avx2.c \
-	tests/ptx/exports.map tests/ptx/suite.sh tests/ptx/kernels_test.sh \
-	tests/ptx/training_test.sh tests/ptx/mutations_test.c tests/ptx/mutants.h \
-	tests/ptx/mutants_attention.h tests/ptx/mutants_rows.h tests/bench/cuda_counts.sh
+EXTRA_DIST += $(ptx_sources) tests/ptx/lanes.h tests/ptx/lanes_integer.h tests/ptx/lanes_float.h \
+	tests/ptx/lanes_table.h tests/ptx/lanes_scalar.c tests/ptx/lanes_avx2.c tests/ptx/exports.map \
+	tests/ptx/suite.sh tests/ptx/mutations_test.c tests/ptx/mutants.h tests/ptx/mutants_attention.h \
+	tests/ptx/mutants_rows.h tests/bench/cuda_counts.sh
 
 if PTX_TESTS
 ptx_CPPFLAGS = $(TEST_CPPFLAGS) $(CUDA_CPPFLAGS) -DCUDA_STANDIN
@@ -52,9 +51,7 @@ tests/ptx/lib/libcublasLt.so.$(CUDA_MAJOR): tests/ptx/libcudart.la
 	    >tests/ptx/lib/generations && ln -s libcudart.so.$(CUDA_MAJOR) $@
 CLEANFILES += tests/ptx/exports.ver tests/ptx/lib/*
 
-TESTS += tests/ptx/kernels_test.sh tests/ptx/training_test.sh tests/ptx/mutations_test
-check_PROGRAMS += tests/ptx/mutations_test
-tests_ptx_mutations_test_SOURCES = tests/ptx/mutations_test.c
+program_tests += tests/ptx/mutations_test
+script_tests += tests/ptx/kernels_test.sh tests/ptx/training_test.sh
 tests_ptx_mutations_test_CPPFLAGS = $(TEST_CPPFLAGS) -DCUDA_MAJOR_TEXT=\"$(CUDA_MAJOR)\"
-tests_ptx_mutations_test_LDADD = $(TEST_LDADD)
 endif

@@ -32,7 +32,7 @@ suite() { # capability, program...
     export ZINF_STANDIN_CAPABILITY
     shift
     for program; do
-        "$BUILDDIR/tests/$program" >"$said" 2>&1
+        "$BUILDDIR/tests/cuda/$program" >"$said" 2>&1
         status=$?
         while read -r line; do
             name="$program on sm_$ZINF_STANDIN_CAPABILITY: ${line#* - }"

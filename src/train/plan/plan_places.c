@@ -92,9 +92,8 @@ void plan_measure(struct plan *p)
     s->slot = s->stage = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged = plan_stages_slices(p)
-                              ? zinf_layout_slice_bytes(layout, u, p->setup->dtype)
-                              : bytes;
+        uint64_t staged =
+            plan_stages_slices(p) ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
         s->stage = staged > s->stage ? staged : s->stage;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;

@@ -4,7 +4,7 @@
 #ifndef ZINF_TRAIN_RUN_BATCH_H
 #define ZINF_TRAIN_RUN_BATCH_H
 
-#include "text/samples.h"
+#include "text/samples/samples.h"
 #include "train/train.h"
 
 struct run_batch {

@@ -1,0 +1,180 @@
+/*
+ * bench_all: `zinf bench all`: the benches whose figures plans go by, one after the other, each in
+ * the forms that trainings use: of any training, or of the one whose configuration is given.
+ */
+#include "cli/bench/bench.h"
+
+#include "cli/data.h"
+
+static const char usage[] =
+    "usage: zinf bench all [options]\n"
+    "\n"
+    "Measures in a minute or two what plans go by: memory, matrix products,\n"
+    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n"
+    "\n"
+    "  --config FILE         of a training: its number type, optimizer, drives and\n"
+    "                        their settings (default: bf16 and fp32, AdamW)\n"
+    "  --path DIR[,DIR...]   on the drives (default: nvme_path of the configuration;\n"
+    "                        without either drives are left out)\n"
+    "  --device NAME         auto, host or cuda (default: auto)\n"
+    "  --threads N           default: all CPUs\n";
+
+#define MAX_WORDS 16
+#define MAX_PATHS_BYTES 4096
+
+struct all {
+    const char *device, *path;
+    char threads[24], paths[MAX_PATHS_BYTES], block[24], depth[24];
+    struct zinf_config *config; /* NULL: of any training */
+    bool cuda;
+    int status; /* the worst so far */
+};
+
+struct words {
+    const char *item[MAX_WORDS + 1];
+    int n;
+};
+
+static void add(struct words *w, const char *option, const char *value)
+{
+    if (value && *value && w->n + 2 <= MAX_WORDS) {
+        w->item[w->n++] = option;
+        w->item[w->n++] = value;
+    }
+}
+
+/* The command that a mode would be, which anybody can repeat, and what it says. */
+static void run_mode(struct all *all, const struct cli_command *mode, struct words *w)
+{
+    printf("%szinf %s", all->status < 0 ? "" : "\n", mode->name);
+    for (int i = 0; i < w->n; i++)
+        printf(" %s", w->item[i]);
+    putchar('\n');
+    fflush(stdout);
+    const char *argv[MAX_WORDS + 2] = {mode->name};
+    memcpy(argv + 1, w->item, (size_t)w->n * sizeof *argv);
+    int status = mode->run(w->n + 1, (char **)argv);
+    all->status = status > all->status ? status : all->status;
+    fflush(stdout);
+}
+
+static void add_device(const struct all *all, struct words *w)
+{
+    add(w, "--device", all->device);
+    add(w, "--threads", all->cuda ? NULL : all->threads);
+}
+
+static void run_gemm(struct all *all, const char *dtype)
+{
+    struct words w = {.n = 0};
+    add(&w, "--type", dtype);
+    add_device(all, &w);
+    run_mode(all, &bench_gemm, &w);
+}
+
+static void run_optim(struct all *all)
+{
+    struct words w = {.n = 0};
+    const char *optimizer = NULL, *form = NULL;
+    if (all->config)
+        bench_optimizer_form(all->config, &optimizer, &form);
+    add(&w, "--optimizer", optimizer);
+    add(&w, "--form", form);
+    add(&w, "--threads", all->threads);
+    run_mode(all, &bench_optim, &w);
+}
+
+static void run_drives(struct all *all)
+{
+    struct words w = {.n = 0};
+    add(&w, "--path", all->paths);
+    add(&w, "--block-size", all->block);
+    add(&w, "--queue-depth", all->depth);
+    if (w.n)
+        run_mode(all, &bench_nvme, &w);
+    else
+        puts("\ndrives are left out: name a folder on each with --path, or give --config");
+}
+
+static void run_all(struct all *all)
+{
+    struct words memory = {.n = 0}, none = {.n = 0};
+    add_device(all, &memory);
+    run_mode(all, &bench_memory, &memory);
+    if (all->config) {
+        run_gemm(all, zinf_dtype_name(all->config->dtype));
+    } else {
+        run_gemm(all, "bf16");
+        run_gemm(all, "fp32");
+    }
+    run_optim(all);
+    if (all->cuda)
+        run_mode(all, &bench_pcie, &none);
+    run_drives(all);
+    puts("\nkept for zinf estimate, which prints the source of each rate, and for trainings");
+}
+
+/* Drives and their settings as the training has them. */
+static int read_config(struct all *all, const char *path, int64_t threads)
+{
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    context.no_training = context.quiet = context.show = true;
+    context.threads = threads > 0 ? threads : -1;
+    int code = zinf_config_load(&all->config, path, &context);
+    if (code)
+        return code;
+    const struct zinf_config *c = all->config;
+    const struct zinf_config_offload *drives =
+        c->offload_optimizer.device == ZINF_PLACE_NVME ? &c->offload_optimizer : &c->offload_param;
+    size_t used = 0;
+    for (int i = 0; drives->device == ZINF_PLACE_NVME && i < drives->n_nvme_paths; i++)
+        used += (size_t)snprintf(all->paths + used,
+                                 used < sizeof all->paths ? sizeof all->paths - used : 0, "%s%s",
+                                 i ? "," : "", drives->nvme_path[i]);
+    if (used >= sizeof all->paths)
+        return zinf_fail(-EINVAL, "nvme_path: the names are too long for one measurement");
+    if (used) {
+        snprintf(all->block, sizeof all->block, "%lld", (long long)c->aio.block_size);
+        snprintf(all->depth, sizeof all->depth, "%lld", (long long)c->aio.queue_depth);
+    }
+    if (c->threads > 0)
+        snprintf(all->threads, sizeof all->threads, "%lld", (long long)c->threads);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct all all = {.status = -1};
+    const char *config = NULL;
+    int64_t threads = 0;
+    enum zinf_device_kind kind;
+    const struct cli_option options[] = {
+        {"--config", CLI_STRING, &config, 0, 0},
+        {"--path", CLI_STRING, &all.path, 0, 0},
+        {"--device", CLI_STRING, &all.device, 0, 0},
+        {"--threads", CLI_INT, &threads, 1, 4096},
+    };
+    int code = cli_parse(&bench_all, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (!code)
+        code = data_parse_device(all.device, &kind);
+    if (code)
+        return code > 0 ? CLI_OK : cli_error(&bench_all, CLI_USAGE);
+    if (config && read_config(&all, config, threads))
+        return cli_error(&bench_all, CLI_FAILED);
+    if (threads > 0)
+        snprintf(all.threads, sizeof all.threads, "%lld", (long long)threads);
+    if (all.path)
+        snprintf(all.paths, sizeof all.paths, "%s", all.path);
+    all.cuda =
+        kind == ZINF_DEVICE_CUDA || (kind == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
+    run_all(&all);
+    zinf_config_destroy(all.config);
+    return all.status > 0 ? all.status : CLI_OK;
+}
+
+const struct cli_command bench_all = {
+    .name = "bench all",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

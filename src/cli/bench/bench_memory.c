@@ -1,0 +1,153 @@
+/*
+ * bench_memory: `zinf bench memory`. Copies within the device's memory, larger than any cache: the
+ * rate of what a step does there without products, and on the host device, whose memory is RAM, of
+ * what goes between its tiers. There also the CPU time of checksums: what comes from a drive is in
+ * no cache, and what was just updated may be.
+ */
+#include "aio/drive_bench.h"
+#include "cli/bench/bench_device.h"
+
+static const char usage[] =
+    "usage: zinf bench memory [options]\n"
+    "\n"
+    "Times copies within the device's memory and, where that is RAM, checksums of it.\n"
+    "\n"
+    "  --device NAME     auto, host or cuda (default: auto)\n"
+    "  --size SIZE       of a copy (default 256MiB, more for large caches)\n"
+    "  --threads N       of the host device (default: all CPUs)\n"
+    "  --json            one JSON object\n";
+
+#define CACHES 4 /* a copy over so many times the caches hardly finds anything in them */
+#define CACHED 8 /* what is this part of the caches stays in them */
+#define SUM_RUNS 5
+
+struct copy {
+    char *to, *from;
+    uint64_t bytes;
+};
+
+static int call(struct bench_device *b, void *context)
+{
+    const struct copy *c = context;
+    return b->ops->copy(b->queues[ZINF_QUEUE_COMPUTE], c->to, c->from, c->bytes);
+}
+
+static uint64_t least_bytes(void)
+{
+    return zinf_align_up(CACHES * zinf_cache_bytes(), ZINF_MEMORY_ALIGN);
+}
+
+static void keep(const struct bench_device *b, uint64_t bytes, double rate)
+{
+    bool host = b->device->kind == ZINF_DEVICE_HOST;
+    char least[16];
+    if (host && bytes < least_bytes()) {
+        zinf_log(ZINF_LOG_INFO,
+                 "the rate is not kept for zinf estimate: caches hold much of it; give --size %s "
+                 "or more, or none",
+                 zinf_size_format(least, sizeof least, least_bytes()));
+        return;
+    }
+    cJSON *kept = cJSON_CreateObject();
+    cJSON_AddNumberToObject(kept, "bytes", rate);
+    cJSON_AddStringToObject(kept, "device", b->device->name);
+    if (host)
+        cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
+    bench_cache_save("memory", host ? "host" : "cuda", kept);
+    cJSON_Delete(kept);
+}
+
+/* CPU seconds a GB, the best of several runs. */
+static double sum_cost(const void *memory, uint64_t bytes)
+{
+    double best = zinf_aio_bench_sums(memory, bytes);
+    for (int run = 1; run < SUM_RUNS; run++) {
+        double seconds = zinf_aio_bench_sums(memory, bytes);
+        best = seconds < best ? seconds : best;
+    }
+    return best / (double)bytes * 1e9;
+}
+
+/* Checksums of as much as is copied, and of what caches hold. */
+static void show_sums(const char *memory, uint64_t bytes, cJSON *result)
+{
+    uint64_t cached = zinf_align_up(zinf_cache_bytes() / CACHED + 1, ZINF_MEMORY_ALIGN);
+    if (cached > bytes)
+        cached = bytes;
+    double cost = sum_cost(memory, bytes), cached_cost = sum_cost(memory, cached);
+    if (result) {
+        cJSON *sums = cJSON_AddObjectToObject(result, "checksums");
+        cJSON_AddNumberToObject(sums, "seconds_per_gb", cost);
+        cJSON_AddNumberToObject(sums, "cached_bytes", (double)cached);
+        cJSON_AddNumberToObject(sums, "cached_seconds_per_gb", cached_cost);
+        return;
+    }
+    char all[16], part[16];
+    printf("checksums, one thread: %.3f CPU seconds a GB of %s, %.3f of %s\n", cost,
+           zinf_size_format(all, sizeof all, bytes), cached_cost,
+           zinf_size_format(part, sizeof part, cached));
+}
+
+static int measure(struct bench_device *b, uint64_t bytes, cJSON *result)
+{
+    char *memory = b->device->memory, size[16];
+    struct copy copy = {memory, memory + bytes, bytes};
+    double seconds;
+    int code = bench_device_fill(b, ZINF_DTYPE_BF16, 2 * bytes);
+    if (!code)
+        code = bench_device_time(b, call, &copy, &seconds);
+    if (code)
+        return code;
+    double rate = 2 * (double)bytes / seconds;
+    if (result) {
+        cJSON_AddStringToObject(result, "device", b->device->name);
+        cJSON_AddNumberToObject(result, "bytes", (double)bytes);
+        cJSON_AddNumberToObject(result, "seconds", seconds);
+        cJSON_AddNumberToObject(result, "rate", rate);
+    } else {
+        printf("%s\ncopy of %s: %.3f ms, %.2f GB/s read and written\n", b->device->name,
+               zinf_size_format(size, sizeof size, bytes), seconds * 1e3, rate * 1e-9);
+    }
+    if (b->device->kind == ZINF_DEVICE_HOST)
+        show_sums(memory, bytes, result);
+    keep(b, bytes, rate);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *device = NULL;
+    uint64_t bytes = least_bytes() > 256u << 20 ? least_bytes() : 256u << 20;
+    int64_t threads = 0;
+    bool json = false;
+    const struct cli_option options[] = {
+        {"--device", CLI_STRING, &device, 0, 0},
+        {"--size", CLI_SIZE, &bytes, 0, 0},
+        {"--threads", CLI_INT, &threads, 1, 4096},
+        {"--json", CLI_FLAG, &json, 0, 0},
+    };
+    int code =
+        cli_parse(&bench_memory, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (!code && (bytes < ZINF_MEMORY_ALIGN || bytes > (uint64_t)64 << 30))
+        code = zinf_fail(-EINVAL, "--size: between 4KiB and 64GiB");
+    if (code)
+        return code > 0 ? CLI_OK : cli_error(&bench_memory, CLI_USAGE);
+    bytes = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+    struct bench_device_options wanted = {
+        .device = device, .threads = threads, .device_bytes = 2 * bytes, .host_bytes = 1 << 20};
+    struct bench_device b;
+    cJSON *result = json ? cJSON_CreateObject() : NULL;
+    code = bench_device_open(&b, &wanted);
+    if (!code) {
+        code = measure(&b, bytes, result);
+        bench_device_close(&b);
+    }
+    return bench_finish(&bench_memory, result, code);
+}
+
+const struct cli_command bench_memory = {
+    .name = "bench memory",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

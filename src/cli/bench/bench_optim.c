@@ -1,0 +1,254 @@
+/*
+ * bench_optim: `zinf bench optim`. Each optimizer, in each form of its state, against a streaming
+ * loop that moves the same bytes; the loop and the step take turns in one run.
+ */
+#include "cli/bench/bench.h"
+#include "cpu_optim/optim_bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <strings.h>
+
+static const char usage[] =
+    "usage: zinf bench optim [options]\n"
+    "\n"
+    "Times one update of bf16 parameters from a bf16 gradient, in RAM.\n"
+    "\n"
+    "  --optimizer NAME ...  AdamW (default), Adam, Lion, Adagrad, SGD, Adafactor or\n"
+    "                        all\n"
+    "  --form NAME ...       how state is kept: fp32, split (both the default),\n"
+    "                        bf16, bf16-random, 8bit for the moments; split-bf16,\n"
+    "                        split-bf16-random, split-8bit; in a split one the master\n"
+    "                        is the parameter and 16 bits more; or all\n"
+    "  --elements N          parameters (default 33554432, more for large caches)\n"
+    "  --threads N           default: all CPUs of this process\n"
+    "  --repeats N           rounds, whose median counts (default 11)\n"
+    "  --json                one JSON object\n";
+
+/* ---- what can be measured ---- */
+
+struct form {
+    const char *name;
+    bool split;
+    enum zinf_optim_moments moments;
+    bool random;
+};
+static const struct form forms[] = {
+    {"fp32", false, ZINF_OPTIM_MOMENTS_F32, false},
+    {"split", true, ZINF_OPTIM_MOMENTS_F32, false},
+    {"bf16", false, ZINF_OPTIM_MOMENTS_BF16, false},
+    {"split-bf16", true, ZINF_OPTIM_MOMENTS_BF16, false},
+    {"bf16-random", false, ZINF_OPTIM_MOMENTS_BF16, true},
+    {"split-bf16-random", true, ZINF_OPTIM_MOMENTS_BF16, true},
+    {"8bit", false, ZINF_OPTIM_MOMENTS_8BIT, false},
+    {"split-8bit", true, ZINF_OPTIM_MOMENTS_8BIT, false},
+};
+#define N_FORMS ((int)(sizeof forms / sizeof *forms))
+#define N_OPTIMIZERS (ZINF_OPTIM_KINDS + 1) /* the kinds, and Adafactor */
+
+static const char *optimizer_name(int i)
+{
+    return i < ZINF_OPTIM_KINDS ? zinf_optim_name((enum zinf_optim_kind)i) : "Adafactor";
+}
+
+static bool has_form(int optimizer, const struct form *form)
+{
+    if (form->moments == ZINF_OPTIM_MOMENTS_8BIT)
+        return optimizer == ZINF_OPTIM_ADAMW;
+    return form->moments == ZINF_OPTIM_MOMENTS_F32 || optimizer < ZINF_OPTIM_KINDS;
+}
+
+/* A streaming loop over so many times the caches hardly finds anything in them. */
+#define CACHES 4
+#define LEAST_ELEMENT_BYTES 6 /* of all optimizers and forms: Adafactor's, split */
+
+static uint64_t least_data_bytes(void)
+{
+    return CACHES * zinf_cache_bytes();
+}
+
+static int64_t default_elements(void)
+{
+    uint64_t enough = least_data_bytes() / LEAST_ELEMENT_BYTES + 1;
+    return enough > 1 << 25 ? (int64_t)zinf_align_up(enough, 1 << 20) : 1 << 25;
+}
+
+/* ---- options ---- */
+
+struct bench_optim_args {
+    struct cli_strings optimizers, forms;
+    int64_t elements, threads, repeats;
+    bool json;
+    bool optimizer_on[N_OPTIMIZERS], form_on[sizeof forms / sizeof *forms];
+};
+
+/* Marks in on what words name among count names; default_name where there are no words. */
+static int select_names(const char *option, const struct cli_strings *words, const char **names,
+                        int count, bool *on)
+{
+    on[0] = words->n == 0;
+    for (int w = 0; w < words->n; w++) {
+        const char *word = words->items[w];
+        bool all = !strcasecmp(word, "all"), found = all;
+        for (int i = 0; i < count; i++)
+            if (all || !strcasecmp(word, names[i]))
+                on[i] = found = true;
+        if (!found) {
+            const char *near = cli_nearest(word, names, (size_t)count);
+            return zinf_fail(-EINVAL, "%s '%s' is unknown%s%s%s", option, word,
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        }
+    }
+    return 0;
+}
+
+static int parse(struct bench_optim_args *args, int argc, char **argv)
+{
+    const char *names[N_OPTIMIZERS + N_FORMS];
+    const struct cli_option options[] = {
+        {"--optimizer", CLI_STRINGS, &args->optimizers, 0, 0},
+        {"--form", CLI_STRINGS, &args->forms, 0, 0},
+        {"--elements", CLI_INT, &args->elements, 1, 0x1p40},
+        {"--threads", CLI_INT, &args->threads, 1, 4096},
+        {"--repeats", CLI_INT, &args->repeats, 1, 100000},
+        {"--json", CLI_FLAG, &args->json, 0, 0},
+    };
+    int rc = cli_parse(&bench_optim, options, sizeof options / sizeof *options, NULL, argc, argv);
+    for (int i = 0; i < N_OPTIMIZERS; i++)
+        names[i] = optimizer_name(i);
+    for (int i = 0; i < N_FORMS; i++)
+        names[N_OPTIMIZERS + i] = forms[i].name;
+    if (!rc)
+        rc =
+            select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS, args->optimizer_on);
+    if (!rc)
+        rc = select_names("--form", &args->forms, names + N_OPTIMIZERS, N_FORMS, args->form_on);
+    for (int i = 0; i < N_FORMS && !args->forms.n; i++) /* of fp32 and of bf16 trainings */
+        args->form_on[i] |= !strcmp(forms[i].name, "split");
+    return rc;
+}
+
+/* ---- results ---- */
+
+static void print_result(const char *name, const char *form, const struct zinf_optim_bench *b)
+{
+    printf("%-9s %-17s %8.2f %9.1f %8.1f %8.1f %7.2f\n", name, form, b->seconds * 1e3,
+           (double)b->n / b->seconds * 1e-6, (double)b->bytes / b->seconds * 1e-9, b->roof_gb_per_s,
+           b->ratio);
+    fflush(stdout);
+}
+
+/* Data that the CPU's caches hold says nothing about a training's. */
+static void keep(const char *key, const struct zinf_optim_bench *b, const cJSON *rates)
+{
+    char data[16], caches[16];
+    if (b->data_bytes >= least_data_bytes()) {
+        bench_cache_save("optim", key, rates);
+        return;
+    }
+    double elements = (double)b->n * (double)least_data_bytes() / (double)b->data_bytes;
+    zinf_log_once(ZINF_LOG_INFO, "bench-small",
+                  "%s is not kept for zinf estimate: its %s are not %d times the CPU's caches of "
+                  "%s; give --elements %.0f or more",
+                  key, zinf_size_format(data, sizeof data, b->data_bytes), CACHES,
+                  zinf_size_format(caches, sizeof caches, zinf_cache_bytes()), ceil(elements));
+}
+
+/* Keeps the rates and, with --json, adds the result to list. */
+static int record(cJSON *list, const char *name, const char *form, const struct zinf_optim_bench *b)
+{
+    char key[64];
+    cJSON *kept = cJSON_CreateObject();
+    if (!kept || !cJSON_AddNumberToObject(kept, "elements", (double)b->n / b->seconds) ||
+        !cJSON_AddNumberToObject(kept, "bytes", (double)b->bytes / b->seconds) ||
+        !cJSON_AddNumberToObject(kept, "roof", b->roof_gb_per_s * 1e9) ||
+        !cJSON_AddNumberToObject(kept, "threads", b->n_threads)) {
+        cJSON_Delete(kept);
+        return zinf_fail(-ENOMEM, "no memory for the result");
+    }
+    snprintf(key, sizeof key, "%s/%s", name, form);
+    keep(key, b, kept);
+    if (!list) {
+        cJSON_Delete(kept);
+        return 0;
+    }
+    cJSON_AddItemToArray(list, kept);
+    cJSON_AddStringToObject(kept, "optimizer", name);
+    cJSON_AddStringToObject(kept, "form", form);
+    cJSON_AddNumberToObject(kept, "seconds", b->seconds);
+    cJSON_AddNumberToObject(kept, "bytes_per_step", (double)b->bytes);
+    cJSON_AddNumberToObject(kept, "ratio", b->ratio);
+    return 0;
+}
+
+static int measure(const struct bench_optim_args *args, int optimizer, const struct form *form,
+                   cJSON *list)
+{
+    struct zinf_optim_bench bench = {
+        .kind = optimizer < ZINF_OPTIM_KINDS ? (enum zinf_optim_kind)optimizer : ZINF_OPTIM_LION,
+        .adafactor = optimizer == ZINF_OPTIM_KINDS,
+        .isa = zinf_isa(),
+        .n = (uint64_t)args->elements,
+        .grad_dtype = ZINF_DTYPE_BF16,
+        .param_dtype = ZINF_DTYPE_BF16,
+        .split_master = form->split,
+        .moments = form->moments,
+        .stochastic_rounding = form->random,
+        .n_threads = (int)args->threads,
+        .repeats = (int)args->repeats,
+    };
+    int rc = zinf_optim_bench(&bench);
+    if (!rc && !list)
+        print_result(optimizer_name(optimizer), form->name, &bench);
+    return rc ? rc : record(list, optimizer_name(optimizer), form->name, &bench);
+}
+
+static int measure_all(const struct bench_optim_args *args, cJSON *list)
+{
+    int rc = 0, measured = 0;
+    for (int o = 0; o < N_OPTIMIZERS && !rc; o++)
+        for (int f = 0; f < N_FORMS && !rc; f++)
+            if (args->optimizer_on[o] && args->form_on[f] && has_form(o, &forms[f])) {
+                rc = measure(args, o, &forms[f], list);
+                measured++;
+            }
+    if (!rc && !measured)
+        rc = zinf_fail(-EINVAL, "no such form: bf16 moments are of all but Adafactor, 8-bit ones "
+                                "of AdamW");
+    return rc;
+}
+
+static int run(int argc, char **argv)
+{
+    struct bench_optim_args args = {.elements = default_elements(), .repeats = 11};
+    cJSON *result = NULL, *list = NULL;
+    int rc = parse(&args, argc, argv);
+    if (rc)
+        return rc > 0 ? CLI_OK : cli_error(&bench_optim, CLI_USAGE);
+    if (!args.threads)
+        args.threads = zinf_optim_thread_count(0);
+    if (args.json) {
+        result = cJSON_CreateObject();
+        cJSON_AddStringToObject(result, "isa", zinf_isa_name(zinf_isa()));
+        cJSON_AddNumberToObject(result, "threads", (double)args.threads);
+        cJSON_AddNumberToObject(result, "elements", (double)args.elements);
+        list = cJSON_AddArrayToObject(result, "results");
+        if (!list)
+            rc = zinf_fail(-ENOMEM, "no memory for the result");
+    } else {
+        printf("%lld elements, %d threads, %s\n", (long long)args.elements, (int)args.threads,
+               zinf_isa_name(zinf_isa()));
+        printf("%-9s %-17s %8s %9s %8s %8s %7s\n", "optimizer", "form", "step ms", "M elem/s",
+               "GB/s", "roof", "ratio");
+    }
+    if (!rc)
+        rc = measure_all(&args, list);
+    return bench_finish(&bench_optim, result, rc);
+}
+
+const struct cli_command bench_optim = {
+    .name = "bench optim",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

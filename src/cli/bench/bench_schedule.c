@@ -1,0 +1,222 @@
+/*
+ * bench_schedule: `zinf bench schedule`. What each order of a step's operations is worth on given
+ * hardware, which need not be here: the step runs on the lanes of a training, where operations take
+ * their time and do nothing.
+ */
+#include "cli/bench/bench.h"
+#include "cli/estimate/estimate.h"
+#include "cli/usage.h"
+#include "train/emulation.h"
+
+static const char usage[] =
+    "usage: zinf bench schedule --model DIR|config.json --machine NAME|FILE [options]\n"
+    "\n"
+    "Runs the steps of a training at set rates: by the clock, with the threads and\n"
+    "queues of a training, but nothing is computed and no drive is touched. Prints\n"
+    "for each schedule how near a step comes to the work of its busiest lane, and to\n"
+    "what was predicted.\n"
+    "\n"
+    "  --model DIR           Hugging Face model folder, or its config.json\n"
+    "  --machine NAME|FILE   whose rates: 4090,ram=64G,nvme=7/6, as zinf estimate has\n"
+    "                        them (default: this machine, as zinf bench measured it)\n"
+    "  --schedule NAME...    serial, prefetch, update-in-forward, update-in-backward,\n"
+    "                        update-in-place or auto (default: all but serial and\n"
+    "                        update-in-place)\n"
+    "  --seconds X           that a step takes by the clock, about (default: 5); the\n"
+    "                        longer, the less it matters when threads wake late\n"
+    "  --repeat N            steps, after one that is not counted (default: 3)\n"
+    "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
+    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
+    "  --trace FILE          of the last schedule, as a Chrome trace\n"
+    "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE
+    "  --lenient             unknown keys of the configuration are warnings\n";
+
+#define SCHEDULE_COLS 19
+#define LANES 7
+#define WORTH_SAYING 0.005 /* of a step, that a lane stood still */
+
+static const char *const words[] = {
+    "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place", "auto"};
+#define N_WORDS (sizeof words / sizeof *words)
+
+struct options {
+    struct cli_common common;
+    struct cli_strings schedules;
+    const char *machine, *trace;
+    double seconds;
+    int64_t repeat;
+    bool json;
+};
+
+static int busiest(const struct zinf_emulation *e)
+{
+    int most = 0;
+    for (int lane = 1; lane < LANES; lane++)
+        if (e->work_seconds[lane] > e->work_seconds[most])
+            most = lane;
+    return most;
+}
+
+static void print_one(const struct zinf_emulation *e)
+{
+    int lane = busiest(e);
+    printf("%-*s %9.4g %9.4g %9.4g %9.3f %+8.1f %%  %s\n", SCHEDULE_COLS, e->schedule,
+           e->floor_seconds, e->predicted_seconds, e->step_seconds,
+           e->floor_seconds / e->step_seconds, 100 * (e->step_seconds / e->predicted_seconds - 1),
+           estimate_lane(lane));
+    for (int other = 0; other < LANES; other++)
+        if (e->stall_seconds[lane][other] > WORTH_SAYING * e->step_seconds)
+            printf("%*s stood still for %.4g s: %s%s\n", SCHEDULE_COLS, "",
+                   e->stall_seconds[lane][other], other == lane ? "" : "waited for ",
+                   other == lane ? "nothing to do" : estimate_lane(other));
+}
+
+static void add_one(cJSON *list, const struct zinf_emulation *e)
+{
+    cJSON *one = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(list, one))
+        cJSON_Delete(one);
+    cJSON_AddStringToObject(one, "schedule", e->schedule);
+    cJSON_AddNumberToObject(one, "floor_seconds", e->floor_seconds);
+    cJSON_AddNumberToObject(one, "predicted_seconds", e->predicted_seconds);
+    cJSON_AddNumberToObject(one, "step_seconds", e->step_seconds);
+    cJSON_AddNumberToObject(one, "fastest_seconds", e->fastest_seconds);
+    cJSON_AddNumberToObject(one, "slowest_seconds", e->slowest_seconds);
+    cJSON_AddStringToObject(one, "busiest", estimate_lane(busiest(e)));
+    cJSON_AddNumberToObject(one, "operations", e->n_ops);
+    cJSON *work = cJSON_AddObjectToObject(one, "work_seconds");
+    cJSON *busy = cJSON_AddObjectToObject(one, "busy_seconds");
+    for (int lane = 0; lane < LANES; lane++) {
+        cJSON_AddNumberToObject(work, estimate_lane(lane), e->work_seconds[lane]);
+        cJSON_AddNumberToObject(busy, estimate_lane(lane), e->busy_seconds[lane]);
+    }
+}
+
+/* One schedule of the configuration; a line of the table. */
+static int run_schedule(const struct options *o, const struct zinf_estimate_options *training,
+                        const char *schedule, cJSON *list)
+{
+    struct zinf_config config = *training->trainer.config;
+    struct zinf_estimate_options estimate = *training;
+    struct zinf_emulation emulation;
+    const struct zinf_emulation_options options = {.estimate = &estimate,
+                                                   .steps = (int)o->repeat,
+                                                   .clock_seconds = o->seconds,
+                                                   .trace = o->trace};
+    config.schedule = (char *)schedule;
+    estimate.trainer.config = &config;
+    int code = zinf_emulate(&emulation, &options);
+    if (code)
+        return code;
+    if (list)
+        add_one(list, &emulation);
+    else
+        print_one(&emulation);
+    fflush(stdout);
+    return 0;
+}
+
+/* Rates of the machine that is named, or what benches have left of this one. */
+static void take_machine(struct zinf_estimate_options *training, const struct machine *machine,
+                         struct zinf_described_machine *described, const struct cli_session *s)
+{
+    struct estimate_sources sources;
+    if (machine) {
+        machine_speeds(machine, s->config->dtype, &training->speeds);
+        machine_describe(machine, described);
+        training->trainer.described = described;
+    } else {
+        estimate_cached_speeds(&training->speeds, &sources, s->config, s->device);
+    }
+}
+
+static int run_all(const struct options *o, const struct cli_session *s,
+                   const struct machine *machine, cJSON *result)
+{
+    static const char *const usual[] = {"prefetch", "update-in-forward", "update-in-backward",
+                                        "auto"};
+    const char *const *schedules = o->schedules.n ? o->schedules.items : usual;
+    int n = o->schedules.n ? o->schedules.n : (int)(sizeof usual / sizeof *usual), code = 0;
+    struct zinf_described_machine described;
+    struct zinf_estimate_options training = {.trainer = {.model_path = o->common.model,
+                                                         .config = s->config,
+                                                         .seq_len = s->seq_len,
+                                                         .source_len = o->common.source_len,
+                                                         .device = s->device}};
+    cJSON *list = result ? cJSON_AddArrayToObject(result, "schedules") : NULL;
+    take_machine(&training, machine, &described, s);
+    if (result)
+        cJSON_AddStringToObject(result, "machine", o->machine ? o->machine : "this one");
+    else
+        printf("%-*s %9s %9s %9s %9s %10s  %s\n", SCHEDULE_COLS, "schedule", "floor, s",
+               "predicted", "step", "floor/step", "predicted", "busiest");
+    for (int i = 0; !code && i < n; i++)
+        code = run_schedule(o, &training, schedules[i], list);
+    return code;
+}
+
+static int run_session(const struct options *o, cJSON *result)
+{
+    struct cli_session s = {0};
+    struct machine machine;
+    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
+    if (!code)
+        code = cli_session_shape(&s, &o->common);
+    if (!code)
+        code = cli_session_config(&s, &o->common);
+    if (!code)
+        code = run_all(o, &s, o->machine ? &machine : NULL, result);
+    cli_session_close(&s);
+    return code;
+}
+
+static int check(const struct options *o)
+{
+    for (int i = 0; i < o->schedules.n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < N_WORDS; k++)
+            known = known || !strcmp(words[k], o->schedules.items[i]);
+        const char *near = known ? NULL : cli_nearest(o->schedules.items[i], words, N_WORDS);
+        if (!known)
+            return zinf_fail(-EINVAL, "--schedule: no schedule '%s'%s%s%s", o->schedules.items[i],
+                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    return cli_check_common(&o->common);
+}
+
+static int run(int argc, char **argv)
+{
+    struct options o = {.common = CLI_COMMON_DEFAULT, .seconds = 5, .repeat = 3};
+    struct cli_common *c = &o.common;
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c->model, 0, 0},
+        {"--machine", CLI_STRING, &o.machine, 0, 0},
+        {"--schedule", CLI_STRINGS, &o.schedules, 0, 0},
+        {"--seconds", CLI_DOUBLE, &o.seconds, 1e-3, 3600},
+        {"--repeat", CLI_INT, &o.repeat, 1, 1000},
+        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
+        {"--trace", CLI_STRING, &o.trace, 0, 0},
+        {"--json", CLI_FLAG, &o.json, 0, 0},
+        CLI_STEP_OPTIONS(c),
+        CLI_DEVICE_OPTIONS(c),
+    };
+    int code =
+        cli_parse(&bench_schedule, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = check(&o);
+    if (code)
+        return cli_error(&bench_schedule, CLI_USAGE);
+    c->no_training = true; /* a learning rate changes no time */
+    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
+    return bench_finish(&bench_schedule, result, run_session(&o, result));
+}
+
+const struct cli_command bench_schedule = {
+    .name = "bench schedule",
+    .summary = "",
+    .usage = usage,
+    .run = run,
+};

@@ -1,0 +1,310 @@
+/* estimate: what a training will take, before it starts: from shapes alone, no weights. */
+#include "cli/estimate/estimate.h"
+#include "cli/usage.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct options {
+    struct cli_common common;
+    bool measure, json;
+    double tbw, tokens, power; /* 0: not given */
+    const char *trace, *machine, *compare, *network;
+    int64_t ranks, local_ranks; /* 0: as many as there are seats */
+    double net_bytes;           /* a second, of a host */
+};
+
+/* The same training on a machine that has more: estimates that do not depend on each other. */
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER };
+struct change {
+    const char *what;
+    bool counts; /* there is such a thing */
+    struct zinf_config config;
+    struct zinf_estimate_options options;
+    double seconds; /* 0: it does not fit */
+};
+/* Every step-th of them, from the first on: what a thread does. */
+struct worker {
+    struct change *changes;
+    int first, step;
+    pthread_t thread;
+    bool started;
+};
+
+static void *estimate_changes(void *argument)
+{
+    const struct worker *w = argument;
+    for (int i = w->first; i < ESTIMATE_CHANGES; i += w->step) {
+        struct change *c = &w->changes[i];
+        struct zinf_estimate other;
+        if (c->counts && !zinf_estimate(&other, &c->options))
+            c->seconds = other.step_seconds;
+    }
+    return NULL;
+}
+
+/* A thread a CPU; one that cannot be had is this one. */
+static void run_workers(struct change changes[ESTIMATE_CHANGES])
+{
+    struct worker workers[ESTIMATE_CHANGES];
+    int n = zinf_cpu_count() < ESTIMATE_CHANGES ? zinf_cpu_count() : ESTIMATE_CHANGES;
+    for (int i = 0; i < n; i++) {
+        workers[i] = (struct worker){.changes = changes, .first = i, .step = n};
+        workers[i].started =
+            !pthread_create(&workers[i].thread, NULL, estimate_changes, &workers[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (workers[i].started)
+            pthread_join(workers[i].thread, NULL);
+        else
+            estimate_changes(&workers[i]);
+}
+
+static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
+{
+    const bool by_link = e->now.link_seconds > 0;
+    struct change all[ESTIMATE_CHANGES] = {
+        [MORE_HOST] = {.what = "1 GiB more host memory", .counts = true},
+        [MORE_DEVICE] = {.what = "1 GiB more device memory", .counts = true},
+        [MORE_DRIVES] = {.what = "a second drive like this one", .counts = e->now.lane_bytes[0]},
+        [MORE_DEVICES] = {.what = "a second device like this one", .counts = e->seats < 2},
+        [OTHER_GATHER] = {.what = by_link ? "units pulled from RAM"
+                                          : "units gathered between the devices",
+                          .counts =
+                              by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
+    };
+    uint64_t gib = (uint64_t)1 << 30;
+    for (int i = 0; i < ESTIMATE_CHANGES; i++) {
+        all[i].config = *now->trainer.config;
+        all[i].options = *now;
+        all[i].options.plan = NULL;
+        all[i].options.trace = NULL;
+        all[i].options.like = &e->now;
+        all[i].options.trainer.config = &all[i].config;
+    }
+    uint64_t *host = &all[MORE_HOST].config.host_memory;
+    *host = (*host ? e->now.budget[1] : e->now.bytes[1]) + gib;
+    all[MORE_DEVICE].config.device_memory = e->now.budget[0] + gib;
+    all[MORE_DRIVES].options.drive_factor = 2;
+    all[MORE_DEVICES].options.device_factor = 2;
+    all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
+    all[OTHER_GATHER].options.like = NULL; /* which has its way */
+    run_workers(all);
+    for (int i = 0; i < ESTIMATE_CHANGES; i++)
+        if (all[i].counts)
+            e->changes[e->n_changes++] = (struct estimate_change){all[i].what, all[i].seconds};
+}
+
+/* Speeds of this machine: from the cache, or just measured. */
+static int estimate_here(struct estimate *e, const struct options *o, const struct cli_session *s,
+                         struct zinf_estimate_options *options, struct zinf_rates *rates)
+{
+    int code = 0;
+    estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
+    options->speeds.net_bytes = o->net_bytes;
+    if (o->measure) {
+        code = zinf_rates_measure(rates, &options->trainer);
+        options->rates = rates;
+        e->steps_apart = code ? 0 : rates->steps_apart;
+    }
+    if (!code)
+        code = zinf_estimate(&e->now, options);
+    if (!code)
+        estimate_drive_room(e, s->config);
+    return code;
+}
+
+/* The plan, which is printed also where it does not fit; then the estimate. */
+static int estimate(const struct options *o, const struct cli_session *s,
+                    const struct estimate_request *request, const struct machine *machine)
+{
+    struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
+                         .tokens = o->tokens,
+                         .watts = o->power,
+                         .ranks = (uint32_t)o->ranks,
+                         .local_ranks = (uint32_t)o->local_ranks,
+                         .seats = (uint32_t)o->common.seats};
+    struct zinf_described_machine described;
+    struct zinf_rates rates;
+    char *plan = NULL;
+    size_t plan_bytes = 0;
+    struct zinf_estimate_options options = {
+        .trainer = request->trainer,
+        .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
+        .trace = o->trace,
+        .ranks = (uint32_t)o->ranks,
+        .local_ranks = (uint32_t)o->local_ranks,
+        .seats = (uint32_t)o->common.seats,
+        .speeds = {.net_bytes = o->net_bytes},
+    };
+    int code = machine ? estimate_described(&e, request, machine, &options)
+                       : estimate_here(&e, o, s, &options, &rates);
+    if (options.plan && !fclose(options.plan))
+        cli_print_lines(stdout, plan);
+    free(plan);
+    options.plan = NULL;
+    if (code)
+        return code;
+    if (machine) {
+        machine_describe(machine, &described);
+        options.trainer.described = &described;
+    }
+    add_changes(&e, &options);
+    if (e.drive_free < estimate_drive_bytes(&e))
+        zinf_log(ZINF_LOG_WARN, "%s has too little room: zinf train would refuse to begin",
+                 e.drive_path);
+    if (o->json)
+        return estimate_print_json(estimate_json(&e));
+    estimate_print(&e);
+    return 0;
+}
+
+static int check_described(const struct options *o)
+{
+    if (o->ranks > 1 && (o->measure || o->compare))
+        return zinf_fail(-EINVAL, "ranks and seats are described, on this machine's figures or on "
+                                  "those of --machine: leave out --measure and --compare");
+    return 0;
+}
+
+/* Where nobody asks for ranks or seats, the configuration's. */
+static int take_seats(struct options *o, const struct zinf_config *config)
+{
+    if (!o->common.seats)
+        o->common.seats = config->seats > 0 ? config->seats : 1;
+    if (!o->ranks)
+        o->ranks = o->local_ranks = o->common.seats;
+    return check_described(o);
+}
+
+static int run_session(struct options *o)
+{
+    struct cli_session s = {0};
+    struct machine machine;
+    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
+    if (!code)
+        code = cli_session_shape(&s, &o->common);
+    if (!code)
+        code = cli_session_config(&s, &o->common);
+    if (!code)
+        code = take_seats(o, s.config);
+    if (!code) {
+        struct estimate_request request = {
+            .trainer = {.model_path = o->common.model,
+                        .config = s.config,
+                        .seq_len = s.seq_len,
+                        .source_len = o->common.source_len,
+                        .device = s.device},
+            .tbw = o->tbw * 1e12,
+            .tokens = o->tokens,
+            .watts = o->power,
+            .json = o->json,
+        };
+        code = o->compare ? estimate_compare(&request, o->compare)
+                          : estimate(o, &s, &request, o->machine ? &machine : NULL);
+    }
+    cli_session_close(&s);
+    return code;
+}
+
+/* "25Gbit/s" or "3.1GB/s"; networks are sold by bits. */
+static int read_network(struct options *o)
+{
+    static const struct {
+        const char *word;
+        double bytes;
+    } units[] = {{"Gbit/s", 1.25e8}, {"Gbit", 1.25e8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
+    char *unit = NULL;
+    double number = o->network ? strtod(o->network, &unit) : 0;
+    for (size_t i = 0; o->network && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(unit, units[i].word))
+            o->net_bytes = number * units[i].bytes;
+    if (o->network && !(o->net_bytes >= 1e6 && o->net_bytes < 1e13))
+        return zinf_fail(-EINVAL, "--network %s: a rate is needed, such as 25Gbit/s or 3GB/s",
+                         o->network);
+    return 0;
+}
+
+static int check_ranks(struct options *o)
+{
+    struct cli_common *c = &o->common;
+    if (!o->ranks)
+        o->ranks = o->local_ranks ? o->local_ranks : c->seats;
+    if (!o->local_ranks)
+        o->local_ranks = o->ranks;
+    if (o->ranks && !c->seats) /* a process each, whatever the configuration says */
+        c->seats = 1;
+    if (!o->ranks)
+        return read_network(o);
+    if (o->local_ranks % c->seats)
+        return zinf_fail(-EINVAL, "%lld GPUs on a host are not processes with --seats %lld each",
+                         (long long)o->local_ranks, (long long)c->seats);
+    c->world = o->ranks / c->seats;
+    if (o->ranks % o->local_ranks)
+        return zinf_fail(-EINVAL,
+                         "--ranks %lld are not as many on every host as --gpus-per-host "
+                         "%lld",
+                         (long long)o->ranks, (long long)o->local_ranks);
+    if (o->ranks > o->local_ranks && !o->network)
+        return zinf_fail(-EINVAL, "several hosts: say how fast the network of each is, such as "
+                                  "--network 25Gbit/s");
+    int code = check_described(o);
+    return code ? code : read_network(o);
+}
+
+static int check(struct options *o)
+{
+    int code = check_ranks(o);
+    if (code)
+        return code;
+    if (o->machine && o->compare)
+        return zinf_fail(-EINVAL, "--compare names the machines: leave out --machine");
+    if (o->measure && (o->machine || o->compare))
+        return zinf_fail(-EINVAL, "--measure is of this machine: leave it out with --machine and "
+                                  "--compare");
+    if (o->trace && o->compare)
+        return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
+    return cli_check_common(&o->common);
+}
+
+static int run(int argc, char **argv)
+{
+    struct options o = {.common = CLI_COMMON_DEFAULT};
+    struct cli_common *c = &o.common;
+    const struct cli_option options[] = {
+        {"--model", CLI_STRING, &c->model, 0, 0},
+        CLI_DEVICE_OPTIONS(c),
+        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
+        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
+        CLI_STEP_OPTIONS(c),
+        {"--measure", CLI_FLAG, &o.measure, 0, 0},
+        {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
+        {"--tokens", CLI_DOUBLE, &o.tokens, 1, 1e18},
+        {"--machine", CLI_STRING, &o.machine, 0, 0},
+        {"--compare", CLI_STRING, &o.compare, 0, 0},
+        {"--power", CLI_DOUBLE, &o.power, 1, 1e9},
+        {"--trace", CLI_STRING, &o.trace, 0, 0},
+        {"--seats", CLI_INT, &c->seats, 1, 1024},
+        {"--ranks", CLI_INT, &o.ranks, 1, 1024},
+        {"--gpus-per-host", CLI_INT, &o.local_ranks, 1, 1024},
+        {"--network", CLI_STRING, &o.network, 0, 0},
+        {"--json", CLI_FLAG, &o.json, 0, 0},
+    };
+    int code =
+        cli_parse(&cli_estimate, options, sizeof options / sizeof *options, NULL, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code)
+        code = check(&o);
+    if (code)
+        return cli_error(&cli_estimate, CLI_USAGE);
+    c->no_training = true; /* a learning rate changes no time */
+    return run_session(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_estimate = {
+    .name = "estimate",
+    .summary = "memory, traffic and step time of a training, before it starts",
+    .usage = USAGE_ESTIMATE,
+    .run = run,
+};

@@ -1,0 +1,327 @@
+/* estimate: the figures of `zinf estimate` for people and for programs. */
+#include "cli/estimate/estimate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+
+static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};
+static const char *const lane_texts[] = {
+    "drive reads", "drive writes", "to the device", "to the host", "device", "CPU", "network"};
+/* The last lane, of seats that have nobody else. */
+static const char seats_text[] = "between seats";
+static const char *const tiers[] = {"device", "host", "drive"};
+#define N_LANES (sizeof lanes / sizeof *lanes)
+
+const char *estimate_lane(int lane)
+{
+    return lane_texts[lane];
+}
+
+static const char *lane_text(const struct estimate *e, size_t lane)
+{
+    return lane == N_LANES - 1 && e->seats > 1 && e->seats == e->ranks ? seats_text
+                                                                       : lane_texts[lane];
+}
+
+/* Columns of labels; what is longer than a line goes on below its beginning. */
+#define LABEL 11
+
+static void print_memory(const struct zinf_estimate *e)
+{
+    char text[256], size[16], budget[16], pinned[16];
+    int used = 0;
+    for (int i = 0; i < 3; i++) {
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", i ? ", " : "",
+                         tiers[i], zinf_size_format(size, sizeof size, e->bytes[i]));
+        if (e->budget[i] != UINT64_MAX)
+            used += snprintf(text + used, sizeof text - (size_t)used, " of %s",
+                             zinf_size_format(budget, sizeof budget, e->budget[i]));
+        if (i == 1)
+            used += snprintf(text + used, sizeof text - (size_t)used, " (pinned %s)",
+                             zinf_size_format(pinned, sizeof pinned, e->pinned));
+    }
+    cli_print_field(stdout, "memory", LABEL, text);
+    if (e->ram_is_shared)
+        printf("             in all %s of RAM: the device is the CPU\n",
+               zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
+}
+
+static void print_step(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    double busy = n->lane_seconds[n->bottleneck] / n->step_seconds;
+    char time[32], tokens[32];
+    char text[160];
+    snprintf(text, sizeof text, "%s for %s tokens: %.4g tokens/s, schedule %s",
+             cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
+             (double)n->tokens / n->step_seconds, n->schedule);
+    cli_print_field(stdout, "step", LABEL, text);
+    printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
+           100 * busy);
+    for (size_t i = 0; i < N_LANES; i++)
+        if (n->lane_seconds[i] > 0)
+            printf("             %-13s %10.4f s %10.3f GB\n", lane_text(e, i), n->lane_seconds[i],
+                   (double)n->lane_bytes[i] * 1e-9);
+    snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
+             100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
+    cli_print_field(stdout, "utilisation", LABEL, text);
+}
+
+static void print_wear(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    char text[256];
+    double day = estimate_written_a_day(e);
+    if (!n->lane_bytes[0] && !n->lane_bytes[1])
+        return;
+    int used =
+        snprintf(text, sizeof text, "%.3f GB read, %.3f GB written a step; %.2f TB written a day",
+                 (double)n->lane_bytes[0] * 1e-9, (double)n->lane_bytes[1] * 1e-9, day * 1e-12);
+    if (day > 0)
+        snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
+                 e->tbw * 1e-12, e->tbw / day);
+    cli_print_field(stdout, "drive", LABEL, text);
+}
+
+double estimate_length_seconds(const struct estimate *e)
+{
+    return e->tokens / (double)e->now.tokens * e->now.step_seconds;
+}
+
+double estimate_length_written(const struct estimate *e)
+{
+    return e->tokens / (double)e->now.tokens * (double)e->now.lane_bytes[1];
+}
+
+double estimate_length_kwh(const struct estimate *e)
+{
+    return estimate_length_seconds(e) * e->watts / 3.6e6;
+}
+
+/* A whole training, and whether the drive has room for it. */
+static void print_length(const struct estimate *e)
+{
+    char time[32], needed[24], room[24], text[400];
+    if (e->tokens > 0) {
+        int used = snprintf(text, sizeof text, "%.4g tokens: %s, %.2f TB written", e->tokens,
+                            cli_duration(time, estimate_length_seconds(e)),
+                            estimate_length_written(e) * 1e-12);
+        if (e->watts > 0)
+            snprintf(text + used, sizeof text - (size_t)used, ", %.4g kWh at %g W",
+                     estimate_length_kwh(e), e->watts);
+        cli_print_field(stdout, "training", LABEL, text);
+    }
+    if (e->drive_free != UINT64_MAX && e->now.bytes[2]) {
+        snprintf(text, sizeof text, "%s needed, %s free in %s%s",
+                 zinf_size_format(needed, sizeof needed, estimate_drive_bytes(e)),
+                 zinf_size_format(room, sizeof room, e->drive_free), e->drive_path,
+                 e->drive_free < estimate_drive_bytes(e) ? ": TOO LITTLE" : "");
+        cli_print_field(stdout, "drive room", LABEL, text);
+    }
+}
+
+static void print_ranks(const struct estimate *e)
+{
+    char text[200];
+    if (e->ranks < 2 || e->seats == e->ranks)
+        return;
+    int used = snprintf(text, sizeof text, "%u on %u host%s", e->ranks, e->ranks / e->local_ranks,
+                        e->ranks == e->local_ranks ? "" : "s");
+    if (e->seats > 1)
+        used += snprintf(text + used, sizeof text - (size_t)used, ", %u seats a process", e->seats);
+    if (e->ranks > e->local_ranks)
+        used += snprintf(text + used, sizeof text - (size_t)used, ", %.4g Gbit/s a host",
+                         e->now.speeds.net_bytes * 8e-9);
+    snprintf(text + used, sizeof text - (size_t)used,
+             "; memory, lanes and bytes are those of one rank");
+    cli_print_field(stdout, "ranks", LABEL, text);
+}
+
+/* What each has, what all take of the host, and how units come to them. */
+static void print_seats(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    char text[400], size[16];
+    if (e->seats < 2 || e->seats != e->ranks)
+        return;
+    int used = snprintf(text, sizeof text,
+                        "%u in one process, with %s of RAM in all; memory, lanes and bytes are "
+                        "those of one seat",
+                        e->seats, zinf_size_format(size, sizeof size, n->bytes[1] * e->seats));
+    if (n->pull_seconds > 0)
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "; each pulls whole units from RAM at %.3g GB/s, all at %.3g GB/s: %.4f s a step",
+                 n->speeds.link_bytes * 1e-9, n->speeds.root_bytes * 1e-9, n->pull_seconds);
+    else if (n->link_seconds > 0)
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "; each copies its slice of a unit from RAM, and they give these to each other at "
+                 "%.3g GB/s: %.4f s a step",
+                 n->speeds.peer_bytes * 1e-9, n->link_seconds);
+    cli_print_field(stdout, "seats", LABEL, text);
+}
+
+void estimate_print(const struct estimate *e)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%llu parameters on %s", (unsigned long long)e->now.params,
+             e->now.device);
+    cli_print_field(stdout, "model", LABEL, text);
+    print_ranks(e);
+    print_seats(e);
+    print_memory(&e->now);
+    print_step(e);
+    print_wear(e);
+    print_length(e);
+    for (int i = 0; i < e->n_changes; i++) {
+        double seconds = e->changes[i].step_seconds;
+        char time[32], other[64] = "no other plan";
+        if (seconds > 0)
+            snprintf(other, sizeof other, "%s a step (%+.0f %%)", cli_duration(time, seconds),
+                     round(100 * (seconds / e->now.step_seconds - 1)) + 0.0); /* no "-0" */
+        snprintf(text, sizeof text, "%s: %s", e->changes[i].what, other);
+        cli_print_field(stdout, i ? "" : "with", LABEL, text);
+    }
+    if (e->machine)
+        machine_print(stdout, e->machine, LABEL);
+    else
+        estimate_print_sources(e, LABEL);
+    if (e->steps_apart > 0)
+        printf("             which differed by %.0f %% among themselves\n",
+               100 * (e->steps_apart - 1));
+}
+
+static void add_lanes(cJSON *root, const struct zinf_estimate *n)
+{
+    cJSON *busy = cJSON_AddObjectToObject(root, "lane_seconds");
+    cJSON *bytes = cJSON_AddObjectToObject(root, "lane_bytes");
+    for (size_t i = 0; i < N_LANES; i++) {
+        cJSON_AddNumberToObject(busy, lanes[i], n->lane_seconds[i]);
+        cJSON_AddNumberToObject(bytes, lanes[i], (double)n->lane_bytes[i]);
+    }
+}
+
+static void add_memory(cJSON *root, const struct zinf_estimate *n)
+{
+    cJSON *bytes = cJSON_AddObjectToObject(root, "peak_bytes");
+    cJSON *budget = cJSON_AddObjectToObject(root, "budget_bytes");
+    for (int i = 0; i < 3; i++) {
+        cJSON_AddNumberToObject(bytes, tiers[i], (double)n->bytes[i]);
+        if (n->budget[i] != UINT64_MAX)
+            cJSON_AddNumberToObject(budget, tiers[i], (double)n->budget[i]);
+    }
+    cJSON_AddNumberToObject(bytes, "pinned", (double)n->pinned);
+}
+
+static void add_seats(cJSON *root, const struct estimate *e)
+{
+    if (e->seats < 2)
+        return;
+    cJSON_AddNumberToObject(root, "seats", e->seats);
+    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats", (double)e->now.bytes[1] * e->seats);
+    if (e->now.pull_seconds > 0)
+        cJSON_AddNumberToObject(root, "pull_seconds", e->now.pull_seconds);
+    if (e->now.link_seconds > 0)
+        cJSON_AddNumberToObject(root, "link_seconds", e->now.link_seconds);
+}
+
+static void add_length(cJSON *root, const struct estimate *e)
+{
+    if (!(e->tokens > 0))
+        return;
+    cJSON_AddNumberToObject(root, "training_tokens", e->tokens);
+    cJSON_AddNumberToObject(root, "training_seconds", estimate_length_seconds(e));
+    cJSON_AddNumberToObject(root, "training_bytes_written", estimate_length_written(e));
+    if (e->watts > 0) {
+        cJSON_AddNumberToObject(root, "watts", e->watts);
+        cJSON_AddNumberToObject(root, "training_kwh", estimate_length_kwh(e));
+    }
+}
+
+static void add_changes(cJSON *root, const struct estimate *e)
+{
+    cJSON *changes = cJSON_AddArrayToObject(root, "changes");
+    for (int i = 0; i < e->n_changes; i++) {
+        cJSON *change = cJSON_CreateObject();
+        if (change && !cJSON_AddItemToArray(changes, change))
+            cJSON_Delete(change);
+        cJSON_AddStringToObject(change, "what", e->changes[i].what);
+        if (e->changes[i].step_seconds > 0)
+            cJSON_AddNumberToObject(change, "step_seconds", e->changes[i].step_seconds);
+    }
+}
+
+cJSON *estimate_json(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddNumberToObject(root, "parameters", (double)n->params);
+    cJSON_AddStringToObject(root, "device", n->device);
+    if (e->ranks > 1) {
+        cJSON_AddNumberToObject(root, "ranks", e->ranks);
+        cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);
+        cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
+    }
+    add_seats(root, e);
+    add_memory(root, n);
+    cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
+    cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);
+    cJSON_AddNumberToObject(root, "tokens_per_second", (double)n->tokens / n->step_seconds);
+    cJSON_AddStringToObject(root, "schedule", n->schedule);
+    cJSON_AddStringToObject(root, "bottleneck", lanes[n->bottleneck]);
+    add_lanes(root, n);
+    cJSON_AddNumberToObject(root, "drive_seconds", n->drive_seconds);
+    cJSON_AddNumberToObject(root, "written_per_day", estimate_written_a_day(e));
+    cJSON_AddNumberToObject(root, "tbw", e->tbw);
+    if (n->lane_bytes[1])
+        cJSON_AddNumberToObject(root, "drive_life_days", e->tbw / estimate_written_a_day(e));
+    if (e->drive_free != UINT64_MAX)
+        cJSON_AddNumberToObject(root, "drive_free_bytes", (double)e->drive_free);
+    add_length(root, e);
+    cJSON_AddNumberToObject(root, "model_flops", n->model_flops);
+    cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
+    add_changes(root, e);
+    if (e->machine)
+        cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
+    else
+        cJSON_AddItemToObject(root, "speeds", estimate_sources_json(e));
+    if (e->steps_apart > 0)
+        cJSON_AddNumberToObject(root, "steps_apart", e->steps_apart);
+    return root;
+}
+
+int estimate_print_json(cJSON *root)
+{
+    char *text = cJSON_Print(root);
+    if (text)
+        puts(text);
+    int code = text ? 0 : zinf_fail(-ENOMEM, "no memory for the estimate");
+    cJSON_free(text);
+    cJSON_Delete(root);
+    return code;
+}
+
+void estimate_drive_room(struct estimate *e, const struct zinf_config *config)
+{
+    const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
+                                                   ? &config->offload_optimizer
+                                                   : &config->offload_param;
+    e->drive_free = UINT64_MAX;
+    if (e->machine) {
+        double size = e->machine->figures[MACHINE_DRIVE_SIZE].value;
+        e->drive_free = size > 0 ? (uint64_t)size : UINT64_MAX;
+        snprintf(e->drive_path, sizeof e->drive_path, "the drives of %s", e->machine->name);
+        return;
+    }
+    for (int i = 0; drives->device == ZINF_PLACE_NVME && i < drives->n_nvme_paths; i++) {
+        struct statvfs room;
+        if (statvfs(drives->nvme_path[i], &room))
+            continue;
+        uint64_t each = (uint64_t)room.f_bavail * room.f_frsize; /* striped: the least counts */
+        uint64_t all = each * (uint64_t)drives->n_nvme_paths;
+        if (all >= e->drive_free)
+            continue;
+        e->drive_free = all;
+        snprintf(e->drive_path, sizeof e->drive_path, "%s", drives->nvme_path[i]);
+    }
+}

@@ -1,0 +1,97 @@
+/* estimate: what the files of `zinf estimate` share. */
+#ifndef ZINF_CLI_ESTIMATE_H
+#define ZINF_CLI_ESTIMATE_H
+
+#include "base/json.h"
+#include "cli/data.h"
+#include "cli/estimate/machine.h"
+#include "train/estimate.h"
+
+/* A change of the machine, and the step that it gives; seconds 0: it changes nothing that counts,
+ * or does not apply. */
+struct estimate_change {
+    const char *what;
+    double step_seconds;
+};
+#define ESTIMATE_CHANGES 5
+
+/* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
+enum estimate_rate {
+    ESTIMATE_PRODUCTS,
+    ESTIMATE_BANDWIDTH,
+    ESTIMATE_LINK,
+    ESTIMATE_OPTIMIZER,
+    ESTIMATE_READ,
+    ESTIMATE_WRITE,
+    ESTIMATE_MIXED,
+    ESTIMATE_ROOT,
+    ESTIMATE_PEER,
+    ESTIMATE_RATES,
+};
+struct estimate_sources {
+    char of[ESTIMATE_RATES][80];
+};
+#define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
+struct estimate {
+    struct zinf_estimate now;
+    struct estimate_change changes[ESTIMATE_CHANGES];
+    int n_changes;
+    double tbw; /* bytes that the drive may be written, by its maker */
+    struct estimate_sources sources;
+    double tokens;       /* of a training, to say how long it takes; 0: none */
+    uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
+    char drive_path[256];
+    double steps_apart;            /* zinf_rates; 0: nothing was measured */
+    const struct machine *machine; /* the one that is described; NULL: this one */
+    double watts;                  /* 0: not known */
+    uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host; */
+    uint32_t seats;                /* of these in each process */
+};
+static inline double estimate_written_a_day(const struct estimate *e)
+{
+    return (double)e->now.lane_bytes[1] * 86400 / e->now.step_seconds;
+}
+/* On the drives of a host, by all of its ranks. */
+static inline uint64_t estimate_drive_bytes(const struct estimate *e)
+{
+    return e->now.bytes[2] * (e->local_ranks ? e->local_ranks : 1);
+}
+/* Of the matrix products' measured rate. */
+static inline double estimate_utilisation(const struct estimate *e)
+{
+    return e->now.model_flops / e->now.step_seconds / e->now.matrix_flops;
+}
+
+/* Of a training of e->tokens. */
+double estimate_length_seconds(const struct estimate *e);
+double estimate_length_written(const struct estimate *e);
+double estimate_length_kwh(const struct estimate *e);
+
+const char *estimate_lane(int lane); /* "drive reads" */
+void estimate_print(const struct estimate *e);
+cJSON *estimate_json(const struct estimate *e);
+int estimate_print_json(cJSON *root); /* frees it */
+
+/* Fills an estimate of a training on a machine: options has what is the same on all of them. */
+struct estimate_request {
+    struct zinf_trainer_options trainer;
+    double tbw, tokens, watts; /* 0: the machine's */
+    bool json;
+};
+int estimate_described(struct estimate *e, const struct estimate_request *request,
+                       const struct machine *machine, struct zinf_estimate_options *options);
+/* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
+int estimate_compare(const struct estimate_request *request, const char *machines);
+/* From what `zinf bench` left for this kind of device. */
+void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
+                            const struct zinf_config *config, enum zinf_device_kind device);
+/* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are
+ * measured; and as JSON. */
+void estimate_print_sources(const struct estimate *e, int label_cols);
+void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
+                           size_t bytes);
+cJSON *estimate_sources_json(const struct estimate *e);
+/* Room where the configuration keeps things on drives, if those are of this machine. */
+void estimate_drive_room(struct estimate *e, const struct zinf_config *config);
+
+#endif

@@ -1,0 +1,110 @@
+/* estimate_compare: one training on several described machines, a line each. */
+#include "cli/estimate/estimate.h"
+
+#include <stdlib.h>
+
+int estimate_described(struct estimate *e, const struct estimate_request *request,
+                       const struct machine *machine, struct zinf_estimate_options *options)
+{
+    struct zinf_described_machine described;
+    double tbw = machine->figures[MACHINE_TBW].value;
+    *e = (struct estimate){.machine = machine,
+                           .tokens = request->tokens,
+                           .ranks = options->ranks,
+                           .local_ranks = options->local_ranks,
+                           .seats = options->seats};
+    e->tbw = request->tbw > 0 ? request->tbw : tbw > 0 ? tbw : ESTIMATE_TBW;
+    e->watts = request->watts > 0 ? request->watts : machine->figures[MACHINE_POWER].value;
+    machine_describe(machine, &described);
+    double net_bytes = options->speeds.net_bytes; /* no figure of a machine */
+    machine_speeds(machine, request->trainer.config->dtype, &options->speeds);
+    options->speeds.net_bytes = net_bytes;
+    options->trainer = request->trainer;
+    options->trainer.described = &described;
+    int code = zinf_estimate(&e->now, options);
+    options->trainer.described = NULL;
+    if (!code)
+        estimate_drive_room(e, request->trainer.config);
+    return code;
+}
+
+/* ---- the table ---- */
+
+struct comparison {
+    const struct estimate_request *request;
+    cJSON *list; /* NULL: lines */
+};
+
+/* Cut, so that columns stay columns. */
+#define NAME_COLS 22
+
+static void print_heading(bool length)
+{
+    printf("%-*s", NAME_COLS, "machine");
+    if (length)
+        printf(" %9s %9s %8s %8s", "tokens/s", "days", "TB", "kWh");
+    else
+        printf(" %9s %9s %9s %9s", "GPU, GiB", "RAM", "drive", "tokens/s");
+    puts("  limited by");
+}
+
+static void print_line(const struct estimate *e, const char *name)
+{
+    const struct zinf_estimate *n = &e->now;
+    double rate = (double)n->tokens / n->step_seconds;
+    printf("%-*.*s", NAME_COLS, NAME_COLS, name);
+    if (e->tokens > 0) {
+        printf(" %9.4g %9.3g %8.3g", rate, estimate_length_seconds(e) / 86400,
+               estimate_length_written(e) * 1e-12);
+        if (e->watts > 0)
+            printf(" %8.4g", estimate_length_kwh(e));
+        else
+            printf(" %8s", "-");
+    } else {
+        for (int i = 0; i < 3; i++)
+            printf(" %9.2f", (double)n->bytes[i] / 0x1p30);
+        printf(" %9.4g", rate);
+    }
+    printf("  %s%s\n", estimate_lane(n->bottleneck),
+           e->drive_free < n->bytes[2] ? "; the drive is too small" : "");
+}
+
+static int compare_one(void *arg, const char *spec)
+{
+    struct comparison *c = arg;
+    struct zinf_estimate_options options = {.plan = NULL};
+    struct machine machine;
+    struct estimate e;
+    int code = machine_parse(&machine, spec);
+    if (code)
+        return code;
+    code = estimate_described(&e, c->request, &machine, &options);
+    if (code && code != -ENOMEM)
+        return code;
+    if (c->list) {
+        cJSON *item = code ? cJSON_CreateObject() : estimate_json(&e);
+        cJSON_AddStringToObject(item, "spec", spec);
+        cJSON_AddBoolToObject(item, "fits", !code);
+        cJSON_AddItemToArray(c->list, item);
+    } else if (code) {
+        printf("%-*.*s does not fit: zinf estimate --machine %s says what is too large\n",
+               NAME_COLS, NAME_COLS, spec, spec);
+    } else {
+        print_line(&e, spec);
+    }
+    return 0;
+}
+
+int estimate_compare(const struct estimate_request *request, const char *machines)
+{
+    struct comparison c = {.request = request, .list = request->json ? cJSON_CreateArray() : NULL};
+    if (!request->json)
+        print_heading(request->tokens > 0);
+    int code = machine_each(machines, compare_one, &c);
+    if (!c.list)
+        return code;
+    if (!code)
+        return estimate_print_json(c.list);
+    cJSON_Delete(c.list);
+    return code;
+}

@@ -1,0 +1,141 @@
+/*
+ * estimate_speeds: what the benches of this machine left in the cache, each with its day. Figures
+ * belong to a device, a number type and so many threads; those of others are not taken.
+ */
+#include "cli/estimate/estimate.h"
+
+#include "cli/bench/bench.h"
+
+#include <stdlib.h>
+
+static double number_of(const cJSON *result, const char *key)
+{
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(result, key);
+    /* Neither a damaged file nor a clock that stood still makes a speed that no machine has. */
+    bool sane = cJSON_IsNumber(number) && number->valuedouble > 1e3 && number->valuedouble < 1e20;
+    return sane ? number->valuedouble : 0;
+}
+
+/* Several drives add up. */
+static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
+                               struct zinf_speeds *out)
+{
+    const cJSON *any = NULL;
+    for (int i = 0; i < section->n_nvme_paths; i++) {
+        char *path = realpath(section->nvme_path[i], NULL);
+        const cJSON *drive = bench_cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
+        if (!drive)
+            drive = bench_cache_find(cache, "nvme", section->nvme_path[i]);
+        out->drive_read_bytes += number_of(drive, "read");
+        out->drive_write_bytes += number_of(drive, "write");
+        out->drive_mixed_bytes += number_of(drive, "mixed");
+        any = drive ? drive : any;
+        free(path);
+    }
+    return any;
+}
+
+void bench_optimizer_form(const struct zinf_config *config, const char **optimizer,
+                          const char **form)
+{
+    bool split = config->dtype == ZINF_DTYPE_BF16,
+         eight = !strcmp(config->optimizer.type, "AdamW8bit");
+    *optimizer = eight ? "AdamW" : config->optimizer.type;
+    *form = eight ? (split ? "split-8bit" : "8bit") : split ? "split" : "fp32";
+}
+
+struct reader {
+    cJSON *cache;
+    int threads; /* of the run */
+    struct estimate_sources *sources;
+};
+
+/* The result, if it is of so many threads; says in the sources of the rates where they are from. */
+static const cJSON *take(const struct reader *r, const char *section, const char *key,
+                         enum estimate_rate first, enum estimate_rate last)
+{
+    const cJSON *result = bench_cache_find(r->cache, section, key);
+    const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
+    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(result, "threads");
+    char text[80];
+    bool other = cJSON_IsNumber(threads) && threads->valueint != r->threads;
+    if (other)
+        snprintf(text, sizeof text, "assumed: zinf bench %s had %d threads, not %d", section,
+                 threads->valueint, r->threads);
+    else if (result)
+        snprintf(text, sizeof text, "zinf bench %s, %.10s", section,
+                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
+    else
+        snprintf(text, sizeof text, "assumed: zinf bench %s measures it", section);
+    for (int i = first; i <= (int)last; i++)
+        snprintf(r->sources->of[i], sizeof r->sources->of[i], "%s", text);
+    return other ? NULL : result;
+}
+
+/* Between host and device: on the host device both are RAM. */
+static double link_of(const struct reader *r, enum zinf_device_kind device, double device_bytes)
+{
+    if (device == ZINF_DEVICE_CUDA)
+        return number_of(take(r, "pcie", "pinned", ESTIMATE_LINK, ESTIMATE_LINK), "both");
+    memcpy(r->sources->of[ESTIMATE_LINK], r->sources->of[ESTIMATE_BANDWIDTH],
+           sizeof r->sources->of[0]);
+    return device_bytes / 2; /* a byte that is copied is read and written */
+}
+
+/* Of several GPUs at once, whichever way to RAM and past it they have. */
+static void take_gpus(const struct reader *r, enum zinf_device_kind device, struct zinf_speeds *out)
+{
+    const cJSON *all = device == ZINF_DEVICE_CUDA
+                           ? take(r, "pcie", "together", ESTIMATE_ROOT, ESTIMATE_PEER)
+                           : NULL;
+    if (!all)
+        snprintf(r->sources->of[ESTIMATE_ROOT], sizeof r->sources->of[0],
+                 "assumed to be the RAM's, as the optimizer has it");
+    out->root_bytes = number_of(all, "both");
+    out->peer_bytes = number_of(all, "gpu_to_gpu");
+}
+
+static void take_drives(const struct reader *r, const struct zinf_config *config,
+                        struct zinf_speeds *out)
+{
+    const struct zinf_config_offload *drives = config->offload_optimizer.device == ZINF_PLACE_NVME
+                                                   ? &config->offload_optimizer
+                                                   : &config->offload_param;
+    const cJSON *found =
+        drives->device == ZINF_PLACE_NVME ? add_drives(r->cache, drives, out) : NULL;
+    const cJSON *date = cJSON_GetObjectItemCaseSensitive(found, "date");
+    char text[80];
+    if (found)
+        snprintf(text, sizeof text, "zinf bench nvme, %.10s",
+                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
+    else
+        snprintf(text, sizeof text, "assumed: zinf bench nvme measures it");
+    for (int i = ESTIMATE_READ; i <= ESTIMATE_MIXED; i++)
+        snprintf(r->sources->of[i], sizeof r->sources->of[i], "%s", text);
+}
+
+void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
+                            const struct zinf_config *config, enum zinf_device_kind device)
+{
+    const char *optimizer, *form;
+    char optim_key[48], device_key[32];
+    struct reader r = {.cache = bench_cache_load(), .sources = sources};
+    r.threads = config->threads > 0 ? (int)config->threads : zinf_cpu_count();
+    if (device == ZINF_DEVICE_AUTO)
+        device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
+    bench_optimizer_form(config, &optimizer, &form);
+    snprintf(optim_key, sizeof optim_key, "%.20s/%s", optimizer, form);
+    bench_device_key(device_key, device, config->dtype);
+    memset(out, 0, sizeof *out);
+    out->device_flops =
+        number_of(take(&r, "gemm", device_key, ESTIMATE_PRODUCTS, ESTIMATE_PRODUCTS), "flops");
+    out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
+                                       ESTIMATE_BANDWIDTH, ESTIMATE_BANDWIDTH),
+                                  "bytes");
+    out->link_bytes = link_of(&r, device, out->device_bytes);
+    out->optimizer_bytes =
+        number_of(take(&r, "optim", optim_key, ESTIMATE_OPTIMIZER, ESTIMATE_OPTIMIZER), "bytes");
+    take_gpus(&r, device, out);
+    take_drives(&r, config, out);
+    cJSON_Delete(r.cache);
+}

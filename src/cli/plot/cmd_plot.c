@@ -1,0 +1,143 @@
+/* plot: curves of one or several runs, as a page and in the terminal, and their logs for others. */
+#include "cli/plot/plot.h"
+#include "cli/usage.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MAX_RUNS 16
+
+struct plot_options {
+    struct cli_strings paths;
+    const char *output, *csv, *tensorboard;
+    bool no_charts;
+};
+
+/* ---- in the terminal ---- */
+
+static void show_column(const struct plot_run *run, const char *what, enum plot_column column,
+                        int cols)
+{
+    char title[256];
+    double *values = malloc(run->n * sizeof *values);
+    size_t n = 0;
+    for (size_t i = 0; values && i < run->n; i++)
+        if (isfinite(run->columns[column][i]))
+            values[n++] = run->columns[column][i];
+    snprintf(title, sizeof title, "%s: %s", run->name, what);
+    if (n > 1)
+        cli_chart(stdout, title, values, n, 8, cols);
+    free(values);
+}
+
+static void show_lanes(const struct plot_run *run)
+{
+    double seconds = plot_run_sum(run, PLOT_SECONDS);
+    char text[256] = "lanes were busy for";
+    for (int i = 0; i < PLOT_LANES; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s %s %.0f %%", i ? "," : "", plot_lanes[i],
+                 seconds > 0 ? 100 * plot_run_sum(run, PLOT_LANE + i) / seconds : 0);
+    }
+    strcat(text, " of the steps");
+    printf("%s:\n", run->name);
+    cli_print_field(stdout, "", 0, text);
+}
+
+static void show(const struct plot_run *runs, int n)
+{
+    int cols = cli_columns(stdout);
+    cols = cols > 120 ? 120 : cols;
+    for (int i = 0; i < n; i++) {
+        show_column(&runs[i], "loss", PLOT_LOSS, cols);
+        show_column(&runs[i], "evaluation, by their order", PLOT_EVAL, cols);
+        show_column(&runs[i], "learning rate", PLOT_LR, cols);
+        show_column(&runs[i], "gradient norm", PLOT_NORM, cols);
+        show_column(&runs[i], "seconds a step", PLOT_SECONDS, cols);
+        show_lanes(&runs[i]);
+    }
+}
+
+/* ---- the command ---- */
+
+/* Several runs lie beside each other, where TensorBoard shows them by name. */
+static int write_events(const struct plot_run *runs, int n, const char *folder)
+{
+    int code = 0;
+    for (int i = 0; i < n && !code; i++) {
+        const char *slash = strrchr(runs[i].name, '/');
+        char *path =
+            n > 1 ? zinf_path_join(folder, slash ? slash + 1 : runs[i].name) : strdup(folder);
+        code = path ? plot_events_write(&runs[i], path) : -ENOMEM;
+        free(path);
+    }
+    return code;
+}
+
+/* plot.html in the first run's folder, or beside a log. */
+static char *page_path(const struct plot_options *o)
+{
+    const char *first = o->paths.items[0], *dot = strrchr(first, '.');
+    if (o->output)
+        return strdup(o->output);
+    if (!dot || strcmp(dot, ".jsonl"))
+        return zinf_path_join(first, "plot.html");
+    char *path = malloc(strlen(first) + 8);
+    if (path)
+        sprintf(path, "%.*s.html", (int)(dot - first), first);
+    return path;
+}
+
+static int plot(const struct plot_options *o)
+{
+    struct plot_run runs[MAX_RUNS] = {0};
+    int n = 0, code = 0;
+    char *page = page_path(o);
+    for (; n < o->paths.n && !code; n += !code)
+        code = plot_run_read(&runs[n], o->paths.items[n]);
+    if (!code && o->csv)
+        code = plot_csv_write(&runs[0], o->csv);
+    if (!code && o->tensorboard)
+        code = write_events(runs, n, o->tensorboard);
+    if (!code)
+        code = page ? plot_page_write(runs, n, page) : -ENOMEM;
+    if (!code && !o->no_charts && !(o->csv && !strcmp(o->csv, "-")))
+        show(runs, n);
+    if (!code)
+        zinf_log(ZINF_LOG_INFO, "the page is %s", page);
+    for (int i = 0; i < n; i++)
+        plot_run_fini(&runs[i]);
+    free(page);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct plot_options o = {.paths = {.n = 0}};
+    const struct cli_option options[] = {
+        {"--output", CLI_STRING, &o.output, 0, 0},
+        {"--csv", CLI_STRING, &o.csv, 0, 0},
+        {"--tensorboard", CLI_STRING, &o.tensorboard, 0, 0},
+        {"--no-charts", CLI_FLAG, &o.no_charts, 0, 0},
+    };
+    int code =
+        cli_parse(&cli_plot, options, sizeof options / sizeof *options, &o.paths, argc, argv);
+    if (code == 1)
+        return CLI_OK;
+    if (!code && !o.paths.n)
+        code = zinf_fail(-EINVAL, "a RUN is needed: the --output folder of a training, or a log");
+    if (!code && o.paths.n > MAX_RUNS)
+        code = zinf_fail(-EINVAL, "at most %d runs fit one page", MAX_RUNS);
+    if (!code && o.csv && o.paths.n > 1)
+        code = zinf_fail(-EINVAL, "--csv takes one run");
+    if (code)
+        return cli_error(&cli_plot, CLI_USAGE);
+    return plot(&o) ? cli_error(&cli_plot, CLI_FAILED) : CLI_OK;
+}
+
+const struct cli_command cli_plot = {
+    .name = "plot",
+    .summary = "curves of runs, as a page and in the terminal",
+    .usage = USAGE_PLOT,
+    .run = run,
+};

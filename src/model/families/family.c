@@ -1,0 +1,61 @@
+/* family: the list of families. Adding one is its file and a row. */
+#include "model/families/family.h"
+
+static const struct zinf_family *const families[] = {
+    &zinf_family_gpt2, /* the first is what `zinf init` makes when nobody says */
+    &zinf_family_llama,       &zinf_family_mistral, &zinf_family_qwen2,
+    &zinf_family_qwen3,       &zinf_family_phi3,    &zinf_family_gpt_neox,
+    &zinf_family_starcoder2,  &zinf_family_olmo2,   &zinf_family_opt,
+    &zinf_family_falcon,      &zinf_family_chatglm, &zinf_family_bloom,
+    &zinf_family_baichuan,    &zinf_family_gemma,   &zinf_family_gemma2,
+    &zinf_family_gemma3_text, &zinf_family_mixtral, &zinf_family_qwen2_moe,
+    &zinf_family_qwen3_moe,   &zinf_family_t5,      &zinf_family_bart,
+    &zinf_family_blenderbot,  &zinf_family_bert,    &zinf_family_roberta,
+    &zinf_family_deberta_v2,
+};
+#define N_FAMILIES (sizeof families / sizeof *families)
+
+const struct zinf_family *zinf_family_find(const char *model_type)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (!strcmp(families[i]->model_type, model_type))
+            return families[i];
+    return NULL;
+}
+
+const struct zinf_family *zinf_family_default(void)
+{
+    return families[0];
+}
+
+const char *zinf_family_bare_name(const struct zinf_family *family, const char *name)
+{
+    size_t prefix = strlen(family->prefix);
+    return strncmp(name, family->prefix, prefix) ? name : name + prefix;
+}
+
+const char *zinf_family_names(void)
+{
+    static _Thread_local char text[512];
+    const char *names[N_FAMILIES];
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        names[i] = families[i]->model_type;
+    return family_join(text, sizeof text, names, N_FAMILIES);
+}
+
+const struct zinf_family *zinf_family_at(size_t i)
+{
+    return i < N_FAMILIES ? families[i] : NULL;
+}
+
+/* Every family finds its size by family_find_size, which answers instead. */
+const char *zinf_family_sizes(const struct zinf_family *family, char *buffer, size_t bytes)
+{
+    struct zinf_model_shape ask = {
+        .arch = family->model_type, .sizes = buffer, .sizes_bytes = bytes};
+    cJSON *config = cJSON_CreateObject();
+    buffer[0] = 0;
+    family->make_config(config, family, &ask);
+    cJSON_Delete(config);
+    return buffer;
+}

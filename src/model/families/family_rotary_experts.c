@@ -1,0 +1,134 @@
+/* family_rotary_experts: the experts of families that have them, from and to config.json. */
+#include "model/families/family_rotary.h"
+
+static const char step_key[] = "decoder_sparse_step", only_key[] = "mlp_only_layers",
+                  jitter_key[] = "router_jitter_noise";
+
+/* Layers with experts: each decoder_sparse_step'th but those of a list. */
+static int read_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
+                       struct decoder *d)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, only_key), *item;
+    int64_t step = 1;
+    int code = zinf_json_int(source->config, source->what, step_key, &step);
+    if (code)
+        return code;
+    if (step < 1 || (list && !cJSON_IsNull(list) && !cJSON_IsArray(list)))
+        return zinf_fail(-EINVAL, "%s: %s must be at least 1, and %s a list of layers",
+                         source->what, step_key, only_key);
+    bool *in_layer = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (!in_layer)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        in_layer[i] = (i + 1) % step == 0;
+    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+                                       item->valuedouble < (double)d->n_layers)
+        in_layer[(int64_t)item->valuedouble] = false;
+    d->experts.in_layer = in_layer;
+    return 0;
+}
+
+static int read_numbers(const struct zinf_model_source *source, const struct rotary_experts *e,
+                        struct decoder *d)
+{
+    struct decoder_experts *x = &d->experts;
+    const struct family_int list[] =
+        {
+            {e->n_keys[0], &x->n}, {e->n_keys[1], &x->n}, {"num_experts_per_tok", &x->n_chosen},
+            {e->ffn_key, &x->ffn}, {NULL, NULL},
+        },
+                            shared[] = {{e->shared_key, &x->shared_ffn}, {NULL, NULL}};
+    x->n = e->usual.n;
+    x->n_chosen = e->usual.n_chosen;
+    x->ffn = e->ffn_key ? e->usual.ffn : d->ffn;
+    x->shared_ffn = e->usual.shared;
+    int code = family_read_ints(source, list);
+    if (!code)
+        code = family_read_ints(source, shared);
+    if (!code && x->n < (e->in_some_layers ? 0 : 1))
+        code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1", source->what,
+                         e->n_keys[0], (long long)x->n);
+    return code;
+}
+
+/* Noise on what the experts are given, which nobody's published configuration has. */
+static int refuse_jitter(const struct zinf_model_source *source)
+{
+    double jitter = 0;
+    const struct family_double list[] = {{jitter_key, &jitter}, {NULL, NULL}};
+    int code = family_read_doubles(source, list);
+    if (!code && jitter != 0)
+        code = zinf_fail(-ENOTSUP, "%s: %s is %g, which is not supported; make it 0", source->what,
+                         jitter_key, jitter);
+    return code;
+}
+
+/* Added to the loss where the routers' logits are put out, as transformers has it. */
+static int read_balance(const struct zinf_model_source *source, float *balance)
+{
+    bool put_out = false;
+    double coefficient = 0.001;
+    const struct family_double list[] = {{"router_aux_loss_coef", &coefficient}, {NULL, NULL}};
+    int code = zinf_json_bool(source->config, source->what, "output_router_logits", &put_out);
+    if (!code)
+        code = family_read_doubles(source, list);
+    *balance = put_out ? (float)coefficient : 0;
+    return code;
+}
+
+int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
+                        struct decoder *d)
+{
+    const struct rotary_traits *traits = source->family->traits;
+    const struct rotary_experts *e = traits->experts;
+    bool normalised = false;
+    int code;
+    if (!e)
+        return 0;
+    d->experts = (struct decoder_experts){.gate = e->gate,
+                                          .list = e->list,
+                                          .w_gate = e->w_gate,
+                                          .w_up = e->w_up,
+                                          .w_down = e->w_down,
+                                          .shared = e->shared,
+                                          .shared_gate = e->shared_gate};
+    if ((code = read_balance(source, &d->experts.balance)) || (code = read_numbers(source, e, d)) ||
+        (e->jitters && (code = refuse_jitter(source))) ||
+        (e->in_some_layers && (code = read_layers(graph, source, d))))
+        return code;
+    if (e->normalised_key)
+        code = zinf_json_bool(source->config, source->what, e->normalised_key, &normalised);
+    d->experts.normalised = normalised || !e->normalised_key;
+    return code;
+}
+
+static int64_t in_proportion(int64_t ffn, int64_t hidden, int64_t was)
+{
+    return (ffn * hidden / was + 15) / 16 * 16;
+}
+
+int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t size,
+                       int64_t hidden)
+{
+    const struct rotary_experts *e = traits->experts;
+    if (!e)
+        return 0;
+    const int64_t was = traits->sizes[size].hidden;
+    const struct family_number numbers[] = {
+        {e->n_keys[0], (double)e->sizes[size].n},
+        {"num_experts_per_tok", (double)e->sizes[size].n_chosen},
+        {e->ffn_key, (double)in_proportion(e->sizes[size].ffn, hidden, was)},
+        {NULL, 0},
+    };
+    const struct family_number shared[] = {
+        {e->shared_key, (double)in_proportion(e->sizes[size].shared, hidden, was)},
+        {NULL, 0},
+    };
+    int code = family_add_numbers(config, numbers);
+    if (!code)
+        code = family_add_numbers(config, shared);
+    if (!code && e->normalised_key &&
+        !cJSON_AddBoolToObject(config, e->normalised_key, e->new_normalised))
+        code = zinf_fail(-ENOMEM, "no memory for a configuration");
+    return code;
+}

@@ -1,0 +1,200 @@
+/*
+ * part: how attention and feed-forward parts of a block begin and end: a norm in front of the first
+ * product, and behind the last one a norm, dropout and the addition to the residual stream, each
+ * where the spec has it.
+ */
+#include "model/stages/stages.h"
+
+static uint64_t row_bytes(const struct zinf_frame *f, int64_t hidden)
+{
+    return (uint64_t)frame_rows(f) * (uint64_t)hidden * frame_width(f);
+}
+
+/* y = x + r */
+static int add(struct zinf_frame *f, int64_t hidden, const void *x, const void *r, void *y)
+{
+    struct zinf_residual args = {
+        .dtype = f->compute->dtype, .n = frame_rows(f) * hidden, .x = x, .r = r, .y = y};
+    return frame_residual(f, &args);
+}
+
+/* ---- norms ---- */
+
+struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s, int64_t heads)
+{
+    uint64_t bytes = (uint64_t)frame_rows(f) * (uint64_t)heads * sizeof(float);
+    struct norm_kept kept = {NULL, NULL};
+    if (s->w < 0)
+        return kept;
+    if (s->kind == ZINF_NORM_LAYER)
+        kept.mean = frame_keep(f, bytes);
+    kept.rstd = frame_keep(f, bytes);
+    return kept;
+}
+
+struct zinf_norm part_norm(const struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                           const void *x, struct norm_kept kept)
+{
+    return (struct zinf_norm){
+        .kind = s->kind,
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .cols = hidden,
+        .eps = s->eps,
+        .w_add = s->w_add,
+        .x = x,
+        .w = frame_weight(f, 0, s->w),
+        .b = frame_weight(f, 0, s->b),
+        .mean = kept.mean,
+        .rstd = kept.rstd,
+    };
+}
+
+/* d_x = beta d_x + the gradient at the norm's input */
+static int norm_backward(struct zinf_frame *f, const struct norm_spec *s, struct zinf_norm args,
+                         const void *dy, void *d_x, float beta)
+{
+    args.y = NULL;
+    args.dy = dy;
+    args.dx = d_x;
+    args.beta_dx = beta;
+    args.dw = frame_grad(f, 0, s->w);
+    args.db = frame_grad(f, 0, s->b);
+    return frame_norm_backward(f, &args);
+}
+
+static int64_t cols_of(const struct zinf_frame *f)
+{
+    return f->graph->values[f->stage->out.at[0]].cols;
+}
+
+int part_join(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+              const void *sum, void *y)
+{
+    struct zinf_norm args = part_norm(f, s, cols_of(f), sum, kept);
+    args.y = y;
+    return frame_norm(f, &args);
+}
+
+int part_join_backward(struct zinf_frame *f, const struct norm_spec *s, struct norm_kept kept,
+                       const void *sum, void *d_y)
+{
+    return norm_backward(f, s, part_norm(f, s, cols_of(f), sum, kept), d_y, d_y, 0);
+}
+
+/* ---- entry ---- */
+
+/* *rows: what the products take, in scratch where it is not x itself. */
+static int normalise(struct zinf_frame *f, const struct part_entry *e, struct zinf_norm *norm,
+                     const void **rows)
+{
+    *rows = norm->x;
+    if (e->norm->w < 0)
+        return 0;
+    *rows = norm->y = frame_scratch(f, row_bytes(f, e->hidden));
+    return frame_norm(f, norm);
+}
+
+int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
+{
+    struct zinf_norm norm = part_norm(f, e->norm, e->hidden, x, e->kept);
+    uint64_t start = frame_mark(f);
+    const void *rows;
+    int code = normalise(f, e, &norm, &rows);
+    for (uint32_t i = 0; !code && i < e->n; i++)
+        code = frame_linear(f, &e->products[i].linear, rows, e->products[i].y);
+    frame_release(f, start);
+    return code;
+}
+
+int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const void *x, void *d_x)
+{
+    struct zinf_norm norm = part_norm(f, e->norm, e->hidden, x, e->kept);
+    uint64_t start = frame_mark(f);
+    const void *rows;
+    int code = normalise(f, e, &norm, &rows);
+    void *d_rows = frame_scratch(f, row_bytes(f, e->hidden));
+    void *share = e->n > 1 ? frame_scratch(f, row_bytes(f, e->hidden)) : NULL;
+    for (uint32_t i = 0; !code && i < e->n; i++) {
+        const struct frame_linear *linear = &e->products[i].linear;
+        void *d_y = e->products[i].y;
+        if ((code = frame_linear_backward_weight(f, linear, d_y, rows)) ||
+            (code = frame_linear_backward_input(f, linear, d_y, i ? share : d_rows)))
+            break;
+        code = i ? add(f, e->hidden, d_rows, share, d_rows) : 0;
+    }
+    if (!code)
+        code = e->norm->w < 0 ? add(f, e->hidden, d_x, d_rows, d_x)
+                              : norm_backward(f, e->norm, norm, d_rows, d_x, 1);
+    frame_release(f, start);
+    return code;
+}
+
+/* ---- exit ---- */
+
+static struct zinf_residual branch_args(const struct zinf_frame *f, const struct part_exit *e)
+{
+    uint64_t per_sample = (uint64_t)frame_length(f) * (uint64_t)e->hidden;
+    return (struct zinf_residual){
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * e->hidden,
+        .dropout = frame_dropout_at(f, e->dropout, e->site, per_sample),
+    };
+}
+
+int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, const void *x,
+               void *y, bool again)
+{
+    struct zinf_residual args = branch_args(f, e);
+    uint64_t start = frame_mark(f);
+    bool has_norm = e->norm->w >= 0;
+    void *branch = has_norm ? e->product : frame_scratch(f, row_bytes(f, e->hidden));
+    int code = frame_linear(f, &e->linear, in, branch);
+    if (!code && has_norm) {
+        struct zinf_norm norm = part_norm(f, e->norm, e->hidden, branch, e->kept);
+        branch = norm.y = frame_scratch(f, row_bytes(f, e->hidden));
+        code = frame_norm(f, &norm);
+    }
+    frame_release(f, start);
+    args.x = x;
+    args.r = branch;
+    args.y = y;
+    return code || again ? code : frame_residual(f, &args);
+}
+
+int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const void *d_y,
+                        const void **out)
+{
+    struct zinf_residual args = branch_args(f, e);
+    int code = 0;
+    *out = d_y;
+    if (args.dropout.p > 0) {
+        args.r = d_y;
+        *out = args.y = frame_scratch(f, row_bytes(f, e->hidden));
+        code = frame_dropout(f, &args);
+    }
+    if (code || e->norm->w < 0)
+        return code;
+    struct zinf_norm norm = part_norm(f, e->norm, e->hidden, e->product, e->kept);
+    void *d_product = frame_scratch(f, row_bytes(f, e->hidden));
+    code = norm_backward(f, e->norm, norm, *out, d_product, 0);
+    *out = d_product;
+    return code;
+}
+
+/* ---- the gradient of a stage's input ---- */
+
+int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
+{
+    *d_x = f->d_out[0];
+    if (!f->d_in[0] || f->d_in[0] == f->d_out[0] || f->d_in_adds[0])
+        return 0;
+    *d_x = f->d_in[0];
+    return frame_copy(f, *d_x, f->d_out[0], row_bytes(f, hidden));
+}
+
+int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x)
+{
+    bool apart = f->d_in[0] && f->d_in[0] != d_x;
+    return apart ? add(f, hidden, f->d_in[0], d_x, f->d_in[0]) : 0;
+}

@@ -1,0 +1,298 @@
+/*
+ * part_attention: proj(attention(qkv(norm(x)))), with queries and keys rotated by position where
+ * the spec says so; part.c has the norms and what comes behind proj. Kept is qkv, rotated in place;
+ * where queries and keys are normalised before the rotation it is kept as the product left it,
+ * which the norm's backward needs, and the normalised copy is made again in scratch.
+ *
+ * With a source the queries alone are of norm(x); keys and values are a product of another
+ * sequence's rows, whose gradient goes to that sequence.
+ */
+#include "model/stages/stages.h"
+
+static uint64_t kv_cols(const struct attention_spec *s)
+{
+    return (uint64_t)(2 * s->n_kv_heads * s->head_dim);
+}
+
+static uint64_t qkv_cols(const struct attention_spec *s)
+{
+    return (uint64_t)(s->n_heads * s->head_dim) + (s->source ? 0 : kv_cols(s));
+}
+
+/* Of all samples. */
+static int64_t source_rows(const struct zinf_frame *f)
+{
+    return f->compute->batch * f->compute->source_seq;
+}
+
+static uint64_t kv_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (uint64_t)source_rows(f) * kv_cols(s) * frame_width(f);
+}
+
+static struct frame_linear kv_linear(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (struct frame_linear){0, s->kv_w, s->kv_b, source_rows(f)};
+}
+
+static bool has_head_norms(const struct attention_spec *s)
+{
+    return s->q_norm.w >= 0 || s->k_norm.w >= 0;
+}
+
+uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const uint64_t tokens = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    return tokens + (s->relative.half ? relative_bytes(f, s) : 0);
+}
+
+struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)
+{
+    uint64_t rows = (uint64_t)frame_rows(f), width = frame_width(f);
+    struct attention_kept kept = {0};
+    kept.qkv = frame_keep(f, attention_entry_bytes(f, s));
+    if (s->source)
+        kept.kv = frame_keep(f, kv_bytes(f, s));
+    kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
+    kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
+    kept.norm = part_norm_keep(f, &s->norm, 1);
+    kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
+    kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
+    kept.after = part_norm_keep(f, &s->after, 1);
+    if (s->after.w >= 0)
+        kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
+    return kept;
+}
+
+struct part_entry attention_entry(const struct attention_spec *s, const struct attention_kept *kept)
+{
+    return (struct part_entry){
+        .norm = &s->norm,
+        .kept = kept->norm,
+        .hidden = s->hidden,
+        .n = 1,
+        .products = {{{0, s->qkv_w, s->qkv_b}, kept->qkv}},
+    };
+}
+
+static struct part_exit attention_exit(const struct attention_spec *s,
+                                       const struct attention_kept *kept)
+{
+    return (struct part_exit){
+        .linear = {0, s->proj_w, s->proj_b},
+        .norm = &s->after,
+        .kept = kept->after,
+        .product = kept->product,
+        .hidden = s->hidden,
+        .dropout = s->residual_dropout,
+        .site = s->site + 1,
+    };
+}
+
+/* ---- heads: queries and keys inside a row of qkv ---- */
+
+/* The keys of a row whose queries begin at qkv. */
+static void *keys_at(const struct zinf_frame *f, const struct attention_spec *s, void *qkv)
+{
+    uint64_t bytes = (uint64_t)(s->n_heads * s->head_dim) * frame_width(f);
+    return qkv ? (char *)qkv + bytes : NULL; /* NULL: measuring */
+}
+
+/* The norm of the queries (or keys) of raw, into y. */
+static struct zinf_norm head_norm(const struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept, bool keys, void *y)
+{
+    const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
+    int64_t heads = keys ? s->n_kv_heads : s->n_heads;
+    void *raw = keys ? keys_at(f, s, kept->qkv) : kept->qkv;
+    struct zinf_norm args = part_norm(f, spec, s->whole_norms ? heads * s->head_dim : s->head_dim,
+                                      raw, keys ? kept->k_norm : kept->q_norm);
+    args.heads = s->whole_norms ? 1 : heads;
+    args.ld = (int64_t)qkv_cols(s);
+    args.y = keys ? keys_at(f, s, y) : y;
+    return args;
+}
+
+static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
+{
+    float memory[ZINF_ROPE_MAX_PAIRS];
+    /* Keys that are remembered keep the rotation that they got. */
+    const struct zinf_decoding *decoding = frame_decoding(f);
+    int64_t length = decoding ? decoding->capacity : f->compute->seq;
+    if (!s->rope.rotary_dims)
+        return 0;
+    if (decoding && rope_changes(&s->rope, length))
+        return zinf_fail(-ENOTSUP,
+                         "sequences of %lld tokens: beyond %lld the frequencies of rope_type "
+                         "\"%s\" change with the length, and remembered keys do not hold",
+                         (long long)length, (long long)s->rope.positions,
+                         s->rope.long_inv_freq ? "longrope" : "dynamic");
+    struct zinf_rope args = {
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .n_heads = s->n_heads + s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .ld = (int64_t)qkv_cols(s),
+        .rotary_dims = s->rope.rotary_dims,
+        .interleaved = s->rope.interleaved,
+        .backward = backward,
+        .positions = f->in[1],
+        .inv_freq = rope_frequencies(&s->rope, length, memory),
+        .scale = s->rope.scale,
+        .x = qkv,
+    };
+    return frame_rope(f, &args);
+}
+
+/* What attention takes, made from the kept product: *qkv. It is rotated in place once, after the
+ * product; with norms of heads it is a copy, normalised and rotated whenever it is needed. */
+static int prepare(struct zinf_frame *f, const struct attention_spec *s,
+                   const struct attention_kept *kept, bool fresh, void **qkv)
+{
+    uint64_t bytes = attention_entry_bytes(f, s);
+    int code = 0;
+    *qkv = kept->qkv;
+    if (!has_head_norms(s))
+        return fresh ? rotate(f, s, kept->qkv, false) : 0;
+    *qkv = frame_scratch(f, bytes);
+    code = frame_copy(f, *qkv, kept->qkv, bytes);
+    for (int keys = 0; !code && keys < 2; keys++) {
+        struct zinf_norm norm = head_norm(f, s, kept, keys, *qkv);
+        if ((keys ? s->k_norm.w : s->q_norm.w) >= 0)
+            code = frame_norm(f, &norm);
+    }
+    return code ? code : rotate(f, s, *qkv, false);
+}
+
+/* d_qkv: from the gradient of what attention took to that of the product, in place. */
+static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
+                            const struct attention_kept *kept, void *d_qkv)
+{
+    int code = rotate(f, s, d_qkv, true);
+    for (int keys = 0; !code && keys < 2; keys++) {
+        const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
+        if (spec->w < 0)
+            continue;
+        struct zinf_norm norm = head_norm(f, s, kept, keys, NULL);
+        norm.dy = norm.dx = keys ? keys_at(f, s, d_qkv) : d_qkv;
+        norm.dw = frame_grad(f, 0, spec->w);
+        norm.db = frame_grad(f, 0, spec->b);
+        code = frame_norm_backward(f, &norm);
+    }
+    return code;
+}
+
+/* ---- the part ---- */
+
+static struct zinf_attention attention_args(const struct zinf_frame *f,
+                                            const struct attention_spec *s,
+                                            const struct attention_kept *kept, const void *qkv)
+{
+    const int64_t seq = frame_length(f), keys = s->source ? f->compute->source_seq : seq;
+    return (struct zinf_attention){
+        .dtype = f->compute->dtype,
+        .batch = f->compute->batch,
+        .seq = seq,
+        .key_seq = s->source ? keys : 0,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .causal = !s->both_ways,
+        .window = s->window < seq ? s->window : 0,
+        .scale = s->scale,
+        .softcap = s->softcap,
+        .slopes = s->slopes,
+        .segments = s->segments ? f->in[s->segments] : NULL,
+        .key_segments = s->source ? f->in[s->source_segments] : NULL,
+        .dropout = frame_dropout_at(f, s->dropout, s->site, (uint64_t)(s->n_heads * seq * keys)),
+        .qkv = qkv,
+        .kv = kept->kv,
+        .out = kept->out,
+        .lse = kept->lse,
+    };
+}
+
+static int attend(struct zinf_frame *f, const struct attention_spec *s,
+                  const struct attention_kept *kept, const void *qkv)
+{
+    struct zinf_attention args = attention_args(f, s, kept, qkv);
+    const struct zinf_relative relative = relative_args(f, s, qkv, NULL);
+    if (frame_decoding(f))
+        return attention_cached(f, s, kept, qkv);
+    args.relative = s->relative.half ? &relative : NULL;
+    int code = distance_bias(f, s, &args, false);
+    return code ? code : frame_attention(f, &args);
+}
+
+/* Keys and values of the other sequence, unless they are all remembered. */
+static int read_source(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    return s->source && source_rows(f) ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
+}
+
+/* The gradients of that product's weights, and at the other sequence. */
+static int source_backward(struct zinf_frame *f, const struct attention_spec *s, const void *d_kv)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    const int64_t n = source_rows(f) * f->graph->values[f->stage->in.at[s->source]].cols;
+    void *d_source = f->d_in[s->source];
+    const bool adds = d_source && f->d_in_adds[s->source];
+    int code = frame_linear_backward_weight(f, &linear, d_kv, f->in[s->source]);
+    if (code || !d_source)
+        return code;
+    struct zinf_residual sum = {.dtype = f->compute->dtype, .n = n, .x = d_source, .y = d_source};
+    if (!adds)
+        return frame_linear_backward_input(f, &linear, d_kv, d_source);
+    void *share = frame_scratch(f, (uint64_t)n * frame_width(f));
+    sum.r = share;
+    code = frame_linear_backward_input(f, &linear, d_kv, share);
+    return code ? code : frame_residual(f, &sum);
+}
+
+int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *kept, const void *x, void *y, bool again)
+{
+    const struct part_exit leave = attention_exit(s, kept);
+    const uint64_t start = frame_mark(f);
+    void *ready;
+    int code = prepare(f, s, kept, true, &ready);
+    if (!code)
+        code = read_source(f, s, kept);
+    if (code || (code = attend(f, s, kept, ready)))
+        return code;
+    frame_release(f, start);
+    if (again && s->after.w < 0)
+        return 0;
+    return part_leave(f, &leave, kept->out, x, y, again);
+}
+
+int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, const void *d_y, void *d_qkv)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct part_exit leave = attention_exit(s, kept);
+    const void *d_branch;
+    void *ready, *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
+    int code = part_leave_backward(f, &leave, d_y, &d_branch);
+    if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, kept->out)) ||
+        (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_out)) ||
+        (code = prepare(f, s, kept, false, &ready)))
+        return code;
+    struct zinf_attention attention = attention_args(f, s, kept, ready);
+    attention.d_out = d_out;
+    attention.d_qkv = d_qkv;
+    attention.d_kv = s->source ? frame_scratch(f, kv_bytes(f, s)) : NULL;
+    const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
+    attention.relative = s->relative.half ? &relative : NULL;
+    if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
+        (code = distance_bias(f, s, &attention, true)) ||
+        (code = frame_attention_backward(f, &attention)) ||
+        (code = distance_bias_backward(f, s, &attention)))
+        return code;
+    if (s->source)
+        code = source_backward(f, s, attention.d_kv);
+    frame_release(f, start);
+    return code ? code : prepare_backward(f, s, kept, d_qkv);
+}

@@ -1,0 +1,132 @@
+/*
+ * part_mlp: the feed-forward part of a block: down(act(up(norm(x)))), or with a gate
+ * down(act(gate) * up), where one product makes gate and up; dropout in front of down where the
+ * spec has it. Kept is what is expensive to compute again; the norm and the activation come again
+ * from their inputs, with the same bits.
+ */
+#include "model/stages/stages.h"
+
+static uint64_t up_cols(const struct mlp_spec *s)
+{
+    return (uint64_t)(s->gated ? 2 * s->ffn : s->ffn);
+}
+
+uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s)
+{
+    return (uint64_t)frame_rows(f) * up_cols(s) * frame_width(f);
+}
+
+struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
+{
+    struct mlp_kept kept = {0};
+    kept.up = frame_keep(f, mlp_entry_bytes(f, s));
+    kept.norm = part_norm_keep(f, &s->norm, 1);
+    kept.after = part_norm_keep(f, &s->after, 1);
+    if (s->after.w >= 0)
+        kept.product =
+            frame_keep(f, (uint64_t)frame_rows(f) * (uint64_t)s->hidden * frame_width(f));
+    return kept;
+}
+
+struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kept)
+{
+    return (struct part_entry){
+        .norm = &s->norm,
+        .kept = kept->norm,
+        .hidden = s->hidden,
+        .n = 1,
+        .products = {{{0, s->up_w, s->up_b}, kept->up}},
+    };
+}
+
+static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
+{
+    return (struct part_exit){
+        .linear = {0, s->down_w, s->down_b},
+        .norm = &s->after,
+        .kept = kept->after,
+        .product = kept->product,
+        .hidden = s->hidden,
+        .dropout = s->residual_dropout,
+        .site = s->site,
+    };
+}
+
+static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act)
+{
+    int64_t rows = frame_rows(f);
+    struct zinf_gated args = {
+        .kind = s->activation,
+        .dtype = f->compute->dtype,
+        .rows = rows,
+        .cols = s->ffn,
+        .x = up,
+        .y = act,
+    };
+    if (s->gated)
+        return frame_gated(f, &args);
+    return frame_activation(f, s->activation, up, act, (uint64_t)(rows * s->ffn));
+}
+
+/* In place: what down takes, or its gradient, times the dropout's mask. */
+static int mask(struct zinf_frame *f, const struct mlp_spec *s, void *act)
+{
+    return frame_mask(f, act, s->dropout, s->inner_site, frame_length(f) * s->ffn);
+}
+
+int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
+                const void *x, void *y, bool again)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct part_exit leave = mlp_exit(s, kept);
+    if (again && s->after.w < 0)
+        return 0;
+    void *act = frame_scratch(f, row * (uint64_t)s->ffn);
+    int code = activate(f, s, kept->up, act);
+    if (!code)
+        code = mask(f, s, act);
+    if (!code)
+        code = part_leave(f, &leave, act, x, y, again);
+    frame_release(f, start);
+    return code;
+}
+
+/* d_up from the gradient of the activation, in its place where there is no gate; act again. */
+static int activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
+                             void *d_up, void *act)
+{
+    int64_t rows = frame_rows(f);
+    struct zinf_gated args = {
+        .kind = s->activation,
+        .dtype = f->compute->dtype,
+        .rows = rows,
+        .cols = s->ffn,
+        .x = up,
+        .dy = act,
+        .dx = d_up,
+        .y_out = act,
+    };
+    if (s->gated)
+        return frame_gated_backward(f, &args);
+    return frame_activation_backward(f, s->activation, d_up, up, d_up, act,
+                                     (uint64_t)(rows * s->ffn));
+}
+
+int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
+                 const void *d_y, void *d_up)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    const struct part_exit leave = mlp_exit(s, kept);
+    const void *d_out;
+    void *act = frame_scratch(f, row * (uint64_t)s->ffn);
+    /* The gradient of the activation is made where its gradient (no gate) or it (gate) will be. */
+    void *d_act = s->gated ? act : d_up;
+    int code = part_leave_backward(f, &leave, d_y, &d_out);
+    if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
+        (code = mask(f, s, d_act)) || (code = activate_backward(f, s, kept->up, d_up, act)) ||
+        (code = mask(f, s, act)) ||
+        (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
+        return code;
+    frame_release(f, start);
+    return 0;
+}

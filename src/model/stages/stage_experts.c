@@ -1,0 +1,179 @@
+/*
+ * stage_experts: out = x + for each expert, weight * down(act(gate(n)) * up(n)) of the rows n that
+ * chose it. A visit is an expert; they come in the same order in every step, so that a row's sum
+ * does. A row's weight is applied to the result in forward, and to the activation, which is as
+ * good, in backward: then its gradient needs no second product with the expert's last matrix.
+ * Nothing is kept: gate and up are made again from n while their weights are at hand.
+ */
+#include "model/stages/stages.h"
+
+/* What a visit works on: [n_chosen][...]. */
+struct visit {
+    const struct experts_spec *s;
+    struct frame_linear up, down;
+    uint64_t row; /* bytes of a column */
+    void *n, *gate_up, *act;
+};
+
+static struct visit start(struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    uint32_t unit = f->stage->units.n;
+    struct visit v = {
+        .s = s,
+        .up = {unit, s->up_w, -1},
+        .down = {unit, s->down_w, -1},
+        .row = (uint64_t)f->n_chosen * frame_width(f),
+    };
+    v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);
+    v.gate_up = frame_scratch(f, 2 * v.row * (uint64_t)s->ffn);
+    v.act = frame_scratch(f, v.row * (uint64_t)s->ffn);
+    return v;
+}
+
+static struct zinf_rows rows_args(const struct zinf_frame *f, const void *x, void *y)
+{
+    const struct experts_spec *s = f->stage->spec;
+    return (struct zinf_rows){
+        .n = f->n_chosen,
+        .cols = s->hidden,
+        .rows = f->chosen,
+        .x_dtype = f->compute->dtype,
+        .y_dtype = f->compute->dtype,
+        .x = x,
+        .y = y,
+    };
+}
+
+/* This visit's column of the weights, or of their gradient. */
+static float *column(const struct zinf_frame *f, const void *values)
+{
+    return f->queue && values ? (float *)values + f->visit : (float *)values;
+}
+
+static struct zinf_gated gated_args(const struct zinf_frame *f, const struct visit *v)
+{
+    return (struct zinf_gated){
+        .kind = v->s->activation,
+        .dtype = f->compute->dtype,
+        .rows = f->n_chosen,
+        .cols = v->s->ffn,
+        .x = v->gate_up,
+        .y = v->act,
+    };
+}
+
+/* The rows that chose the expert, and its activation of them. */
+static int activate(struct zinf_frame *f, const struct visit *v)
+{
+    struct zinf_rows gather = rows_args(f, f->in[1], v->n);
+    struct zinf_gated gated = gated_args(f, v);
+    int code = frame_gather(f, &gather);
+    if (!code)
+        code = frame_linear(f, &v->up, v->n, v->gate_up);
+    return code ? code : frame_gated(f, &gated);
+}
+
+static uint64_t x_bytes(const struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
+}
+
+static int forward(struct zinf_frame *f)
+{
+    int code = f->visit ? 0 : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
+    if (code || !f->n_chosen)
+        return code;
+    struct visit v = start(f);
+    struct zinf_rows scatter = rows_args(f, v.n, f->out[0]);
+    scatter.scale = column(f, f->in[2]);
+    scatter.scale_ld = f->n_visits;
+    if ((code = activate(f, &v)) || (code = frame_linear(f, &v.down, v.act, v.n)))
+        return code;
+    return frame_scatter(f, &scatter);
+}
+
+/* x goes to out as it is; what experts add to begins as zero. */
+static int start_gradients(struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    struct zinf_residual add = {
+        .dtype = f->compute->dtype,
+        .n = frame_rows(f) * s->hidden,
+        .x = f->d_in[0],
+        .r = f->d_out[0],
+        .y = f->d_in[0],
+    };
+    uint64_t bytes = (uint64_t)add.n * sizeof(float);
+    int code = f->d_in[1] && !f->d_in_adds[1] ? frame_zero(f, f->d_in[1], bytes) : 0;
+    if (code || !f->d_in[0] || f->d_in[0] == f->d_out[0])
+        return code;
+    if (f->d_in_adds[0])
+        return frame_residual(f, &add);
+    return frame_copy(f, f->d_in[0], f->d_out[0], x_bytes(f));
+}
+
+/* From the gradient at the expert's result: that of the activation, of the rows' weights, and of
+ * the last matrix. d_y is [n_chosen][hidden], d_act [n_chosen][ffn]. */
+static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y, void *d_act)
+{
+    struct zinf_rows gather = rows_args(f, f->d_out[0], d_y);
+    struct zinf_weigh weigh = {
+        .n = f->n_chosen,
+        .cols = v->s->ffn,
+        .ld = f->n_visits,
+        .rows = f->chosen,
+        .dtype = f->compute->dtype,
+        .a = d_act,
+        .b = v->act,
+        .weights = column(f, f->in[2]),
+        .d_weights = column(f, f->d_in[2]),
+    };
+    int code = frame_gather(f, &gather);
+    if (!code)
+        code = frame_linear_backward_input(f, &v->down, d_y, d_act);
+    if (!code)
+        code = frame_weigh(f, &weigh);
+    return code ? code : frame_linear_backward_weight(f, &v->down, d_y, v->act);
+}
+
+/* And on to the expert's rows of n. */
+static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, void *d_act)
+{
+    struct zinf_gated gated = gated_args(f, v);
+    struct zinf_rows scatter = rows_args(f, d_n, f->d_in[1]);
+    gated.dy = d_act;
+    gated.dx = v->gate_up;
+    scatter.y_dtype = ZINF_DTYPE_F32;
+    int code = frame_gated_backward(f, &gated);
+    if (!code)
+        code = frame_linear_backward_weight(f, &v->up, v->gate_up, v->n);
+    if (code || !f->d_in[1])
+        return code;
+    code = frame_linear_backward_input(f, &v->up, v->gate_up, d_n);
+    return code ? code : frame_scatter(f, &scatter);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    uint32_t unit = f->stage->units.n;
+    int code = f->visit ? 0 : start_gradients(f);
+    if (!code)
+        code = f->n_chosen ? frame_zero_gaps(f, unit) : frame_zero_grads(f, unit);
+    if (code || !f->n_chosen)
+        return code;
+    struct visit v = start(f);
+    void *d_y = frame_scratch(f, v.row * (uint64_t)v.s->hidden);
+    void *d_act = frame_scratch(f, v.row * (uint64_t)v.s->ffn);
+    if ((code = activate(f, &v)) || (code = down_backward(f, &v, d_y, d_act)))
+        return code;
+    return up_backward(f, &v, d_y, d_act);
+}
+
+const struct zinf_stage_ops zinf_stage_experts = {
+    .name = "experts",
+    .passes = true,
+    .forward = forward,
+    .backward = backward,
+};

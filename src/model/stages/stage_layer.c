@@ -1,0 +1,164 @@
+/*
+ * stage_layer: one layer of an encoder, or of a decoder that reads an encoder's output: attention,
+ * perhaps attention to the other sequence, then feed-forward. Each adds its branch to what came:
+ *   sum = x + branch(norm(x)), and x of the next part is sum, or where the spec has it norm(sum)
+ * What is kept can be made again from the layer's inputs; sums that are normalised are kept, their
+ * norms are made again.
+ */
+#include "model/stages/stages.h"
+
+struct kept {
+    struct attention_kept attention[2]; /* LAYER_ATTENTION, LAYER_CROSS */
+    struct mlp_kept mlp;
+    void *sum[LAYER_PARTS]; /* [rows][hidden]; the last one's where it is normalised */
+    struct norm_kept joined[LAYER_PARTS];
+};
+
+static bool has_part(const struct layer_spec *s, int part)
+{
+    return part != LAYER_CROSS || s->crosses;
+}
+
+static bool joins(const struct layer_spec *s, int part)
+{
+    return s->joined[part].w >= 0;
+}
+
+static uint64_t x_bytes(const struct zinf_frame *f, const struct layer_spec *s)
+{
+    return (uint64_t)frame_rows(f) * (uint64_t)s->attention[0].hidden * frame_width(f);
+}
+
+static struct kept keep(struct zinf_frame *f, const struct layer_spec *s)
+{
+    struct kept kept = {0};
+    for (int part = 0; part < LAYER_PARTS; part++) {
+        if (!has_part(s, part))
+            continue;
+        if (part == LAYER_MLP)
+            kept.mlp = mlp_keep(f, &s->mlp);
+        else
+            kept.attention[part] = attention_keep(f, &s->attention[part]);
+        if (part != LAYER_MLP || joins(s, part))
+            kept.sum[part] = frame_keep(f, x_bytes(f, s));
+        kept.joined[part] = part_norm_keep(f, &s->joined[part], 1);
+    }
+    return kept;
+}
+
+static struct part_entry entry_of(const struct layer_spec *s, const struct kept *kept, int part)
+{
+    return part == LAYER_MLP ? mlp_entry(&s->mlp, &kept->mlp)
+                             : attention_entry(&s->attention[part], &kept->attention[part]);
+}
+
+/* ---- forward ---- */
+
+/* y = x + branch. again: only what is kept is made, and y is not. */
+static int run_part(struct zinf_frame *f, const struct kept *kept, int part, const void *x, void *y,
+                    bool again)
+{
+    const struct layer_spec *s = f->stage->spec;
+    const struct attention_spec *attention = part == LAYER_MLP ? NULL : &s->attention[part];
+    struct part_entry entry = entry_of(s, kept, part);
+    int code = attention && attention->relative.half
+                   ? relative_enter(f, attention, x, kept->attention[part].qkv)
+                   : part_enter(f, &entry, x);
+    if (code)
+        return code;
+    return part == LAYER_MLP
+               ? mlp_forward(f, &s->mlp, &kept->mlp, x, y, again)
+               : attention_forward(f, &s->attention[part], &kept->attention[part], x, y, again);
+}
+
+static int forward(struct zinf_frame *f)
+{
+    const struct layer_spec *s = f->stage->spec;
+    const bool again = f->pass == ZINF_PASS_RECOMPUTE;
+    struct kept kept = keep(f, s);
+    const void *x = f->in[0];
+    int code = 0;
+    for (int part = 0; !code && part < LAYER_PARTS; part++) {
+        const bool last = part == LAYER_MLP, ends = last && !joins(s, part);
+        void *out = last && !again ? f->out[0] : NULL;
+        if (!has_part(s, part))
+            continue;
+        code = run_part(f, &kept, part, x, ends ? out : kept.sum[part], ends && again);
+        x = kept.sum[part];
+        if (code || !joins(s, part))
+            continue;
+        if (!out)
+            out = frame_scratch(f, x_bytes(f, s));
+        code = part_join(f, &s->joined[part], kept.joined[part], x, out);
+        x = out;
+    }
+    return code;
+}
+
+/* ---- backward ---- */
+
+/* *x: what the part took, made again in scratch where it is a norm. */
+static int input_of(struct zinf_frame *f, const struct kept *kept, int part, const void **x)
+{
+    const struct layer_spec *s = f->stage->spec;
+    int before = part - 1;
+    *x = f->in[0];
+    if (part == 0)
+        return 0;
+    if (!has_part(s, before))
+        before--;
+    *x = kept->sum[before];
+    if (!joins(s, before))
+        return 0;
+    void *again = frame_scratch(f, x_bytes(f, s));
+    int code = part_join(f, &s->joined[before], kept->joined[before], *x, again);
+    *x = again;
+    return code;
+}
+
+/* d_x: from the gradient of what the part makes to that of what it takes. */
+static int part_backward(struct zinf_frame *f, const struct kept *kept, int part, void *d_x)
+{
+    const struct layer_spec *s = f->stage->spec;
+    struct part_entry entry = entry_of(s, kept, part);
+    const uint64_t start = frame_mark(f);
+    const void *x;
+    int code = input_of(f, kept, part, &x);
+    if (!code && joins(s, part))
+        code = part_join_backward(f, &s->joined[part], kept->joined[part], kept->sum[part], d_x);
+    const uint64_t bytes = part == LAYER_MLP ? mlp_entry_bytes(f, &s->mlp)
+                                             : attention_entry_bytes(f, &s->attention[part]);
+    void *d_y = entry.products[0].y = frame_scratch(f, bytes);
+    if (!code)
+        code = part == LAYER_MLP
+                   ? mlp_backward(f, &s->mlp, &kept->mlp, d_x, d_y)
+                   : attention_backward(f, &s->attention[part], &kept->attention[part], d_x, d_y);
+    if (!code)
+        code = part != LAYER_MLP && s->attention[part].relative.half
+                   ? relative_enter_backward(f, &s->attention[part], x, d_y, d_x)
+                   : part_enter_backward(f, &entry, x, d_x);
+    frame_release(f, start);
+    return code;
+}
+
+static int backward(struct zinf_frame *f)
+{
+    const struct layer_spec *s = f->stage->spec;
+    struct kept kept = keep(f, s);
+    void *d_x;
+    int code = part_start_gradient(f, s->attention[0].hidden, &d_x);
+    for (uint32_t unit = 0; !code && unit < f->stage->units.n; unit++)
+        code = frame_zero_gaps(f, unit);
+    for (int part = LAYER_PARTS; !code && part-- > 0;)
+        if (has_part(s, part))
+            code = part_backward(f, &kept, part, d_x);
+    return code ? code : part_finish_gradient(f, s->attention[0].hidden, d_x);
+}
+
+const struct zinf_stage_ops zinf_stage_layer = {
+    .name = "layer",
+    .recomputes = true,
+    .passes = true,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,48 @@
+/* stage_preference: pairs of samples from their tokens' losses. What is small is done by one
+ * operation each way. */
+#include "model/model.h"
+#include "model/stages/stages.h"
+
+static struct zinf_preference args_of(const struct zinf_frame *f)
+{
+    const struct zinf_model_preference *s = f->stage->spec;
+    const bool scores = s->kind == ZINF_PREFERENCE_REWARD;
+    return (struct zinf_preference){
+        .kind = s->kind,
+        .beta = s->beta,
+        .margin = s->margin,
+        .smoothing = s->smoothing,
+        .center = s->center,
+        .desirable = s->desirable,
+        .undesirable = s->undesirable,
+        .pairs = f->compute->batch / 2,
+        .seq = scores ? 1 : f->compute->seq,
+        .losses = f->in[0],
+        .targets = scores ? NULL : f->in[1],
+        .margins = scores ? f->in[1] : NULL,
+        .labels = f->in[2],
+        .reference = f->stage->in.n > 3 ? f->in[3] : NULL,
+    };
+}
+
+static int forward(struct zinf_frame *f)
+{
+    struct zinf_preference args = args_of(f);
+    args.loss = f->out[0];
+    args.rewards = f->out[1];
+    return frame_preference(f, &args);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    struct zinf_preference args = args_of(f);
+    args.d_losses = f->d_in[0];
+    args.scale = f->loss_scale;
+    return args.d_losses ? frame_preference(f, &args) : 0;
+}
+
+const struct zinf_stage_ops zinf_stage_preference = {
+    .name = "preference",
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,175 @@
+/*
+ * stage_router: the norm in front of experts, and which of them each row chooses. Nothing is kept:
+ * norm and logits come again from the stage's input, which costs little beside the experts.
+ */
+#include "model/stages/stages.h"
+
+/* Sizes and what both passes make. */
+struct made {
+    struct zinf_norm norm;
+    float *logits; /* [rows][n_experts] */
+};
+
+/* What a norm leaves for its backward, which is not kept here. */
+static struct norm_kept scratch_norm(struct zinf_frame *f, const struct norm_spec *s)
+{
+    uint64_t floats = (uint64_t)frame_rows(f) * sizeof(float);
+    return (struct norm_kept){.mean = s->kind == ZINF_NORM_LAYER ? frame_scratch(f, floats) : NULL,
+                              .rstd = frame_scratch(f, floats)};
+}
+
+static int make(struct zinf_frame *f, void *normed, struct made *made)
+{
+    const struct router_spec *s = f->stage->spec;
+    uint64_t rows = (uint64_t)frame_rows(f), floats = rows * sizeof(float);
+    made->norm = part_norm(f, &s->norm, s->hidden, f->in[0], scratch_norm(f, &s->norm));
+    made->norm.y = normed;
+    made->logits = frame_scratch(f, floats * (uint64_t)s->n_experts);
+    struct zinf_matmul gate = {
+        .m = (int64_t)rows,
+        .n = s->n_experts,
+        .k = s->hidden,
+        .a = normed,
+        .b = frame_weight(f, 0, s->gate_w),
+        .c = made->logits,
+        .a_dtype = f->compute->dtype,
+        .b_dtype = f->compute->dtype,
+        .c_dtype = ZINF_DTYPE_F32,
+        .trans_b = true,
+        .lda = s->hidden,
+        .ldb = s->hidden,
+        .ldc = s->n_experts,
+    };
+    int code = frame_norm(f, &made->norm);
+    return code ? code : frame_matmul(f, &gate);
+}
+
+/* What every row's probabilities add to the loss that balances: the same for all. */
+static const float *shares_gradient(const struct zinf_frame *f)
+{
+    const struct router_spec *s = f->stage->spec;
+    const float *d = s->balanced && f->d_out ? f->d_out[2] : NULL;
+    return d && f->queue ? d + s->n_experts : d;
+}
+
+static int share(struct zinf_frame *f, const float *logits)
+{
+    const struct router_spec *s = f->stage->spec;
+    struct zinf_shares args = {
+        .samples = f->compute->batch,
+        .seq = f->compute->seq,
+        .cols = s->n_experts,
+        .logits = logits,
+        .weights = f->out[1],
+        .before = f->stage->in.n > 1 ? f->in[1] : NULL,
+        .shares = s->balanced ? f->out[2] : NULL,
+    };
+    return s->balanced ? frame_shares(f, &args) : 0;
+}
+
+/* The gradient of what the layers before have had is that of the sum. */
+static int share_backward(struct zinf_frame *f)
+{
+    const struct router_spec *s = f->stage->spec;
+    uint64_t floats = (uint64_t)(f->compute->batch * 2 * s->n_experts);
+    bool wanted = s->balanced && f->stage->in.n > 1 && f->d_in[1];
+    return wanted ? frame_copy(f, f->d_in[1], f->d_out[2], floats * sizeof(float)) : 0;
+}
+
+static struct zinf_route route_args(const struct zinf_frame *f, float *logits)
+{
+    const struct router_spec *s = f->stage->spec;
+    return (struct zinf_route){
+        .rows = frame_rows(f),
+        .cols = s->n_experts,
+        .n_chosen = s->n_chosen,
+        .normalised = s->normalised,
+        .logits = logits,
+        .weights = f->out[1],
+        .d_weights = f->d_out ? f->d_out[1] : NULL,
+        .d_probs = shares_gradient(f),
+        .d_logits = logits,
+    };
+}
+
+static int forward(struct zinf_frame *f)
+{
+    struct made made;
+    int code = make(f, f->out[0], &made);
+    struct zinf_route route = route_args(f, made.logits);
+    if (!code)
+        code = frame_route(f, &route);
+    return code ? code : share(f, made.logits);
+}
+
+/* Of the gate's matrix, and of the norm, to whose gradient the experts' shares have been added. */
+static int gate_backward(struct zinf_frame *f, const struct made *made)
+{
+    const struct router_spec *s = f->stage->spec;
+    struct zinf_matmul matrix = {
+        .m = s->n_experts,
+        .n = s->hidden,
+        .k = frame_rows(f),
+        .a = made->logits,
+        .b = made->norm.y,
+        .c = frame_grad(f, 0, s->gate_w),
+        .a_dtype = ZINF_DTYPE_F32,
+        .b_dtype = f->compute->dtype,
+        .c_dtype = ZINF_DTYPE_F32,
+        .trans_a = true,
+        .lda = s->n_experts,
+        .ldb = s->hidden,
+        .ldc = s->hidden,
+    };
+    struct zinf_matmul norm = {
+        .m = frame_rows(f),
+        .n = s->hidden,
+        .k = s->n_experts,
+        .a = made->logits,
+        .b = frame_weight(f, 0, s->gate_w),
+        .c = f->d_out[0],
+        .a_dtype = ZINF_DTYPE_F32,
+        .b_dtype = f->compute->dtype,
+        .c_dtype = ZINF_DTYPE_F32,
+        .lda = s->n_experts,
+        .ldb = s->hidden,
+        .ldc = s->hidden,
+        .beta = 1,
+    };
+    int code = matrix.c ? frame_matmul(f, &matrix) : 0;
+    return code ? code : frame_matmul(f, &norm);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    const struct router_spec *s = f->stage->spec;
+    uint64_t elems = (uint64_t)(frame_rows(f) * s->hidden);
+    void *normed = frame_scratch(f, elems * frame_width(f));
+    void *dy = frame_scratch(f, elems * frame_width(f));
+    struct made made;
+    int code = frame_zero_gaps(f, 0);
+    if (!code)
+        code = share_backward(f);
+    if (!code)
+        code = make(f, normed, &made);
+    if (code)
+        return code;
+    struct zinf_route route = route_args(f, made.logits);
+    struct zinf_norm norm = made.norm;
+    if ((code = frame_route_backward(f, &route)) || (code = gate_backward(f, &made)) ||
+        (code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32, elems)))
+        return code;
+    norm.y = NULL;
+    norm.dy = dy;
+    norm.dx = f->d_in[0] ? f->d_in[0] : dy;
+    norm.beta_dx = f->d_in[0] && f->d_in_adds[0] ? 1 : 0;
+    norm.dw = frame_grad(f, 0, s->norm.w);
+    norm.db = frame_grad(f, 0, s->norm.b);
+    return frame_norm_backward(f, &norm);
+}
+
+const struct zinf_stage_ops zinf_stage_router = {
+    .name = "router",
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,370 @@
+/*
+ * dataset: files of text or tokens as one stream of ids, cut into windows. The stream is a row of
+ * segments (a file's tokens, or one end-of-text token between two files of documents); a window's
+ * place is computed, not stored, so that any position can be had at once and nothing grows with
+ * the data but the number of files.
+ */
+#include "text/internal.h"
+#include "text/samples/samples.h"
+#include "base/random.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct segment {
+    enum { FROM_CACHE, FROM_TOKEN_FILE, SEPARATOR } kind;
+    char *path;
+    uint64_t first, count; /* in the stream */
+    bool documents;        /* a row of them: an end-of-text token parts it from its neighbours */
+    struct text_token_cache cache;
+    struct zinf_token_source source;
+};
+
+struct zinf_dataset {
+    struct segment *segments;
+    size_t n_segments;
+    int32_t separator;
+    uint64_t n_tokens, n_windows;
+    uint32_t seq_len, vocab;
+    bool shuffle;
+    uint64_t seed;
+    pthread_mutex_t lock;         /* guards window */
+    int32_t *window;              /* [seq_len + 1] */
+    struct zinf_samples *samples; /* NULL: a stream; else all above is unused */
+};
+
+/* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
+static bool is_token_file(const char *path)
+{
+    static const uint32_t llmc[] = {20240520, 20240801};
+    unsigned char first[8] = {0};
+    uint32_t word;
+    size_t n = strlen(path);
+    if (text_name_ends(path, n, ".bin") || text_name_ends(path, n, ".npy"))
+        return true;
+    struct stat info;
+    if (stat(path, &info) || !S_ISREG(info.st_mode)) /* a pipe is read once */
+        return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, first, sizeof first);
+    if (fd >= 0)
+        close(fd);
+    memcpy(&word, first, sizeof word);
+    return got == sizeof first &&
+           (!memcmp(first, "\x93NUMPY", 6) || word == llmc[0] || word == llmc[1]);
+}
+
+/* ---- opening ---- */
+
+static int open_token_file(struct segment *segment, const char *path,
+                           const struct zinf_dataset_options *options)
+{
+    if (!options->open_token_file)
+        return zinf_fail(-ENOTSUP, "%s: token files are not taken here, only text and JSON", path);
+    int code = options->open_token_file(path, &segment->source);
+    if (code)
+        return code;
+    segment->kind = FROM_TOKEN_FILE;
+    segment->count = segment->source.count;
+    if (!segment->count)
+        return zinf_fail(-EINVAL, "the data file %s is empty", path);
+    return 0;
+}
+
+static int bad_id(const struct zinf_dataset *dataset, const char *path, uint64_t at, uint32_t id)
+{
+    return zinf_fail(-ERANGE,
+                     "%s: token %llu is id %u, but the model's vocabulary has only %u: "
+                     "give the tokenizer or token file that belongs to the model",
+                     path, (unsigned long long)at, id, dataset->vocab);
+}
+
+static int open_text_file(struct zinf_dataset *dataset, struct segment *segment, const char *path,
+                          const struct zinf_dataset_options *options)
+{
+    if (!options->tokenizer)
+        return zinf_fail(-EINVAL, "%s: text needs a tokenizer%s%s", path,
+                         options->why_no_tokenizer ? ": " : "",
+                         options->why_no_tokenizer ? options->why_no_tokenizer : "");
+    segment->kind = FROM_CACHE;
+    int code = text_token_cache_open(&segment->cache, path, options->text_column,
+                                     options->tokenizer, options->cache_folder);
+    if (code)
+        return code;
+    segment->documents = segment->cache.documents;
+    segment->count = segment->cache.count;
+    if (segment->cache.largest >= dataset->vocab)
+        return bad_id(dataset, path, segment->cache.largest_at, segment->cache.largest);
+    return 0;
+}
+
+static struct segment *append_segment(struct zinf_dataset *dataset, const char *path)
+{
+    struct segment *segment = &dataset->segments[dataset->n_segments];
+    segment->cache.fd = -1;
+    segment->path = strdup(path);
+    if (!segment->path) {
+        zinf_fail(-ENOMEM, "no memory for the data file %s", path);
+        return NULL;
+    }
+    dataset->n_segments++;
+    return segment;
+}
+
+/* Documents of two files meet here; the files themselves hold the tokens between their own. The
+ * file at the end of the list moves on by one. */
+static int insert_separator(struct zinf_dataset *dataset,
+                            const struct zinf_dataset_options *options)
+{
+    int32_t end = options->tokenizer ? zinf_tokenizer_end_of_text(options->tokenizer) : -1;
+    if (end < 0)
+        return 0;
+    struct segment *last = &dataset->segments[dataset->n_segments - 1];
+    struct segment separator = {.kind = SEPARATOR, .count = 1, .first = dataset->n_tokens};
+    separator.cache.fd = -1;
+    separator.path = strdup("end-of-text token");
+    if (!separator.path)
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    last[1] = *last;
+    *last = separator;
+    dataset->n_segments++;
+    dataset->separator = end;
+    dataset->n_tokens++;
+    if ((uint32_t)end >= dataset->vocab)
+        return bad_id(dataset, separator.path, 0, (uint32_t)end);
+    return 0;
+}
+
+static int append_file(struct zinf_dataset *dataset, int index,
+                       const struct zinf_dataset_options *options)
+{
+    const char *path = options->files[index];
+    struct segment *segment = append_segment(dataset, path);
+    if (!segment)
+        return -ENOMEM;
+    int code = is_token_file(path) ? open_token_file(segment, path, options)
+                                   : open_text_file(dataset, segment, path, options);
+    if (!code && index && (segment->documents || segment[-1].documents))
+        code = insert_separator(dataset, options);
+    if (code)
+        return code;
+    segment = &dataset->segments[dataset->n_segments - 1];
+    segment->first = dataset->n_tokens;
+    dataset->n_tokens += segment->count;
+    return 0;
+}
+
+static int check_options(const struct zinf_dataset_options *options)
+{
+    if (options->n_files < 1)
+        return zinf_fail(-EINVAL, "no data file was given");
+    if (!options->seq_len || options->seq_len == UINT32_MAX)
+        return zinf_fail(-EINVAL, "a sequence length of %u is not usable", options->seq_len);
+    if (!options->vocab)
+        return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
+    return 0;
+}
+
+static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
+{
+    size_t most = 2 * (size_t)options->n_files;
+    dataset->segments = calloc(most, sizeof *dataset->segments);
+    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
+    if (!dataset->segments || !dataset->window)
+        return zinf_fail(-ENOMEM, "no memory for a data set of %d files", options->n_files);
+    for (int i = 0; i < options->n_files; i++) {
+        int code = append_file(dataset, i, options);
+        if (code)
+            return code;
+    }
+    dataset->n_windows = (dataset->n_tokens - 1) / dataset->seq_len;
+    if (!dataset->n_windows)
+        return zinf_fail(-EINVAL,
+                         "%s%s: %llu tokens are less than one window of %u and the token "
+                         "after it: give more text or a smaller --seq-len",
+                         options->files[0], options->n_files > 1 ? " and the other data files" : "",
+                         (unsigned long long)dataset->n_tokens, dataset->seq_len);
+    return 0;
+}
+
+int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
+{
+    int code = check_options(options);
+    if (code)
+        return code;
+    struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset)
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    pthread_mutex_init(&dataset->lock, NULL);
+    dataset->seq_len = options->seq_len;
+    dataset->vocab = options->vocab;
+    dataset->shuffle = options->shuffle;
+    dataset->seed = options->seed;
+    code = open_files(dataset, options);
+    if (code) {
+        zinf_dataset_close(dataset);
+        return code;
+    }
+    *out = dataset;
+    return 0;
+}
+
+void zinf_dataset_close(struct zinf_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        struct segment *segment = &dataset->segments[i];
+        text_token_cache_close(&segment->cache);
+        if (segment->source.close)
+            segment->source.close(segment->source.handle);
+        free(segment->path);
+    }
+    free(dataset->segments);
+    free(dataset->window);
+    zinf_samples_close(dataset->samples);
+    pthread_mutex_destroy(&dataset->lock);
+    free(dataset);
+}
+
+int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samples)
+{
+    struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset) {
+        zinf_samples_close(samples);
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    }
+    pthread_mutex_init(&dataset->lock, NULL);
+    dataset->samples = samples;
+    dataset->n_tokens = zinf_samples_facts(samples)->n_ids;
+    dataset->n_windows = zinf_samples_n_windows(samples);
+    *out = dataset;
+    return 0;
+}
+
+struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset)
+{
+    return dataset->samples;
+}
+
+uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
+{
+    return dataset->n_tokens;
+}
+
+uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
+{
+    return dataset->n_windows;
+}
+
+/* ---- reading ---- */
+
+/* The last segment that begins at or before token first. */
+static size_t segment_of(const struct zinf_dataset *dataset, uint64_t first)
+{
+    size_t low = 0, high = dataset->n_segments;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (dataset->segments[middle].first <= first)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int read_segment(const struct zinf_dataset *dataset, const struct segment *segment,
+                        uint64_t first, uint64_t n, int32_t *out)
+{
+    int code = 0;
+    if (segment->kind == SEPARATOR)
+        out[0] = dataset->separator;
+    else if (segment->kind == FROM_CACHE)
+        code = text_token_cache_read(&segment->cache, first, n, out);
+    else
+        code = segment->source.read(segment->source.handle, first, n, out);
+    if (code)
+        return code;
+    for (uint64_t i = 0; i < n; i++) /* negative ids are large ones here */
+        if ((uint32_t)out[i] >= dataset->vocab)
+            return bad_id(dataset, segment->path, first + i, (uint32_t)out[i]);
+    return 0;
+}
+
+int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
+{
+    if (dataset->samples)
+        return zinf_fail(-ENOTSUP, "a store of samples is no stream of tokens");
+    if (first > dataset->n_tokens || n > dataset->n_tokens - first)
+        return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
+                         (unsigned long long)first, (unsigned long long)(first + n),
+                         (unsigned long long)dataset->n_tokens);
+    for (size_t i = segment_of(dataset, first); n; i++) {
+        const struct segment *segment = &dataset->segments[i];
+        uint64_t within = first - segment->first, left = segment->count - within;
+        uint64_t part = n < left ? n : left;
+        int code = read_segment(dataset, segment, within, part, out);
+        if (code)
+            return code;
+        out += part;
+        first += part;
+        n -= part;
+    }
+    return 0;
+}
+
+/* Each epoch has an order of its own: its key is a random number of (seed, epoch). */
+static uint64_t epoch_key(uint64_t seed, uint64_t epoch)
+{
+    uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), 0, 0xda7a}, bits[4];
+    zinf_philox(counter, seed, bits);
+    return (uint64_t)bits[1] << 32 | bits[0];
+}
+
+uint64_t text_window_index(uint64_t position, uint64_t n, bool shuffle, uint64_t seed)
+{
+    uint64_t epoch = position / n, index = position % n;
+    return shuffle ? zinf_permute(index, n, epoch_key(seed, epoch)) : index;
+}
+
+int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
+                        int32_t *targets)
+{
+    if (dataset->samples) {
+        struct zinf_window window = {.ids = inputs, .targets = targets};
+        return zinf_samples_window(dataset->samples, position, &window);
+    }
+    uint32_t length = dataset->seq_len;
+    uint64_t index =
+        text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed);
+    pthread_mutex_lock(&dataset->lock);
+    int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
+    if (!code && inputs)
+        memcpy(inputs, dataset->window, length * sizeof *inputs);
+    if (!code && targets)
+        memcpy(targets, dataset->window + 1, length * sizeof *targets);
+    pthread_mutex_unlock(&dataset->lock);
+    return code;
+}
+
+int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
+{
+    if (dataset->samples)
+        return zinf_samples_window(dataset->samples, position, w);
+    if (w->source_ids || w->source_segments)
+        return zinf_fail(-ENOTSUP, "a stream of tokens has no sources: give pairs as rows");
+    for (uint32_t i = 0; i < dataset->seq_len; i++) {
+        if (w->positions)
+            w->positions[i] = (int32_t)i;
+        if (w->segments)
+            w->segments[i] = 1;
+        if (w->token_types)
+            w->token_types[i] = 0;
+    }
+    if (w->label)
+        *w->label = -1;
+    return zinf_dataset_window(dataset, position, w->ids, w->targets);
+}

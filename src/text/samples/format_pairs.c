@@ -1,0 +1,131 @@
+/*
+ * format_pairs: a prompt with two answers, of which the first is preferred, in the forms that TRL
+ * takes. A row without a prompt has two texts or conversations: what they begin with alike is it.
+ */
+#include "text/samples/format.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* In front of the first byte that differs, and of the space before it, which is the answers'. */
+static size_t common_text(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] && a[n] == b[n])
+        n++;
+    while (n && ((unsigned char)a[n] & 0xc0) == 0x80) /* within a character */
+        n--;
+    return n && a[n - 1] == ' ' ? n - 1 : n;
+}
+
+static size_t common_messages(const cJSON *a, const cJSON *b)
+{
+    const cJSON *x = a->child, *y = b->child;
+    size_t n = 0;
+    for (; x && y && cJSON_Compare(x, y, true); x = x->next, y = y->next)
+        n++;
+    return n;
+}
+
+/* As the bits of what it is below 0: the label of whatever was rejected is negative. */
+static int take_margin(const cJSON *row, int32_t *label)
+{
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(row, "margin");
+    if (!field || cJSON_IsNull(field))
+        return 0;
+    const char *text = cJSON_GetStringValue(field); /* of a table */
+    char *end = NULL;
+    double value = cJSON_IsNumber(field) ? field->valuedouble
+                   : text && *text       ? strtod(text, &end)
+                                         : NAN;
+    const float below = -(float)value;
+    if (!(value >= 0) || !isfinite(below) || (end && *end))
+        return zinf_fail(-EINVAL, "\"margin\" is no number from 0 on");
+    if (below < 0) /* of 0 the usual one does */
+        memcpy(label, &below, sizeof below);
+    return 0;
+}
+
+static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
+                struct zinf_sample *sample)
+{
+    static const char *const fields[] = {"rejected", "chosen"};
+    const cJSON *other = cJSON_GetObjectItemCaseSensitive(row, fields[!chosen]);
+    struct format_answer a = {
+        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
+        .answer = cJSON_GetObjectItemCaseSensitive(row, fields[chosen]),
+        .field = fields[chosen],
+    };
+    if (!a.answer || !other)
+        return zinf_fail(-EINVAL, "there is no \"%s\"", a.answer ? fields[!chosen] : a.field);
+    if (cJSON_IsNull(a.prompt))
+        a.prompt = NULL;
+    bool texts = cJSON_IsString(a.answer) && cJSON_IsString(other);
+    if (!texts && !(cJSON_IsArray(a.answer) && cJSON_IsArray(other)))
+        return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are not two texts, and not two "
+                                  "lists of messages");
+    if (cJSON_Compare(a.answer, other, true))
+        return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are the same");
+    if (!a.prompt)
+        a.shared = texts ? common_text(a.answer->valuestring, other->valuestring)
+                         : common_messages(a.answer, other);
+    sample->label = chosen ? 0 : -1;
+    int code = chosen || !r->options.margins ? 0 : take_margin(row, &sample->label);
+    return code ? code : format_take_answer(r, &a, sample);
+}
+
+int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    return take(r, row, true, sample);
+}
+
+int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    return take(r, row, false, sample);
+}
+
+/* ---- a prompt with one answer, which is wanted or not ---- */
+
+/* A boolean, or as tables and other programs write it. */
+static int read_label(const cJSON *row, int32_t *out)
+{
+    static const char *const words[2][3] = {{"false", "False", "0"}, {"true", "True", "1"}};
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(row, "label");
+    const char *text = cJSON_GetStringValue(field);
+    *out = cJSON_IsBool(field) ? cJSON_IsTrue(field) : -1;
+    for (int i = 0; *out < 0 && i < 2; i++) {
+        for (int k = 0; text && k < 3; k++)
+            *out = strcmp(text, words[i][k]) ? *out : i;
+        if (cJSON_IsNumber(field) && field->valuedouble == i)
+            *out = i;
+    }
+    return *out >= 0 ? 0
+                     : zinf_fail(-EINVAL, "%s: true or false says whether the completion is wanted",
+                                 field ? "\"label\" is neither" : "there is no \"label\"");
+}
+
+int format_take_single(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    int code = read_label(row, &sample->label);
+    return code ? code : format_take_prompt(r, row, sample);
+}
+
+/* Texts go with texts, and messages with messages. */
+int format_take_mismatched(struct zinf_format_recipe *r, const cJSON *row,
+                           struct zinf_sample *sample)
+{
+    const cJSON *own = cJSON_GetObjectItemCaseSensitive(row, "completion");
+    const bool other = r->before && cJSON_IsArray(r->before) == cJSON_IsArray(own);
+    const struct format_answer a = {
+        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
+        .answer = other ? r->before : own,
+        .field = "completion",
+    };
+    int code = format_take_answer(r, &a, sample);
+    sample->label = -1;
+    if (code)
+        return code;
+    cJSON_Delete(r->before);
+    r->before = cJSON_Duplicate(own, true);
+    return r->before ? 0 : zinf_fail(-ENOMEM, "no memory for a completion");
+}

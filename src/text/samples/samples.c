@@ -1,0 +1,368 @@
+/*
+ * samples: the store. Files become caches of whole samples; here they are cut to the sequence, what
+ * is too short or has nothing to learn is dropped, and everything that is dropped or cut is
+ * counted, since what a model never saw nobody misses until it is asked.
+ */
+#include "text/samples/samples_store.h"
+
+#include <stdlib.h>
+
+/* ---- cutting ---- */
+
+/* front: ids that stay where the beginning is cut off. */
+static struct sample_cut cut_to(uint32_t n, uint32_t most, enum zinf_cut side, bool keeps_last,
+                                uint32_t front)
+{
+    if (n <= most)
+        return (struct sample_cut){.n = n};
+    if (side == ZINF_CUT_BEGINNING)
+        return (struct sample_cut){
+            .first = n - most, .n = most, .n_front = front < most ? front : most};
+    return (struct sample_cut){.n = most, .moves_last = keeps_last};
+}
+
+struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last)
+{
+    const struct zinf_samples_options *o = &samples->options;
+    return cut_to(n, o->max_ids, o->cut, keeps_last, o->front);
+}
+
+struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,
+                                     bool keeps_last)
+{
+    const struct zinf_samples_options *o = &samples->options;
+    return cut_to(n, o->source_len, o->cut, keeps_last, o->source_front);
+}
+
+static int read_numbers(struct zinf_samples *s, const struct text_token_cache *cache,
+                        uint64_t first, size_t n)
+{
+    struct zinf_tokens *numbers = &s->numbers;
+    if (n > numbers->capacity) {
+        int32_t *grown = realloc(numbers->ids, n * sizeof *grown);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for a sample of %zu tokens", n);
+        numbers->ids = grown;
+        numbers->capacity = n;
+    }
+    numbers->count = n;
+    return n ? text_token_cache_read(cache, first, n, numbers->ids) : 0;
+}
+
+/* The n numbers from first on as the cut leaves them. */
+static int read_cut(struct zinf_samples *s, const struct text_token_cache *cache, uint64_t first,
+                    uint32_t n, struct sample_cut cut)
+{
+    int32_t last = 0;
+    int code = cut.moves_last ? text_token_cache_read(cache, first + n - 1, 1, &last) : 0;
+    if (!code)
+        code = read_numbers(s, cache, first + cut.first, cut.n);
+    if (!code && cut.moves_last && cut.n)
+        s->numbers.ids[cut.n - 1] = last;
+    if (!code && cut.n_front)
+        code = text_token_cache_read(cache, first, cut.n_front, s->numbers.ids);
+    return code;
+}
+
+/* ---- opening ---- */
+
+/* Tokens that count after the cut: of what is whole it is known. */
+static int count_left(struct zinf_samples *s, const struct text_token_cache *cache, uint64_t first,
+                      const struct sample_place *place, uint32_t *n)
+{
+    struct sample_cut cut = samples_cut(s, place->n_ids, place->keeps_last);
+    *n = place->n_counted;
+    if (cut.n == place->n_ids)
+        return 0;
+    int code = read_cut(s, cache, first + place->n_source, place->n_ids, cut);
+    *n = code ? 0 : samples_count(s->numbers.ids, cut.n);
+    return code;
+}
+
+static void note_longest(struct zinf_samples_facts *f, const struct sample_place *place)
+{
+    if (place->n_ids > f->longest)
+        f->longest = place->n_ids;
+    if (place->n_source > f->longest_source)
+        f->longest_source = place->n_source;
+}
+
+static int keep(struct zinf_samples *s, struct sample_entry entry, const struct sample_place *place,
+                uint32_t n_counted)
+{
+    struct zinf_samples_facts *f = &s->facts;
+    uint32_t left = samples_cut(s, place->n_ids, place->keeps_last).n;
+    uint32_t source = samples_cut_source(s, place->n_source, place->source_keeps_last).n;
+    if (f->n_samples == s->capacity) {
+        uint64_t capacity = s->capacity ? 2 * s->capacity : 1024;
+        void *grown = realloc(s->entries, capacity * sizeof *s->entries);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for a table of %llu samples",
+                             (unsigned long long)capacity);
+        s->entries = grown;
+        s->capacity = capacity;
+    }
+    s->entries[f->n_samples++] = entry;
+    f->n_cut += left < place->n_ids;
+    f->n_ids_cut += place->n_ids - left;
+    f->n_sources_cut += source < place->n_source;
+    f->n_source_ids_cut += place->n_source - source;
+    f->n_ids += left;
+    f->n_source_ids += source;
+    f->n_counted += n_counted;
+    return 0;
+}
+
+/* A row's samples, of which the numbers begin at `first`. */
+struct sifted {
+    uint32_t n_counted[2];
+    bool is_long, is_short, is_unlabelled;
+};
+
+static int look_at(struct zinf_samples *s, const struct samples_cache *cache, uint64_t first,
+                   uint64_t number, struct sifted *out)
+{
+    const struct zinf_samples_options *o = &s->options;
+    int code = 0;
+    *out = (struct sifted){{0}, false, false, false};
+    for (uint32_t i = 0; !code && i < s->together; i++) {
+        const struct sample_place *place = &cache->places[number + i];
+        note_longest(&s->facts, place);
+        out->is_long |= place->n_ids > o->max_ids || place->n_source > o->source_len;
+        out->is_short |= samples_cut(s, place->n_ids, false).n < o->min_ids;
+        code = count_left(s, &cache->tokens, first, place, &out->n_counted[i]);
+        out->is_unlabelled |= !out->n_counted[i] && !o->unlabelled;
+        first += (uint64_t)place->n_ids + place->n_source;
+    }
+    return code;
+}
+
+static int sift_file(struct zinf_samples *s, uint32_t file)
+{
+    const struct samples_cache *cache = &s->caches[file];
+    struct zinf_samples_facts *f = &s->facts;
+    const uint32_t n = s->together;
+    uint64_t first = 0;
+    int code = 0;
+    for (uint64_t i = 0; !code && i + n <= cache->rows.n_samples; i += n) {
+        struct sifted row;
+        code = look_at(s, cache, first, i, &row);
+        const bool too_long = row.is_long && s->options.cut == ZINF_CUT_DROP;
+        const bool kept = !too_long && !row.is_short && !row.is_unlabelled;
+        f->n_long += too_long ? n : 0;
+        f->n_short += !too_long && row.is_short ? n : 0;
+        f->n_unlabelled += !too_long && !row.is_short && row.is_unlabelled ? n : 0;
+        for (uint32_t k = 0; !code && k < n; k++) {
+            const struct sample_place *place = &cache->places[i + k];
+            if (kept)
+                code = keep(s, (struct sample_entry){first, file, (uint32_t)(i + k)}, place,
+                            row.n_counted[k]);
+            first += (uint64_t)place->n_ids + place->n_source;
+        }
+    }
+    return code;
+}
+
+static int open_file(struct zinf_samples *s, const struct zinf_samples_options *options, int i)
+{
+    struct samples_cache *cache = &s->caches[i];
+    int code = samples_cache_open(cache, options->files[i], options);
+    if (code)
+        return code;
+    s->n_caches++;
+    if (cache->rows.n_samples > UINT32_MAX)
+        return zinf_fail(-EFBIG, "%s has %llu samples: give it in several files", options->files[i],
+                         (unsigned long long)cache->rows.n_samples);
+    if (cache->tokens.largest >= s->options.vocab)
+        return zinf_fail(-ERANGE,
+                         "%s: token id %u, but the model's vocabulary has only %u: give the "
+                         "tokenizer that belongs to the model",
+                         options->files[i], cache->tokens.largest, s->options.vocab);
+    if (!s->facts.n_bad && cache->rows.n_bad)
+        memcpy(s->facts.first_bad, cache->rows.first_bad, sizeof s->facts.first_bad);
+    s->facts.n_rows += cache->rows.n_rows;
+    s->facts.n_bad += cache->rows.n_bad;
+    return sift_file(s, (uint32_t)i);
+}
+
+static int check_options(const struct zinf_samples_options *o)
+{
+    if (o->n_files < 1)
+        return zinf_fail(-EINVAL, "no data file was given");
+    if (!o->seq_len || o->seq_len >= INT32_MAX)
+        return zinf_fail(-EINVAL, "a sequence length of %u is not usable", o->seq_len);
+    if (!o->vocab)
+        return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
+    if (o->packed && o->unlabelled)
+        return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
+    if (o->packed && o->recipe->take_second)
+        return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
+    if (o->packed && o->group)
+        return zinf_fail(-EINVAL, "packed windows are not grouped by length: all have one");
+    if (o->group && !o->shuffle)
+        return zinf_fail(-EINVAL, "samples in the order of the files are not grouped by length");
+    if (o->front > ZINF_SAMPLES_MOST_FRONT || o->source_front > ZINF_SAMPLES_MOST_FRONT)
+        return zinf_fail(-EINVAL, "%u and %u ids in front: at most %d can stay", o->front,
+                         o->source_front, ZINF_SAMPLES_MOST_FRONT);
+    if (o->max_ids > o->seq_len + 1)
+        return zinf_fail(-EINVAL, "samples of %u tokens do not go into a sequence of %u",
+                         o->max_ids, o->seq_len);
+    return 0;
+}
+
+/* Why nothing is left, by what took the most. */
+static int fail_empty(const struct zinf_samples *s, const char *file)
+{
+    const struct zinf_samples_facts *f = &s->facts;
+    if (f->n_unlabelled >= f->n_bad + f->n_short + f->n_long)
+        return zinf_fail(-EINVAL,
+                         "%s: no sample has a token to learn within %u tokens: a longer --seq-len, "
+                         "or another --format",
+                         file, s->options.max_ids);
+    return zinf_fail(
+        -EINVAL,
+        "%s: no sample is left: of %llu rows %llu are broken, %llu too short, %llu too "
+        "long, %llu have nothing to learn%s%s",
+        file, (unsigned long long)f->n_rows, (unsigned long long)f->n_bad,
+        (unsigned long long)f->n_short, (unsigned long long)f->n_long,
+        (unsigned long long)f->n_unlabelled, *f->first_bad ? "; " : "", f->first_bad);
+}
+
+static int pack(struct zinf_samples *s)
+{
+    const struct zinf_samples_options *o = &s->options;
+    uint64_t n = s->facts.n_samples;
+    uint32_t *lengths = n < UINT32_MAX ? malloc(2 * n * sizeof *lengths) : NULL;
+    if (!lengths)
+        return zinf_fail(-ENOMEM, "no memory to pack %llu samples", (unsigned long long)n);
+    for (uint64_t i = 0; i < n; i++) {
+        const struct zinf_window_rows rows = samples_rows(s, i);
+        lengths[i] = rows.ids;
+        lengths[n + i] = rows.source;
+    }
+    int code = samples_pack(&s->packing, lengths, o->source_len ? lengths + n : NULL, n, o->seq_len,
+                            o->source_len);
+    free(lengths);
+    return code;
+}
+
+int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_options *options)
+{
+    int code = check_options(options);
+    struct zinf_samples *s = code ? NULL : calloc(1, sizeof *s);
+    if (!s)
+        return code ? code : zinf_fail(-ENOMEM, "no memory for a store of samples");
+    pthread_mutex_init(&s->lock, NULL);
+    s->options = *options;
+    s->options.max_ids = options->max_ids ? options->max_ids : options->seq_len;
+    s->options.min_ids = options->min_ids ? options->min_ids : 1;
+    s->sample = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
+    s->together = options->recipe->take_second ? 2 : 1;
+    s->caches = calloc((size_t)options->n_files, sizeof *s->caches);
+    if (!s->caches)
+        code = zinf_fail(-ENOMEM, "no memory for a store of %d files", options->n_files);
+    for (int i = 0; !code && i < options->n_files; i++)
+        code = open_file(s, options, i);
+    if (!code && !s->facts.n_samples)
+        code = fail_empty(s, options->files[0]);
+    if (!code && options->packed)
+        code = pack(s);
+    if (!code && options->group)
+        code = samples_begin_groups(s);
+    if (code) {
+        zinf_samples_close(s);
+        return code;
+    }
+    *out = s;
+    return 0;
+}
+
+void zinf_samples_close(struct zinf_samples *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n_caches; i++)
+        samples_cache_close(&s->caches[i]);
+    free(s->caches);
+    free(s->entries);
+    samples_packing_free(&s->packing);
+    samples_end_groups(s);
+    zinf_tokens_free(&s->numbers);
+    zinf_sample_free(&s->sample);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- asking ---- */
+
+const struct zinf_samples_facts *zinf_samples_facts(const struct zinf_samples *samples)
+{
+    return &samples->facts;
+}
+
+void zinf_samples_length(const struct zinf_samples *s, uint64_t index, uint32_t *whole,
+                         uint32_t *kept)
+{
+    const struct sample_entry *e = &s->entries[index];
+    *whole = s->caches[e->file].places[e->place].n_ids;
+    *kept = samples_cut(s, *whole, false).n;
+}
+
+int32_t zinf_samples_label(const struct zinf_samples *s, uint64_t index)
+{
+    const struct sample_entry *e = &s->entries[index];
+    return s->caches[e->file].places[e->place].label;
+}
+
+/* The numbers at hand as ids. */
+static int take_source(const struct zinf_samples *s, struct zinf_sample *out)
+{
+    int code = 0;
+    for (size_t i = 0; !code && i < s->numbers.count; i++)
+        code = text_tokens_push(&out->source, s->numbers.ids[i]);
+    return code;
+}
+
+static int take_ids(const struct zinf_samples *s, struct zinf_sample *out)
+{
+    int code = 0;
+    for (size_t i = 0; !code && i < s->numbers.count; i++) {
+        uint32_t number = (uint32_t)s->numbers.ids[i];
+        int32_t id = (int32_t)(number & SAMPLE_ID_MASK);
+        code = zinf_sample_add_ids(out, &id, 1, number >> SAMPLE_MARK_SHIFT);
+    }
+    return code;
+}
+
+int samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample *out)
+{
+    if (index >= s->facts.n_samples)
+        return zinf_fail(-EINVAL, "sample %llu of %llu", (unsigned long long)index,
+                         (unsigned long long)s->facts.n_samples);
+    const struct sample_entry *e = &s->entries[index];
+    const struct samples_cache *cache = &s->caches[e->file];
+    const struct sample_place *place = &cache->places[e->place];
+    struct sample_cut cut = samples_cut(s, place->n_ids, place->keeps_last);
+    struct sample_cut source = samples_cut_source(s, place->n_source, place->source_keeps_last);
+    zinf_sample_clear(out);
+    int code = read_cut(s, &cache->tokens, e->first, place->n_source, source);
+    if (!code)
+        code = take_source(s, out);
+    if (!code)
+        code = read_cut(s, &cache->tokens, e->first + place->n_source, place->n_ids, cut);
+    if (!code)
+        code = take_ids(s, out);
+    out->label = place->label;
+    out->keeps_last = place->keeps_last;
+    out->source_keeps_last = place->source_keeps_last;
+    out->cut = cut.n < place->n_ids || source.n < place->n_source;
+    return code;
+}
+
+int zinf_samples_read(struct zinf_samples *s, uint64_t index, struct zinf_sample *out)
+{
+    pthread_mutex_lock(&s->lock);
+    int code = samples_read(s, index, out);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}

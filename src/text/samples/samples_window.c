@@ -1,0 +1,159 @@
+/*
+ * samples_window: what one position of a training gives. Samples stand one behind the other from
+ * the window's beginning, each a document of its own: numbered, with positions from 0, and the
+ * first id of none is a target, so that no loss crosses from one into the next.
+ */
+#include "text/samples/samples_store.h"
+
+uint64_t zinf_samples_n_windows(const struct zinf_samples *samples)
+{
+    return samples->packing.n_windows ? samples->packing.n_windows : samples->facts.n_samples;
+}
+
+static void fill(int32_t *array, uint32_t n, int32_t value)
+{
+    for (uint32_t i = 0; array && i < n; i++)
+        array[i] = value;
+}
+
+/* Without samples. */
+static void clear(const struct zinf_samples *s, const struct zinf_window *w)
+{
+    const struct zinf_samples_options *o = &s->options;
+    fill(w->ids, w->length, o->pad);
+    fill(w->targets, w->length, -1);
+    fill(w->positions, w->length, 0);
+    fill(w->segments, w->length, 0);
+    fill(w->token_types, w->length, 0);
+    fill(w->source_ids, w->source_length, o->source_pad);
+    fill(w->source_segments, w->source_length, 0);
+    fill(w->label, 1, -1);
+}
+
+/* As it is asked for, at most whole. */
+static struct zinf_window lengths_of(const struct zinf_samples *s, const struct zinf_window *asked)
+{
+    const struct zinf_samples_options *o = &s->options;
+    struct zinf_window w = *asked;
+    if (!w.length || w.length > o->seq_len)
+        w.length = o->seq_len;
+    if (!w.source_length || w.source_length > o->source_len)
+        w.source_length = o->source_len;
+    return w;
+}
+
+/* A document of n positions from `at` on. The id after the last, where there is one, is a target
+ * alone. */
+static void put_ids(const struct zinf_window *w, const struct zinf_sample *sample, uint32_t at,
+                    uint32_t n, int32_t number)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool counts = i + 1 < sample->ids.count && sample->marks[i + 1] & ZINF_MARK_COUNTS;
+        if (w->ids)
+            w->ids[at + i] = sample->ids.ids[i];
+        if (w->targets)
+            w->targets[at + i] = counts ? sample->ids.ids[i + 1] : -1;
+        if (w->positions)
+            w->positions[at + i] = (int32_t)i;
+        if (w->segments)
+            w->segments[at + i] = number;
+        if (w->token_types)
+            w->token_types[at + i] = (sample->marks[i] & ZINF_MARK_SECOND) != 0;
+    }
+}
+
+static void put_source(const struct zinf_window *w, const struct zinf_tokens *source, uint32_t at,
+                       int32_t number)
+{
+    for (uint32_t i = 0; i < source->count && at + i < w->source_length; i++) {
+        if (w->source_ids)
+            w->source_ids[at + i] = source->ids[i];
+        if (w->source_segments)
+            w->source_segments[at + i] = number;
+    }
+}
+
+/* Samples of the window at a position: of a row, or packed. Under the lock. */
+struct members {
+    uint64_t first, end; /* into the packing's order, or samples themselves */
+};
+
+static struct members members_at(struct zinf_samples *s, uint64_t position)
+{
+    const struct sample_packing *packing = &s->packing;
+    const struct zinf_samples_options *o = &s->options;
+    const uint32_t n = s->together;
+    const uint64_t row = position / n, n_rows = zinf_samples_n_windows(s) / n;
+    const uint64_t index =
+        position % n + n * (o->group ? samples_grouped_row(s, row)
+                                     : text_window_index(row, n_rows, o->shuffle, o->seed));
+    return packing->n_windows ? (struct members){packing->firsts[index], packing->firsts[index + 1]}
+                              : (struct members){index, index + 1};
+}
+
+static uint64_t member(const struct zinf_samples *s, uint64_t i)
+{
+    return s->packing.n_windows ? s->packing.order[i] : i;
+}
+
+/* Under the lock. */
+static int fill_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *asked)
+{
+    const struct members members = members_at(s, position);
+    const struct zinf_window window = lengths_of(s, asked);
+    uint32_t at = 0, source_at = 0;
+    clear(s, &window);
+    for (uint64_t i = members.first; i < members.end; i++) {
+        int code = samples_read(s, member(s, i), &s->sample);
+        if (code)
+            return code;
+        int32_t number = (int32_t)(i - members.first) + 1;
+        uint32_t left = window.length - at, count = (uint32_t)s->sample.ids.count;
+        count = count < left ? count : left;
+        put_ids(&window, &s->sample, at, count, number);
+        put_source(&window, &s->sample.source, source_at, number);
+        if (window.label)
+            *window.label = s->sample.label;
+        at += count;
+        source_at += (uint32_t)s->sample.source.count;
+    }
+    return 0;
+}
+
+int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct zinf_window *window)
+{
+    pthread_mutex_lock(&s->lock);
+    int code = fill_window(s, position, window);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
+/* ---- rows that hold something ---- */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+struct zinf_window_rows samples_rows(const struct zinf_samples *s, uint64_t index)
+{
+    const struct sample_entry *e = &s->entries[index];
+    const struct sample_place *place = &s->caches[e->file].places[e->place];
+    return (struct zinf_window_rows){
+        least(samples_cut(s, place->n_ids, false).n, s->options.seq_len),
+        samples_cut_source(s, place->n_source, false).n};
+}
+
+struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *s, uint64_t position)
+{
+    struct zinf_window_rows sum = {0, 0};
+    pthread_mutex_lock(&s->lock);
+    const struct members members = members_at(s, position);
+    pthread_mutex_unlock(&s->lock);
+    for (uint64_t i = members.first; i < members.end; i++) {
+        const struct zinf_window_rows rows = samples_rows(s, member(s, i));
+        sum.ids += rows.ids;
+        sum.source += rows.source;
+    }
+    return sum;
+}

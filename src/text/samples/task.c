@@ -1,0 +1,258 @@
+/*
+ * task: a row's columns into a sample. Texts are framed as the tokenizer frames them for a model
+ * (an end-of-text token behind, [CLS] and [SEP] around), since that is what the models were trained
+ * on before.
+ */
+#include "text/samples/task.h"
+
+#include "text/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+struct zinf_task_recipe {
+    struct zinf_recipe recipe;
+    struct zinf_task_options options;
+    char *columns[2]; /* of the source; the second NULL: one text */
+    const char *target, *label;
+    char *prefixed;              /* the last source with its prefix */
+    struct zinf_tokens texts[2]; /* of a row, without their frame */
+    struct zinf_tokens types;
+};
+
+static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",    "classification",
+                                              "regression", "preference", "reward"};
+
+const char *zinf_task_name(enum zinf_task task)
+{
+    return names[task];
+}
+
+int zinf_task_parse(const char *name, enum zinf_task *out)
+{
+    for (int i = 0; i < ZINF_TASKS; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (enum zinf_task)i;
+            return 0;
+        }
+    return zinf_fail(-EINVAL,
+                     "%s is no task: use causal-lm, preference, reward, seq2seq, classification "
+                     "or regression",
+                     name);
+}
+
+/* ---- fields ---- */
+
+/* A column that is missing is most often one that is called otherwise: the message has those that
+ * are there. */
+static int find_field(const cJSON *row, const char *column, const char *option, const cJSON **out)
+{
+    char present[300] = "";
+    size_t used = 0;
+    *out = cJSON_GetObjectItemCaseSensitive(row, column);
+    if (*out && !cJSON_IsNull(*out))
+        return 0;
+    for (const cJSON *item = cJSON_IsObject(row) ? row->child : NULL; item; item = item->next)
+        if (item->string && used < sizeof present - 1)
+            used += (size_t)snprintf(present + used, sizeof present - used, "%s%s",
+                                     used ? ", " : "", item->string);
+    return zinf_fail(-EINVAL, "there is no \"%s\" among its columns (%s): name one with %s", column,
+                     present, option);
+}
+
+static int find_text(const cJSON *row, const char *column, const char *option, const char **out)
+{
+    const cJSON *field;
+    int code = find_field(row, column, option, &field);
+    if (code)
+        return code;
+    *out = cJSON_GetStringValue(field);
+    return *out ? 0 : zinf_fail(-EINVAL, "\"%s\" is no text", column);
+}
+
+/* prefix + text; valid until the next one. */
+static int add_prefix(struct zinf_task_recipe *r, const char **text)
+{
+    const char *prefix = r->options.prefix;
+    if (!prefix || !*prefix)
+        return 0;
+    char *joined = NULL;
+    if (asprintf(&joined, "%s%s", prefix, *text) < 0)
+        return zinf_fail(-ENOMEM, "no memory for a text of %zu bytes", strlen(*text));
+    free(r->prefixed);
+    r->prefixed = joined;
+    *text = joined;
+    return 0;
+}
+
+/* The row's source, one text or two, framed. */
+static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zinf_tokens *out,
+                        struct zinf_tokens *types)
+{
+    const struct zinf_tokenizer *tokenizer = r->options.tokenizer;
+    int code = 0, n = r->columns[1] ? 2 : 1;
+    for (int i = 0; !code && i < n; i++) {
+        const char *text = NULL;
+        r->texts[i].count = 0;
+        code = find_text(row, r->columns[i], "--source-column", &text);
+        if (!code && !i)
+            code = add_prefix(r, &text);
+        if (!code)
+            code = zinf_tokenizer_encode(tokenizer, text, strlen(text), &r->texts[i]);
+    }
+    return code ? code
+                : zinf_tokenizer_frame(tokenizer, &r->texts[0], n == 2 ? &r->texts[1] : NULL, out,
+                                       types);
+}
+
+/* What an encoder-decoder reads and writes ends with the same token, also by tokenizers without a
+ * frame. */
+static int end_tokens(const struct zinf_task_recipe *r, struct zinf_tokens *tokens)
+{
+    int32_t end = r->options.end;
+    bool ends = tokens->count && tokens->ids[tokens->count - 1] == end;
+    return end < 0 || ends ? 0 : text_tokens_push(tokens, end);
+}
+
+/* ---- samples ---- */
+
+static int take_pair(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    const char *target = NULL;
+    struct zinf_tokens *framed = &r->types;
+    int code = frame_source(r, row, &sample->source, NULL);
+    if (!code)
+        code = end_tokens(r, &sample->source);
+    if (!code)
+        code = find_text(row, r->target, "--target-column", &target);
+    r->texts[0].count = framed->count = 0;
+    if (!code)
+        code = zinf_tokenizer_encode(r->options.tokenizer, target, strlen(target), &r->texts[0]);
+    if (!code)
+        code = zinf_tokenizer_frame(r->options.tokenizer, &r->texts[0], NULL, framed, NULL);
+    if (!code)
+        code = end_tokens(r, framed);
+    if (!code)
+        code = zinf_sample_add_ids(sample, &r->options.start, 1, 0);
+    if (!code)
+        code = zinf_sample_add_ids(sample, framed->ids, framed->count, ZINF_MARK_COUNTS);
+    sample->keeps_last = sample->source_keeps_last = true;
+    return code;
+}
+
+static int take_number(const cJSON *field, const char *column, int32_t *bits)
+{
+    double value = NAN;
+    const char *text = cJSON_GetStringValue(field);
+    char *end = NULL;
+    if (cJSON_IsNumber(field))
+        value = field->valuedouble;
+    else if (text && *text)
+        value = strtod(text, &end);
+    float number = (float)value;
+    if (!isfinite(number) || (end && *end))
+        return zinf_fail(-EINVAL, "\"%s\" is no number", column);
+    memcpy(bits, &number, sizeof number);
+    return 0;
+}
+
+static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    const cJSON *field = NULL;
+    struct zinf_tokens framed = {0};
+    r->types.count = 0;
+    int code = frame_source(r, row, &framed, &r->types);
+    for (size_t i = 0; !code && i < framed.count; i++)
+        code =
+            zinf_sample_add_ids(sample, &framed.ids[i], 1, r->types.ids[i] ? ZINF_MARK_SECOND : 0);
+    zinf_tokens_free(&framed);
+    if (!code)
+        code = find_field(row, r->label, "--label-column", &field);
+    if (!code)
+        code = r->options.task == ZINF_TASK_REGRESSION
+                   ? take_number(field, r->label, &sample->label)
+                   : zinf_labels_parse(r->options.labels, field, &sample->label);
+    sample->keeps_last = true;
+    return code;
+}
+
+static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
+{
+    struct zinf_task_recipe *r = arg;
+    return r->options.task == ZINF_TASK_SEQ2SEQ ? take_pair(r, row, sample)
+                                                : take_labelled(r, row, sample);
+}
+
+/* ---- recipes ---- */
+
+static uint64_t mix(uint64_t key, const char *text)
+{
+    return XXH3_64bits_withSeed(text ? text : "", text ? strlen(text) + 1 : 0, key);
+}
+
+static uint64_t key_of(const struct zinf_task_recipe *r)
+{
+    const struct zinf_task_options *o = &r->options;
+    const int32_t numbers[] = {(int32_t)o->task, o->start, o->end, o->labels ? o->labels->n : 0};
+    uint64_t key = XXH3_64bits(numbers, sizeof numbers);
+    key = mix(mix(key, r->columns[0]), r->columns[1]);
+    key = mix(mix(mix(key, r->target), r->label), o->prefix);
+    for (int32_t i = 0; o->labels && o->labels->names && i < o->labels->n; i++)
+        key = mix(key, o->labels->names[i]);
+    return key;
+}
+
+/* "a" or "a,b" */
+static int split_columns(struct zinf_task_recipe *r, const char *columns)
+{
+    const char *comma = strchr(columns, ',');
+    size_t first = comma ? (size_t)(comma - columns) : strlen(columns);
+    if (!first || (comma && (!comma[1] || strchr(comma + 1, ','))))
+        return zinf_fail(-EINVAL, "--source-column %s: name a column, or two with a comma between",
+                         columns);
+    r->columns[0] = strndup(columns, first);
+    r->columns[1] = comma ? strdup(comma + 1) : NULL;
+    return r->columns[0] && (!comma || r->columns[1]) ? 0 : zinf_fail(-ENOMEM, "no memory");
+}
+
+int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options *options)
+{
+    bool pairs = options->task == ZINF_TASK_SEQ2SEQ;
+    struct zinf_task_recipe *r = calloc(1, sizeof *r);
+    *out = NULL;
+    if (!r)
+        return zinf_fail(-ENOMEM, "no memory for a recipe");
+    r->options = *options;
+    r->target = options->target_column ? options->target_column : "target";
+    r->label = options->label_column ? options->label_column : "label";
+    const char *usual = pairs ? "source" : "text";
+    int code = split_columns(r, options->source_column ? options->source_column : usual);
+    if (code) {
+        zinf_task_close(r);
+        return code;
+    }
+    r->recipe = (struct zinf_recipe){
+        .name = names[options->task], .key = key_of(r), .take = take, .arg = r};
+    *out = r;
+    return 0;
+}
+
+const struct zinf_recipe *zinf_task_recipe(const struct zinf_task_recipe *recipe)
+{
+    return &recipe->recipe;
+}
+
+void zinf_task_close(struct zinf_task_recipe *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < 2; i++) {
+        free(r->columns[i]);
+        zinf_tokens_free(&r->texts[i]);
+    }
+    zinf_tokens_free(&r->types);
+    free(r->prefixed);
+    free(r);
+}

@@ -1,0 +1,114 @@
+#!/bin/sh
+# zinf bench gemm, attention and pcie: figures of the host device and, where it was built, of the
+# stand-in for a GPU; what is kept for zinf estimate; what is refused.
+. "$SRCDIR/tests/support/command.sh"
+kept=$XDG_CACHE_HOME/zinf/bench.json
+standin=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+bench() { # status, arguments...
+    status=$1
+    shift
+    run "$status" "$zinf" bench "$@"
+}
+gemm_on_host() {
+    bench 0 gemm --device host --type fp32 --threads 1 &&
+        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"host/' '/fp32"'
+}
+gemm_json() {
+    bench 0 gemm --device host --m 16 --n 16 --k 16 --threads 1 --json &&
+        says '"way":' '"flops":' && complains "not kept" && ! holds "$kept" 'bf16"' >/dev/null
+}
+attention_on_host() {
+    bench 0 attention --device host --threads 1 &&
+        says "forward" "backward" && holds "$kept" '"attention"'
+}
+small_attention() {
+    rm "$kept"
+    bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
+        says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ]
+}
+# Checksums are made by the CPU, of RAM.
+memory_on_host() {
+    bench 0 memory --device host --size 1MiB --threads 1 &&
+        says "copy of 1.00 MiB" "GB/s" "checksums, one thread: " "CPU seconds a GB of 1.00 MiB" &&
+        bench 0 memory --device host --size 1MiB --threads 1 --json &&
+        says '"checksums":' '"seconds_per_gb":' '"cached_seconds_per_gb":'
+}
+# What plans go by, in the forms of one training; an estimate says so, and does not take figures of
+# other threads.
+everything() {
+    rm -f "$kept"
+    echo '{"train_batch_size": 1, "bf16": {"enabled": true}}' >"$work/bf16.json"
+    bench 0 all --config "$work/bf16.json" --device host --threads 1 &&
+        says "zinf bench memory --device host --threads 1" "zinf bench gemm --type bf16" \
+            "zinf bench optim --optimizer AdamW --form split" "drives are left out" &&
+        holds "$kept" '"memory"' '/bf16"' '"AdamW/split"' || return 1
+    today=$(date -u +%F)
+    "$zinf" init --arch gpt2 --size small --config-only --output "$work/small" >/dev/null &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 &&
+        says "zinf bench gemm, $today" "zinf bench optim, $today" "zinf bench memory, $today" &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 3 &&
+        says "assumed: zinf bench gemm had 1 threads, not 3" \
+            "assumed: zinf bench optim had 1 threads, not 3"
+}
+sizes_go_together() { bench 2 gemm --m 16 && complains "--m, --n and --k go together"; }
+unknown_device() { bench 2 gemm --device tpu && complains "--device tpu"; }
+needs_a_gpu() {
+    bench 1 pcie --size 64KiB && complains "no CUDA device: "
+}
+on_a_gpu() {
+    rm -f "$kept"
+    bench 0 gemm --device cuda --m 24 --n 16 --k 32 && bench 0 attention --device cuda --batch 1 \
+        --seq 16 --heads 1 --head-dim 32 && bench 0 pcie --size 256KiB --json &&
+        says '"pinned"' '"pageable"' '"to_device"' '"both"' && complains "not kept" &&
+        [ ! -e "$kept" ] && bench 0 pcie --size 16MiB && holds "$kept" '"pcie"'
+}
+
+# Two and four GPUs at once, and from one to the other; an estimate goes by what they have together.
+several_gpus() {
+    rm -f "$kept"
+    ZINF_STANDIN_GPUS=$1
+    export ZINF_STANDIN_GPUS
+    bench 0 pcie --size 16MiB && says "GPUs               2" "          $1  " "from GPU to GPU" "GB/s each" &&
+        holds "$kept" '"together"' "\"gpus\":	$1" '"gpu_to_gpu"' &&
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/seats.json" --seats "$1" --micro-batch 1 &&
+        says "to all devices" "zinf bench pcie, $(date -u +%F)" "device to device"
+    several_status=$?
+    unset ZINF_STANDIN_GPUS
+    return $several_status
+}
+one_of_several() {
+    ZINF_STANDIN_GPUS=2 bench 0 pcie --size 256KiB --gpus 1 --json && ! says '"together"' >/dev/null &&
+        ZINF_STANDIN_GPUS=2 bench 1 pcie --gpus 3 && complains "--gpus 3: 2 GPUs are visible"
+}
+no_way_past() {
+    ZINF_STANDIN_GPUS=2 ZINF_STANDIN_NO_PEERS=1 bench 0 pcie --size 256KiB &&
+        says "from GPU to GPU: not past the RAM" && complains "copies between them go through RAM"
+}
+
+check "gemm on the host" gemm_on_host
+check "gemm as JSON" gemm_json
+check "attention on the host" attention_on_host
+check "attention of other sizes" small_attention
+check "copies and checksums of RAM" memory_on_host
+check "all that plans go by" everything
+check "some of the sizes alone" sizes_go_together
+check "an unknown device" unknown_device
+if "$zinf" report 2>/dev/null | grep -q '^cuda.*free'; then
+    skip "pcie without a GPU" "there is one"
+else
+    check "pcie without a GPU" needs_a_gpu
+fi
+if [ -f "$standin" ]; then
+    ZINF_CUDA_MODULE=$standin
+    export ZINF_CUDA_MODULE
+    check "on the stand-in for a GPU" on_a_gpu
+    echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+        "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}}' >"$work/seats.json"
+    check "two GPUs at once" several_gpus 2
+    check "four GPUs at once" several_gpus 4
+    check "one of several" one_of_several
+    check "GPUs that do not reach each other" no_way_past
+else
+    skip "on the stand-in for a GPU" "not built here"
+fi
+finish

@@ -1,0 +1,80 @@
+#!/bin/sh
+# doctor: one line for all that a training on a GPU needs, on the stand-in for CUDA: a good machine,
+# and machines that lack something, each with its remedy.
+. "$SRCDIR/tests/support/command.sh"
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+
+doctor() { # status, variables...
+    status=$1
+    shift
+    run "$status" env ZINF_CUDA_MODULE="$module" TMPDIR="$work" "$@" "$zinf" doctor
+}
+
+all_good() {
+    doctor 0 A=1 && says "GPU        ok" "memory     ok" "copies     ok" "operations ok" \
+        "step       ok" "in one piece" && ! grep -q 'FAILED\|warning\|remedy' "$work/said.out"
+}
+no_bf16() {
+    doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "(left out)" "sm_75"
+}
+old_driver() {
+    doctor 1 ZINF_STANDIN_OLD_DRIVER=1 && says "GPU        FAILED" "too old for CUDA" \
+        "install driver" "the rest   left out"
+}
+no_pinning() {
+    doctor 1 ZINF_STANDIN_NO_PINNING=1 && says "copies     FAILED" "page-locking" "remedy" \
+        "operations ok"
+}
+no_algorithm() {
+    doctor 1 ZINF_STANDIN_NO_ALGORITHMS=1 && says "operations FAILED" "matmul in fp32" "cuBLASLt" \
+        "step       FAILED"
+}
+small_gpu() {
+    doctor 0 ZINF_STANDIN_MEMORY=700000000 ZINF_STANDIN_CONTEXT=100000000 &&
+        says "memory     ok" "MiB free"
+}
+# What a GPU of so many GB has free, less what its driver takes of it and a margin.
+usual_sizes() {
+    for size in "8 6.66" "12 10.38" "24 21.56"; do
+        doctor 0 ZINF_STANDIN_MEMORY="${size% *}000000000" ZINF_STANDIN_CONTEXT=450000000 &&
+            says "memory     ok" "${size#* } GiB free" || return 1
+    done
+}
+another_gpu() {
+    doctor 0 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 && says "(GPU 1, sm_80)" "operations ok" &&
+        doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
+        doctor 1 ZINF_GPU=first && says "ZINF_GPU=first is no number of a GPU"
+}
+links() {
+    doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" &&
+        says "links      ok        NCCL 2.28.0 (" "zinf-cuda-standin.so)" "over TCP (torchrun" \
+            "no MPI module" && doctor 0 ZINF_NCCL_LIBRARY="$work/none.so" &&
+        says "links      left out" "$work/none.so" "ZINF_NCCL_LIBRARY" &&
+        doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_STANDIN_NCCL_VERSION=21300 &&
+        says "links      left out" "its version is 21300"
+}
+report() {
+    run 0 env ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" "$zinf" report &&
+        says "NCCL 2.28.0 (" "several processes reach each other over TCP"
+}
+as_json() {
+    run 1 env ZINF_CUDA_MODULE="$work/none.so" "$zinf" doctor --json &&
+        says '"what":	"libraries"' '"state":	"FAILED"' '"remedy"'
+}
+
+if [ -f "$module" ]; then
+    check "a good machine" all_good
+    check "sm_75: bf16 is left out" no_bf16
+    check "a driver that is too old" old_driver
+    check "no page-locked memory" no_pinning
+    check "no algorithm for a product" no_algorithm
+    check "a small GPU with a context" small_gpu
+    check "GPUs of 8, 12 and 24 GB" usual_sizes
+    check "NCCL, and links between processes" links
+    check "which a report names too" report
+    check "another GPU, or one that is not there" another_gpu
+else
+    skip "doctor" "no stand-in for CUDA here"
+fi
+check "a module that is not there, as JSON" as_json
+finish

@@ -1,0 +1,171 @@
+#!/bin/sh
+# zinf estimate for machines that are not here: nothing of this one counts, every figure has its
+# source, and files and words say the same.
+. "$SRCDIR/tests/support/command.sh"
+mkdir "$work/xl" "$work/drive" && cd "$work" || exit 99
+cat >xl/config.json <<END
+{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024,
+ "vocab_size": 50257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+END
+cat >nvme.json <<END
+{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+END
+estimate() { # status, arguments...
+    estimate_status=$1
+    shift
+    run "$estimate_status" "$zinf" estimate --model xl --config nvme.json "$@"
+}
+number() { # key: its first number in the JSON that was said
+    sed -n "s/.*\"$1\":[[:space:]]*\([-+.0-9e]*\).*/\1/p" said.out | head -n 1
+}
+less() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0.999 * b && a < 1.001 * b) }'; }
+
+# What zinf bench left here, its memory and its CPUs change nothing; of this machine they do.
+nothing_of_this_one() {
+    estimate 0 --machine 4090,nvme=7/6 --json && cp said.out before &&
+        estimate 0 --json && cp said.out here-before || return 1
+    mkdir -p cache/zinf
+    cat >cache/zinf/bench.json <<END
+{"gemm": {"cuda/bf16": {"flops": 1e13}, "host/avx512/bf16": {"flops": 1e13}},
+ "optim": {"AdamW/split": {"bytes": 1e9}}, "pcie": {"pinned": {"both": 1e9}},
+ "nvme": {"$work/drive": {"read": 1e8, "write": 1e8, "mixed": 1e8}}}
+END
+    estimate 0 --machine 4090,nvme=7/6 --json && cmp said.out before || return 1
+    if command -v taskset >/dev/null; then
+        run 0 taskset -c "$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')" "$zinf" estimate \
+            --model xl --config nvme.json --machine 4090,nvme=7/6 --json &&
+            cmp said.out before || return 1
+    fi
+    estimate 0 --json && ! cmp -s said.out here-before
+    nothing_status=$?
+    rm -r cache
+    return $nothing_status
+}
+# One card of 24 GB, 64 GB of RAM, a drive of 1 TB: a bench of the host's CPU has no part in it.
+one_card() {
+    card=4090,ram=64G,nvme=7/6,nvme-size=1TB
+    estimate 0 --machine $card --json && cp said.out before &&
+        estimate 0 --json && cp said.out here-before &&
+        run 0 "$zinf" bench gemm --device host --type bf16 --threads 1 &&
+        estimate 0 --machine $card --json && cmp said.out before &&
+        estimate 0 --json --threads 1 && ! cmp -s said.out here-before
+    card_status=$?
+    rm -rf cache
+    return $card_status
+}
+sources() {
+    estimate 0 --machine 4090,ram=48G,nvme=7/6 &&
+        says "machine      GeForce RTX 4090" "GPU memory 24 GiB: NVIDIA Ada whitepaper" \
+            "60 % (assumed) of 165.2 TFLOP/s" "RAM 48 GiB: given: ram=48G" "of 48.00 GiB" \
+            "CPU threads 16: assumed" "drive reads 7 GB/s: given" "drive writes 6 GB/s: given"
+}
+cards() {
+    for card in 3090 4090 5090 a10 l4 a100-40 a100-80 h100 h200 cpu; do
+        estimate 0 --machine $card --json && says '"source":' || return 1
+        [ $card = cpu ] || complains_not "no card" || return 1
+    done
+}
+complains_not() { ! grep -qF -e "$1" said.err; }
+# Each figure counts: what is slower takes longer, what is smaller is smaller.
+figures() {
+    estimate 0 --machine 4090,nvme=7/6 --json && fast=$(number step_seconds) || return 1
+    for figure in nvme=3/6 nvme=7/2 nvme-mixed=2 optim=3 bf16=10 link=1 bandwidth=20; do
+        estimate 0 --machine 4090,nvme=7/6,$figure --json && slow=$(number step_seconds) &&
+            less "$fast" "$slow" || { echo "# $figure: $slow, not more than $fast"; return 1; }
+    done
+    estimate 0 --machine 4090,nvme=7/6,memory=12G --json &&
+        less "$(sed -n 's/.*"device":[[:space:]]*\([0-9]\{5,\}\).*/\1/p' said.out | head -n 1)" 12884901888
+}
+whole_training() {
+    estimate 0 --machine 4090,tbw=1200 --tokens 1e9 --json &&
+        [ "$(number watts)" = 450 ] && near "$(number tbw)" 1.2e15 &&
+        seconds=$(number training_seconds) &&
+        near "$(number training_kwh)" "$(awk -v s="$seconds" 'BEGIN { print s * 450 / 3.6e6 }')" &&
+        estimate 0 --machine 4090,power=600 --tokens 1e9 && says "TB written" "at 600 W" &&
+        estimate 0 --machine 4090,power=600 --tokens 1e9 --power 700 && says "at 700 W" &&
+        estimate 0 --machine cpu --tokens 1e9 && ! says "kWh" >/dev/null
+}
+# A configuration that names the drive, on a machine whose RAM takes it all, says where things are.
+where_things_are() {
+    sed 's/"bf16"/"zinf": {"placement": "fill"}, "bf16"/' nvme.json >fill.json
+    run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=128G &&
+        says "parameters on host, optimizer state on host, gradients on host" "drive 0 B" &&
+        run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=12G &&
+        says " and drive"
+}
+room() {
+    estimate 0 --machine 4090,nvme-size=2TB && says "free in the drives of GeForce RTX 4090" &&
+        estimate 0 --machine 4090,nvme-size=10G && complains "has too little room"
+}
+file() {
+    cat >desk.json <<END
+{"name": "desk", # with a comment
+ "gpus": [{"name": "4090", "bf16_flops": 1e14, "link_rate": 2e10}],
+ "ram": "64GiB", "cpu": {"threads": 8, "optimizer_rate": 2e10},
+ "drives": [{"read": 3e9, "write": 2e9, "size": "1TB"}, {"read": 4e9, "write": 4e9, "size": "1TB"}],
+ "power": 600}
+END
+    estimate 0 --machine desk.json --tokens 1e9 &&
+        says "machine      desk" "given in desk.json" "drive reads 7 GB/s" "at 600 W" &&
+        estimate 0 --machine desk.json --json && from_file=$(number step_seconds) &&
+        estimate 0 --json --machine 4090,bf16=100,link=20,threads=8,optim=20,nvme=7/6 &&
+        [ "$from_file" = "$(number step_seconds)" ] &&
+        estimate 0 --machine desk.json,nvme=1/1 --json && less "$from_file" "$(number step_seconds)"
+}
+bad_file() { # text, words...
+    echo "$1" >bad.json
+    shift
+    estimate 1 --machine bad.json && complains "bad.json" "$@"
+}
+bad_files() {
+    bad_file '{"gpu": []}' 'unknown key "gpu"' 'did you mean "gpus"' &&
+        bad_file '{"gpus": [{"memory": "24GiB"}]}' "needs bf16=" &&
+        bad_file '{"gpus": [{"name": "4090"}, {"name": "4090"}]}' "one GPU" &&
+        bad_file '{"gpus": [{"name": "4090", "link": 1}]}' 'unknown key "link"' &&
+        bad_file '{"ram": "much"}' '"ram" must be bytes' &&
+        bad_file '{"drives": {"read": 1}}' "must be a list" &&
+        bad_file '{"cpu": {"threads": -1}}' '"threads" must be a number above 0' &&
+        bad_file '{"cpu": 3}' "object" && bad_file '[]' "object" && bad_file '{' "JSON"
+}
+words() {
+    estimate 1 --machine 4080 && complains "no card '4080'" "3090, 4090" &&
+        estimate 1 --machine ram=64G && complains "does not begin with a card" &&
+        estimate 1 --machine 4090,rm=64G && complains "'rm'" "did you mean ram" &&
+        estimate 1 --machine 4090,ram && complains "'ram' is no figure" &&
+        estimate 1 --machine 4090,ram=lots && complains "ram=lots is no size" &&
+        estimate 1 --machine 4090,link=-1 && complains "link=-1 is no number above 0" &&
+        estimate 1 --machine 4090,link=nan && complains "link=nan" &&
+        estimate 1 --machine 4090,nvme=7 && complains "READ/WRITE" &&
+        estimate 1 --machine none.json && complains "none.json" &&
+        estimate 1 --machine "" && complains "does not begin" &&
+        estimate 2 --machine 4090 --compare h100 && complains "--compare" &&
+        estimate 2 --machine 4090 --measure && complains "--measure"
+}
+compared() {
+    estimate 0 --compare 3090,4090,ram=64G,nvme=7/6,h100,cpu,threads=64 &&
+        [ "$(wc -l <said.out)" -eq 5 ] && says "4090,ram=64G,nvme=7/6 " "cpu,threads=64 " &&
+        [ "$(awk 'length > 100' said.out)" = "" ] &&
+        estimate 0 --compare 4090,h100 --tokens 1e9 && says "days" "kWh" &&
+        estimate 0 --compare 4090,nvme=7/6,h100 --json && says '"spec":	"4090,nvme=7/6"' '"fits":	true' &&
+        estimate 0 --compare 4090,memory=100M,h100 && says "does not fit: zinf estimate --machine" &&
+        estimate 1 --compare 4090,h1000 && complains "h1000"
+}
+check "nothing of this machine counts" nothing_of_this_one
+check "one card before and after a bench of the host" one_card
+check "every figure has its source" sources
+check "all cards" cards
+check "each figure counts" figures
+check "a whole training and its energy" whole_training
+check "the plan says where things are" where_things_are
+check "room on the drives" room
+check "a file says what words say" file
+check "files that are wrong" bad_files
+check "words that are wrong" words
+check "a table of machines" compared
+[ -z "$(ls drive)" ]
+verdict $? "nothing was written to the drive"
+finish

@@ -1,0 +1,100 @@
+#!/bin/sh
+# zinf estimate of several ranks: what goes over the network is what the formulas say, a faster one
+# is never slower, and what cannot be is named. Real traffic is beside it in train_net_test.
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+"$zinf" init --arch gpt2 --size small --tokenizer bytes --vocab 50257 --output model >/dev/null ||
+    exit 99
+echo '{"bf16": {"enabled": true}, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}}' >config.json
+estimate() { # options...
+    run 0 "$zinf" estimate --model model/config.json --config config.json --seq-len 512 \
+        --micro-batch 4 --machine 4090,ram=64G --json "$@"
+}
+number() { # section, key
+    sed -n "/\"$1\"/,/}/p" said.out | sed -n "s/.*\"$2\":[[:space:]]*\([^,]*\).*/\1/p"
+}
+top() { sed -n "s/.*\"$1\":[[:space:]]*\([^,]*\).*/\1/p" said.out | head -n 1; }
+refuses() { # words, options...
+    words=$1
+    shift
+    "$zinf" estimate --model model/config.json --config config.json --machine 4090 --micro-batch 4 "$@" \
+        >said.out 2>said.err
+    [ $? -ne 0 ] && complains "$words"
+}
+
+check "one rank" estimate
+[ "$(number lane_bytes net)" = 0 ]
+verdict $? "sends nothing"
+# Parameters once or twice, in bf16, and gradients in fp32: 6 to 8 bytes of (n - 1) / n of them.
+for n in 2 4 8; do
+    check "$n ranks" estimate --ranks $n
+    awk -v bytes="$(number lane_bytes net)" -v params="$(top parameters)" -v n=$n 'BEGIN {
+        each = bytes / (params * (n - 1) / n); print "# " each " bytes a parameter"
+        exit !(each > 6 && each < 8.2) }'
+    verdict $? "send what the formula says"
+done
+before=
+for rate in 1 10 25 100 400; do
+    check "$rate Gbit/s" estimate --ranks 16 --gpus-per-host 4 --network ${rate}Gbit/s
+    seconds=$(top step_seconds)
+    [ -z "$before" ] || awk -v a="$before" -v b="$seconds" 'BEGIN { exit !(b <= 1.01 * a) }'
+    verdict $? "is no slower than less"
+    [ $rate -ne 1 ] || [ "$(top bottleneck)" = '"net"' ]
+    verdict $? "and limits where it is slow"
+    before=$seconds
+done
+# ---- seats: GPUs of one process ----
+
+seconds() { # options...: of a step, on seats
+    estimate "$@" >/dev/null && top step_seconds
+}
+no_slower() { awk -v a="$1" -v b="$2" 'BEGIN { print "# " a " " b; exit !(a <= 1.001 * b) }'; }
+for n in 2 4; do
+    check "$n seats" estimate --seats $n
+    [ -n "$(top pull_seconds)" ] && [ "$(top seats)" = $n ] &&
+        [ "$(top tokens_per_step)" = $((512 * 4 * n)) ]
+    verdict $? "pull units from RAM, and are counted"
+    # What is pulled and added up is what ranks that are processes would send.
+    net=$(number lane_bytes net)
+    estimate --ranks $n >/dev/null && [ "$(number lane_bytes net)" = "$net" ]
+    verdict $? "with the bytes of $n ranks"
+    alone=$(seconds --machine 4090,ram=64G,link=20,root=$((20 * n)) --seats $n)
+    shared=$(seconds --machine 4090,ram=64G,link=20,root=20 --seats $n)
+    no_slower "$alone" "$shared" && ! no_slower "$shared" "$alone" >/dev/null
+    verdict $? "links of their own are faster than a root that they share"
+    fast=$(seconds --machine 4090,ram=64G,root=10,peer=100 --seats $n) &&
+        slow=$(seconds --machine 4090,ram=64G,root=10 --seats $n) && no_slower "$fast" "$slow"
+    verdict $? "a way between them is taken where it is faster"
+    estimate --machine 4090,ram=64G,root=10,peer=100 --seats $n && [ -n "$(top link_seconds)" ] &&
+        says "units pulled from RAM"
+    verdict $? "which is said, with what the other would take"
+    estimate --machine 4090,ram=64G,root=10,peer=0.1 --seats $n && [ -n "$(top pull_seconds)" ] &&
+        says "units gathered between the devices"
+    verdict $? "and not where it is slower"
+done
+sed 's/{"bf16"/{"zinf": {"seats": 2}, "bf16"/' config.json >seats.json
+check "seats of the configuration" run 0 "$zinf" estimate --model model/config.json --config seats.json \
+    --machine 4090,ram=64G --seq-len 512 --micro-batch 4
+check "are said, with what all take" says "2 in one process, with" "pulls whole units from RAM" \
+    "between seats" "all at 30 GB/s"
+check "processes with seats" estimate --ranks 8 --gpus-per-host 4 --seats 4 --network 25Gbit/s
+with=$(top step_seconds)
+check "the same without" estimate --ranks 8 --gpus-per-host 4 --network 25Gbit/s
+no_slower "$with" "$(top step_seconds)"
+verdict $? "what a process has for another crosses once"
+check "seats that are no processes" refuses "are not processes with --seats 3" --ranks 4 --seats 3
+# All of a host's share its RAM.
+share() { # options...: the host budget is so much of 64 GiB as there are
+    estimate "$@" && [ "$(number budget_bytes host)" = $((16 * 1024 * 1024 * 1024)) ]
+}
+check "four seats have a quarter of the RAM each" share --seats 4
+check "and so have four ranks" share --ranks 8 --gpus-per-host 4 --network 25Gbit/s
+check "for people" run 0 "$zinf" estimate --model model/config.json --config config.json \
+    --machine 4090,ram=64G --seq-len 512 --micro-batch 4 --ranks 8 --gpus-per-host 4 --network 3.125GB/s
+check "it says how many" says "8 on 2 hosts, 25 Gbit/s a host" "network"
+check "hosts without a network" refuses "--network" --ranks 8 --gpus-per-host 4
+check "hosts that differ" refuses "as many on every host" --ranks 6 --gpus-per-host 4
+check "a network without a unit" refuses "a rate is needed" --ranks 2 --network 25
+check "--measure" refuses "leave out --measure" --ranks 2 --compare 4090
+finish

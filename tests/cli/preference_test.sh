@@ -1,0 +1,175 @@
+#!/bin/sh
+# Pairs of answers from files to adapters: the forms of rows are told, a small model comes to prefer
+# what was chosen by every loss, the log has the rewards under TRL's names, a run that was
+# interrupted ends with the same bits, and what cannot be is refused with the way out.
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+"$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 128 \
+    --output model >/dev/null || exit 99
+
+awk 'BEGIN {
+    for (i = 0; i < 40; i++) {
+        good = i % 2 ? "red" : "pink"; bad = i % 3 ? "blue" : "green"
+        printf "{\"prompt\": \"%d is \", \"chosen\": \"%s\", \"rejected\": \"%s\"}\n", i, good, bad
+    }
+}' >pairs.jsonl
+sed 's/"prompt": "\([^"]*\)", "chosen": "\([^"]*\)", "rejected": "\([^"]*\)"/"chosen": "\1\2", "rejected": "\1\3"/' \
+    pairs.jsonl >implicit.jsonl
+sed 's/"prompt": "\([^"]*\)", "chosen": "\([^"]*\)", "rejected": "\([^"]*\)"/"prompt": [{"role": "user", "content": "\1"}], "chosen": [{"role": "assistant", "content": "\2"}], "rejected": [{"role": "assistant", "content": "\3"}]/' \
+    pairs.jsonl >turns.jsonl
+
+train() { # status, output, options...
+    train_status=$1
+    out=$2
+    shift 2
+    run "$train_status" "$zinf" train --model model --task preference --seq-len 24 \
+        --micro-batch 8 --dropout 0 --lr 1e-2 --lr-scheduler constant --threads 1 \
+        --progress none --no-final-checkpoint --output "$out" "$@"
+}
+last() { # key, output: of the last step
+    sed -n "s|.*\"$1\": \\([-+.a-z0-9]*\\).*|\\1|p" "$2/log.jsonl" | tail -n 1
+}
+first() { # key, output
+    sed -n "s|.*\"$1\": \\([-+.a-z0-9]*\\).*|\\1|p" "$2/log.jsonl" | head -n 1
+}
+is() { awk "BEGIN { exit !($1) }"; }
+
+# ---- losses ----
+
+check "dpo" train 0 dpo --data pairs.jsonl --steps 60 --lora-rank 4
+is "$(first loss dpo) > 0.6931 && $(first loss dpo) < 0.6932 && $(first rewards/margins dpo) == 0"
+verdict $? "begins where the model is its own reference"
+is "$(last loss dpo) < 0.4 && $(last rewards/accuracies dpo) == 1 &&
+    $(last rewards/margins dpo) > 1 && $(last rewards/chosen dpo) > $(last rewards/rejected dpo)"
+verdict $? "and comes to prefer what was chosen"
+for loss in ipo orpo simpo; do
+    adapter="--lora-rank 4"
+    [ $loss = ipo ] || adapter=
+    # shellcheck disable=SC2086
+    check "$loss" train 0 $loss --data pairs.jsonl --steps 60 --preference $loss $adapter
+    is "$(last loss $loss) < 0.9 * $(first loss $loss) && $(last rewards/accuracies $loss) > 0.9"
+    verdict $? "and comes to prefer what was chosen"
+done
+check "evaluated on the way" train 0 seen --data pairs.jsonl --steps 4 --lora-rank 4 \
+    --eval-data implicit.jsonl --eval-every 2
+[ "$(grep -c '"eval_loss"' seen/log.jsonl)" = 2 ] && [ "$(last eval_samples seen)" = 40 ] &&
+    ! grep -q perplexity seen/log.jsonl
+verdict $? "by pairs"
+check "and afterwards" run 0 "$zinf" eval --task preference --model model --adapter seen/model \
+    --data implicit.jsonl --seq-len 24 --threads 1
+key() { sed -n "s|.*\"$1\": \([-+.a-z0-9]*\).*|\1|p" said.out; }
+is "$(key samples) == 40 && $(key loss) == $(last eval_loss seen)"
+same=$?
+for figure in chosen rejected margins accuracies; do
+    is "$(key rewards/$figure) == $(last eval_rewards/$figure seen) && $(key rewards/accuracies) > 0"
+    same=$((same + $?))
+done
+verdict $same "to the same loss and rewards"
+
+# ---- single answers ----
+
+awk 'BEGIN {
+    for (i = 0; i < 40; i++)
+        printf "{\"prompt\": \"%d is \", \"completion\": \"%s\", \"label\": %s}\n", int(i / 2),
+            i % 2 ? "blue" : "red", i % 2 ? "false" : "true"
+}' >singles.jsonl
+check "kto" train 0 kto --data singles.jsonl --steps 60 --preference kto --lora-rank 4 \
+    --eval-data singles.jsonl --eval-every 60
+is "$(first loss kto) == 0.5 && $(first kl kto) == 0"
+verdict $? "begins where the model is its own reference"
+is "$(last loss kto) < 0.45 && $(last eval_rewards/accuracies kto) == 1 &&
+    $(last eval_rewards/chosen kto) > 0.5 && $(last eval_rewards/rejected kto) < -0.5"
+verdict $? "and comes to prefer what is wanted"
+check "is measured" run 0 "$zinf" eval --task preference --preference kto --model model \
+    --adapter kto/model --data singles.jsonl --seq-len 24 --threads 1 --micro-batch 8
+is "$(key loss) == $(last eval_loss kto) && $(key kl) == $(last eval_kl kto)"
+verdict $? "as on the way"
+cat >weights.json <<EOF
+{"zinf": {"desirable_weight": 3, "undesirable_weight": 0.5}}
+EOF
+check "with weights" train 0 weighed --data singles.jsonl --steps 1 --preference kto --lora-rank 2 \
+    --config weights.json --no-shuffle
+is "$(first loss weighed) == (3 + 0.5) / 4"
+verdict $? "answers count as these say"
+check "shown" run 0 "$zinf" data --model model --data singles.jsonl --format unpaired --json
+says '"samples":80'
+verdict $? "each with the completion of the row before"
+
+# ---- rows ----
+
+check "rows without a prompt" run 0 "$zinf" data --model model --data implicit.jsonl --json
+grep -o '"first":.*' said.out >implicit.ids
+check "and with one" run 0 "$zinf" data --model model --data pairs.jsonl --json
+grep -o '"first":.*' said.out >pairs.ids
+[ "$(grep -c . pairs.ids)" = 1 ] && says '"samples":80'
+verdict $? "are two samples each"
+check "conversations" train 0 turns --data turns.jsonl --steps 2 --lora-rank 2 --seq-len 128 \
+    --chat-template chatml
+echo '{"prompt": "a", "chosen": "same", "rejected": "same"}' >same.jsonl
+check "answers that are the same" train 1 none --data same.jsonl --lora-rank 2
+check "are named" complains "same.jsonl: row 1" "are the same" "--skip-bad-rows"
+check "rows of texts" train 1 none --data model/config.json --lora-rank 2
+check "have no pairs" complains "--task preference"
+run 1 "$zinf" train --model model --data pairs.jsonl --output none
+complains "--task preference"
+verdict $? "and pairs are no texts"
+
+# ---- going on ----
+
+check "interrupted" train 0 parts --data pairs.jsonl --steps 7 --lora-rank 4 --save-every 7
+check "and gone on with" train 0 parts --data pairs.jsonl --steps 12 --lora-rank 4 --save-every 7 \
+    --resume
+check "a run" train 0 whole --data pairs.jsonl --steps 12 --lora-rank 4
+cmp parts/model/adapter_model.safetensors whole/model/adapter_model.safetensors
+verdict $? "ends with the same bits"
+
+# ---- seats ----
+
+mkdir drive
+cat >tree.json <<EOF
+{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "drive"}},
+ "zinf": {"gradient_sum": "tree", "dropout": 0.1, "neftune_alpha": 5}}
+EOF
+seats() { # number, accumulation
+    run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \
+        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 2 --seats "$1" --accumulate "$2" \
+        --threads 1 --lr 1e-2 --progress none --no-final-checkpoint --output "seats$1" &&
+        sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
+            "seats$1/log.jsonl" >"seats$1.log"
+}
+check "four micro-batches" seats 1 4
+check "two of two seats" seats 2 2
+cmp seats1/model/adapter_model.safetensors seats2/model/adapter_model.safetensors &&
+    cmp seats1.log seats2.log && [ "$(grep -c . seats1.log)" = 4 ]
+verdict $? "with noise and dropout, on a drive: the same bits, losses and rewards"
+
+# ---- refusals ----
+
+train 1 none --data pairs.jsonl
+complains "--lora-rank" "simpo"
+verdict $? "dpo without adapters has no reference"
+train 1 none --data pairs.jsonl --lora-rank 4 --micro-batch 3
+complains "--micro-batch" "is even"
+verdict $? "pairs are two rows"
+train 1 none --data pairs.jsonl --lora-rank 4 --pack
+complains "pairs of samples are not packed"
+verdict $? "and not packed"
+train 1 none --data pairs.jsonl --lora-rank 4 --preference ppo
+complains "zinf.preference" "ppo"
+verdict $? "other losses are named"
+train 1 none --data pairs.jsonl --lora-rank 4 --preference kto
+complains "pairs.jsonl" "prompt, completion and label"
+verdict $? "kto takes single answers"
+train 1 none --data singles.jsonl --lora-rank 4
+complains "singles.jsonl" "--preference dpo" "kto takes"
+verdict $? "and dpo takes pairs"
+sed 's/"label": true/"label": "maybe"/' singles.jsonl >maybe.jsonl
+train 1 none --data maybe.jsonl --lora-rank 4 --preference kto
+complains "maybe.jsonl: row 1" '"label" is neither' "--skip-bad-rows"
+verdict $? "a label is true or false"
+train 1 none --data singles.jsonl --preference kto
+complains "--lora-rank"
+verdict $? "whose reference is the model without adapters"
+[ ! -e none/model ]
+verdict $? "nothing is left of those"
+finish

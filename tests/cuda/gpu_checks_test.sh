@@ -1,0 +1,68 @@
+#!/bin/bash
+# gpu_checks: what tests/bench/gpu.sh leaves behind, on the stand-in for CUDA: results and logs, also
+# where there is no GPU or a test fails.
+. "$SRCDIR/tests/support/command.sh"
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+gpu=$SRCDIR/tests/bench/gpu.sh
+build=$work/build
+mkdir -p "$build/tests/cuda"
+ln -s "$zinf" "$build/zinf"
+
+make_program() { # name, text of a shell script
+    printf '#!/bin/sh\n%s\n' "$2" >"$build/tests/cuda/cuda_$1_test"
+    chmod +x "$build/tests/cuda/cuda_$1_test"
+}
+results() { # folder: all three are there
+    [ -s "$1/summary.txt" ] && [ -s "$1/results.json" ] && [ -s "$1/logs.tar.gz" ] &&
+        tar -tzf "$1/logs.tar.gz" >/dev/null
+}
+
+nothing_there() {
+    run 1 env ZINF_CUDA_MODULE="$work/none.so" "$gpu" "$build" "$work/r1" suite &&
+        results "$work/r1" && says "there is no GPU to check" &&
+        tar -xOzf "$work/r1/logs.tar.gz" logs/machine.txt >"$work/machine.txt" &&
+        holds "$work/machine.txt" "== libraries of" "no CUDA module" &&
+        holds "$work/r1/results.json" '"failed": "there is no GPU to check"'
+}
+good_and_bad() {
+    make_program good 'echo "ok 1 - a"; echo "ok 2 - b # SKIP c"; echo 1..2'
+    make_program bad 'echo "not ok 1 - \"d\""; echo 1..1; exit 1'
+    run 1 env ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r2" suite && results "$work/r2" &&
+        holds "$work/r2/results.json" '"suite cuda_good_test": {"ok": 2, "not_ok": 0, "skipped": 1}' \
+            '"suite cuda_bad_test": {"ok": 0, "not_ok": 1, "skipped": 0}' '"seconds": ' &&
+        holds "$work/r2/summary.txt" "FAILED: cuda_bad_test" "operations ok"
+}
+# One that hangs is ended, and those behind it are left out once the suite has had its time.
+one_that_hangs() {
+    rm -f "$build"/tests/cuda/cuda_*_test
+    make_program good 'echo "ok 1 - a"; echo 1..1'
+    make_program hung 'sleep 100'
+    make_program later 'echo "ok 1 - a"; echo 1..1'
+    run 1 env ZINF_CUDA_MODULE="$module" SUITE_LIMIT=1 SUITE_SECONDS=1 "$gpu" "$build" "$work/r3" \
+        suite && results "$work/r3" && says "FAILED: cuda_hung_test" \
+        "cuda_later_test: left out, the suite has had its time" &&
+        holds "$work/r3/results.json" '"suite cuda_good_test": {"ok": 1'
+}
+# Ended from outside in the middle of a program, as by a lease that is up.
+ended_from_outside() {
+    env ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r4" suite >"$work/said.out" 2>&1 &
+    child=$!
+    waited=0
+    until grep -q '^cuda_good_test' "$work/r4/summary.txt" 2>"$work/said.err"; do
+        [ $((waited += 1)) -lt 300 ] || return 1
+        sleep 0.2
+    done
+    kill -TERM $child
+    wait $child
+    [ $? -eq 1 ] && results "$work/r4" && holds "$work/r4/summary.txt" "ended from outside" &&
+        holds "$work/r4/results.json" '"suite cuda_good_test"'
+}
+check "no GPU: the reason is kept" nothing_there
+if [ -f "$module" ]; then
+    check "what is good and what is not" good_and_bad
+    check "a program that hangs" one_that_hangs
+    check "ended from outside" ended_from_outside
+else
+    skip "what is good, what is not, what hangs" "no stand-in for CUDA here"
+fi
+finish

@@ -1,0 +1,174 @@
+#!/bin/sh
+# house: what the sources must look like as a whole. Words of one family of models stand in that
+# family's file alone; files of src/model and src/train call each other without a circle, and so do
+# their headers include each other; calls between folders point down, as includes do
+# (arrows_test.sh); functions stay short enough to read.
+#
+# Circles are found from the objects, by who defines what another one needs: a table of functions
+# that is needed counts as a call.
+. "$SRCDIR/tests/support/command.sh"
+cd "$SRCDIR" || exit 99
+
+MOST_FUNCTION_LINES=60
+
+# Where a word may stand although it is a family's, each with its reason.
+#   src/model/families/family.c, family.h   the table of families
+exceptions='src/model/families/family\.[ch]'
+
+# ---- reporting ----
+
+# Findings: the name of each, and after a tab what is there to say about it.
+judge() { # name of the case, file of findings
+    sed 's/^/# /; s/\t/: /' "$2"
+    [ ! -s "$2" ]
+    verdict $? "$1"
+}
+
+sources() { # folders...
+    find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort
+}
+
+# ---- words of a family ----
+
+words() { # words as a pattern, the file where they may stand
+    sources src/model src/train src/cli offload | grep -vxE "$2|$exceptions" |
+        xargs grep -oiHE -e "$1" /dev/null | tr 'A-Z' 'a-z' | sort | uniq -c |
+        sed 's/^ *\([0-9]*\) \([^:]*\):\(.*\)/word \3 in \2\t\1 times/'
+}
+family='src/model/families/'
+{
+    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt2\.c"
+    words '\bc_attn\b|\bln_[12]\b' "${family}gpt2\.c"
+    words '\bc_(fc|proj)\b' "${family}(gpt2|starcoder2)\.c"
+    words '\bln_f\b' "${family}(gpt2|falcon|bloom)\.c"
+    words '[a-z]*_pdrop' "${family}(gpt2|phi3)\.c"
+    words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
+    words 'mistral' "${family}mistral\.c"
+    words 'qwen-?2' "${family}qwen2(_moe)?\.c"
+    words 'qwen-?3' "${family}qwen3(_moe)?\.c"
+    words 'phi-?3|qkv_proj|gate_up_proj' "${family}phi3\.c"
+    words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
+    words 'star_?coder' "${family}starcoder2\.c"
+    words 'olmo' "${family}olmo2\.c"
+    words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
+    words 'embed_positions' "${family}(opt|bart)\.c"
+    words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
+    words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
+    words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
+    words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
+    words 'baichuan|w_pack|z_loss_weight' "${family}baichuan\.c"
+    words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
+    words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
+    words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
+    words '\broberta' "${family}(bert|roberta)\.[ch]"
+    words 'deberta_v2|rel_embeddings|position_buckets|share_att_key' "${family}deberta_v2\.c"
+    words 'type_vocab' "${family}(bert|roberta|deberta_v2)\.[ch]"
+    # Names that several families share in their files.
+    words '[qkvo]_proj\b|(gate|up|down)_proj|model\.layers|input_layernorm|self_attn' \
+        "${family}[a-z0-9_]*\.c"
+    words 'query_key_value|dense_(h_to_4h|4h_to_h)|post_(attention|feedforward)_layernorm' \
+        "${family}[a-z0-9_]*\.c"
+    words 'gpt_?(neo\b|j|bigcode)|\bphi-?[0-9]|mixtral|\bbert\b|\bt5\b' \
+        "${family}[a-z0-9_]*\.[ch]"
+} >"$work/words"
+judge "words of one family stand in its file" "$work/words"
+
+# ---- sizes ----
+
+# A file is as long as its subject: the longest are listed for the reader, and nothing fails.
+sources aio net cpu_optim kernels offload src | xargs wc -l | awk '$2 != "total"' | sort -rn |
+    head -n 10 | awk '{ print "# long file " $2 ": " $1 " lines" }'
+
+# By the form that clang-format gives: a function's braces stand alone in the first column. Its
+# signature counts.
+sources aio net cpu_optim kernels offload src | xargs awk -v most=$MOST_FUNCTION_LINES '
+    FNR == 1 { begin = 1 }
+    /^[a-zA-Z_].*[(]/ && !inside {
+        begin = FNR
+        name = $0
+        sub(/[(].*/, "", name)
+        sub(/.*[ *]/, "", name)
+    }
+    /^[{]/ { inside = 1; n_functions++ }
+    /^}/ {
+        if (inside && FNR - begin + 1 > most)
+            print "long function " name " in " FILENAME "\t" FNR - begin + 1 " lines"
+        inside = 0
+    }
+    END { print n_functions > "/dev/stderr" }' >"$work/functions" 2>"$work/said.err"
+judge "functions have at most $MOST_FUNCTION_LINES lines" "$work/functions"
+[ "$(cat "$work/said.err")" -gt 1000 ]
+verdict $? "the functions were found"
+
+# ---- circles ----
+
+# Of lines "from to what": whatever lies on a circle, as "circle NAME", with what it needs on it.
+circles() {
+    awk '
+    $1 != $2 {
+        edge[$1, $2] = edge[$1, $2] " " $3
+        node[$1]; node[$2]; reaches[$1, $2] = 1
+    }
+    END {
+        for (k in node) for (i in node) if ((i, k) in reaches)
+            for (j in node) if ((k, j) in reaches) reaches[i, j] = 1
+        for (i in node) if ((i, i) in reaches)
+            for (j in node) if ((i, j) in edge && (j, i) in reaches)
+                print "circle " i "\tneeds " j ":" edge[i, j]
+    }' | sort
+}
+
+sources src/model src/train | grep '\.h$' | while read -r header; do
+    sed -n 's/^ *# *include "\(\(model\|train\)\/[^"]*\)".*/\1/p' "$header" |
+        sed "s|.*|$header src/& includes|"
+done | circles >"$work/circles"
+judge "headers of src/model and src/train include each other without a circle" "$work/circles"
+
+# "SYMBOL FILE" of what the sources' objects define (T: also data), and of what they need.
+object_of() { # source
+    for object in "$BUILDDIR/${1%/*}/.libs/$(basename "$1" .c).o" "$BUILDDIR/${1%.c}.o"; do
+        [ ! -f "$object" ] || { echo "$object" && return; }
+    done
+}
+symbols() { # option of nm
+    find aio net cpu_optim kernels offload src -name '*.c' | sort | while read -r source; do
+        object=$(object_of "$source")
+        [ -z "$object" ] || nm -P -g "$1" "$object" | sed "s|^\([^ ]*\).*|\1 $source|"
+    done
+}
+if command -v nm >/dev/null; then
+    symbols --defined-only | sort >"$work/defined"
+    symbols --undefined-only | sort >"$work/needed"
+    # "FROM TO SYMBOL"; names that begin with __ are a sanitizer's.
+    join -o 1.2,2.2,0 "$work/needed" "$work/defined" | grep -v ' __' >"$work/calls"
+    missing=$(find src/model src/train -name '*.c' | sort | while read -r source; do
+        [ -n "$(object_of "$source")" ] || echo "$source"
+    done)
+    [ -z "$missing" ] || echo "# no object of $missing"
+    [ -z "$missing" ] && [ -s "$work/calls" ]
+    verdict $? "every source of src/model and src/train has an object"
+    awk '$1 ~ "^src/(model|train)/" && $2 ~ "^src/(model|train)/"' "$work/calls" | circles \
+        >"$work/circles"
+    judge "files of src/model and src/train call each other without a circle" "$work/circles"
+    # Folders that stand on each other; those of one level do not.
+    awk '
+    BEGIN {
+        split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
+              "offload src/model|src/train|src/cli", levels, "|")
+        for (l in levels) {
+            n = split(levels[l], folders, " ")
+            for (i = 1; i <= n; i++) level[folders[i]] = l
+        }
+    }
+    function folder(path) { match(path, /^(src\/)?[a-z_]+/); return substr(path, 1, RLENGTH) }
+    {
+        a = folder($1); b = folder($2)
+        if (a != b && level[b] >= level[a])
+            print "call from " $1 " to " $2 "\t" $3
+    }' "$work/calls" >"$work/upward"
+    judge "calls between folders point down" "$work/upward"
+else
+    skip "calls without a circle, and downward" "nm is not installed"
+fi
+
+finish

@@ -1,0 +1,76 @@
+#!/bin/sh
+# Ranks that a launcher without an MPI has started, by torchrun's variables: they find each other, train
+# to the bits of one rank, and one that is killed ends the other.
+. "$SRCDIR/tests/support/command.sh"
+
+cat >"$work/config.json" <<EOF
+{"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.5,
+ "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
+  "offload_optimizer": {"device": "cpu"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "accumulation_order": "layer-major",
+  "dropout": 0.1, "timeout": 20}}
+EOF
+make_text "$work/text.txt" 60
+check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
+    --tokenizer bytes --context 32 --output "$work/model"
+
+# What torchrun sets; it listens at MASTER_PORT itself.
+port=$((20000 + $$ % 10000 * 4))
+rank() { # rank, world, steps, output
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ \
+        OMP_NUM_THREADS=1 exec "$zinf" train --model "$work/model" --data "$work/text.txt" \
+        --seq-len 16 --device host --seed 3 --steps "$3" --config "$work/config.json" \
+        --progress none --no-final-checkpoint --output "$4"
+}
+losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
+same_result() { # two outputs
+    losses "$1" >"$work/losses"
+    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+
+check "one rank" run 0 "$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 \
+    --device host --seed 3 --steps 4 --config "$work/config.json" --no-final-checkpoint \
+    --output "$work/one"
+(rank 1 2 4 "$work/two") >"$work/other.out" 2>"$work/other.err" </dev/null &
+other=$!
+(rank 0 2 4 "$work/two") >"$work/said.out" 2>"$work/said.err" </dev/null
+verdict $? "rank 0 of two"
+wait $other
+verdict $? "rank 1 of two"
+check "that meet without an MPI" complains "2 ranks over TCP"
+check "have the bits of one" same_result "$work/one" "$work/two"
+
+# ---- one that is killed ----
+
+port=$((port + 2))
+(rank 1 2 100000 "$work/killed") >"$work/other.out" 2>"$work/other.err" </dev/null &
+other=$!
+(rank 0 2 100000 "$work/killed") >"$work/said.out" 2>"$work/said.err" </dev/null &
+first=$!
+tries=0
+while ! grep -q '"step": 2,' "$work/killed/log.jsonl" 2>/dev/null && [ $tries -lt 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $other
+wait $first
+[ $? -eq 1 ]
+verdict $? "a rank that is killed ends the other"
+check "which names it" complains "rank 1 has ended without a word"
+wait $other 2>/dev/null
+
+# ---- what is missing ----
+
+lacks() { # variable, others...
+    variable=$1
+    shift
+    run 1 env "$@" "$zinf" train --model "$work/model" --data "$work/text.txt" --device host \
+        --output "$work/none" && complains "$variable is not set" "torchrun --no-python"
+}
+check "a missing address" lacks MASTER_ADDR RANK=1 WORLD_SIZE=2 LOCAL_RANK=1
+check "a rank that is none" lacks RANK RANK=2 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1
+check "a missing port" lacks MASTER_PORT RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 \
+    MASTER_ADDR=127.0.0.1
+finish

@@ -1,0 +1,37 @@
+# ranks: for tests that deal the samples of a step to ranks or seats; after tests/support/command.sh. All of
+# them train one small model on one text, and compare what comes out.
+make_rank_model() { # at $work/model and $work/text.txt
+    make_text "$work/text.txt" 60
+    check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
+        --tokenizer bytes --context 32 --output "$work/model"
+}
+options="--model $work/model --data $work/text.txt --seq-len 16 --device host --seed 3"
+
+# Eight samples a step; the optimizer's state is in FOLDER, the parameters are there ("nvme") or in
+# RAM ("cpu"), at stages 1 and 2 ($zero_stage) on the device ("none").
+rank_config() { # file, micro-batch, accumulation, parameters, folder, keys of "zinf" behind a comma
+    cat >"$1" <<EOF
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": $2, "gradient_accumulation_steps": $3,
+ "gradient_clipping": 0.5, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "zero_optimization": {"stage": ${zero_stage:-3}, "offload_param": {"device": "$4", "nvme_path": "$5"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$5"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1$6}}
+EOF
+}
+
+losses() { # output: loss and norm of each step
+    sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"
+}
+evaluations() { sed -n 's/.*"eval_loss": \([^,}]*\).*/\1/p' "$1/log.jsonl"; }
+same_evaluations() { # two outputs
+    [ -n "$(evaluations "$1")" ] && [ "$(evaluations "$1")" = "$(evaluations "$2")" ]
+}
+same_result() { # two outputs
+    losses "$1" >"$work/losses"
+    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+fails() { # command...: with any status
+    "$@" >"$work/said.out" 2>"$work/said.err" </dev/null
+    [ $? -ne 0 ]
+}
