@@ -54,18 +54,6 @@ int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, co
                      file);
 }
 
-int job_samples_cut(const char *word, enum zinf_cut *out)
-{
-    static const char *const names[] = {"end", "beginning", "drop"};
-    *out = ZINF_CUT_END;
-    for (int i = 0; word && i < 3; i++)
-        if (!strcmp(word, names[i])) {
-            *out = (enum zinf_cut)i;
-            return 0;
-        }
-    return word ? zinf_fail(-EINVAL, "--truncate %s: use end, beginning or drop", word) : 0;
-}
-
 /* A folder without a template will do where the format has no conversations, or one that models
  * without a template know. */
 static int open_chat(const struct zinf_job *c, enum zinf_format format,
@@ -94,8 +82,6 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
     if (!code)
         code = zinf_session_need_tokenizer(s, c);
     if (!code)
-        code = job_samples_cut(c->truncate, &options.cut);
-    if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
     const struct zinf_format_options form = {
         .format = format,
@@ -112,6 +98,7 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         options.recipe = zinf_format_recipe(recipe);
         options.vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
         options.seq_len = (uint32_t)s->seq_len;
+        options.cut = c->truncate;
         options.min_ids = (uint32_t)c->min_tokens;
         options.skip_bad_rows = c->skip_bad_rows;
         options.packed = c->pack;

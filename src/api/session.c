@@ -33,16 +33,12 @@ static int open_token_file(const char *path, struct zinf_token_source *out)
     return 0;
 }
 
-int zinf_job_device(const char *text, enum zinf_device_kind *out)
+int zinf_job_set(struct zinf_job *job, const char *key, double number)
 {
-    static const char *const names[] = {"auto", "host", "cuda"};
-    *out = ZINF_DEVICE_AUTO;
-    for (int i = 0; text && i < 3; i++)
-        if (!strcmp(text, names[i])) {
-            *out = (enum zinf_device_kind)i;
-            return 0;
-        }
-    return text ? zinf_fail(-EINVAL, "--device %s: use auto, host or cuda", text) : 0;
+    const struct zinf_config_setting setting = {.key = key, .number = number};
+    return zinf_config_settings_find(&job->settings, key)
+               ? 0
+               : zinf_config_settings_add(&job->settings, &setting);
 }
 
 int zinf_job_need(const char *option, const void *value)
@@ -52,9 +48,7 @@ int zinf_job_need(const char *option, const void *value)
 
 int zinf_job_check(const struct zinf_job *c)
 {
-    enum zinf_device_kind device;
-    int code = zinf_job_need("--model DIR", c->model);
-    return code ? code : zinf_job_device(c->device, &device);
+    return zinf_job_need("--model DIR", c->model);
 }
 
 static bool has_file(const char *folder, const char *name)
@@ -101,9 +95,8 @@ static int check_model_path(const char *path)
 int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c)
 {
     memset(s, 0, sizeof *s);
-    int code = zinf_job_device(c->device, &s->device);
-    if (!code)
-        code = check_model_path(c->model);
+    s->device = c->device;
+    int code = check_model_path(c->model);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)
@@ -257,35 +250,11 @@ int zinf_session_data(struct zinf_session *s, const struct zinf_job *c,
 struct zinf_config_context zinf_job_context(const struct zinf_job *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    context.settings = c->settings;
     context.world_size = c->world;
     context.seats = c->seats;
     context.seats_there = c->seats_there;
-    context.micro_batch = c->micro_batch;
-    context.accumulation = c->accumulation;
-    context.optimizer = c->optimizer;
-    context.lr = c->lr;
-    context.lr_scheduler = c->lr_scheduler;
-    context.warmup_steps = c->warmup_steps;
-    context.weight_decay = c->weight_decay;
-    context.dropout = c->dropout;
-    context.lora_rank = c->lora_rank;
-    context.lora_alpha = c->lora_alpha;
-    context.lora_dropout = c->lora_dropout;
-    context.lora_targets = c->lora_targets;
-    context.quantize = c->quantize;
     context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
-    context.threads = c->threads;
-    context.early_stopping = c->early_stopping;
-    context.label_smoothing = c->label_smoothing;
-    context.z_loss = c->z_loss;
-    context.neftune_alpha = c->neftune_alpha;
-    context.preference = c->preference;
-    context.preference_beta = c->preference_beta;
-    context.load_best_at_end = c->load_best_at_end;
-    context.pad_to = c->pad_to;
-    context.group_by_length = c->group_by_length;
-    context.device_memory = c->device_memory;
-    context.host_memory = c->host_memory;
     context.lenient = c->lenient;
     context.no_training = c->no_training;
     context.no_steps = c->no_steps;
@@ -295,22 +264,22 @@ struct zinf_config_context zinf_job_context(const struct zinf_job *c)
 
 int zinf_session_config(struct zinf_session *s, const struct zinf_job *c)
 {
+    static const struct zinf_config_setting reward = {.key = "zinf.preference", .text = "reward"};
     struct zinf_config_context context = zinf_job_context(c);
-    if (s->task == ZINF_TASK_REWARD) { /* the one loss that it has */
-        if (c->preference)
-            return zinf_fail(-EINVAL,
-                             "--preference %s is of --task preference; --task reward has one loss",
-                             c->preference);
-        context.preference = "reward";
-    }
+    const struct zinf_config_setting *preference =
+        zinf_config_settings_find(&c->settings, reward.key);
+    int code = 0;
+    if (s->task == ZINF_TASK_REWARD && preference)
+        return zinf_fail(-EINVAL,
+                         "--preference %s is of --task preference; --task reward has one loss",
+                         preference->text);
+    if (s->task == ZINF_TASK_REWARD) /* the one loss that it has */
+        code = zinf_config_settings_add(&context.settings, &reward);
     context.hidden_size = zinf_model_facts(s->model)->hidden;
-    context.dtype = c->dtype ? c->dtype : zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
+    context.dtype = zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
     zinf_config_destroy(s->config);
     s->config = NULL;
-    int code = zinf_config_load(&s->config, c->config, &context);
-    if (!code && c->dtype) /* eval, generate: the number type is the command line's choice */
-        code = zinf_dtype_parse(c->dtype, &s->config->dtype);
-    return code;
+    return code ? code : zinf_config_load(&s->config, c->config, &context);
 }
 
 struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,

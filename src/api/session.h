@@ -5,7 +5,7 @@
 #ifndef ZINF_API_SESSION_H
 #define ZINF_API_SESSION_H
 
-#include "base/base.h"
+#include "api/options.h"
 #include "config/config.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -16,12 +16,6 @@
 
 #include <glob.h>
 
-#define ZINF_MOST_WORDS 256
-struct zinf_words {
-    const char *items[ZINF_MOST_WORDS];
-    int n;
-};
-
 /* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix;
@@ -30,33 +24,39 @@ struct zinf_job_task {
     bool fresh;                /* all weights are */
     bool looks;                /* nothing is computed: rows are shown, whatever they are for */
 };
-/* Options of every command that runs a model. */
+/* What a user asks for. Options fill it (rows.h); those that are keys of the configuration stand in
+ * settings. */
 struct zinf_job {
     struct zinf_job_task task;
-    const char *model, *adapter, *lora_targets, *config, *device, *dtype, *optimizer, *lr_scheduler,
-        *text_column, *format, *chat_template, *truncate, *quantize, *pad_to;
-    uint64_t device_memory, host_memory;
+    const char *model, *adapter, *config, *text_column, *format, *chat_template;
+    struct zinf_words data;
+    struct zinf_config_settings settings;
+    enum zinf_device_kind device;
+    enum zinf_cut truncate;
     int64_t world;       /* ranks of this run, or processes with seats; 0: 1 */
     const char *devices; /* seats.h */
     int64_t seats, seats_there;
-    int64_t threads, seq_len, source_len, micro_batch, accumulation, seed, steps, warmup_steps,
-        lora_rank, early_stopping, min_tokens;
-    double lr, dropout, weight_decay, lora_alpha, lora_dropout;
-    double label_smoothing, z_loss, neftune_alpha, preference_beta;
-    const char *preference;
-    bool lenient, load_best_at_end;
-    bool pack, train_on_prompt, skip_bad_rows, group_by_length; /* of samples */
+    int64_t seq_len, source_len, seed, min_tokens;
+    int64_t steps; /* < 0: as the data and the epochs say */
+    bool lenient;
+    bool pack, train_on_prompt, skip_bad_rows; /* of samples */
+    /* Of a training's run. */
+    struct zinf_words eval_data;
+    const char *output, *log, *resume; /* resume "": from the last step of output */
+    int64_t eval_every, save_every, save_total_limit;
+    double epochs; /* 0: as steps say */
+    bool no_shuffle, overwrite, no_final_checkpoint;
+    /* Of the caller, who has no option for it. */
     bool no_training; /* nobody is told of learning rates */
     bool no_steps;    /* nor are a step's numbers of samples */
     bool quiet;       /* nor of anything in the configuration */
 };
 #define ZINF_JOB_DEFAULT                                                                           \
     {                                                                                              \
-        .threads = -1, .micro_batch = -1, .accumulation = -1, .seed = 0, .steps = -1, .lr = -1,    \
-        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .lora_rank = -1, .lora_alpha = -1,  \
-        .lora_dropout = -1, .early_stopping = -1, .label_smoothing = -1, .z_loss = -1,             \
-        .neftune_alpha = -1, .preference_beta = -1                                                 \
+        .steps = -1                                                                                \
     }
+/* Sets a key of the configuration where no option has. */
+int zinf_job_set(struct zinf_job *job, const char *key, double number);
 
 /* What a command has open; zinf_session_close frees it all. */
 struct zinf_session {
@@ -100,8 +100,6 @@ int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, co
 int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out);
-/* What --truncate says; NULL: the usual. -EINVAL: none of its words. */
-int job_samples_cut(const char *word, enum zinf_cut *out);
 /* A model that was trained by --chat-template says so in its folder, unless that does already. */
 int job_samples_keep_template(const struct zinf_job *c, const struct zinf_tokenizer *tokenizer,
                               const char *folder);
@@ -158,9 +156,7 @@ int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
                          enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
 void zinf_session_close(struct zinf_session *s);
 int zinf_job_need(const char *option, const void *value); /* -EINVAL: the option is missing */
-/* auto, host or cuda; NULL is auto. -EINVAL with a sentence. */
-int zinf_job_device(const char *text, enum zinf_device_kind *out);
-/* -EINVAL, a wrong use of the command: --model is missing, --device has a name that is not known */
+/* -EINVAL, a wrong use: --model is missing */
 int zinf_job_check(const struct zinf_job *c);
 
 #endif

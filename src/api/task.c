@@ -115,9 +115,8 @@ int job_task_cut(const struct zinf_session *s, const struct zinf_job *c, enum zi
                  uint32_t *front)
 {
     struct zinf_tokens ids = {0}, framed = {0};
-    int code = job_samples_cut(c->truncate, cut);
-    if (!code)
-        code = zinf_tokenizer_encode(s->tokenizer, "a", 1, &ids);
+    int code = zinf_tokenizer_encode(s->tokenizer, "a", 1, &ids);
+    *cut = c->truncate;
     if (!code)
         code = zinf_tokenizer_frame(s->tokenizer, &ids, NULL, &framed, NULL);
     *front = 0;

@@ -6,6 +6,7 @@
 #ifndef ZINF_CLI_H
 #define ZINF_CLI_H
 
+#include "api/rows.h"
 #include "api/session.h"
 
 #include <stdio.h>
@@ -18,38 +19,40 @@ enum {
 
 struct cli_command {
     const char *name;
-    const char *summary;               /* one line of `zinf help` */
-    const char *usage;                 /* text of `zinf help NAME`: synopsis and every option */
-    void (*print_more)(FILE *out);     /* what follows it there; NULL: nothing */
+    const char *summary; /* one line of `zinf help` */
+    const char *usage;   /* of `zinf help NAME`: synopsis and what it does; options follow */
+    const struct option_group *groups; /* the options that it takes; NULL: none */
+    void (*print_more)(FILE *out);     /* what follows them there; NULL: nothing */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
 };
 extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate,
     cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
     cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
 
-/* ---- options: one table a command ---- */
+/* ---- options: rows, by groups (api/options.h) ---- */
 
-enum cli_option_kind {
-    CLI_FLAG,    /* bool * */
-    CLI_STRING,  /* const char ** */
-    CLI_MAYBE,   /* const char **: a string after '=', or "" */
-    CLI_STRINGS, /* struct zinf_words *: repeats, and takes words up to the next option */
-    CLI_INT,     /* int64_t * */
-    CLI_DOUBLE,  /* double * */
-    CLI_SIZE,    /* uint64_t *: 4GiB */
-};
-struct cli_option {
-    const char *name; /* "--steps" */
-    enum cli_option_kind kind;
-    void *value;
-    double min, max; /* CLI_INT, CLI_DOUBLE: inclusive; both 0: any */
-};
-/* Accepts --name value and --name=value. positional (may be NULL) takes words that are no option.
- * -EINVAL with a sentence that names the option and the nearest known one. --help and -h return 1
- * after printing the command's usage. */
-int cli_parse(const struct cli_command *command, const struct cli_option *options, int n_options,
-              struct zinf_words *positional, int argc, char **argv);
+#define CLI_NO_ROW                                                                                 \
+    {                                                                                              \
+        .flag = NULL                                                                               \
+    }
+#define CLI_NO_GROUP                                                                               \
+    {                                                                                              \
+        .rows = NULL                                                                               \
+    }
+extern const struct option cli_json[];  /* --json, a bool */
+extern const char *const cli_dtypes[];  /* fp32, bf16, fp16 */
+extern const char *const cli_devices[]; /* enum zinf_device_kind */
+/* Fills base, the struct that the command's groups count from, first with the usual values. Takes
+ * --name value and --name=value. positional (may be NULL) takes words that are no option. -EINVAL
+ * with a sentence that names the option and the nearest known one. --help and -h return 1 after
+ * printing the command's usage. */
+int cli_parse(const struct cli_command *command, void *base, struct zinf_words *positional,
+              int argc, char **argv);
 void cli_print_usage(const struct cli_command *command, FILE *out);
+/* The rows for programs, a line each, with tabs between: flag, value, its words with blanks between
+ * (and ... behind, where other values are good too), what is taken without it, key of the
+ * configuration, paragraph of the manual in which \n stands for the end of a line. */
+void cli_print_rows(const struct cli_command *command, FILE *out);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);
 
@@ -61,7 +64,7 @@ enum cli_progress_mode {
     CLI_PROGRESS_PLAIN,
     CLI_PROGRESS_NONE,
 };
-int cli_progress_parse(const char *text, enum cli_progress_mode *out); /* bar, plain, none */
+extern const char *const cli_progress_words[];
 struct cli_progress {
     enum cli_progress_mode mode; /* resolved */
     uint64_t total, done, begin_ns, last_ns;
@@ -95,8 +98,5 @@ int cli_columns(FILE *out);
 void cli_print_lines(FILE *out, const char *text);
 /* A label and a text behind it, cut at words where the line ends. */
 void cli_print_field(FILE *out, const char *label, int label_cols, const char *text);
-
-/* The nearest of n words to word, or NULL if none is near (edit distance). */
-const char *cli_nearest(const char *word, const char *const *words, size_t n);
 
 #endif

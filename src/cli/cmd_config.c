@@ -4,9 +4,7 @@
  * an option would decide stays "auto".
  */
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/folder.h"
-#include "cli/usage.h"
 
 #include <stdlib.h>
 
@@ -67,32 +65,55 @@ out:
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf config --config FILE [--model DIR] [options]\n"
+    "\n"
+    "Prints the resolved configuration, each value with where it came from. The\n"
+    "options of zinf train that change it may be given too.\n";
+
+struct config_command {
+    struct zinf_job common;
+    bool json;
+};
+
+#define AT(field) .offset = offsetof(struct config_command, field)
+#define IN(field) .at = offsetof(struct config_command, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--model", TEXT, AT(common.model), "DIR",
+     "whose config.json \"auto\" values are taken from"),
+    OPTION("--json", FLAG, AT(json), NULL, "one JSON object, which is itself a configuration"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = job_step, IN(common)},
+    {.rows = job_pairs, IN(common)},
+    {.rows = job_group, IN(common)},
+    {.rows = job_pad, IN(common)},
+    {.rows = job_best, IN(common)},
+    {.rows = job_device, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct zinf_job c = ZINF_JOB_DEFAULT;
-    bool json = false;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c.model, 0, 0},
-        CLI_DEVICE_OPTIONS(&c),
-        CLI_STEP_OPTIONS(&c),
-        CLI_GROUP_OPTION(&c),
-        CLI_PAD_OPTION(&c),
-        CLI_BEST_OPTIONS(&c),
-        {"--json", CLI_FLAG, &json, 0, 0},
-    };
-    int code = cli_parse(&cli_config, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct config_command o = {.common = ZINF_JOB_DEFAULT};
+    int code = cli_parse(&cli_config, &o, NULL, argc, argv);
     if (code)
         return code < 0 ? cli_error(&cli_config, CLI_USAGE) : CLI_OK;
-    if (!c.config) {
+    if (!o.common.config) {
         zinf_fail(-EINVAL, "--config FILE is needed");
         return cli_error(&cli_config, CLI_USAGE);
     }
-    return show(&c, json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
+    return show(&o.common, o.json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_config = {
     .name = "config",
     .summary = "print the resolved configuration and where each value came from",
-    .usage = USAGE_CONFIG,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -3,9 +3,7 @@
  * samples are, and the first of them as tokens with those that count.
  */
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/data_show.h"
-#include "cli/usage.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,19 +12,17 @@
 
 struct data_command {
     struct zinf_job common;
-    struct zinf_words data;
-    const char *color;
+    enum { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER } color;
     int64_t n_samples, batch;
     bool json;
 };
 
-static int parse_color(const char *word, bool *out)
+static const char *const colors[] = {"auto", "always", "never", NULL};
+
+static bool has_color(const struct data_command *o)
 {
-    bool automatic = !word || !strcmp(word, "auto");
-    *out = automatic ? isatty(STDOUT_FILENO) && !getenv("NO_COLOR") : !strcmp(word, "always");
-    if (automatic || *out || !strcmp(word, "never"))
-        return 0;
-    return zinf_fail(-EINVAL, "--color %s: use auto, always or never", word);
+    return o->color == COLOR_AUTO ? isatty(STDOUT_FILENO) && !getenv("NO_COLOR")
+                                  : o->color == COLOR_ALWAYS;
 }
 
 /* ---- for the eye ---- */
@@ -221,12 +217,10 @@ static int print_json(const struct zinf_session *s, const struct data_command *o
 static int show(const struct data_command *o)
 {
     struct zinf_session s = {0};
-    bool color;
-    int code = parse_color(o->color, &color);
+    const bool color = has_color(o);
+    int code = zinf_session_open(&s, &o->common);
     if (!code)
-        code = zinf_session_open(&s, &o->common);
-    if (!code)
-        code = zinf_session_data(&s, &o->common, &o->data, NULL, false, &s.data);
+        code = zinf_session_data(&s, &o->common, &o->common.data, NULL, false, &s.data);
     if (!code)
         code = o->json                        ? print_json(&s, o)
                : zinf_dataset_samples(s.data) ? show_samples(&s, o, color)
@@ -235,27 +229,51 @@ static int show(const struct data_command *o)
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf data --model DIR --data FILE... [options]\n"
+    "\n"
+    "Shows what a training would be fed: the format of the rows, what is cut or left\n"
+    "out, how long samples are, and the first of them as tokens, green where they\n"
+    "count for the loss.\n";
+
+#define AT(field) .offset = offsetof(struct data_command, field)
+#define IN(field) .at = offsetof(struct data_command, field)
+/* clang-format off */
+static const struct option own_model[] = {
+    OPTION("--model", TEXT, AT(common.model), "DIR",
+     "whose tokenizer and chat template are used"),
+    CLI_NO_ROW
+};
+static const struct option own[] = {
+    OPTION("--batch", INTEGER, AT(batch), "N", "of a step, whose padding is counted", .min = 1,
+     .max = 1 << 24, .usual = "8"),
+    OPTION("--samples", INTEGER, AT(n_samples), "N", "how many are shown", .max = 1e9,
+     .usual = "3"),
+    OPTION("--color", WORD, AT(color), "WHEN", "auto, always or never; without it [[ ]] count",
+     .words = colors, .usual = "auto"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own_model},
+    {.rows = job_rows, IN(common)},
+    {.rows = job_seq, IN(common)},
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct data_command o = {.common = ZINF_JOB_DEFAULT, .n_samples = 3, .batch = 8};
+    struct data_command o = {.common = ZINF_JOB_DEFAULT};
     struct zinf_job *c = &o.common;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--data", CLI_STRINGS, &o.data, 0, 0},
-        CLI_SAMPLE_OPTIONS(c),
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--batch", CLI_INT, &o.batch, 1, 1 << 24},
-        {"--samples", CLI_INT, &o.n_samples, 0, 1e9},
-        {"--color", CLI_STRING, &o.color, 0, 0},
-        {"--json", CLI_FLAG, &o.json, 0, 0},
-    };
-    int code = cli_parse(&cli_data, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&cli_data, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     c->task.looks = true;
     if (!code)
         code = zinf_job_check(c);
-    if (!code && !o.data.n)
+    if (!code && !c->data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (code)
         return cli_error(&cli_data, CLI_USAGE);
@@ -265,6 +283,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_data = {
     .name = "data",
     .summary = "show what a training would be fed",
-    .usage = USAGE_DATA_COMMAND,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -2,10 +2,8 @@
  * Ranks and seats share the data, and each has what all have measured: the first one prints it. */
 #include "cli/adapters.h"
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/scores.h"
 #include "cli/seats.h"
-#include "cli/usage.h"
 #include "train/seats.h"
 
 #include <math.h>
@@ -109,23 +107,22 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
     return code;
 }
 
-static int open_all(struct evaluation *e, struct zinf_job *c, const struct zinf_words *data,
-                    struct cli_scores *scores)
+static int open_all(struct evaluation *e, struct zinf_job *c, struct cli_scores *scores)
 {
     struct zinf_session *s = &e->session;
     int code = zinf_session_open(s, c);
-    if (!code && job_has_pairs(s->task) && c->micro_batch < 0 && !c->config)
-        c->micro_batch = USUAL_PAIRS;
+    if (!code && job_has_pairs(s->task) && !c->config)
+        code = zinf_job_set(c, "train_micro_batch_size_per_gpu", USUAL_PAIRS);
     if (!code)
         code = zinf_session_config(s, c);
     if (!code && cli_seats_leave_one(c, s->config))
         code = zinf_session_config(s, c);
     if (!code)
-        code = zinf_session_data(s, c, data, NULL, false, &s->data);
+        code = zinf_session_data(s, c, &c->data, NULL, false, &s->data);
     return code ? code : cli_scores_prepare(scores, s, c, s->data);
 }
 
-static int evaluate(struct zinf_job *c, const struct zinf_words *data, struct cli_scores *scores)
+static int evaluate(struct zinf_job *c, struct cli_scores *scores)
 {
     struct evaluation e = {.common = c, .scores = scores};
     struct zinf_net *net = NULL;
@@ -133,7 +130,7 @@ static int evaluate(struct zinf_job *c, const struct zinf_words *data, struct cl
     if (!code)
         code = cli_seats_find(&e.seats, c, net);
     if (!code)
-        code = open_all(&e, c, data, scores);
+        code = open_all(&e, c, scores);
     if (code && net)
         zinf_net_tell(net, zinf_error());
     if (!code)
@@ -145,49 +142,77 @@ static int evaluate(struct zinf_job *c, const struct zinf_words *data, struct cl
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf eval --model DIR --data FILE... [options]\n"
+    "\n"
+    "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"} and the\n"
+    "metrics that it is asked for.\n";
+
+struct eval_command {
+    struct zinf_job common;
+    struct cli_adapters adapters;
+    struct cli_scores scores;
+};
+
+#define AT(field) .offset = offsetof(struct eval_command, field)
+#define IN(field) .at = offsetof(struct eval_command, field)
+/* clang-format off */
+static const struct option own_adapter[] = {
+    OPTION("--adapter", TEXTS, AT(adapters.words), "DIR...",
+     "and adapters of it, as PEFT writes them; several add up, DIR=0.5 by half"),
+    CLI_NO_ROW
+};
+static const struct option own[] = {
+    OPTION("--predictions", TEXT, AT(scores.predictions), "FILE",
+     "write predicted and true texts as JSON lines"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_model, IN(common)},
+    {.rows = own_adapter},
+    {.rows = job_rows, IN(common)},
+    {.rows = job_task, IN(common)},
+    {.rows = job_seq, IN(common)},
+    {.rows = job_source, IN(common)},
+    {.rows = job_pad, IN(common)},
+    {.rows = job_micro, IN(common)},
+    {.rows = job_dtype, IN(common)},
+    {.rows = cli_score_rows, IN(scores)},
+    {.rows = own},
+    {.rows = job_pairs, IN(common)},
+    {.rows = job_device, IN(common)},
+    {.rows = job_seats, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct zinf_job c = ZINF_JOB_DEFAULT;
-    struct zinf_words data = {.n = 0};
-    struct cli_adapters adapters = {.words.n = 0};
-    struct cli_scores scores = CLI_SCORES_DEFAULT;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c.model, 0, 0},
-        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
-        {"--data", CLI_STRINGS, &data, 0, 0},
-        CLI_SAMPLE_OPTIONS(&c),
-        CLI_TASK_OPTIONS(&c),
-        CLI_SCORE_OPTIONS(&scores),
-        {"--predictions", CLI_STRING, &scores.predictions, 0, 0},
-        CLI_DEVICE_OPTIONS(&c),
-        CLI_LENGTH_OPTIONS(&c),
-        CLI_SEAT_OPTIONS(&c),
-        {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
-        {"--dtype", CLI_STRING, &c.dtype, 0, 0},
-        CLI_PAIR_OPTIONS(&c),
-    };
-    c.no_training = c.no_steps = true;
-    int code = cli_parse(&cli_eval, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct eval_command o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
+    struct zinf_job *c = &o.common;
+    c->no_training = c->no_steps = true;
+    int code = cli_parse(&cli_eval, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = zinf_job_check(&c);
-    if (!code && !data.n)
+        code = zinf_job_check(c);
+    if (!code && !c->data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code)
-        code = cli_scores_check(&scores);
+        code = cli_scores_check(&o.scores);
     if (code)
         return cli_error(&cli_eval, CLI_USAGE);
-    if (cli_adapters_open(&adapters, &c.adapter))
+    if (cli_adapters_open(&o.adapters, &c->adapter))
         return cli_error(&cli_eval, CLI_FAILED);
-    code = evaluate(&c, &data, &scores);
-    cli_adapters_close(&adapters);
+    code = evaluate(c, &o.scores);
+    cli_adapters_close(&o.adapters);
     return code ? CLI_FAILED : CLI_OK;
 }
 
 const struct cli_command cli_eval = {
     .name = "eval",
     .summary = "loss of a model over text, and metrics of what it writes",
-    .usage = USAGE_EVAL,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -1,7 +1,6 @@
 /* export: a checkpoint's weights as a model folder for others, in the number type they want. */
 #include "cli/adapters.h"
 #include "cli/cli.h"
-#include "cli/usage.h"
 #include "train/checkpoints.h"
 #include "train/train.h"
 
@@ -18,69 +17,92 @@ static int merge_adapters(const struct zinf_export_options *export, const char *
     return zinf_adapter_merge(&merge);
 }
 
+struct export_command {
+    struct zinf_export_options to;
+    const char *dtype, *base;
+    struct zinf_words adapters;
+    bool merge;
+};
+
 /* What is left out has no meaning for adapters that stay adapters. */
-static int check_joined(const struct zinf_export_options *export, bool merge, const char *base,
-                        const char *dtype)
+static int check_joined(const struct export_command *o)
 {
-    if (export->checkpoint || merge || base || dtype || export->max_shard_bytes)
+    if (o->to.checkpoint || o->merge || o->base || o->dtype || o->to.max_shard_bytes)
         return zinf_fail(-EINVAL, "--adapter joins adapters into one in fp32: only --output "
                                   "belongs to it; merge that one afterwards");
-    return export->output ? 0 : zinf_fail(-EINVAL, "--output DIR is missing");
+    return zinf_job_need("--output DIR", o->to.output);
 }
 
-static int check(struct zinf_export_options *export, bool merge, const char *base,
-                 const char *dtype)
+static int check(struct export_command *o)
 {
-    int code = 0;
-    if (!export->checkpoint)
-        code = zinf_fail(-EINVAL, "--checkpoint DIR is missing");
-    if (!code && !export->output)
-        code = zinf_fail(-EINVAL, "--output DIR is missing");
-    if (!code && dtype) {
-        export->as_saved = false;
-        code = zinf_dtype_parse(dtype, &export->dtype);
+    int code = zinf_job_need("--checkpoint DIR", o->to.checkpoint);
+    if (!code)
+        code = zinf_job_need("--output DIR", o->to.output);
+    if (!code && o->dtype) {
+        o->to.as_saved = false;
+        code = zinf_dtype_parse(o->dtype, &o->to.dtype);
         if (code)
             zinf_fail_in(code, "--dtype");
     }
-    if (!code && base && !merge)
+    if (!code && o->base && !o->merge)
         code = zinf_fail(-EINVAL, "--model is the base of adapters, with --merge alone");
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf export --checkpoint DIR --output DIR [options]\n"
+    "       zinf export --adapter DIR[=WEIGHT]... --output DIR\n"
+    "\n"
+    "Writes a Hugging Face model folder from a checkpoint's fp32 weights, or one\n"
+    "adapter from several, in little memory.\n";
+
+#define AT(field) .offset = offsetof(struct export_command, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--checkpoint", TEXT, AT(to.checkpoint), "DIR",
+     "checkpoint-N, or a training's --output: its latest"),
+    OPTION("--output", TEXT, AT(to.output), "DIR", "folder to write"),
+    OPTION("--merge", FLAG, AT(merge), NULL,
+     "DIR holds adapters (PEFT's folder will do): add them to the weights of their base"),
+    OPTION("--model", TEXT, AT(base), "DIR", "that base",
+     .otherwise = "as adapter_config.json names it"),
+    OPTION("--adapter", TEXTS, AT(adapters), "DIR...",
+     "adapters of one base, as folders or checkpoints: their sum, each by its WEIGHT (default: 1), "
+     "as one adapter"),
+    OPTION("--dtype", TEXT, AT(dtype), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
+     .open = true, .otherwise = "as the training has them"),
+    OPTION("--max-shard-size", SIZE, AT(to.max_shard_bytes), "SIZE", "largest file",
+     .otherwise = "5GB"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct zinf_export_options export = {.as_saved = true};
-    const char *dtype = NULL, *base = NULL;
-    struct zinf_words adapters = {.n = 0};
-    bool merge = false;
-    const struct cli_option options[] = {
-        {"--checkpoint", CLI_STRING, &export.checkpoint, 0, 0},
-        {"--output", CLI_STRING, &export.output, 0, 0},
-        {"--adapter", CLI_STRINGS, &adapters, 0, 0},
-        {"--merge", CLI_FLAG, &merge, 0, 0},
-        {"--model", CLI_STRING, &base, 0, 0},
-        {"--dtype", CLI_STRING, &dtype, 0, 0},
-        {"--max-shard-size", CLI_SIZE, &export.max_shard_bytes, 0, 0},
-    };
-    int code = cli_parse(&cli_export, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct export_command o = {.to.as_saved = true};
+    int code = cli_parse(&cli_export, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = adapters.n ? check_joined(&export, merge, base, dtype)
-                          : check(&export, merge, base, dtype);
+        code = o.adapters.n ? check_joined(&o) : check(&o);
     if (code)
         return cli_error(&cli_export, CLI_USAGE);
-    if (adapters.n ? cli_adapters_join(&adapters, export.output)
-        : merge    ? merge_adapters(&export, base)
-                   : zinf_checkpoint_export(&export))
+    if (o.adapters.n ? cli_adapters_join(&o.adapters, o.to.output)
+        : o.merge    ? merge_adapters(&o.to, o.base)
+                     : zinf_checkpoint_export(&o.to))
         return cli_error(&cli_export, CLI_FAILED);
-    zinf_log(ZINF_LOG_INFO, "exported to %s", export.output);
+    zinf_log(ZINF_LOG_INFO, "exported to %s", o.to.output);
     return CLI_OK;
 }
 
 const struct cli_command cli_export = {
     .name = "export",
     .summary = "make a model folder from a checkpoint",
-    .usage = USAGE_EXPORT,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

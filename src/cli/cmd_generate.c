@@ -7,21 +7,20 @@
 #include "cli/cli.h"
 #include "cli/generate.h"
 #include "cli/seats.h"
-#include "cli/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Texts at once, and new tokens of a call, where nobody asks for others. Every call fetches what
+/* New tokens of a call, where nobody asks for others. Every call fetches what
  * is not on the device: prompts go through it in few calls then. */
-#define USUAL_BATCH 16
 #define USUAL_ROWS 512
 #define FETCHING_ROWS 2048
 
 struct generate_command {
     struct zinf_job common;
+    struct cli_adapters adapters;
     struct zinf_words prompts, stops;
-    const char *prompts_file, *early;
+    const char *prompts_file;
     int64_t batch;
     bool json, ignores_ends, chats;
     const char *system; /* what the system says first, where it chats */
@@ -176,7 +175,7 @@ static struct zinf_decode_shape shape_of(const struct generation *g)
 {
     int64_t context = zinf_model_facts(g->session.model)->context;
     bool fetches = g->session.config->offload_param.device != ZINF_PLACE_NONE;
-    int64_t batch = g->command->batch ? g->command->batch : USUAL_BATCH;
+    int64_t batch = g->command->batch;
     int64_t beams = g->settings.num_beams > 1 ? g->settings.num_beams : 1;
     int64_t rows = fetches ? FETCHING_ROWS : USUAL_ROWS, most = 0, all = 0;
     for (int64_t i = 0; i < g->n; i++) {
@@ -290,9 +289,10 @@ static int prepare(struct generation *g, const struct zinf_job *c, struct zinf_w
 static int generate(struct generate_command *command)
 {
     struct generation g = {.command = command, .settings = command->settings};
-    command->common.micro_batch = 1;
     command->common.no_training = true;
-    int code = prepare(&g, &command->common, &command->stops);
+    int code = zinf_job_set(&command->common, "train_micro_batch_size_per_gpu", 1);
+    if (!code)
+        code = prepare(&g, &command->common, &command->stops);
     if (!code)
         code = open_trainer(&g);
     if (!code)
@@ -322,9 +322,9 @@ static int check_beams(struct generate_command *o)
     if (s->num_beams > 1 && draws)
         return zinf_fail(-EINVAL, "--num-beams draws nothing: leave out --temperature, --top-k "
                                   "and --top-p");
-    if (s->num_beams < 2 && (o->early || !isnan(s->length_penalty)))
+    if (s->num_beams < 2 && (s->early_stopping >= 0 || !isnan(s->length_penalty)))
         return zinf_fail(-EINVAL, "--length-penalty and --early-stopping are of --num-beams N");
-    return o->early ? generate_parse_early("--early-stopping", o->early, &s->early_stopping) : 0;
+    return 0;
 }
 
 static int check_strings(const struct generate_command *o)
@@ -339,39 +339,74 @@ static int check_strings(const struct generate_command *o)
     return 0;
 }
 
+static const char usage[] =
+    "usage: zinf generate --model DIR --prompt TEXT... [options]\n"
+    "\n"
+    "Continues texts and prints them. What is not given comes from the folder's\n"
+    "generation_config.json.\n";
+
+#define AT(field) .offset = offsetof(struct generate_command, field)
+#define IN(field) .at = offsetof(struct generate_command, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--adapter", TEXTS, AT(adapters.words), "DIR...",
+     "and adapters of it, as PEFT writes them; several add up, DIR=0.5 by half"),
+    OPTION("--prompt", TEXTS, AT(prompts), "TEXT...", "the beginnings; one is printed as it grows"),
+    OPTION("--prompts", TEXT, AT(prompts_file), "FILE",
+     "a beginning in each line; - for standard input"),
+    OPTION("--chat", FLAG, AT(chats), NULL,
+     "prompts are what a user says: write them by the folder's chat template, print the answer"),
+    OPTION("--system", TEXT, AT(system), "TEXT", "what the system says before"),
+    CLI_NO_ROW
+};
+static const struct option own_settings[] = {
+    OPTION("--max-new-tokens", INTEGER, AT(settings.max_new_tokens), "N",
+     "stop after so many, or at the end-of-text token", .min = 1, .max = 1 << 24),
+    OPTION("--temperature", NUMBER, AT(settings.temperature), "X",
+     "0 takes the most likely token each time", .max = 1000, .otherwise = "1"),
+    OPTION("--top-k", INTEGER, AT(settings.top_k), "N", "draw among the N most likely tokens",
+     .max = 1 << 24, .otherwise = "0, all"),
+    OPTION("--top-p", NUMBER, AT(settings.top_p), "X", "draw among the likeliest that make up X",
+     .min = 1e-9, .max = 1, .otherwise = "1"),
+    OPTION("--repetition-penalty", NUMBER, AT(settings.repetition_penalty), "X",
+     "what was said is less likely", .min = 1e-9, .max = 1e9, .otherwise = "1, off"),
+    OPTION("--no-repeat-ngram", INTEGER, AT(settings.no_repeat_ngram), "N",
+     "no row of N tokens comes twice", .max = 1 << 24, .otherwise = "0, off",
+     .aliases = "no_repeat_ngram_size"),
+    OPTION("--num-beams", INTEGER, AT(settings.num_beams), "N",
+     "beam search: follow the N likeliest continuations, draw nothing", .min = 1, .max = 1 << 12,
+     .otherwise = "1"),
+    OPTION("--length-penalty", NUMBER, AT(settings.length_penalty), "X",
+     "a beam's score is divided by its length to the power X", .min = -1e3, .max = 1e3,
+     .otherwise = "1"),
+    OPTION("--early-stopping", WORD, AT(settings.early_stopping), "WORD",
+     "true: at N finished beams; false: where better ones are unlikely; never: where there are none",
+     .words = generate_early_words, .otherwise = "false"),
+    OPTION("--stop", TEXTS, AT(stops), "TEXT...", "end a text before any of these"),
+    OPTION("--ignore-eos", FLAG, AT(ignores_ends), NULL, "go on after an end-of-text token"),
+    OPTION("--batch", INTEGER, AT(batch), "N", "texts at once", .min = 1, .max = 1 << 16,
+     .usual = "16"),
+    OPTION("--json", FLAG, AT(json), NULL, "one JSON object a text"),
+    OPTION("--seed", INTEGER, AT(common.seed), "N", "the same seed gives the same texts",
+     .max = 9e15),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_model, IN(common)},
+    {.rows = own},
+    {.rows = job_template, IN(common)},
+    {.rows = own_settings},
+    {.rows = job_dtype, IN(common)},
+    {.rows = job_device, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct generate_command o = {.common = ZINF_JOB_DEFAULT, .settings = GENERATE_SETTINGS_UNSAID};
     struct zinf_job *c = &o.common;
-    struct generate_settings *s = &o.settings;
-    struct cli_adapters adapters = {.words.n = 0};
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
-        {"--prompt", CLI_STRINGS, &o.prompts, 0, 0},
-        {"--prompts", CLI_STRING, &o.prompts_file, 0, 0},
-        {"--chat", CLI_FLAG, &o.chats, 0, 0},
-        {"--system", CLI_STRING, &o.system, 0, 0},
-        {"--chat-template", CLI_STRING, &c->chat_template, 0, 0},
-        {"--max-new-tokens", CLI_INT, &s->max_new_tokens, 1, 1 << 24},
-        {"--temperature", CLI_DOUBLE, &s->temperature, 0, 1000},
-        {"--top-k", CLI_INT, &s->top_k, 0, 1 << 24},
-        {"--top-p", CLI_DOUBLE, &s->top_p, 1e-9, 1},
-        {"--repetition-penalty", CLI_DOUBLE, &s->repetition_penalty, 1e-9, 1e9},
-        {"--no-repeat-ngram", CLI_INT, &s->no_repeat_ngram, 0, 1 << 24},
-        {"--num-beams", CLI_INT, &s->num_beams, 1, 1 << 12},
-        {"--length-penalty", CLI_DOUBLE, &s->length_penalty, -1e3, 1e3},
-        {"--early-stopping", CLI_STRING, &o.early, 0, 0},
-        {"--stop", CLI_STRINGS, &o.stops, 0, 0},
-        {"--ignore-eos", CLI_FLAG, &o.ignores_ends, 0, 0},
-        {"--batch", CLI_INT, &o.batch, 1, 1 << 16},
-        {"--json", CLI_FLAG, &o.json, 0, 0},
-        {"--seed", CLI_INT, &c->seed, 0, 9e15},
-        CLI_DEVICE_OPTIONS(c),
-        {"--dtype", CLI_STRING, &c->dtype, 0, 0},
-    };
-    int code =
-        cli_parse(&cli_generate, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&cli_generate, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
@@ -384,16 +419,17 @@ static int run(int argc, char **argv)
         return cli_error(&cli_generate, CLI_USAGE);
     if (!cli_ranks_works_alone("texts are made"))
         return CLI_OK;
-    code = cli_adapters_open(&adapters, &c->adapter);
+    code = cli_adapters_open(&o.adapters, &c->adapter);
     if (!code)
         code = generate(&o);
-    cli_adapters_close(&adapters);
+    cli_adapters_close(&o.adapters);
     return code ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_generate = {
     .name = "generate",
     .summary = "continue prompts",
-    .usage = USAGE_GENERATE,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -1,9 +1,7 @@
 /* gradients: forward and backward of the first batch, for comparison with other trainers. */
 #include "cli/adapters.h"
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/seats.h"
-#include "cli/usage.h"
 
 #include <stdlib.h>
 
@@ -31,7 +29,7 @@ static int first_batch(struct zinf_session *s, int32_t *arrays, int64_t windows)
     return code;
 }
 
-static int gradients(const struct zinf_job *c, const struct zinf_words *data, const char *output)
+static int gradients(const struct zinf_job *c, const char *output)
 {
     struct zinf_session s = {0};
     struct zinf_trainer *trainer = NULL;
@@ -39,7 +37,7 @@ static int gradients(const struct zinf_job *c, const struct zinf_words *data, co
     double loss, norm;
     int code = zinf_session_open(&s, c);
     if (!code)
-        code = zinf_session_data(&s, c, data, NULL, false, &s.data);
+        code = zinf_session_data(&s, c, &c->data, NULL, false, &s.data);
     if (!code)
         code = zinf_session_config(&s, c);
     if (code)
@@ -70,48 +68,74 @@ out:
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf gradients --model DIR --data FILE... --seq-len N --micro-batch N\n"
+    "                      --output FILE.safetensors [options]\n"
+    "\n"
+    "Runs forward and backward on the first batch, without dropout; writes fp32\n"
+    "gradients under their Hugging Face names and prints {\"loss\", \"grad_norm\"}. For\n"
+    "checks against PyTorch.\n";
+
+struct gradients_command {
+    struct zinf_job common;
+    struct cli_adapters adapters;
+    const char *output;
+};
+
+#define AT(field) .offset = offsetof(struct gradients_command, field)
+#define IN(field) .at = offsetof(struct gradients_command, field)
+/* clang-format off */
+static const struct option own_adapter[] = {
+    OPTION("--adapter", TEXTS, AT(adapters.words), "DIR...",
+     "and adapters of it: their gradients alone"),
+    CLI_NO_ROW
+};
+static const struct option own[] = {
+    OPTION("--output", TEXT, AT(output), "FILE", ".safetensors file to write"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_model, IN(common)},
+    {.rows = own_adapter},
+    {.rows = job_rows, IN(common)},
+    {.rows = job_seq, IN(common)},
+    {.rows = job_micro, IN(common)},
+    {.rows = own},
+    {.rows = job_dtype, IN(common)},
+    {.rows = job_device, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct zinf_job c = ZINF_JOB_DEFAULT;
-    struct zinf_words data = {.n = 0};
-    struct cli_adapters adapters = {.words.n = 0};
-    const char *output = NULL;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c.model, 0, 0},
-        {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
-        {"--data", CLI_STRINGS, &data, 0, 0},
-        CLI_SAMPLE_OPTIONS(&c),
-        CLI_DEVICE_OPTIONS(&c),
-        {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
-        {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},
-        {"--output", CLI_STRING, &output, 0, 0},
-        {"--dtype", CLI_STRING, &c.dtype, 0, 0},
-    };
-    c.no_training = true;
-    int code =
-        cli_parse(&cli_gradients, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct gradients_command o = {.common = ZINF_JOB_DEFAULT};
+    struct zinf_job *c = &o.common;
+    c->no_training = true;
+    int code = cli_parse(&cli_gradients, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = zinf_job_check(&c);
-    if (!code && !data.n)
+        code = zinf_job_check(c);
+    if (!code && !c->data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code)
-        code = zinf_job_need("--output FILE.safetensors", output);
+        code = zinf_job_need("--output FILE.safetensors", o.output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
     if (!cli_ranks_works_alone("gradients are written"))
         return CLI_OK;
-    code = cli_adapters_open(&adapters, &c.adapter);
+    code = cli_adapters_open(&o.adapters, &c->adapter);
     if (!code)
-        code = gradients(&c, &data, output);
-    cli_adapters_close(&adapters);
+        code = gradients(c, o.output);
+    cli_adapters_close(&o.adapters);
     return code ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
 }
 
 const struct cli_command cli_gradients = {
     .name = "gradients",
     .summary = "loss and fp32 gradients of the first batch, as safetensors",
-    .usage = USAGE_GRADIENTS,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

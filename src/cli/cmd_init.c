@@ -1,6 +1,5 @@
 /* init: a new model folder with the family's initialisation, streamed. */
 #include "cli/cli.h"
-#include "cli/usage.h"
 #include "formats/formats.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -108,25 +107,72 @@ static int init(struct request *r)
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf init --arch NAME --size NAME --output DIR [options]\n"
+    "\n"
+    "Writes a Hugging Face model folder with fresh weights, of any size in little\n"
+    "memory.\n";
+
+static const char *family_word(size_t i)
+{
+    const struct zinf_family *family = zinf_family_at(i);
+    return family ? family->model_type : NULL;
+}
+
+/* Of all families, one behind the other; a name that several have comes several times. */
+static const char *size_word(size_t i)
+{
+    static char word[32];
+    char sizes[512];
+    const struct zinf_family *family;
+    for (size_t f = 0; (family = zinf_family_at(f)); f++)
+        for (const char *at = zinf_family_sizes(family, sizes, sizeof sizes); *at;) {
+            size_t bytes = strcspn(at, ",");
+            snprintf(word, sizeof word, "%.*s", (int)bytes, at);
+            if (!i--)
+                return word;
+            at += bytes + strspn(at + bytes, ", ");
+        }
+    return NULL;
+}
+
+#define AT(field) .offset = offsetof(struct request, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--arch", TEXT, AT(shape.arch), "NAME", "family, of those below", .word = family_word,
+     .open = true),
+    OPTION("--size", TEXT, AT(shape.size), "NAME", "one of its published sizes",
+     .word = size_word, .open = true),
+    OPTION("--output", TEXT, AT(output), "DIR", "folder to write"),
+    OPTION("--layers", INTEGER, AT(shape.layers), "N", "number of blocks, instead of the size's",
+     .min = 1, .max = 4096),
+    OPTION("--hidden", INTEGER, AT(shape.hidden), "N",
+     "width, instead of the size's; a multiple of the heads", .min = 1, .max = 1 << 20),
+    OPTION("--heads", INTEGER, AT(shape.heads), "N", "attention heads, instead of the size's",
+     .min = 1, .max = 1 << 16),
+    OPTION("--tokenizer", TEXT, AT(tokenizer), "DIR",
+     "take the tokenizer of a model folder and its vocabulary; the word bytes: bytes as tokens"),
+    OPTION("--vocab", INTEGER, AT(shape.vocab), "N", "vocabulary size", .min = 2, .max = 1 << 24,
+     .otherwise = "the tokenizer's or the size's"),
+    OPTION("--context", INTEGER, AT(shape.context), "N", "longest sequence, instead of the size's",
+     .min = 1, .max = 1 << 24),
+    OPTION("--seed", INTEGER, AT(seed), "N", "of the random weights", .max = 9e15, .usual = "0"),
+    OPTION("--dtype", TEXT, AT(dtype), "NAME", "of the file: fp32, bf16 or fp16",
+     .words = cli_dtypes, .open = true, .usual = "fp32"),
+    OPTION("--config-only", FLAG, AT(config_only), NULL,
+     "no weights: for zinf estimate, fresh trainings"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct request r = {0};
-    struct zinf_model_shape *shape = &r.shape;
-    const struct cli_option options[] = {
-        {"--arch", CLI_STRING, &shape->arch, 0, 0},
-        {"--size", CLI_STRING, &shape->size, 0, 0},
-        {"--layers", CLI_INT, &shape->layers, 1, 4096},
-        {"--hidden", CLI_INT, &shape->hidden, 1, 1 << 20},
-        {"--heads", CLI_INT, &shape->heads, 1, 1 << 16},
-        {"--vocab", CLI_INT, &shape->vocab, 2, 1 << 24},
-        {"--context", CLI_INT, &shape->context, 1, 1 << 24},
-        {"--tokenizer", CLI_STRING, &r.tokenizer, 0, 0},
-        {"--output", CLI_STRING, &r.output, 0, 0},
-        {"--seed", CLI_INT, &r.seed, 0, 9e15},
-        {"--dtype", CLI_STRING, &r.dtype, 0, 0},
-        {"--config-only", CLI_FLAG, &r.config_only, 0, 0},
-    };
-    int code = cli_parse(&cli_init, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&cli_init, &r, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code && !r.output)
@@ -154,7 +200,8 @@ static void print_families(FILE *out)
 const struct cli_command cli_init = {
     .name = "init",
     .summary = "make a new model folder with random weights",
-    .usage = USAGE_INIT,
+    .usage = usage,
+    .groups = groups,
     .print_more = print_families,
     .run = run,
 };

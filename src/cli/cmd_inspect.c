@@ -15,9 +15,7 @@ static const char usage[] =
     "Says what a model folder or a file of weights (safetensors or PyTorch) holds:\n"
     "its tensors, family, parameters, number types and tokenizer, and what of it is\n"
     "supported. Checks headers, names and shapes against config.json, and that values\n"
-    "are finite. Status 1 when something is wrong.\n"
-    "\n"
-    "  --json                one JSON object\n";
+    "are finite. Status 1 when something is wrong.\n";
 
 /* A name comes from a file that is not trusted: nothing of it may steer the terminal. */
 static const char *printable(const char *text, char *buffer, size_t bytes)
@@ -226,16 +224,19 @@ static int print_json(const struct inspection *it)
     return 0;
 }
 
+/* clang-format off */
+static const struct option_group groups[] = {
+    {.rows = cli_json},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct inspection it;
     struct zinf_words paths = {.n = 0};
     bool json = false;
-    const struct cli_option options[] = {
-        {.name = "--json", .kind = CLI_FLAG, .value = &json},
-    };
-    int code =
-        cli_parse(&cli_inspect, options, sizeof options / sizeof *options, &paths, argc, argv);
+    int code = cli_parse(&cli_inspect, &json, &paths, argc, argv);
     if (code)
         return code < 0 ? cli_error(&cli_inspect, CLI_USAGE) : CLI_OK;
     if (paths.n != 1) {
@@ -261,5 +262,6 @@ const struct cli_command cli_inspect = {
     .name = "inspect",
     .summary = "say what a model folder or file holds, and check it",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

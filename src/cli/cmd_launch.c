@@ -5,7 +5,6 @@
  */
 #include "cli/cli.h"
 #include "cli/launch.h"
-#include "cli/usage.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -258,19 +257,40 @@ static int launch(struct launch *l)
     return zinf_fail(-errno, "cannot start %s: %s", l->words[0], strerror(errno));
 }
 
+static const char usage[] =
+    "usage: zinf launch [options] -- COMMAND...\n"
+    "\n"
+    "Starts a command of zinf's, such as train, as several ranks: one for each slot,\n"
+    "by the mpirun that is there. Within Slurm srun does the same by itself.\n";
+
+#define AT(field) .offset = offsetof(struct launch, field)
+/* clang-format off */
+static const struct option own_rows[] = {
+    OPTION("--num-gpus", INTEGER, AT(num_gpus), "N", "ranks on this machine, or on each host",
+     .min = 1, .max = LAUNCH_MOST_SLOTS, .aliases = "-np -n nproc_per_node num_processes"),
+    OPTION("--hostfile", TEXT, AT(hostfile), "FILE",
+     "hosts, as DeepSpeed has them: NAME slots=N in each line", .aliases = "-H"),
+    OPTION("--num-nodes", INTEGER, AT(num_nodes), "N", "only the first so many hosts", .min = 1,
+     .max = 1024),
+    OPTION("--include", TEXT, AT(include), "LIST",
+     "only these: HOST, or HOST:0,2 for some of its GPUs, with an @ between them",
+     .aliases = "-i"),
+    OPTION("--exclude", TEXT, AT(exclude), "LIST", "all but these", .aliases = "-e"),
+    OPTION("--mpirun", TEXT, AT(mpirun), "PATH", "of Open MPI, MPICH or Intel MPI",
+     .usual = "mpirun"),
+    OPTION("--mpirun-args", TEXTS, AT(mpirun_args), "WORD...", "go to mpirun as they are"),
+    OPTION("--dry-run", FLAG, AT(dry_run), NULL, "print the command and start nothing"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own_rows},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     static struct launch l = {.mpirun = "mpirun"};
-    const struct cli_option options[] = {
-        {"--hostfile", CLI_STRING, &l.hostfile, 0, 0},
-        {"--num-gpus", CLI_INT, &l.num_gpus, 1, LAUNCH_MOST_SLOTS},
-        {"--num-nodes", CLI_INT, &l.num_nodes, 1, 1024},
-        {"--include", CLI_STRING, &l.include, 0, 0},
-        {"--exclude", CLI_STRING, &l.exclude, 0, 0},
-        {"--mpirun", CLI_STRING, &l.mpirun, 0, 0},
-        {"--mpirun-args", CLI_STRINGS, &l.mpirun_args, 0, 0},
-        {"--dry-run", CLI_FLAG, &l.dry_run, 0, 0},
-    };
     int own = 1;
     while (own < argc && strcmp(argv[own], "--"))
         own++;
@@ -278,7 +298,7 @@ static int run(int argc, char **argv)
         l.command = argv + own + 1;
         l.n_command = argc - own - 1;
     }
-    int code = cli_parse(&cli_launch, options, sizeof options / sizeof *options, NULL, own, argv);
+    int code = cli_parse(&cli_launch, &l, NULL, own, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
@@ -295,6 +315,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_launch = {
     .name = "launch",
     .summary = "start a command as several ranks, by mpirun",
-    .usage = USAGE_LAUNCH,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

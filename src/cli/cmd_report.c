@@ -19,10 +19,7 @@ static const char usage[] =
     "\n"
     "Prints what a bug report needs: system, processor, memory, limits, io_uring,\n"
     "drives, GPU and library versions. It names no user and no host, so it is safe to\n"
-    "publish.\n"
-    "\n"
-    "  --path DIR...         folders whose drives to describe, beside the current one\n"
-    "  --json                one JSON object\n";
+    "publish.\n";
 
 /* A library without a version call is known by the file that was loaded: libx.so.2.3. */
 static const char *library_file(const char *symbol, char buffer[PATH_MAX])
@@ -148,15 +145,30 @@ static int print_json(const cJSON *facts)
     return 0;
 }
 
+struct report_command {
+    struct zinf_words paths;
+    bool json;
+};
+
+#define AT(field) .offset = offsetof(struct report_command, field)
+#define IN(field) .at = offsetof(struct report_command, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--path", TEXTS, AT(paths), "DIR...",
+     "folders whose drives to describe, beside the current one"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct zinf_words paths = {.n = 0};
-    bool json = false;
-    const struct cli_option options[] = {
-        {.name = "--path", .kind = CLI_STRINGS, .value = &paths},
-        {.name = "--json", .kind = CLI_FLAG, .value = &json},
-    };
-    int code = cli_parse(&cli_report, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct report_command o = {.json = false};
+    int code = cli_parse(&cli_report, &o, NULL, argc, argv);
     if (code)
         return code < 0 ? cli_error(&cli_report, CLI_USAGE) : CLI_OK;
     cJSON *facts = cJSON_CreateObject();
@@ -169,12 +181,12 @@ static int run(int argc, char **argv)
     report_limits(facts);
     cJSON *drives = cJSON_AddArrayToObject(facts, "drive");
     add_drive(drives, ".");
-    for (int i = 0; i < paths.n; i++)
-        add_drive(drives, paths.items[i]);
+    for (int i = 0; i < o.paths.n; i++)
+        add_drive(drives, o.paths.items[i]);
     add_device(facts);
     add_ranks(facts);
     add_environment(facts);
-    if (json)
+    if (o.json)
         code = print_json(facts);
     else
         print_text(facts);
@@ -186,5 +198,6 @@ const struct cli_command cli_report = {
     .name = "report",
     .summary = "print what a bug report needs",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -5,7 +5,6 @@
 #include "aio/steps.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "cli/usage.h"
 #include "train/checkpoints.h"
 #include "train/train.h"
 
@@ -111,11 +110,18 @@ static int look(const char *folder, struct found *found)
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf resume-info DIR\n"
+    "\n"
+    "Says what a training can go on from: the checkpoints of its output folder, each\n"
+    "compared with its checksums, and steps that outlived their process on its\n"
+    "drives. DIR may also be an nvme_path.\n";
+
 static int run(int argc, char **argv)
 {
     struct zinf_words folders = {.n = 0};
     struct found found = {0};
-    int code = cli_parse(&cli_resume_info, NULL, 0, &folders, argc, argv);
+    int code = cli_parse(&cli_resume_info, NULL, &folders, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code && folders.n != 1)
@@ -134,6 +140,6 @@ static int run(int argc, char **argv)
 const struct cli_command cli_resume_info = {
     .name = "resume-info",
     .summary = "say what a training can go on from",
-    .usage = USAGE_RESUME_INFO,
+    .usage = usage,
     .run = run,
 };

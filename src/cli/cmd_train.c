@@ -1,11 +1,9 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/estimate/estimate.h"
 #include "cli/scores.h"
 #include "cli/seats.h"
 #include "cli/train_show.h"
-#include "cli/usage.h"
 #include "train/estimate.h"
 #include "train/checkpoints.h"
 
@@ -75,14 +73,10 @@ static int resolve_steps(struct zinf_session *s, struct zinf_job *c, double epoc
 
 struct train_options {
     struct zinf_job common;
-    struct zinf_words data, eval_data;
     struct cli_scores scores;
-    const char *output, *log, *progress, *resume, *tensorboard;
+    const char *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
-    enum cli_progress_mode progress_mode;
-    int64_t eval_every, save_every, save_total_limit;
-    double epochs;
-    bool no_shuffle, overwrite, no_final_checkpoint;
+    enum cli_progress_mode progress;
     struct zinf_net *net; /* between processes; NULL: there are no others */
     struct cli_seats seats;
 };
@@ -100,7 +94,7 @@ static int check_evaluations(const struct zinf_config *config, const struct trai
     const char *what = config->early_stopping     ? "zinf.early_stopping (--early-stopping)"
                        : config->load_best_at_end ? "zinf.load_best_at_end (--load-best-at-end)"
                                                   : NULL;
-    if (!what || (o->eval_data.n && o->eval_every))
+    if (!what || (o->common.eval_data.n && o->common.eval_every))
         return 0;
     return zinf_fail(-EINVAL,
                      "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
@@ -109,26 +103,27 @@ static int check_evaluations(const struct zinf_config *config, const struct trai
 /* What is checked in no time comes first: a text may take minutes. */
 static int open_all(struct zinf_session *s, struct train_options *o)
 {
-    char *cache = zinf_path_join(o->output, "cache");
+    char *cache = zinf_path_join(o->common.output, "cache");
     int code = cache ? zinf_session_open(s, &o->common) : -ENOMEM;
     if (!code)
         code = read_config(s, &o->common);
     if (code)
         goto out;
     code = check_evaluations(s->config, o);
-    if (!code && o->no_shuffle && s->config->group_by_length)
+    if (!code && o->common.no_shuffle && s->config->group_by_length)
         code = zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) shuffles samples by "
                                   "their lengths, and --no-shuffle keeps their order: give one of "
                                   "them");
-    if (!code && (code = zinf_make_dirs(o->output)))
+    if (!code && (code = zinf_make_dirs(o->common.output)))
         zinf_fail_in(code, "--output");
     if (!code)
-        code = zinf_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
-    s->shuffled = !o->no_shuffle;
-    if (!code && o->eval_data.n)
-        code = zinf_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
+        code = zinf_session_data(s, &o->common, &o->common.data, cache, !o->common.no_shuffle,
+                                 &s->data);
+    s->shuffled = !o->common.no_shuffle;
+    if (!code && o->common.eval_data.n)
+        code = zinf_session_data(s, &o->common, &o->common.eval_data, cache, false, &s->eval_data);
     if (!code)
-        code = resolve_steps(s, &o->common, o->epochs > 0 ? o->epochs : 1);
+        code = resolve_steps(s, &o->common, o->common.epochs > 0 ? o->common.epochs : 1);
     if (!code)
         code = cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
 out:
@@ -179,19 +174,19 @@ static struct zinf_run_options options_of(const struct train_options *o,
             },
         .seats = (uint32_t)session->config->seats,
         .gpus = cli_seats_gpus(&o->seats),
-        .output = o->output,
-        .log_path = o->log,
+        .output = o->common.output,
+        .log_path = o->common.log,
         .data = session->data,
         .eval_data = session->eval_data,
         .scores = o->scores.run.n ? &o->scores.run : NULL,
         .steps = (uint64_t)o->common.steps,
-        .eval_every = (uint64_t)o->eval_every,
-        .save_every = (uint64_t)o->save_every,
-        .save_total_limit = (uint64_t)o->save_total_limit,
-        .save_last = !o->no_final_checkpoint,
-        .overwrite = o->overwrite,
+        .eval_every = (uint64_t)o->common.eval_every,
+        .save_every = (uint64_t)o->common.save_every,
+        .save_total_limit = (uint64_t)o->common.save_total_limit,
+        .save_last = !o->common.no_final_checkpoint,
+        .overwrite = o->common.overwrite,
         .resume = o->checkpoint,
-        .resume_steps = o->resume && !*o->resume,
+        .resume_steps = o->common.resume && !*o->common.resume,
         .stop = &stop_asked,
         .save = &save_asked,
     };
@@ -200,7 +195,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
 /* So that answers need no --chat-template. The model is there without it. */
 static void keep_template(const struct zinf_session *s, const struct train_options *o)
 {
-    char *folder = zinf_path_join(o->output, "model");
+    char *folder = zinf_path_join(o->common.output, "model");
     if (!folder || job_samples_keep_template(&o->common, s->tokenizer, folder))
         zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
     free(folder);
@@ -209,11 +204,11 @@ static void keep_template(const struct zinf_session *s, const struct train_optio
 static int train(struct train_options *o)
 {
     struct zinf_session session = {0};
-    struct train_show show = {.mode = o->progress_mode,
+    struct train_show show = {.mode = o->progress,
                               .session = &session,
                               .common = &o->common,
-                              .output = o->output,
-                              .chart = !o->progress,
+                              .output = o->common.output,
+                              .chart = o->progress == CLI_PROGRESS_AUTO,
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
     struct estimate_sources sources;
@@ -253,10 +248,10 @@ out:
  * what restarts it need not know. */
 static int find_checkpoint(struct train_options *o)
 {
-    if (!o->resume)
+    if (!o->common.resume)
         return 0;
-    bool named = *o->resume;
-    int code = zinf_checkpoint_find(named ? o->resume : o->output, &o->checkpoint);
+    bool named = *o->common.resume;
+    int code = zinf_checkpoint_find(named ? o->common.resume : o->common.output, &o->checkpoint);
     if (code == -ENOENT && !named && o->common.model)
         code = 0;
     if (o->checkpoint && !o->common.model)
@@ -264,57 +259,70 @@ static int find_checkpoint(struct train_options *o)
     return code ? zinf_fail_in(code, "--resume") : 0;
 }
 
+static const char usage[] =
+    "usage: zinf train --model DIR --data FILE... [options]\n"
+    "\n"
+    "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
+    "processes that do.\n";
+
+#define AT(field) .offset = offsetof(struct train_options, field)
+#define IN(field) .at = offsetof(struct train_options, field)
+/* clang-format off */
+static const struct option own_tensorboard[] = {
+    OPTION("--tensorboard", TEXT, AT(tensorboard), "DIR", "event files for TensorBoard"),
+    CLI_NO_ROW
+};
+static const struct option own_progress[] = {
+    OPTION("--progress", WORD, AT(progress), "MODE", "bar, plain or none",
+     .words = cli_progress_words, .otherwise = "bar on a terminal"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_model, IN(common), .title = "Model and data"},
+    {.rows = job_begin, IN(common)},
+    {.rows = job_rows, IN(common)},
+    {.rows = job_task, IN(common)},
+    {.rows = job_head, IN(common)},
+    {.rows = job_eval, IN(common)},
+    {.rows = job_seq, IN(common)},
+    {.rows = job_source, IN(common)},
+    {.rows = job_shuffle, IN(common)},
+    {.rows = job_group, IN(common)},
+    {.rows = job_pad, IN(common)},
+    {.rows = job_seed, IN(common)},
+    {.rows = job_output, IN(common), .title = "Output"},
+    {.rows = own_tensorboard},
+    {.rows = cli_score_rows, IN(scores)},
+    {.rows = job_saves, IN(common)},
+    {.rows = own_progress},
+    {.rows = job_epochs, IN(common), .title = "The step"},
+    {.rows = job_step, IN(common)},
+    {.rows = job_pairs, IN(common)},
+    {.rows = job_best, IN(common)},
+    {.rows = job_device, IN(common), .title = "Where and how"},
+    {.rows = job_seats, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct train_options o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
     struct zinf_job *c = &o.common;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--init", CLI_FLAG, &c->task.fresh, 0, 0},
-        {"--adapter", CLI_STRING, &c->adapter, 0, 0},
-        {"--data", CLI_STRINGS, &o.data, 0, 0},
-        CLI_DEVICE_OPTIONS(c),
-        CLI_SEAT_OPTIONS(c),
-        {"--output", CLI_STRING, &o.output, 0, 0},
-        CLI_STEP_OPTIONS(c),
-        CLI_LENGTH_OPTIONS(c),
-        {"--seed", CLI_INT, &c->seed, 0, 9e15},
-        {"--no-shuffle", CLI_FLAG, &o.no_shuffle, 0, 0},
-        {"--eval-data", CLI_STRINGS, &o.eval_data, 0, 0},
-        CLI_SAMPLE_OPTIONS(c),
-        CLI_GROUP_OPTION(c),
-        CLI_TASK_OPTIONS(c),
-        CLI_HEAD_OPTIONS(c),
-        {"--eval-every", CLI_INT, &o.eval_every, 1, 1e12},
-        CLI_SCORE_OPTIONS(&o.scores),
-        {"--save-every", CLI_INT, &o.save_every, 1, 1e12},
-        {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
-        {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
-        {"--overwrite", CLI_FLAG, &o.overwrite, 0, 0},
-        CLI_BEST_OPTIONS(c),
-        {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
-        {"--resume", CLI_MAYBE, &o.resume, 0, 0},
-        {"--log", CLI_STRING, &o.log, 0, 0},
-        {"--tensorboard", CLI_STRING, &o.tensorboard, 0, 0},
-        {"--progress", CLI_STRING, &o.progress, 0, 0},
-    };
-    int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&cli_train, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
-    if (!o.output)
-        o.output = "zinf-output";
-    if (!code && !o.data.n)
+    if (!code && !c->data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
-    if (!code && o.epochs > 0 && c->steps >= 0)
+    if (!code && c->epochs > 0 && c->steps >= 0)
         code = zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
     if (!code)
         code = cli_scores_check(&o.scores);
-    if (!code && o.scores.run.n && !o.eval_data.n)
+    if (!code && o.scores.run.n && !c->eval_data.n)
         code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
-    if (!code && o.overwrite && o.resume)
+    if (!code && c->overwrite && c->resume)
         code = zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
-    if (!code && o.progress)
-        code = cli_progress_parse(o.progress, &o.progress_mode);
     int found = code ? 0 : find_checkpoint(&o);
     if (!code && !found)
         code = zinf_job_check(c);
@@ -328,6 +336,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_train = {
     .name = "train",
     .summary = "train a model",
-    .usage = USAGE_TRAIN,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -6,7 +6,6 @@
 #include "aio/steps.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "cli/usage.h"
 #include "text/text.h"
 #include "train/checkpoints.h"
 #include "train/train.h"
@@ -281,12 +280,32 @@ static int look(struct verify *v, const struct zinf_words *folders)
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf verify [options] DIR...\n"
+    "\n"
+    "Reads all that a training left and compares every checksum. DIR is its output\n"
+    "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
+    "there are several). Says what can be gone on from.\n";
+
+#define AT(field) .offset = offsetof(struct verify, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--repair", FLAG, AT(repair), NULL,
+     "where the last step on the drives is damaged and the one before it is whole, go on from that "
+     "one next"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct zinf_words folders = {.n = 0};
     struct verify v = {.problems = 0};
-    const struct cli_option options[] = {{"--repair", CLI_FLAG, &v.repair, 0, 0}};
-    int code = cli_parse(&cli_verify, options, 1, &folders, argc, argv);
+    int code = cli_parse(&cli_verify, &v, &folders, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code && !folders.n)
@@ -308,6 +327,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_verify = {
     .name = "verify",
     .summary = "compare all that a training left with its checksums",
-    .usage = USAGE_VERIFY,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -2,7 +2,7 @@
 #ifndef ZINF_CLI_DATA_SHOW_H
 #define ZINF_CLI_DATA_SHOW_H
 
-#include "cli/data.h"
+#include "cli/cli.h"
 
 /* Tokens as text on standard output, those that count green; without color they stand in brackets.
  * counts: of each, or NULL: all do. */

@@ -5,7 +5,7 @@
 #ifndef ZINF_CLI_GENERATE_H
 #define ZINF_CLI_GENERATE_H
 
-#include "cli/data.h"
+#include "cli/cli.h"
 #include "train/generate.h"
 
 #include <math.h>
@@ -34,8 +34,8 @@ struct generate_settings {
 int generate_read_config(struct generate_settings *s, const char *model,
                          const struct zinf_model *config);
 
-/* "false", "true" or "never", as transformers has early_stopping. -EINVAL: none of them. */
-int generate_parse_early(const char *what, const char *word, int *out);
+/* "false", "true", "never", as transformers has early_stopping: enum zinf_early. */
+extern const char *const generate_early_words[];
 /* What zinf_generate is asked for. */
 struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed);
 

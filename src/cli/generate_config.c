@@ -94,11 +94,12 @@ static int check_range(const char *what, const char *key, double value, double l
                      value, least, most);
 }
 
-int generate_parse_early(const char *what, const char *word, int *out)
+const char *const generate_early_words[] = {"false", "true", "never", NULL};
+
+static int parse_early(const char *what, const char *word, int *out)
 {
-    static const char *const words[] = {"false", "true", "never"}; /* of enum zinf_early */
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(word, words[i])) {
+    for (int i = 0; generate_early_words[i]; i++)
+        if (!strcmp(word, generate_early_words[i])) {
             *out = i;
             return 0;
         }
@@ -116,7 +117,7 @@ static int read_early(const cJSON *config, const char *what, int *out)
     if (!value || cJSON_IsNull(value))
         return 0;
     snprintf(key, sizeof key, "%s: early_stopping", what);
-    return generate_parse_early(key, word ? word : "(a number)", out);
+    return parse_early(key, word ? word : "(a number)", out);
 }
 
 static int read_beams(const cJSON *config, const char *what, bool draws,

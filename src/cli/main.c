@@ -36,19 +36,24 @@ static const struct cli_command *find(const char *name)
 
 static int fail_unknown(const char *name)
 {
-    const char *names[N_COMMANDS];
+    const char *names[N_COMMANDS + 2] = {"help", "version"}, *bare = name + strspn(name, "-");
+    bool dashed = bare > name;
     for (size_t i = 0; i < N_COMMANDS; i++)
-        names[i] = commands[i]->name;
-    const char *near = cli_nearest(name, names, N_COMMANDS);
-    fprintf(stderr, "zinf: unknown command '%s'", name);
+        names[i + 2] = commands[i]->name;
+    const char *near = zinf_nearest(bare, names, dashed ? 2 : N_COMMANDS + 2);
+    fprintf(stderr, "zinf: unknown %s '%s'", dashed ? "option" : "command", name);
     if (near)
-        fprintf(stderr, "; did you mean '%s'?", near);
+        fprintf(stderr, "; did you mean '%s%s'?", dashed ? "--" : "", near);
     fputs("\n'zinf help' lists the commands\n", stderr);
     return CLI_USAGE;
 }
 
+/* help [--rows] [COMMAND [MODE]]: a command prints its own, since a mode is known to it alone. */
 static int help(int argc, char **argv)
 {
+    bool rows = argc > 1 && !strcmp(argv[1], "--rows");
+    argc -= rows;
+    argv += rows;
     if (argc < 2) {
         print_help(stdout);
         return CLI_OK;
@@ -56,12 +61,9 @@ static int help(int argc, char **argv)
     const struct cli_command *command = find(argv[1]);
     if (!command)
         return fail_unknown(argv[1]);
-    if (argc > 2) { /* a mode of it */
-        char *words[] = {argv[1], argv[2], "--help"};
-        return command->run(3, words);
-    }
-    cli_print_usage(command, stdout);
-    return CLI_OK;
+    char *words[] = {argv[1], argc > 2 ? argv[2] : NULL, NULL};
+    words[argc > 2 ? 2 : 1] = rows ? "--help=rows" : "--help";
+    return command->run(argc > 2 ? 3 : 2, words);
 }
 
 static int run(int argc, char **argv)
@@ -73,7 +75,7 @@ static int run(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
-    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+    if (!strcmp(name, "--version") || !strcmp(name, "version") || !strcmp(name, "-V")) {
         puts("zinf " PACKAGE_VERSION);
         return CLI_OK;
     }

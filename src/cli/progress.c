@@ -26,16 +26,7 @@ static struct {
     char text[LINE_BYTES / 2]; /* numbers of the last update */
 } screen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int cli_progress_parse(const char *text, enum cli_progress_mode *out)
-{
-    static const char *const names[] = {"auto", "bar", "plain", "none"};
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(text, names[i])) {
-            *out = (enum cli_progress_mode)i;
-            return 0;
-        }
-    return zinf_fail(-EINVAL, "--progress '%s' is unknown: use bar, plain or none", text);
-}
+const char *const cli_progress_words[] = {"auto", "bar", "plain", "none", NULL};
 
 static enum cli_progress_mode resolve(enum cli_progress_mode mode)
 {

@@ -8,6 +8,29 @@
 #include <math.h>
 #include <stdlib.h>
 
+static const char *metric_word(size_t i)
+{
+    return i < ZINF_METRICS ? zinf_metric_facts((enum zinf_metric)i)->name : NULL;
+}
+
+#define AT(field) .offset = offsetof(struct cli_scores, field)
+/* clang-format off */
+const struct option cli_score_rows[] = {
+    OPTION("--metric", TEXTS, AT(metrics), "NAME...",
+     "compare texts that the model makes of prompts with the data's: exact_match, rouge1, rouge2, "
+     "rougeL, rougeLsum, bleu; classes with labels: accuracy, f1, f1_macro, f1_micro, matthews; "
+     "numbers: mse, pearson, spearman", .word = metric_word, .open = true),
+    OPTION("--max-new-tokens", INTEGER, AT(settings.max_new_tokens), "N", "of such a text",
+     .min = 1, .max = 1 << 24, .otherwise = "the folder's setting, or 128"),
+    OPTION("--num-beams", INTEGER, AT(settings.num_beams), "N", "search it by beams", .min = 1,
+     .max = 1 << 12),
+    OPTION("--metric-samples", INTEGER, AT(most_samples), "N", "of the first N samples alone",
+     .min = 1, .max = 1e12),
+    OPTION("--stem", FLAG, AT(stem), NULL, "ROUGE counts words by their stems"),
+    CLI_NO_ROW
+};
+/* clang-format on */
+
 /* Where --predictions go. */
 struct prediction_file {
     FILE *out;

@@ -5,7 +5,7 @@
 #ifndef ZINF_CLI_SCORES_H
 #define ZINF_CLI_SCORES_H
 
-#include "cli/data.h"
+#include "cli/cli.h"
 #include "cli/generate.h"
 #include "train/score.h"
 
@@ -23,16 +23,7 @@ struct cli_scores {
         .settings = GENERATE_SETTINGS_UNSAID                                                       \
     }
 
-/* Rows of a table of options, as USAGE_SCORES says them. */
-#define CLI_SCORE_OPTIONS(s)                                                                       \
-    {"--metric", CLI_STRINGS, &(s)->metrics, 0, 0},                                                \
-        {"--max-new-tokens", CLI_INT, &(s)->settings.max_new_tokens, 1, 1 << 24},                  \
-        {"--num-beams", CLI_INT, &(s)->settings.num_beams, 1, 1 << 12},                            \
-        {"--metric-samples", CLI_INT, &(s)->most_samples, 1, 1e12},                                \
-    {                                                                                              \
-        "--stem", CLI_FLAG, &(s)->stem, 0, 0                                                       \
-    }
-
+extern const struct option cli_score_rows[]; /* they fill a struct cli_scores */
 /* The metrics' names: a wrong use of the command is found before anything is opened. */
 int cli_scores_check(struct cli_scores *s);
 /* Once the session is open: how texts are made, by the command line, then the model's folder. data:

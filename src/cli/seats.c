@@ -92,12 +92,12 @@ static int64_t share_of(int visible, const struct zinf_net *net)
 
 int cli_seats_find(struct cli_seats *seats, struct zinf_job *c, const struct zinf_net *net)
 {
-    enum zinf_device_kind device;
-    int code = zinf_job_device(c->device, &device);
+    const enum zinf_device_kind device = c->device;
+    int code = 0;
     *seats = (struct cli_seats){0};
     bool on_gpus =
         device == ZINF_DEVICE_CUDA || (device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
-    if (!code && c->devices)
+    if (c->devices)
         code = read_devices(seats, c->devices);
     if (!code && c->devices)
         code = check_devices(seats, c, on_gpus);

@@ -6,13 +6,7 @@
 #ifndef ZINF_CLI_SEATS_H
 #define ZINF_CLI_SEATS_H
 
-#include "cli/data.h"
-
-#define CLI_SEAT_OPTIONS(c)                                                                        \
-    {"--seats", CLI_INT, &(c)->seats, 1, 1024},                                                    \
-    {                                                                                              \
-        "--devices", CLI_STRING, &(c)->devices, 0, 0                                               \
-    }
+#include "cli/cli.h"
 
 #define CLI_MOST_GPUS 64
 struct cli_seats {

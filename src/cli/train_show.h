@@ -6,7 +6,6 @@
 #define ZINF_CLI_TRAIN_SHOW_H
 
 #include "cli/cli.h"
-#include "cli/data.h"
 #include "cli/estimate/estimate.h"
 
 struct train_show {

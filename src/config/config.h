@@ -165,34 +165,45 @@ struct zinf_config {
     struct zinf_config_entries *entries; /* every known key: value, source (private) */
 };
 
-/* What the command line and the model know. A value < 0 (or NULL, 0 for sizes) is not given. */
+/* A value that an option of the command, or a program, gives to a key of the configuration. It wins
+ * over the file's; a conflict is said (logged at WARN, both values). Beside the keys of the file
+ * there are some of which several are made:
+ *     dtype                  "fp32", "bf16" or "fp16": bf16.enabled and fp16.enabled
+ *     warmup_ratio           of all steps: scheduler.params.warmup_num_steps
+ *     zinf.adapter.MEMBER    a member of zinf.adapter
+ */
+struct zinf_config_setting {
+    const char *key;
+    const char *text; /* the value; NULL: number is */
+    double number;
+    const char *name; /* of what gives it, as messages have it ("--lr"); NULL: the key */
+};
+#define ZINF_CONFIG_MOST_SETTINGS 64
+struct zinf_config_settings {
+    struct zinf_config_setting
+        item[ZINF_CONFIG_MOST_SETTINGS]; /* of two for a key the last counts */
+    int n;
+};
+/* Adds a setting; strings are borrowed. -EINVAL: there is no room for more. */
+int zinf_config_settings_add(struct zinf_config_settings *settings,
+                             const struct zinf_config_setting *setting);
+/* What is set for key, or NULL. */
+const struct zinf_config_setting *
+zinf_config_settings_find(const struct zinf_config_settings *settings, const char *key);
+/* The words that a key's value is one of, with a NULL behind; NULL: other values. */
+const char *const *zinf_config_key_words(const char *key);
+
+/* What a load knows beside the file. */
 struct zinf_config_context {
+    struct zinf_config_settings settings;
     int64_t world_size; /* of ranks, or of processes with as many seats each; >= 1; 0: 1 */
-    /* --seats; how many there are where neither that nor zinf.seats says, 0: one. */
+    /* Seats that are asked for, and how many there are where neither that nor zinf.seats says; 0:
+     * one. */
     int64_t seats, seats_there;
-    int64_t hidden_size;
-    /* command line: wins over the file; a conflict is said (logged at WARN, both values) */
-    int64_t micro_batch, accumulation;
-    double lr;
-    double dropout, weight_decay;
-    int64_t warmup_steps;
-    const char *optimizer;    /* a name, as optimizer.type has it */
-    const char *lr_scheduler; /* a name, as scheduler.type has it, or "constant" */
-    int64_t lora_rank;        /* members of zinf.adapter */
-    double lora_alpha, lora_dropout;
-    const char *quantize;     /* as zinf.quantize has it */
-    const char *lora_targets; /* names with commas, or "all-linear" */
-    int64_t steps;            /* total optimizer steps: total_num_steps "auto" */
-    int64_t threads;
-    int64_t early_stopping;
-    double label_smoothing, z_loss, neftune_alpha, preference_beta;
-    const char *preference;
-    bool load_best_at_end; /* false: as the file says */
-    const char *pad_to;    /* as zinf.pad_to has it */
-    bool group_by_length;  /* false: as the file says */
-    uint64_t device_memory, host_memory;
-    const char *dtype; /* dtype of the model folder, used where the file asks for "auto" */
-    bool lenient;      /* unknown keys are warnings */
+    int64_t hidden_size; /* of the model; < 0: not known */
+    int64_t steps;       /* of the training: total_num_steps "auto"; < 0: not known */
+    const char *dtype;   /* of the model folder, used where the file asks for "auto" */
+    bool lenient;        /* unknown keys are warnings */
     /* Nothing is trained: not a word on learning rates. */
     bool no_training;
     bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
@@ -202,10 +213,7 @@ struct zinf_config_context {
 };
 #define ZINF_CONFIG_CONTEXT_DEFAULT                                                                \
     {                                                                                              \
-        .world_size = 1, .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1,       \
-        .dropout = -1, .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1,         \
-        .lora_rank = -1, .lora_alpha = -1, .lora_dropout = -1, .early_stopping = -1,               \
-        .label_smoothing = -1, .z_loss = -1, .neftune_alpha = -1, .preference_beta = -1            \
+        .world_size = 1, .hidden_size = -1, .steps = -1                                            \
     }
 
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

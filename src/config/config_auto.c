@@ -229,9 +229,11 @@ static int dtype_defaults(struct config_loader *loader)
     int code = 0;
     if (loader->text || !loader->context->dtype)
         return 0;
-    for (int i = 0; i < 2 && !code; i++)
-        code = resolve_dtype(loader, zinf_config_key_find(paths[i]),
-                             zinf_config_entry(loader->config, paths[i]));
+    for (int i = 0; i < 2 && !code; i++) {
+        struct config_entry *entry = zinf_config_entry(loader->config, paths[i]);
+        if (entry->state != ENTRY_CONTEXT)
+            code = resolve_dtype(loader, zinf_config_key_find(paths[i]), entry);
+    }
     return code;
 }
 

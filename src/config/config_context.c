@@ -1,10 +1,64 @@
 /*
- * config_context: the command line over the file. Each option replaces one key; where the file
+ * config_context: settings over the file. Each replaces one key, or a member of one; where the file
  * says something else, both values are said.
  */
 #include "config/config_private.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+#define ADAPTER "zinf.adapter."
+
+/* ---- settings ---- */
+
+int zinf_config_settings_add(struct zinf_config_settings *settings,
+                             const struct zinf_config_setting *setting)
+{
+    int i = 0;
+    while (i < settings->n && strcmp(settings->item[i].key, setting->key))
+        i++;
+    if (i == ZINF_CONFIG_MOST_SETTINGS)
+        return zinf_fail(-EINVAL, "%s: more than %d keys are set", setting->key, i);
+    settings->item[i] = *setting;
+    settings->n += i == settings->n;
+    return 0;
+}
+
+const struct zinf_config_setting *
+zinf_config_settings_find(const struct zinf_config_settings *settings, const char *key)
+{
+    for (int i = settings->n - 1; i >= 0; i--)
+        if (!strcmp(settings->item[i].key, key))
+            return &settings->item[i];
+    return NULL;
+}
+
+const char *const *zinf_config_key_words(const char *key)
+{
+    static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
+    if (!strcmp(key, "dtype"))
+        return dtypes;
+    const struct zinf_config_key *row = zinf_config_key_find(key);
+    return row ? row->choices : NULL;
+}
+
+static const char *name_of(const struct zinf_config_setting *setting)
+{
+    return setting->name ? setting->name : setting->key;
+}
+
+/* What a setting would be in the file. A text of a number is one: 5e-4. */
+static cJSON *json_of(const struct zinf_config_setting *setting, enum key_type type)
+{
+    char *end = NULL;
+    double number = setting->text ? strtod(setting->text, &end) : setting->number;
+    bool wants_number = type == KEY_INT || type == KEY_NUMBER || type == KEY_BOOL;
+    if (!setting->text || (wants_number && end != setting->text && !*end))
+        return cJSON_CreateNumber(number);
+    return cJSON_CreateString(setting->text);
+}
+
+/* ---- one key ---- */
 
 /* json is taken over; NULL: there was no memory for it. */
 static int override_json(struct config_loader *loader, const char *path, cJSON *json,
@@ -39,16 +93,14 @@ out:
     return code;
 }
 
-static int override(struct config_loader *loader, const char *path, double number,
-                    const char *option)
+static int override(struct config_loader *loader, const char *path,
+                    const struct zinf_config_setting *setting)
 {
-    return override_json(loader, path, cJSON_CreateNumber(number), option);
-}
-
-static int override_name(struct config_loader *loader, const char *path, const char *name,
-                         const char *option)
-{
-    return override_json(loader, path, cJSON_CreateString(name), option);
+    const struct zinf_config_key *key = zinf_config_key_find(path);
+    if (!key || key->use != KEY_USED)
+        return zinf_fail(-EINVAL, "%s sets %s, which is no key of the configuration",
+                         name_of(setting), path);
+    return override_json(loader, path, json_of(setting, key->type), name_of(setting));
 }
 
 /* Parameters of the schedule that the file has and that give way. */
@@ -67,41 +119,76 @@ static void forget_schedule(struct config_loader *loader)
 }
 
 /* One of the file's gives way whole: its parameters would mean other things in another one. */
-static int override_schedule(struct config_loader *loader, const char *name)
+static int override_schedule(struct config_loader *loader,
+                             const struct zinf_config_setting *setting)
 {
     enum zinf_scheduler_kind before = loader->config->scheduler.kind;
     int code = 0;
-    if (!strcmp(name, "constant")) {
+    if (setting->text && !strcmp(setting->text, "constant")) {
         struct config_entry *entry = zinf_config_entry(loader->config, "scheduler.type");
         loader->config->scheduler.kind = ZINF_SCHEDULER_NONE;
         code = zinf_config_entry_mark(entry, ENTRY_CONTEXT, "command line");
     } else {
-        code = override_name(loader, "scheduler.type", name, "--lr-scheduler");
+        code = override(loader, "scheduler.type", setting);
     }
     if (!code && loader->config->scheduler.kind != before)
         forget_schedule(loader);
     return code;
 }
 
-/* A warm-up schedule sets the rate itself, so --lr has to be its peak as well to mean anything. */
-static int override_lr(struct config_loader *loader, double lr)
+/* A warm-up schedule sets the rate itself, so a rate has to be its peak as well to mean anything.
+ */
+static int override_lr(struct config_loader *loader, const struct zinf_config_setting *setting)
 {
-    int code = override(loader, "optimizer.params.lr", lr, "--lr");
+    int code = override(loader, "optimizer.params.lr", setting);
     if (code)
         return code;
     switch (loader->config->scheduler.kind) {
     case ZINF_SCHEDULER_WARMUP_LR:
     case ZINF_SCHEDULER_WARMUP_DECAY_LR:
-        return override(loader, "scheduler.params.warmup_max_lr", lr, "--lr");
+        return override(loader, "scheduler.params.warmup_max_lr", setting);
     case ZINF_SCHEDULER_LR_RANGE_TEST:
     case ZINF_SCHEDULER_ONE_CYCLE:
         zinf_config_note(loader, ZINF_LOG_WARN,
-                         "%s: --lr changes nothing: this schedule gives the rates itself",
-                         zinf_config_where(loader->config, "scheduler.type"));
+                         "%s: %s changes nothing: this schedule gives the rates itself",
+                         zinf_config_where(loader->config, "scheduler.type"), name_of(setting));
         return 0;
     default:
         return 0;
     }
+}
+
+/* As Hugging Face's Trainer counts it: the part that is begun counts whole. */
+static int override_warmup_ratio(struct config_loader *loader,
+                                 const struct zinf_config_setting *setting)
+{
+    struct zinf_config_setting steps = *setting;
+    double ratio = setting->text ? strtod(setting->text, NULL) : setting->number;
+    if (!(ratio >= 0 && ratio <= 1))
+        return zinf_fail(-EINVAL, "%s %g is out of range: it must be from 0 to 1", name_of(setting),
+                         ratio);
+    if (zinf_config_settings_find(&loader->context->settings, "scheduler.params.warmup_num_steps"))
+        return 0; /* a number of steps is the more exact wish */
+    if (loader->context->steps < 0 && !loader->context->show)
+        return zinf_fail(-EINVAL, "%s is a part of all steps: say how many (--steps)",
+                         name_of(setting));
+    steps.text = NULL;
+    steps.number = ceil(ratio * fmax(0, (double)loader->context->steps));
+    return override(loader, "scheduler.params.warmup_num_steps", &steps);
+}
+
+static int override_dtype(struct config_loader *loader, const struct zinf_config_setting *setting)
+{
+    enum zinf_dtype dtype;
+    struct zinf_config_setting on = *setting;
+    int code = zinf_dtype_parse(setting->text ? setting->text : "", &dtype);
+    if (code)
+        return zinf_fail_in(code, "%s", name_of(setting));
+    on.text = NULL;
+    on.number = dtype == ZINF_DTYPE_BF16;
+    code = override(loader, "bf16.enabled", &on);
+    on.number = dtype == ZINF_DTYPE_F16;
+    return code ? code : override(loader, "fp16.enabled", &on);
 }
 
 /* "q,v" as a list of names; "all-linear" stays a word. */
@@ -118,109 +205,90 @@ static cJSON *targets_of(const char *text)
     return list;
 }
 
+/* A rank without a scale has twice itself as alpha, which is what most trainings take. */
+static int add_alpha(cJSON *adapter)
+{
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(adapter, "r");
+    if (!cJSON_IsNumber(rank) || cJSON_HasObjectItem(adapter, "lora_alpha"))
+        return 0;
+    return cJSON_AddNumberToObject(adapter, "lora_alpha", 2 * rank->valuedouble) ? 0 : -ENOMEM;
+}
+
 /* Members of zinf.adapter, one by one; the file's others stay. */
 static int override_adapter(struct config_loader *loader)
 {
-    const struct zinf_config_context *c = loader->context;
-    const struct {
-        const char *key, *option;
-        cJSON *value;
-    } members[] = {
-        {"r", "--lora-rank", c->lora_rank > 0 ? cJSON_CreateNumber((double)c->lora_rank) : NULL},
-        {"lora_alpha", "--lora-alpha",
-         c->lora_alpha > 0 ? cJSON_CreateNumber(c->lora_alpha) : NULL},
-        {"lora_dropout", "--lora-dropout",
-         c->lora_dropout >= 0 ? cJSON_CreateNumber(c->lora_dropout) : NULL},
-        {"target_modules", "--lora-targets", c->lora_targets ? targets_of(c->lora_targets) : NULL},
-    };
-    const char *text = loader->config->adapter, *option = NULL;
+    const struct zinf_config_settings *all = &loader->context->settings;
+    const char *text = loader->config->adapter, *name = NULL;
     cJSON *adapter = text ? cJSON_Parse(text) : cJSON_CreateObject();
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        if (!members[i].value)
+    bool ranks = false;
+    for (int i = 0; i < all->n; i++) {
+        const struct zinf_config_setting *setting = &all->item[i];
+        const char *member = setting->key + strlen(ADAPTER);
+        if (strncmp(setting->key, ADAPTER, strlen(ADAPTER)))
             continue;
-        option = option ? option : members[i].option;
-        cJSON_DeleteItemFromObjectCaseSensitive(adapter, members[i].key);
-        if (!cJSON_AddItemToObject(adapter, members[i].key, members[i].value))
-            cJSON_Delete(members[i].value);
+        bool list = !strcmp(member, "target_modules");
+        cJSON *value = list ? targets_of(setting->text) : json_of(setting, KEY_NUMBER);
+        name = name ? name : name_of(setting);
+        ranks = ranks || !strcmp(member, "r");
+        cJSON_DeleteItemFromObjectCaseSensitive(adapter, member);
+        if (!cJSON_AddItemToObject(adapter, member, value))
+            cJSON_Delete(value);
     }
-    if (option)
-        return override_json(loader, "zinf.adapter", adapter, option);
+    if (ranks && add_alpha(adapter)) {
+        cJSON_Delete(adapter);
+        return zinf_fail(-ENOMEM, "no memory for the configuration");
+    }
+    if (name)
+        return override_json(loader, "zinf.adapter", adapter, name);
     cJSON_Delete(adapter);
     return 0;
 }
 
-/* Words of a key each. */
-static int override_names(struct config_loader *loader)
+/* ---- all ---- */
+
+/* Keys that build on each other come in this order, behind all others: a schedule that gives way
+ * takes its parameters along. */
+static const struct {
+    const char *key;
+    int (*override)(struct config_loader *loader, const struct zinf_config_setting *setting);
+} ordered[] = {
+    {"dtype", override_dtype},
+    {"scheduler.type", override_schedule},
+    {"optimizer.params.lr", override_lr},
+    {"warmup_ratio", override_warmup_ratio},
+    {"scheduler.params.warmup_num_steps", NULL},
+};
+#define N_ORDERED (sizeof ordered / sizeof *ordered)
+
+static bool is_plain(const char *key)
 {
-    const struct zinf_config_context *c = loader->context;
-    const struct {
-        const char *path, *word, *option;
-    } names[] = {
-        {"zinf.pad_to", c->pad_to, "--pad-to"},
-        {"optimizer.type", c->optimizer, "--optimizer"},
-        {"zinf.quantize", c->quantize, "--quantize"},
-        {"zinf.preference", c->preference, "--preference"},
-    };
-    int code = 0;
-    for (size_t i = 0; !code && i < sizeof names / sizeof *names; i++)
-        if (names[i].word)
-            code = override_name(loader, names[i].path, names[i].word, names[i].option);
-    return code;
+    for (size_t i = 0; i < N_ORDERED; i++)
+        if (!strcmp(key, ordered[i].key))
+            return false;
+    return strncmp(key, ADAPTER, strlen(ADAPTER)) != 0;
 }
 
 int zinf_config_apply_context(struct config_loader *loader)
 {
     const struct zinf_config_context *context = loader->context;
-    const struct {
-        const char *path, *option;
-        double number;
-        bool given;
-    } options[] = {
-        {"train_micro_batch_size_per_gpu", "--micro-batch", (double)context->micro_batch,
-         context->micro_batch >= 0},
-        {"gradient_accumulation_steps", "--accumulate", (double)context->accumulation,
-         context->accumulation >= 0},
-        {"zinf.dropout", "--dropout", context->dropout, context->dropout >= 0},
-        {"zinf.threads", "--threads", (double)context->threads, context->threads >= 0},
-        {"zinf.seats", "--seats", (double)context->seats, context->seats > 0},
-        {"zinf.early_stopping", "--early-stopping", (double)context->early_stopping,
-         context->early_stopping >= 0},
-        {"zinf.label_smoothing", "--label-smoothing", context->label_smoothing,
-         context->label_smoothing >= 0},
-        {"zinf.z_loss", "--z-loss", context->z_loss, context->z_loss >= 0},
-        {"zinf.neftune_alpha", "--neftune-alpha", context->neftune_alpha,
-         context->neftune_alpha >= 0},
-        {"zinf.preference_beta", "--beta", context->preference_beta, context->preference_beta >= 0},
-        {"zinf.device_memory", "--device-memory", (double)context->device_memory,
-         context->device_memory > 0},
-        {"zinf.host_memory", "--host-memory", (double)context->host_memory,
-         context->host_memory > 0},
-    };
     int code = 0;
     if (context->world_size < 0 || context->world_size > INT32_MAX)
         return zinf_fail(-EINVAL, "world size %lld must be from 1 to %d",
                          (long long)context->world_size, INT32_MAX);
     loader->config->world_size = context->world_size ? context->world_size : 1;
-    for (size_t i = 0; i < sizeof options / sizeof *options && !code; i++)
-        if (options[i].given)
-            code = override(loader, options[i].path, options[i].number, options[i].option);
-    if (!code && context->load_best_at_end)
-        code = override_json(loader, "zinf.load_best_at_end", cJSON_CreateTrue(),
-                             "--load-best-at-end");
-    if (!code && context->group_by_length)
-        code =
-            override_json(loader, "zinf.group_by_length", cJSON_CreateTrue(), "--group-by-length");
-    if (!code)
-        code = override_names(loader);
-    if (!code && context->lr_scheduler)
-        code = override_schedule(loader, context->lr_scheduler);
-    if (!code && context->lr >= 0)
-        code = override_lr(loader, context->lr);
-    if (!code && context->weight_decay >= 0)
-        code = override(loader, "optimizer.params.weight_decay", context->weight_decay,
-                        "--weight-decay");
-    if (!code && context->warmup_steps >= 0)
-        code = override(loader, "scheduler.params.warmup_num_steps", (double)context->warmup_steps,
-                        "--warmup-steps");
+    const struct zinf_config_setting seats = {
+        .key = "zinf.seats", .number = (double)context->seats, .name = "--seats"};
+    if (context->seats > 0)
+        code = override(loader, seats.key, &seats);
+    for (int i = 0; i < context->settings.n && !code; i++)
+        if (is_plain(context->settings.item[i].key))
+            code = override(loader, context->settings.item[i].key, &context->settings.item[i]);
+    for (size_t i = 0; i < N_ORDERED && !code; i++) {
+        const struct zinf_config_setting *setting =
+            zinf_config_settings_find(&context->settings, ordered[i].key);
+        if (setting)
+            code = ordered[i].override ? ordered[i].override(loader, setting)
+                                       : override(loader, ordered[i].key, setting);
+    }
     return code ? code : override_adapter(loader);
 }

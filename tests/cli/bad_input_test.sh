@@ -287,7 +287,7 @@ refuse_train 2 "--device-memory has no unit" "--device-memory 30 has no unit;30G
 refuse_train 2 "--epochs and --steps" "--epochs;--steps" --epochs 1
 refuse_train 2 "--overwrite and --resume" "--overwrite;--resume" --overwrite --resume
 refuse_train 1 "an unknown schedule" "--lr-scheduler;sideways;cosine" --lr-scheduler sideways
-refuse_train 1 "an unknown optimizer on the command line" "--optimizer;Adamm;AdamW" --optimizer Adamm
+refuse_train 2 "an unknown optimizer on the command line" "--optimizer;Adamm;AdamW" --optimizer Adamm
 refuse_train 2 "--seq-len is larger than a number" "--seq-len" --seq-len 99999999999999999999
 refuse_train 1 "--seq-len is larger than the context" "--seq-len 33;config.json" --seq-len 33
 refuse_train 2 "--device is unknown" "--device;tpu;host" --device tpu

@@ -7,21 +7,38 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static bool flag;
-static const char *string;
-static struct zinf_words strings, words;
-static int64_t steps;
-static double rate;
-static uint64_t bytes;
-static const struct cli_option options[] = {
-    {.name = "--no-shuffle", .kind = CLI_FLAG, .value = &flag},
-    {.name = "--prompt", .kind = CLI_STRING, .value = &string},
-    {.name = "--data", .kind = CLI_STRINGS, .value = &strings},
-    {.name = "--steps", .kind = CLI_INT, .value = &steps, .min = 1, .max = 0x1p62},
-    {.name = "--lr", .kind = CLI_DOUBLE, .value = &rate, .min = 0, .max = 1},
-    {.name = "--device-memory", .kind = CLI_SIZE, .value = &bytes},
+static struct {
+    bool flag;
+    const char *string;
+    struct zinf_words strings;
+    int64_t steps, count;
+    double rate;
+    uint64_t bytes;
+    int side;
+    struct zinf_config_settings settings;
+} it;
+static struct zinf_words words;
+#define AT(field) .offset = offsetof(__typeof__(it), field)
+static const char *const sides[] = {"end", "beginning", NULL};
+static const struct option options[] = {
+    OPTION("--no-shuffle", FLAG, AT(flag), NULL, "in order"),
+    OPTION("--prompt", TEXT, AT(string), "TEXT", "text"),
+    OPTION("--data", TEXTS, AT(strings), "FILE...", "files"),
+    OPTION("--steps", INTEGER, AT(steps), "N", "steps", .min = 1, .max = 0x1p62,
+           .aliases = "max_steps -n"),
+    OPTION("--lr", NUMBER, AT(rate), "X", "rate", .min = 0, .max = 1, .aliases = "learning_rate"),
+    OPTION("--device-memory", SIZE, AT(bytes), "SIZE", "size"),
+    OPTION("--side", WORD, AT(side), "SIDE", "side", .words = sides),
+    OPTION("--count", INTEGER, AT(count), "N", "count", .usual = "7"),
+    OPTION("--quantize", TEXT, AT(settings), "FORM", "bits", .key = "zinf.quantize",
+           .aliases = "load_in_4bit=nf4"),
+    OPTION("--smooth", NUMBER, AT(settings), "X", "share", .key = "zinf.label_smoothing"),
+    OPTION("--group", FLAG, AT(settings), NULL, "group", .key = "zinf.group_by_length"),
+    {.flag = NULL},
 };
-static const struct cli_command command = {.name = "train", .usage = "usage: test\n"};
+static const struct option_group groups[] = {{.rows = options}, {.rows = NULL}};
+static const struct cli_command command = {
+    .name = "train", .usage = "usage: test\n", .groups = groups};
 
 /* Parses a line of words without blanks in them; positional words are allowed when asked for. */
 static int parse(const char *line, bool allow_words)
@@ -29,17 +46,14 @@ static int parse(const char *line, bool allow_words)
     static char buffer[512]; /* the values point into it */
     char *argv[64] = {"train"}, *rest;
     int argc = 1;
-    flag = false;
-    string = NULL;
-    strings.n = words.n = 0;
-    steps = -1;
-    rate = -1;
-    bytes = 0;
+    memset(&it, 0, sizeof it);
+    words.n = 0;
+    it.steps = -1;
+    it.rate = -1;
     snprintf(buffer, sizeof buffer, "%s", line);
     for (char *word = strtok_r(buffer, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
-    return cli_parse(&command, options, sizeof options / sizeof *options,
-                     allow_words ? &words : NULL, argc, argv);
+    return cli_parse(&command, &it, allow_words ? &words : NULL, argc, argv);
 }
 
 static bool refuses(const char *line, const char *a, const char *b)
@@ -54,17 +68,18 @@ static bool refuses(const char *line, const char *a, const char *b)
 static void test_values(void)
 {
     CHECK(!parse("--steps 7 --lr=2.5e-4 --no-shuffle --device-memory 4GiB --prompt=a=b", false));
-    CHECK(steps == 7 && rate == 2.5e-4 && flag && bytes == 4ull << 30 && !strcmp(string, "a=b"));
-    CHECK(!parse("--data a b --steps 1 --data c --data=d", false) && strings.n == 4);
-    CHECK(!strcmp(strings.items[1], "b") && !strcmp(strings.items[3], "d") && steps == 1);
-    CHECK(!parse("--steps 1 --steps 2", false) && steps == 2);
-    CHECK(!parse("--prompt -x", false) && !strcmp(string, "-x"));
+    CHECK(it.steps == 7 && it.rate == 2.5e-4 && it.flag && it.bytes == 4ull << 30 &&
+          !strcmp(it.string, "a=b"));
+    CHECK(!parse("--data a b --steps 1 --data c --data=d", false) && it.strings.n == 4);
+    CHECK(!strcmp(it.strings.items[1], "b") && !strcmp(it.strings.items[3], "d") && it.steps == 1);
+    CHECK(!parse("--steps 1 --steps 2", false) && it.steps == 2);
+    CHECK(!parse("--prompt -x", false) && !strcmp(it.string, "-x"));
     CHECK(!parse("", false));
 }
 
 static void test_words(void)
 {
-    CHECK(!parse("one --no-shuffle two - -- --steps", true) && words.n == 4 && flag);
+    CHECK(!parse("one --no-shuffle two - -- --steps", true) && words.n == 4 && it.flag);
     CHECK(!strcmp(words.items[2], "-") && !strcmp(words.items[3], "--steps"));
     CHECK(refuses("--steps 3 four", "unexpected word", "four"));
     CHECK(refuses("steps", "unexpected word 'steps'", "--steps"));
@@ -85,7 +100,7 @@ static void test_refusals(void)
     CHECK(refuses("--steps", "--steps", "needs a value"));
     CHECK(refuses("--prompt --steps 3", "--prompt", "needs a value"));
     CHECK(refuses("--data --lr 1", "--data", "needs a value"));
-    CHECK(steps == -1 && rate == -1);
+    CHECK(it.steps == -1 && it.rate == -1);
 }
 
 static void test_unknown_option_offers_the_nearest(void)
@@ -105,15 +120,49 @@ static void test_help(void)
     CHECK(parse("--steps 3 -h", false) == 1);
 }
 
+/* Words, usual values, and settings of the configuration. */
+static void test_kinds_of_rows(void)
+{
+    const struct zinf_config_setting *set;
+    CHECK(!parse("--side beginning", false) && it.side == 1 && it.count == 7);
+    CHECK(!parse("--count 9", false) && it.count == 9 && it.side == 0);
+    CHECK(refuses("--side middle", "--side middle", "use end or beginning"));
+    CHECK(!parse("--quantize int8 --smooth 0.1 --smooth 0.2 --group", false));
+    CHECK(it.settings.n == 3);
+    set = zinf_config_settings_find(&it.settings, "zinf.label_smoothing");
+    CHECK(set && !strcmp(set->text, "0.2") && !strcmp(set->name, "--smooth"));
+    CHECK(!zinf_config_settings_find(&it.settings, "zinf.dropout"));
+    CHECK(refuses("--quantize int3", "--quantize int3", "none, nf4 or int8"));
+    CHECK(refuses("--smooth x", "--smooth", "not a number"));
+}
+
+/* Names that other programs have, and what they say of truth. */
+static void test_other_programs_names(void)
+{
+    CHECK(!parse("--learning_rate 0.5 --max-steps=3 --no_shuffle", false));
+    CHECK(it.rate == 0.5 && it.steps == 3 && it.flag);
+    CHECK(!parse("-n 4 --no-shuffle True --count 2", false) && it.steps == 4 && it.count == 2);
+    CHECK(!parse("--no-shuffle False", false) && !it.flag);
+    CHECK(!parse("--load_in_4bit --count 1", false) && it.settings.n == 1 && it.count == 1);
+    CHECK(!strcmp(it.settings.item[0].text, "nf4"));
+    CHECK(!parse("--load_in_4bit True", false) && it.settings.n == 1);
+    CHECK(!parse("--load_in_4bit false --count 3", false) && !it.settings.n && it.count == 3);
+    CHECK(refuses("-lr 1", "unknown option", "-lr"));
+    CHECK(refuses("--np 1", "unknown option", "--np"));
+    CHECK(refuses("--gradient_checkpointing True", "--gradient_checkpointing", "planned"));
+    CHECK(refuses("--adam-beta1 0.9", "--adam-beta1", "betas"));
+    CHECK(refuses("--hlep", "--hlep", "--help?"));
+}
+
 static void test_nearest(void)
 {
     const char *names[] = {"init", "train", "eval", "generate", "gradients", "inspect"};
-    CHECK(!strcmp(cli_nearest("trian", names, 6), "train"));
-    CHECK(!strcmp(cli_nearest("Inspet", names, 6), "inspect"));
-    CHECK(!strcmp(cli_nearest("gradient", names, 6), "gradients"));
-    CHECK(!strcmp(cli_nearest("gen", names, 6), "generate"));
-    CHECK(!cli_nearest("g", names, 6) && !cli_nearest("", names, 6));
-    CHECK(!cli_nearest("bench", names, 6) && !cli_nearest("train", names, 0));
+    CHECK(!strcmp(zinf_nearest("trian", names, 6), "train"));
+    CHECK(!strcmp(zinf_nearest("Inspet", names, 6), "inspect"));
+    CHECK(!strcmp(zinf_nearest("gradient", names, 6), "gradients"));
+    CHECK(!strcmp(zinf_nearest("gen", names, 6), "generate"));
+    CHECK(!zinf_nearest("g", names, 6) && !zinf_nearest("", names, 6));
+    CHECK(!zinf_nearest("bench", names, 6) && !zinf_nearest("train", names, 0));
 }
 
 /* The chart as text; the caller frees. */
@@ -204,7 +253,6 @@ static char *captured(enum cli_progress_mode mode)
 
 static void test_progress(void)
 {
-    enum cli_progress_mode mode;
     setenv("LC_ALL", "C", 1);
     char *text = captured(CLI_PROGRESS_PLAIN);
     CHECK(!strncmp(text, "train 5/10  loss 2.5", 20));
@@ -218,8 +266,7 @@ static void test_progress(void)
     CHECK(strstr(text, "\nzinf: warning: after\n"));          /* the sink is gone */
     text = captured(CLI_PROGRESS_NONE);
     CHECK(!strstr(text, "train") && strstr(text, "after"));
-    CHECK(!cli_progress_parse("plain", &mode) && mode == CLI_PROGRESS_PLAIN);
-    CHECK(cli_progress_parse("fast", &mode) == -EINVAL && strstr(zinf_error(), "fast"));
+    CHECK(!strcmp(cli_progress_words[CLI_PROGRESS_PLAIN], "plain"));
 }
 
 static void test_report_names_nobody(void)
@@ -300,6 +347,8 @@ int main(void)
     TAP_RUN(test_values);
     TAP_RUN(test_words);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_kinds_of_rows);
+    TAP_RUN(test_other_programs_names);
     TAP_RUN(test_unknown_option_offers_the_nearest);
     TAP_RUN(test_help);
     TAP_RUN(test_nearest);

@@ -134,9 +134,14 @@ static void test_shown_autos_stay_open(void)
 static void test_options_of_training(void)
 {
     struct zinf_config *config;
-    int code = parse(&config, "{\"train_batch_size\": 2}",
-                     CONTEXT(NOTHING, .steps = 100, .warmup_steps = 10, .weight_decay = 0.1,
-                             .optimizer = "Lion", .lr_scheduler = "cosine", .lr = 1e-3));
+    int code =
+        parse(&config, "{\"train_batch_size\": 2}",
+              CONTEXT(NOTHING, .steps = 100,
+                      SETTINGS(5, {"scheduler.params.warmup_num_steps", NULL, 10, "--warmup-steps"},
+                               {"optimizer.params.weight_decay", NULL, 0.1, "--weight-decay"},
+                               {"optimizer.type", "Lion", 0, "--optimizer"},
+                               {"scheduler.type", "cosine", 0, "--lr-scheduler"},
+                               {"optimizer.params.lr", NULL, 1e-3, "--lr"})));
     CHECKF(code == 0, "%s", zinf_error());
     if (code)
         return;
@@ -148,12 +153,14 @@ static void test_options_of_training(void)
     code = parse(&config,
                  "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": "
                  "{\"cycle_min_lr\": 0, \"cycle_max_lr\": 1}}}",
-                 CONTEXT(NOTHING, .steps = 9, .lr_scheduler = "constant"));
+                 CONTEXT(NOTHING, .steps = 9,
+                         SETTINGS(1, {"scheduler.type", "constant", 0, "--lr-scheduler"})));
     CHECKF(code == 0 && config->scheduler.kind == ZINF_SCHEDULER_NONE, "%s", zinf_error());
     if (!code)
         zinf_config_destroy(config);
     CHECK(parse(&config, "{\"train_batch_size\": 2}",
-                CONTEXT(NOTHING, .lr_scheduler = "sideways", .steps = 9)) < 0);
+                CONTEXT(NOTHING, .steps = 9,
+                        SETTINGS(1, {"scheduler.type", "sideways", 0, "--lr-scheduler"}))) < 0);
     CHECKF(strstr(zinf_error(), "--lr-scheduler") && strstr(zinf_error(), "\"linear\""), "%s",
            zinf_error());
 }

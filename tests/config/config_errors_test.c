@@ -314,9 +314,12 @@ static void test_batch_messages(void)
 static void test_bad_command_line(void)
 {
     struct zinf_config *config;
-    CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING, .micro_batch = 0)) < 0);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, SETTINGS(1, {"train_micro_batch_size_per_gpu", NULL, 0,
+                                              "--micro-batch"}))) < 0);
     CHECK(strstr(zinf_error(), "--micro-batch"));
-    CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING, .dropout = 1)) < 0);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, SETTINGS(1, {"zinf.dropout", NULL, 1, "--dropout"}))) < 0);
     CHECK(strstr(zinf_error(), "--dropout"));
     CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING, .world_size = -1)) < 0);
     CHECK(parse(&config, "{" MICRO ", \"fp16\": {\"enabled\": \"auto\"}}",

@@ -89,8 +89,10 @@ static void test_complete_configurations(void)
         bool automatic = strstr(names[i], "_auto") || strstr(names[i], "accelerate");
         int code = zinf_config_load(
             &config, path,
-            CONTEXT(NOTHING, .world_size = 1, .hidden_size = 768, .micro_batch = automatic ? 4 : -1,
-                    .lr = automatic ? 1.0 / 3 : -1, .steps = 100, .dtype = "F16"));
+            CONTEXT(NOTHING, .world_size = 1, .hidden_size = 768, .steps = 100, .dtype = "F16",
+                    SETTINGS(automatic ? 2 : 0,
+                             {"train_micro_batch_size_per_gpu", NULL, 4, "--micro-batch"},
+                             {"optimizer.params.lr", NULL, 1.0 / 3, "--lr"})));
         CHECKF(code == 0, "%s: %s", names[i], zinf_error());
         if (code)
             continue;

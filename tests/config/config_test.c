@@ -200,7 +200,8 @@ static void test_without_a_file(void)
     zinf_config_destroy(config);
     CHECK(zinf_config_load(
               &config, NULL,
-              CONTEXT(NOTHING, .world_size = 2, .accumulation = 3, .dtype = "bfloat16")) == 0);
+              CONTEXT(NOTHING, .world_size = 2, .dtype = "bfloat16",
+                      SETTINGS(1, {"gradient_accumulation_steps", NULL, 3, "--accumulate"}))) == 0);
     CHECK(config->train_batch_size == 6 && config->dtype == ZINF_DTYPE_BF16);
     zinf_config_destroy(config);
 }
@@ -313,9 +314,12 @@ static void test_auto_rules(void)
         {"zero_optimization.stage3_param_persistence_threshold", "40960", "auto: 10 * hidden_size"},
     };
     struct zinf_config *config;
-    int code = parse(&config, text,
-                     CONTEXT(NOTHING, .world_size = 2, .hidden_size = 4096, .micro_batch = 8,
-                             .accumulation = 3, .lr = 3e-4, .steps = 500, .dtype = "BF16"));
+    int code =
+        parse(&config, text,
+              CONTEXT(NOTHING, .world_size = 2, .hidden_size = 4096, .steps = 500, .dtype = "BF16",
+                      SETTINGS(3, {"train_micro_batch_size_per_gpu", NULL, 8, "--micro-batch"},
+                               {"gradient_accumulation_steps", NULL, 3, "--accumulate"},
+                               {"optimizer.params.lr", NULL, 3e-4, "--lr"})));
     CHECKF(code == 0, "%s", zinf_error());
     CHECKF(!strstr(logged, "is used"), "no conflict: %s", logged);
     for (size_t i = 0; !code && i < sizeof rows / sizeof *rows; i++)
@@ -379,16 +383,21 @@ static void test_auto_of_another_optimizers_parameter_is_dropped(void)
 static void test_command_line_wins_and_says_so(void)
 {
     struct zinf_config *config;
-    int code = parse(&config,
-                     "{\"train_batch_size\": 32,\n\"train_micro_batch_size_per_gpu\": 4,\n"
-                     "\"gradient_accumulation_steps\": 8,\n"
-                     "\"optimizer\": {\"params\": {\"lr\": 1e-3}},\n"
-                     "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n"
-                     "\"warmup_max_lr\": 1e-3}},\n"
-                     "\"zinf\": {\"dropout\": 0.1, \"threads\": 3,\n"
-                     "\"device_memory\": \"2GiB\", \"host_memory\": \"4GiB\"}}",
-                     CONTEXT(NOTHING, .micro_batch = 2, .lr = 5e-4, .dropout = 0, .threads = 3,
-                             .device_memory = 1u << 30, .host_memory = 1u << 31));
+    int code = parse(
+        &config,
+        "{\"train_batch_size\": 32,\n\"train_micro_batch_size_per_gpu\": 4,\n"
+        "\"gradient_accumulation_steps\": 8,\n"
+        "\"optimizer\": {\"params\": {\"lr\": 1e-3}},\n"
+        "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n"
+        "\"warmup_max_lr\": 1e-3}},\n"
+        "\"zinf\": {\"dropout\": 0.1, \"threads\": 3,\n"
+        "\"device_memory\": \"2GiB\", \"host_memory\": \"4GiB\"}}",
+        CONTEXT(NOTHING, SETTINGS(6, {"train_micro_batch_size_per_gpu", NULL, 2, "--micro-batch"},
+                                  {"optimizer.params.lr", NULL, 5e-4, "--lr"},
+                                  {"zinf.dropout", NULL, 0, "--dropout"},
+                                  {"zinf.threads", NULL, 3, "--threads"},
+                                  {"zinf.device_memory", NULL, 1u << 30, "--device-memory"},
+                                  {"zinf.host_memory", NULL, 1u << 31, "--host-memory"})));
     CHECKF(code == 0, "%s", zinf_error());
     if (code)
         return;
@@ -421,14 +430,19 @@ static void test_adapter_is_an_object(void)
                   "{\"r\":4,\"rank_pattern\":{\"a.b\":2},\"target_modules\":\"x\"}"));
     zinf_config_destroy(config);
     CHECK(parse(&config, text,
-                CONTEXT(NOTHING, .lora_rank = 8, .lora_alpha = 3, .lora_targets = "q,v")) == 0);
+                CONTEXT(NOTHING, SETTINGS(3, {"zinf.adapter.r", NULL, 8, "--lora-rank"},
+                                          {"zinf.adapter.lora_alpha", NULL, 3, "--lora-alpha"},
+                                          {"zinf.adapter.target_modules", "q,v", 0,
+                                           "--lora-targets"}))) == 0);
     check_printed(config, "zinf.adapter",
                   "{\"rank_pattern\":{\"a.b\":2},\"r\":8,\"lora_alpha\":3,"
                   "\"target_modules\":[\"q\",\"v\"]}",
                   "command line");
     CHECK(strstr(logged, "but --lora-rank says"));
     zinf_config_destroy(config);
-    CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING, .lora_targets = "all-linear")) == 0);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, SETTINGS(1, {"zinf.adapter.target_modules", "all-linear", 0,
+                                              "--lora-targets"}))) == 0);
     CHECK(!strcmp(config->adapter, "{\"target_modules\":\"all-linear\"}"));
     zinf_config_destroy(config);
     CHECK(parse(&config, "{" MICRO "}", CONTEXT(NOTHING)) == 0 && !config->adapter);
@@ -441,7 +455,7 @@ static void test_lr_option_with_a_schedule_of_its_own_rates(void)
 {
     struct zinf_config *config;
     CHECK(parse(&config, "{" MICRO ", \"scheduler\": {\"type\": \"LRRangeTest\"}}",
-                CONTEXT(NOTHING, .lr = 0.5)) == 0);
+                CONTEXT(NOTHING, SETTINGS(1, {"optimizer.params.lr", NULL, 0.5, "--lr"}))) == 0);
     CHECK(strstr(logged, "--lr changes nothing"));
     zinf_config_destroy(config);
 }
@@ -452,7 +466,7 @@ static void test_sources(void)
 {
     struct zinf_config *config;
     CHECK(parse(&config, "{\n\"train_batch_size\": 4,\n\"aio\": {\n \"queue_depth\": 16}}",
-                CONTEXT(NOTHING, .threads = 2)) == 0);
+                CONTEXT(NOTHING, SETTINGS(1, {"zinf.threads", NULL, 2, "--threads"}))) == 0);
     check_printed(config, "train_batch_size", "4", "ds.json:2");
     check_printed(config, "aio.queue_depth", "16", "ds.json:4");
     check_printed(config, "aio.block_size", "1048576 (1.00 MiB)", "default");

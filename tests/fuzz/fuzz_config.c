@@ -4,6 +4,7 @@
  * to the same text.
  */
 #include "config/config_private.h"
+#include "set.h"
 
 #include <stdlib.h>
 
@@ -51,8 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     zinf_log_set_level(ZINF_LOG_ERROR);
     contexts[1].world_size = 2;
     contexts[1].hidden_size = 768;
-    contexts[1].micro_batch = 2;
-    contexts[1].lr = 1e-4;
+    set_number(&contexts[1], "train_micro_batch_size_per_gpu", 2);
+    set_number(&contexts[1], "optimizer.params.lr", 1e-4);
     contexts[1].steps = 10;
     contexts[1].dtype = "bf16";
     contexts[1].lenient = true;

@@ -31,4 +31,5 @@ for command in init train data eval generate gradients export estimate inspect c
         verdict 1 "options of zinf $command"
     fi
 done
+check "every option of a row is in its page" run 0 "$SRCDIR/scripts/man-options.sh" "$zinf" --check
 finish

@@ -11,12 +11,10 @@
 /* A test names what it gives on top of NOTHING; overriding is the point. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 #define CONTEXT(...) (&(struct zinf_config_context){__VA_ARGS__})
-/* No command line and no model: every number "not given". */
-#define NOTHING                                                                                    \
-    .hidden_size = -1, .micro_batch = -1, .accumulation = -1, .lr = -1, .dropout = -1,             \
-    .weight_decay = -1, .warmup_steps = -1, .steps = -1, .threads = -1, .lora_rank = -1,           \
-    .lora_alpha = -1, .lora_dropout = -1, .label_smoothing = -1, .z_loss = -1,                     \
-    .neftune_alpha = -1, .preference_beta = -1
+/* No command line and no model. */
+#define NOTHING .hidden_size = -1, .steps = -1
+/* n of {key, text, number, name}. */
+#define SETTINGS(n_, ...) .settings = {.item = {__VA_ARGS__}, .n = n_}
 
 static char logged[16384];
 

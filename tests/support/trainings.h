@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "train_support.h"
+#include "set.h"
 
 enum { MOST_STEPS = 14, MOST_ROWS = 256 };
 
@@ -79,8 +80,8 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     struct zinf_config *config = NULL;
     context.world_size = world;
-    context.host_memory = s->host_memory;
-    context.device_memory = s->device_memory;
+    set_number(&context, "zinf.host_memory", s->host_memory);
+    set_number(&context, "zinf.device_memory", s->device_memory);
     if (s->grad)
         snprintf(grad, sizeof grad, ", \"grad_device\": \"%s\"", s->grad);
     snprintf(text, sizeof text,

@@ -6,6 +6,7 @@
 #include "train_support.h"
 #include "train/generate.h"
 #include "train/step/scales.h"
+#include "set.h"
 
 /* ---- learning rate ---- */
 
@@ -298,9 +299,9 @@ static void train_cut(int micro_batch, double dropout, double losses[2])
     static const char text[] = "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"
                                " \"zinf\": {\"threads\": 1}}";
     int32_t ids[4 * 16], targets[4 * 16];
-    context.micro_batch = micro_batch;
-    context.accumulation = 4 / micro_batch;
-    context.dropout = dropout;
+    set_number(&context, "train_micro_batch_size_per_gpu", micro_batch);
+    set_number(&context, "gradient_accumulation_steps", 4 / micro_batch);
+    set_number(&context, "zinf.dropout", dropout);
     snprintf(folder, sizeof folder, "%s/model", work);
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     struct zinf_trainer_options options = {.mode = ZINF_TRAINER_TRAIN,

@@ -4,26 +4,19 @@
  */
 #include "cli/bench/bench.h"
 
-#include "cli/data.h"
+#include "cli/cli.h"
 
 static const char usage[] =
     "usage: zinf bench all [options]\n"
     "\n"
     "Measures in a minute or two what plans go by: memory, matrix products,\n"
-    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n"
-    "\n"
-    "  --config FILE         of a training: its number type, optimizer, drives and\n"
-    "                        their settings (default: bf16 and fp32, AdamW)\n"
-    "  --path DIR[,DIR...]   on the drives (default: nvme_path of the configuration;\n"
-    "                        without either drives are left out)\n"
-    "  --device NAME         auto, host or cuda (default: auto)\n"
-    "  --threads N           default: all CPUs\n";
+    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
 
 #define MAX_WORDS 16
 #define MAX_PATHS_BYTES 4096
 
 struct all {
-    const char *device, *path;
+    const char *device;
     char threads[24], paths[MAX_PATHS_BYTES], block[24], depth[24];
     struct zinf_config *config; /* NULL: of any training */
     bool cuda;
@@ -119,8 +112,11 @@ static int read_config(struct all *all, const char *path, int64_t threads)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     context.no_training = context.quiet = context.show = true;
-    context.threads = threads > 0 ? threads : -1;
-    int code = zinf_config_load(&all->config, path, &context);
+    const struct zinf_config_setting setting = {
+        .key = "zinf.threads", .number = (double)threads, .name = "--threads"};
+    int code = threads > 0 ? zinf_config_settings_add(&context.settings, &setting) : 0;
+    if (!code)
+        code = zinf_config_load(&all->config, path, &context);
     if (code)
         return code;
     const struct zinf_config *c = all->config;
@@ -142,31 +138,48 @@ static int read_config(struct all *all, const char *path, int64_t threads)
     return 0;
 }
 
+struct all_options {
+    const char *config, *path;
+    enum zinf_device_kind device;
+    int64_t threads;
+};
+
+#define AT(field) .offset = offsetof(struct all_options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--config", TEXT, AT(config), "FILE",
+     "of a training: its number type, optimizer, drives and their settings",
+     .otherwise = "bf16 and fp32, AdamW"),
+    OPTION("--path", TEXT, AT(path), "DIR[,DIR...]", "on the drives",
+     .otherwise = "nvme_path of the configuration; without either drives are left out"),
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+     .usual = "auto"),
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the CPU", .min = 1, .max = 4096,
+     .otherwise = "all CPUs"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct all all = {.status = -1};
-    const char *config = NULL;
-    int64_t threads = 0;
-    enum zinf_device_kind kind;
-    const struct cli_option options[] = {
-        {"--config", CLI_STRING, &config, 0, 0},
-        {"--path", CLI_STRING, &all.path, 0, 0},
-        {"--device", CLI_STRING, &all.device, 0, 0},
-        {"--threads", CLI_INT, &threads, 1, 4096},
-    };
-    int code = cli_parse(&bench_all, options, sizeof options / sizeof *options, NULL, argc, argv);
-    if (!code)
-        code = zinf_job_device(all.device, &kind);
+    struct all_options o = {.config = NULL};
+    int code = cli_parse(&bench_all, &o, NULL, argc, argv);
     if (code)
         return code > 0 ? CLI_OK : cli_error(&bench_all, CLI_USAGE);
-    if (config && read_config(&all, config, threads))
+    if (o.config && read_config(&all, o.config, o.threads))
         return cli_error(&bench_all, CLI_FAILED);
-    if (threads > 0)
-        snprintf(all.threads, sizeof all.threads, "%lld", (long long)threads);
-    if (all.path)
-        snprintf(all.paths, sizeof all.paths, "%s", all.path);
-    all.cuda =
-        kind == ZINF_DEVICE_CUDA || (kind == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
+    all.device = o.device == ZINF_DEVICE_AUTO ? NULL : cli_devices[o.device];
+    if (o.threads > 0)
+        snprintf(all.threads, sizeof all.threads, "%lld", (long long)o.threads);
+    if (o.path)
+        snprintf(all.paths, sizeof all.paths, "%s", o.path);
+    all.cuda = o.device == ZINF_DEVICE_CUDA ||
+               (o.device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
     run_all(&all);
     zinf_config_destroy(all.config);
     return all.status > 0 ? all.status : CLI_OK;
@@ -176,5 +189,6 @@ const struct cli_command bench_all = {
     .name = "bench all",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

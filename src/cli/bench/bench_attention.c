@@ -6,25 +6,13 @@
 
 #include <math.h>
 
-static const char usage[] =
-    "usage: zinf bench attention [options]\n"
-    "\n"
-    "Times causal attention of one layer on the device.\n"
-    "\n"
-    "  --device NAME     auto, host or cuda (default: auto)\n"
-    "  --type NAME       fp32, bf16 or fp16 (default bf16)\n"
-    "  --batch N         sequences (default 16; on the host 1)\n"
-    "  --seq N           tokens of a sequence (default 1024; on the host 256)\n"
-    "  --heads N         (default 25; on the host 12)\n"
-    "  --kv-heads N      heads of keys and values (default: as many)\n"
-    "  --head-dim N      (default 64)\n"
-    "  --dropout P       of the probabilities (default 0)\n"
-    "  --all             every token sees all others\n"
-    "  --threads N       of the host device (default: all CPUs)\n"
-    "  --json            one JSON object\n";
+static const char usage[] = "usage: zinf bench attention [options]\n"
+                            "\n"
+                            "Times causal attention of one layer on the device.\n";
 
 struct attention_args {
-    const char *device, *type;
+    enum zinf_device_kind device;
+    const char *type;
     int64_t batch, seq, heads, kv_heads, head_dim, threads;
     double dropout;
     bool all, json;
@@ -177,25 +165,43 @@ static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, 
     return code;
 }
 
+#define AT(field) .offset = offsetof(struct attention_args, field)
+#define IN(field) .at = offsetof(struct attention_args, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+     .usual = "auto"),
+    OPTION("--type", TEXT, AT(type), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
+     .open = true, .usual = "bf16"),
+    OPTION("--batch", INTEGER, AT(batch), "N", "sequences", .min = 1, .max = 65535,
+     .otherwise = "16; on the host 1"),
+    OPTION("--seq", INTEGER, AT(seq), "N", "tokens of a sequence", .min = 1, .max = 1 << 20,
+     .otherwise = "1024; on the host 256"),
+    OPTION("--heads", INTEGER, AT(heads), "N", "heads of queries", .min = 1, .max = 65535,
+     .otherwise = "25; on the host 12"),
+    OPTION("--kv-heads", INTEGER, AT(kv_heads), "N", "heads of keys and values", .min = 1,
+     .max = 65535, .otherwise = "as many"),
+    OPTION("--head-dim", INTEGER, AT(head_dim), "N", "elements of a head", .min = 1, .max = 256,
+     .otherwise = "64"),
+    OPTION("--dropout", NUMBER, AT(dropout), "P", "of the probabilities", .max = 0.99,
+     .usual = "0"),
+    OPTION("--all", FLAG, AT(all), NULL, "every token sees all others"),
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
+     .otherwise = "all CPUs"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct attention_args args = {.type = "bf16"};
-    const struct cli_option options[] = {
-        {"--device", CLI_STRING, &args.device, 0, 0},
-        {"--type", CLI_STRING, &args.type, 0, 0},
-        {"--batch", CLI_INT, &args.batch, 1, 65535},
-        {"--seq", CLI_INT, &args.seq, 1, 1 << 20},
-        {"--heads", CLI_INT, &args.heads, 1, 65535},
-        {"--kv-heads", CLI_INT, &args.kv_heads, 1, 65535},
-        {"--head-dim", CLI_INT, &args.head_dim, 1, 256},
-        {"--dropout", CLI_DOUBLE, &args.dropout, 0, 0.99},
-        {"--all", CLI_FLAG, &args.all, 0, 0},
-        {"--threads", CLI_INT, &args.threads, 1, 4096},
-        {"--json", CLI_FLAG, &args.json, 0, 0},
-    };
+    struct attention_args args = {.json = false};
     enum zinf_dtype dtype;
-    int rc =
-        cli_parse(&bench_attention, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int rc = cli_parse(&bench_attention, &args, NULL, argc, argv);
     if (!rc)
         rc = zinf_dtype_parse(args.type, &dtype);
     if (rc)
@@ -209,5 +215,6 @@ const struct cli_command bench_attention = {
     .name = "bench attention",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -1,7 +1,7 @@
 /* bench_device: opening a device for a bench, and timing what is enqueued on it. */
 #include "cli/bench/bench_device.h"
 
-#include "cli/data.h"
+#include "cli/cli.h"
 
 #include <stdlib.h>
 
@@ -9,13 +9,12 @@
 
 int bench_device_open(struct bench_device *b, const struct bench_device_options *options)
 {
-    struct zinf_device_options wanted = {.index = options->gpu, .n_threads = (int)options->threads};
+    struct zinf_device_options wanted = {
+        .kind = options->device, .index = options->gpu, .n_threads = (int)options->threads};
     memset(b, 0, sizeof *b);
     b->least_seconds = 0.02;
     b->rounds = 5;
-    int code = zinf_job_device(options->device, &wanted.kind);
-    if (!code)
-        code = zinf_device_create(&b->device, &wanted);
+    int code = zinf_device_create(&b->device, &wanted);
     if (code)
         return code;
     b->ops = b->device->ops;

@@ -19,8 +19,8 @@ struct bench_device {
     struct bench_device *next;    /* is waited for together with this one; NULL: none is */
 };
 struct bench_device_options {
-    const char *device; /* auto, host or cuda; NULL: auto */
-    int64_t threads;    /* 0: all */
+    enum zinf_device_kind device;
+    int64_t threads; /* 0: all */
     uint64_t device_bytes, host_bytes;
     int gpu; /* its number */
 };

@@ -6,21 +6,13 @@
 
 #include <stdlib.h>
 
-static const char usage[] =
-    "usage: zinf bench gemm [options]\n"
-    "\n"
-    "Times matrix products of M x K by K x N on the device.\n"
-    "\n"
-    "  --device NAME     auto, host or cuda (default: auto)\n"
-    "  --type NAME       fp32, bf16 or fp16 (default bf16)\n"
-    "  --m N             rows, such as tokens of a micro-batch (default: some sizes)\n"
-    "  --n N             columns of the result\n"
-    "  --k N             what is summed over\n"
-    "  --threads N       of the host device (default: all CPUs)\n"
-    "  --json            one JSON object\n";
+static const char usage[] = "usage: zinf bench gemm [options]\n"
+                            "\n"
+                            "Times matrix products of M x K by K x N on the device.\n";
 
 struct gemm_args {
-    const char *device, *type;
+    enum zinf_device_kind device;
+    const char *type;
     int64_t m, n, k, threads;
     bool json;
 };
@@ -166,20 +158,34 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     return code;
 }
 
+#define AT(field) .offset = offsetof(struct gemm_args, field)
+#define IN(field) .at = offsetof(struct gemm_args, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+     .usual = "auto"),
+    OPTION("--type", TEXT, AT(type), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
+     .open = true, .usual = "bf16"),
+    OPTION("--m", INTEGER, AT(m), "N", "rows, such as tokens of a micro-batch", .min = 1,
+     .max = 1 << 24, .otherwise = "some sizes"),
+    OPTION("--n", INTEGER, AT(n), "N", "columns of the result", .min = 1, .max = 1 << 24),
+    OPTION("--k", INTEGER, AT(k), "N", "what is summed over", .min = 1, .max = 1 << 24),
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
+     .otherwise = "all CPUs"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    struct gemm_args args = {.type = "bf16"};
-    const struct cli_option options[] = {
-        {"--device", CLI_STRING, &args.device, 0, 0},
-        {"--type", CLI_STRING, &args.type, 0, 0},
-        {"--m", CLI_INT, &args.m, 1, 1 << 24},
-        {"--n", CLI_INT, &args.n, 1, 1 << 24},
-        {"--k", CLI_INT, &args.k, 1, 1 << 24},
-        {"--threads", CLI_INT, &args.threads, 1, 4096},
-        {"--json", CLI_FLAG, &args.json, 0, 0},
-    };
+    struct gemm_args args = {.json = false};
     enum zinf_dtype dtype;
-    int rc = cli_parse(&bench_gemm, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int rc = cli_parse(&bench_gemm, &args, NULL, argc, argv);
     if (!rc)
         rc = zinf_dtype_parse(args.type, &dtype);
     if (!rc && (args.m || args.n || args.k) && !(args.m && args.n && args.k))
@@ -195,5 +201,6 @@ const struct cli_command bench_gemm = {
     .name = "bench gemm",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -10,12 +10,7 @@
 static const char usage[] =
     "usage: zinf bench memory [options]\n"
     "\n"
-    "Times copies within the device's memory and, where that is RAM, checksums of it.\n"
-    "\n"
-    "  --device NAME     auto, host or cuda (default: auto)\n"
-    "  --size SIZE       of a copy (default 256MiB, more for large caches)\n"
-    "  --threads N       of the host device (default: all CPUs)\n"
-    "  --json            one JSON object\n";
+    "Times copies within the device's memory and, where that is RAM, checksums of it.\n";
 
 #define CACHES 4 /* a copy over so many times the caches hardly finds anything in them */
 #define CACHED 8 /* what is this part of the caches stays in them */
@@ -114,29 +109,45 @@ static int measure(struct bench_device *b, uint64_t bytes, cJSON *result)
     return 0;
 }
 
+struct memory_options {
+    enum zinf_device_kind device;
+    uint64_t bytes;
+    int64_t threads;
+    bool json;
+};
+
+#define AT(field) .offset = offsetof(struct memory_options, field)
+#define IN(field) .at = offsetof(struct memory_options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+     .usual = "auto"),
+    OPTION("--size", SIZE, AT(bytes), "SIZE", "of a copy",
+     .otherwise = "256MiB, more for large caches"),
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
+     .otherwise = "all CPUs"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    const char *device = NULL;
-    uint64_t bytes = least_bytes() > 256u << 20 ? least_bytes() : 256u << 20;
-    int64_t threads = 0;
-    bool json = false;
-    const struct cli_option options[] = {
-        {"--device", CLI_STRING, &device, 0, 0},
-        {"--size", CLI_SIZE, &bytes, 0, 0},
-        {"--threads", CLI_INT, &threads, 1, 4096},
-        {"--json", CLI_FLAG, &json, 0, 0},
-    };
-    int code =
-        cli_parse(&bench_memory, options, sizeof options / sizeof *options, NULL, argc, argv);
-    if (!code && (bytes < ZINF_MEMORY_ALIGN || bytes > (uint64_t)64 << 30))
+    struct memory_options o = {.bytes = least_bytes() > 256u << 20 ? least_bytes() : 256u << 20};
+    int code = cli_parse(&bench_memory, &o, NULL, argc, argv);
+    if (!code && (o.bytes < ZINF_MEMORY_ALIGN || o.bytes > (uint64_t)64 << 30))
         code = zinf_fail(-EINVAL, "--size: between 4KiB and 64GiB");
     if (code)
         return code > 0 ? CLI_OK : cli_error(&bench_memory, CLI_USAGE);
-    bytes = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+    const uint64_t bytes = zinf_align_up(o.bytes, ZINF_MEMORY_ALIGN);
     struct bench_device_options wanted = {
-        .device = device, .threads = threads, .device_bytes = 2 * bytes, .host_bytes = 1 << 20};
+        .device = o.device, .threads = o.threads, .device_bytes = 2 * bytes, .host_bytes = 1 << 20};
     struct bench_device b;
-    cJSON *result = json ? cJSON_CreateObject() : NULL;
+    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
     code = bench_device_open(&b, &wanted);
     if (!code) {
         code = measure(&b, bytes, result);
@@ -149,5 +160,6 @@ const struct cli_command bench_memory = {
     .name = "bench memory",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -14,21 +14,7 @@ static const char usage[] =
     "usage: zinf bench nvme --path DIR[,DIR...] [options]\n"
     "\n"
     "Measures drives with the engine that training uses, in files of its own that are\n"
-    "removed again. Wants the drives for itself. Under two minutes without options.\n"
-    "\n"
-    "  --path DIR[,DIR...]   on the drives; several are striped as nvme_path is\n"
-    "  --size SIZE           data (default: what is written in 7 s, 1GiB to 32GiB)\n"
-    "  --read                only these of read, write and mixed (half each way);\n"
-    "  --write               all without them\n"
-    "  --mixed\n"
-    "  --random              blocks in a random order\n"
-    "  --block-size SIZE     of one transfer (default: the best of a few)\n"
-    "  --queue-depth N       in flight for each job (default: the best of a few)\n"
-    "  --jobs N              threads with a queue each (default: 1)\n"
-    "  --engine NAME         auto, uring or threads (default: auto)\n"
-    "  --seconds X           time of each figure (default: one pass over the data)\n"
-    "  --sweep               try all block sizes and depths, not a few\n"
-    "  --json                print one JSON object\n";
+    "removed again. Wants the drives for itself. Under two minutes without options.\n";
 
 #define LEAST_BYTES ((uint64_t)256 << 20) /* as much as a look at a path writes */
 
@@ -90,26 +76,53 @@ static int check(struct nvme_bench *bench, const struct words *words)
     return code ? code : split_paths(bench, words->path);
 }
 
+static const char *const engines[] = {"auto", "uring", "threads", NULL};
+
+struct nvme_options {
+    struct nvme_bench bench;
+    struct words words;
+};
+
+#define AT(field) .offset = offsetof(struct nvme_options, field)
+#define IN(field) .at = offsetof(struct nvme_options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--path", TEXT, AT(words.path), "DIR[,DIR...]",
+     "on the drives; several are striped as nvme_path is"),
+    OPTION("--size", SIZE, AT(bench.bytes), "SIZE", "data",
+     .otherwise = "what is written in 7 s, 1GiB to 32GiB"),
+    OPTION("--read", FLAG, AT(bench.wanted[ZINF_AIO_BENCH_READ]), NULL,
+     "only these of read, write and mixed (half each way);"),
+    OPTION("--write", FLAG, AT(bench.wanted[ZINF_AIO_BENCH_WRITE]), NULL, "all without them"),
+    OPTION("--mixed", FLAG, AT(bench.wanted[ZINF_AIO_BENCH_MIXED]), NULL, ""),
+    OPTION("--random", FLAG, AT(bench.random), NULL, "blocks in a random order"),
+    OPTION("--block-size", SIZE, AT(words.block_bytes), "SIZE", "of one transfer",
+     .otherwise = "the best of a few"),
+    OPTION("--queue-depth", INTEGER, AT(words.queue_depth), "N", "in flight for each job",
+     .min = 1, .max = 4096, .otherwise = "the best of a few"),
+    OPTION("--jobs", INTEGER, AT(words.n_jobs), "N", "threads with a queue each", .min = 1,
+     .max = 64, .usual = "1"),
+    OPTION("--engine", TEXT, AT(words.engine), "NAME", "auto, uring or threads", .usual = "auto",
+     .words = engines),
+    OPTION("--seconds", NUMBER, AT(bench.seconds), "X", "time of each figure", .min = 0.01,
+     .max = 3600, .otherwise = "one pass over the data"),
+    OPTION("--sweep", FLAG, AT(bench.sweep_all), NULL,
+     "try all block sizes and depths, not a few"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(bench.json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int parse(struct nvme_bench *bench, int argc, char **argv)
 {
-    struct words words = {.engine = "auto", .n_jobs = 1};
-    const struct cli_option options[] = {
-        {"--path", CLI_STRING, &words.path, 0, 0},
-        {"--size", CLI_SIZE, &bench->bytes, 0, 0},
-        {"--read", CLI_FLAG, &bench->wanted[ZINF_AIO_BENCH_READ], 0, 0},
-        {"--write", CLI_FLAG, &bench->wanted[ZINF_AIO_BENCH_WRITE], 0, 0},
-        {"--mixed", CLI_FLAG, &bench->wanted[ZINF_AIO_BENCH_MIXED], 0, 0},
-        {"--random", CLI_FLAG, &bench->random, 0, 0},
-        {"--block-size", CLI_SIZE, &words.block_bytes, 0, 0},
-        {"--queue-depth", CLI_INT, &words.queue_depth, 1, 4096},
-        {"--jobs", CLI_INT, &words.n_jobs, 1, 64},
-        {"--engine", CLI_STRING, &words.engine, 0, 0},
-        {"--seconds", CLI_DOUBLE, &bench->seconds, 0.01, 3600},
-        {"--sweep", CLI_FLAG, &bench->sweep_all, 0, 0},
-        {"--json", CLI_FLAG, &bench->json, 0, 0},
-    };
-    int code = cli_parse(&bench_nvme, options, sizeof options / sizeof *options, NULL, argc, argv);
-    return code ? code : check(bench, &words);
+    struct nvme_options options = {.words.path = NULL};
+    int code = cli_parse(&bench_nvme, &options, NULL, argc, argv);
+    *bench = options.bench;
+    return code ? code : check(bench, &options.words);
 }
 
 /* ---- what is kept ---- */
@@ -229,5 +242,6 @@ const struct cli_command bench_nvme = {
     .name = "bench nvme",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

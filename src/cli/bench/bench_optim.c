@@ -9,21 +9,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
-static const char usage[] =
-    "usage: zinf bench optim [options]\n"
-    "\n"
-    "Times one update of bf16 parameters from a bf16 gradient, in RAM.\n"
-    "\n"
-    "  --optimizer NAME ...  AdamW (default), Adam, Lion, Adagrad, SGD, Adafactor or\n"
-    "                        all\n"
-    "  --form NAME ...       how state is kept: fp32, split (both the default),\n"
-    "                        bf16, bf16-random, 8bit for the moments; split-bf16,\n"
-    "                        split-bf16-random, split-8bit; in a split one the master\n"
-    "                        is the parameter and 16 bits more; or all\n"
-    "  --elements N          parameters (default 33554432, more for large caches)\n"
-    "  --threads N           default: all CPUs of this process\n"
-    "  --repeats N           rounds, whose median counts (default 11)\n"
-    "  --json                one JSON object\n";
+static const char usage[] = "usage: zinf bench optim [options]\n"
+                            "\n"
+                            "Times one update of bf16 parameters from a bf16 gradient, in RAM.\n";
 
 /* ---- what can be measured ---- */
 
@@ -94,7 +82,7 @@ static int select_names(const char *option, const struct zinf_words *words, cons
             if (all || !strcasecmp(word, names[i]))
                 on[i] = found = true;
         if (!found) {
-            const char *near = cli_nearest(word, names, (size_t)count);
+            const char *near = zinf_nearest(word, names, (size_t)count);
             return zinf_fail(-EINVAL, "%s '%s' is unknown%s%s%s", option, word,
                              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         }
@@ -102,18 +90,35 @@ static int select_names(const char *option, const struct zinf_words *words, cons
     return 0;
 }
 
+#define AT(field) .offset = offsetof(struct bench_optim_args, field)
+#define IN(field) .at = offsetof(struct bench_optim_args, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--optimizer", TEXTS, AT(optimizers), "NAME...",
+     "AdamW (default), Adam, Lion, Adagrad, SGD, Adafactor or all"),
+    OPTION("--form", TEXTS, AT(forms), "NAME...",
+     "how state is kept: fp32, split (both the default), bf16, bf16-random, 8bit for the moments; "
+     "split-bf16, split-bf16-random, split-8bit; in a split one the master is the parameter and 16 "
+     "bits more; or all"),
+    OPTION("--elements", INTEGER, AT(elements), "N", "parameters", .min = 1, .max = 0x1p40,
+     .otherwise = "33554432, more for large caches"),
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the update", .min = 1, .max = 4096,
+     .otherwise = "all CPUs of this process"),
+    OPTION("--repeats", INTEGER, AT(repeats), "N", "rounds, whose median counts", .min = 1,
+     .max = 100000, .usual = "11"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int parse(struct bench_optim_args *args, int argc, char **argv)
 {
     const char *names[N_OPTIMIZERS + N_FORMS];
-    const struct cli_option options[] = {
-        {"--optimizer", CLI_STRINGS, &args->optimizers, 0, 0},
-        {"--form", CLI_STRINGS, &args->forms, 0, 0},
-        {"--elements", CLI_INT, &args->elements, 1, 0x1p40},
-        {"--threads", CLI_INT, &args->threads, 1, 4096},
-        {"--repeats", CLI_INT, &args->repeats, 1, 100000},
-        {"--json", CLI_FLAG, &args->json, 0, 0},
-    };
-    int rc = cli_parse(&bench_optim, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int rc = cli_parse(&bench_optim, args, NULL, argc, argv);
     for (int i = 0; i < N_OPTIMIZERS; i++)
         names[i] = optimizer_name(i);
     for (int i = 0; i < N_FORMS; i++)
@@ -220,7 +225,7 @@ static int measure_all(const struct bench_optim_args *args, cJSON *list)
 
 static int run(int argc, char **argv)
 {
-    struct bench_optim_args args = {.elements = default_elements(), .repeats = 11};
+    struct bench_optim_args args = {.elements = default_elements()};
     cJSON *result = NULL, *list = NULL;
     int rc = parse(&args, argc, argv);
     if (rc)
@@ -250,5 +255,6 @@ const struct cli_command bench_optim = {
     .name = "bench optim",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -11,11 +11,7 @@ static const char usage[] =
     "usage: zinf bench pcie [options]\n"
     "\n"
     "Times copies between host memory and a GPU, pinned and pageable, each way and\n"
-    "both; then with several GPUs at once, and from GPU to GPU.\n"
-    "\n"
-    "  --size SIZE       largest copy (default 64MiB)\n"
-    "  --gpus N          so many GPUs (default: all that are visible)\n"
-    "  --json            one JSON object\n";
+    "both; then with several GPUs at once, and from GPU to GPU.\n";
 
 const char *const pcie_directions[PCIE_DIRECTIONS] = {"to_device", "to_host", "both"};
 
@@ -130,32 +126,47 @@ static int gpus_of(int64_t asked)
                      (long long)asked, visible, visible == 1 ? " is" : "s are");
 }
 
+struct pcie_options {
+    uint64_t most;
+    int64_t gpus;
+    bool json;
+};
+
+#define AT(field) .offset = offsetof(struct pcie_options, field)
+#define IN(field) .at = offsetof(struct pcie_options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--size", SIZE, AT(most), "SIZE", "largest copy", .usual = "64MiB"),
+    OPTION("--gpus", INTEGER, AT(gpus), "N", "so many GPUs", .min = 1, .max = 64,
+     .otherwise = "all that are visible"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
-    uint64_t most = (uint64_t)64 << 20;
-    int64_t gpus = 0;
-    bool json = false;
-    const struct cli_option options[] = {
-        {"--size", CLI_SIZE, &most, 0, 0},
-        {"--gpus", CLI_INT, &gpus, 1, 64},
-        {"--json", CLI_FLAG, &json, 0, 0},
-    };
-    int rc = cli_parse(&bench_pcie, options, sizeof options / sizeof *options, NULL, argc, argv);
+    struct pcie_options o = {.most = 0};
+    int rc = cli_parse(&bench_pcie, &o, NULL, argc, argv);
     if (rc)
         return rc > 0 ? CLI_OK : cli_error(&bench_pcie, CLI_USAGE);
-    if (most < 4096 || most > (uint64_t)8 << 30) {
+    if (o.most < 4096 || o.most > (uint64_t)8 << 30) {
         zinf_fail(-EINVAL, "--size: between 4KiB and 8GiB");
         return cli_error(&bench_pcie, CLI_USAGE);
     }
-    most = zinf_align_up(most, 4096);
+    const uint64_t most = zinf_align_up(o.most, 4096);
     struct bench_device_options wanted = {
-        .device = "cuda", .device_bytes = 2 * most, .host_bytes = 2 * most};
+        .device = ZINF_DEVICE_CUDA, .device_bytes = 2 * most, .host_bytes = 2 * most};
     struct bench_device b;
-    int n_gpus = gpus_of(gpus);
+    int n_gpus = gpus_of(o.gpus);
     rc = n_gpus < 0 ? n_gpus : bench_device_open(&b, &wanted);
     if (rc)
         return cli_error(&bench_pcie, CLI_FAILED);
-    cJSON *result = json ? cJSON_CreateObject() : NULL;
+    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
     cJSON *list = result ? cJSON_AddArrayToObject(result, "results") : NULL;
     if (result)
         cJSON_AddStringToObject(result, "device", b.device->name);
@@ -175,5 +186,6 @@ const struct cli_command bench_pcie = {
     .name = "bench pcie",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -5,7 +5,6 @@
  */
 #include "cli/bench/bench.h"
 #include "cli/estimate/estimate.h"
-#include "cli/usage.h"
 #include "train/emulation.h"
 
 static const char usage[] =
@@ -14,30 +13,15 @@ static const char usage[] =
     "Runs the steps of a training at set rates: by the clock, with the threads and\n"
     "queues of a training, but nothing is computed and no drive is touched. Prints\n"
     "for each schedule how near a step comes to the work of its busiest lane, and to\n"
-    "what was predicted.\n"
-    "\n"
-    "  --model DIR           Hugging Face model folder, or its config.json\n"
-    "  --machine NAME|FILE   whose rates: 4090,ram=64G,nvme=7/6, as zinf estimate has\n"
-    "                        them (default: this machine, as zinf bench measured it)\n"
-    "  --schedule NAME...    serial, prefetch, update-in-forward, update-in-backward,\n"
-    "                        update-in-place or auto (default: all but serial and\n"
-    "                        update-in-place)\n"
-    "  --seconds X           that a step takes by the clock, about (default: 5); the\n"
-    "                        longer, the less it matters when threads wake late\n"
-    "  --repeat N            steps, after one that is not counted (default: 3)\n"
-    "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
-    "  --source-len N        tokens that an encoder reads (default: as a sequence)\n"
-    "  --trace FILE          of the last schedule, as a Chrome trace\n"
-    "  --json                print one JSON object\n" USAGE_STEP USAGE_DEVICE
-    "  --lenient             unknown keys of the configuration are warnings\n";
+    "what was predicted.\n";
 
 #define SCHEDULE_COLS 19
 #define LANES 7
 #define WORTH_SAYING 0.005 /* of a step, that a lane stood still */
 
 static const char *const words[] = {
-    "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place", "auto"};
-#define N_WORDS (sizeof words / sizeof *words)
+    "serial", "prefetch", "update-in-forward", "update-in-backward", "update-in-place",
+    "auto",   NULL};
 
 struct options {
     struct zinf_job common;
@@ -170,43 +154,49 @@ static int run_session(const struct options *o, cJSON *result)
     return code;
 }
 
-static int check(const struct options *o)
-{
-    for (int i = 0; i < o->schedules.n; i++) {
-        bool known = false;
-        for (size_t k = 0; k < N_WORDS; k++)
-            known = known || !strcmp(words[k], o->schedules.items[i]);
-        const char *near = known ? NULL : cli_nearest(o->schedules.items[i], words, N_WORDS);
-        if (!known)
-            return zinf_fail(-EINVAL, "--schedule: no schedule '%s'%s%s%s", o->schedules.items[i],
-                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-    }
-    return zinf_job_check(&o->common);
-}
+#define AT(field) .offset = offsetof(struct options, field)
+#define IN(field) .at = offsetof(struct options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--machine", TEXT, AT(machine), "NAME|FILE",
+     "whose rates: 4090,ram=64G,nvme=7/6, as zinf estimate has them", .word = machine_word,
+     .open = true, .otherwise = "this machine, as zinf bench measured it"),
+    OPTION("--schedule", TEXTS, AT(schedules), "NAME...",
+     "serial, prefetch, update-in-forward, update-in-backward, update-in-place or auto",
+     .words = words, .otherwise = "all but serial and update-in-place"),
+    OPTION("--seconds", NUMBER, AT(seconds), "X",
+     "that a step takes by the clock, about; the longer, the less it matters when threads wake late",
+     .min = 1e-3, .max = 3600, .usual = "5"),
+    OPTION("--repeat", INTEGER, AT(repeat), "N", "steps, after one that is not counted", .min = 1,
+     .max = 1000, .usual = "3"),
+    CLI_NO_ROW
+};
+static const struct option own_trace[] = {
+    OPTION("--trace", TEXT, AT(trace), "FILE", "of the last schedule, as a Chrome trace"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_shape, IN(common)},
+    {.rows = own},
+    {.rows = job_shape_length, IN(common)},
+    {.rows = own_trace},
+    {.rows = cli_json, IN(json)},
+    {.rows = job_step, IN(common)},
+    {.rows = job_pairs, IN(common)},
+    {.rows = job_device, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
 
 static int run(int argc, char **argv)
 {
-    struct options o = {.common = ZINF_JOB_DEFAULT, .seconds = 5, .repeat = 3};
+    struct options o = {.common = ZINF_JOB_DEFAULT};
     struct zinf_job *c = &o.common;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        {"--machine", CLI_STRING, &o.machine, 0, 0},
-        {"--schedule", CLI_STRINGS, &o.schedules, 0, 0},
-        {"--seconds", CLI_DOUBLE, &o.seconds, 1e-3, 3600},
-        {"--repeat", CLI_INT, &o.repeat, 1, 1000},
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
-        {"--trace", CLI_STRING, &o.trace, 0, 0},
-        {"--json", CLI_FLAG, &o.json, 0, 0},
-        CLI_STEP_OPTIONS(c),
-        CLI_DEVICE_OPTIONS(c),
-    };
-    int code =
-        cli_parse(&bench_schedule, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&bench_schedule, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = check(&o);
+        code = zinf_job_check(c);
     if (code)
         return cli_error(&bench_schedule, CLI_USAGE);
     c->no_training = true; /* a learning rate changes no time */
@@ -218,5 +208,6 @@ const struct cli_command bench_schedule = {
     .name = "bench schedule",
     .summary = "",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -52,7 +52,7 @@ static int run(int argc, char **argv)
         if (!strcmp(argv[1], names[i]))
             return modes[i]->run(argc - 1, argv + 1);
     }
-    const char *near = cli_nearest(argv[1], names, N_MODES);
+    const char *near = zinf_nearest(argv[1], names, N_MODES);
     fprintf(stderr, "zinf bench: unknown mode '%s'%s%s%s; 'zinf help bench' lists the modes\n",
             argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     return CLI_USAGE;

@@ -12,9 +12,7 @@ static const char usage[] =
     "Looks at all that a training on the GPU needs: driver, libraries, the GPU and\n"
     "its memory, NCCL for several GPUs, copies, every operation and a step of a tiny\n"
     "model against the host.\n"
-    "ZINF_GPU chooses a GPU. Status 1 where a line is not ok; it then has a remedy.\n"
-    "\n"
-    "  --json                one JSON object\n";
+    "ZINF_GPU chooses a GPU. Status 1 where a line is not ok; it then has a remedy.\n";
 
 static const char *const states[] = {
     [DOCTOR_OK] = "ok",
@@ -62,11 +60,17 @@ static void look(struct doctor *d)
     doctor_step(d);
 }
 
+/* clang-format off */
+static const struct option_group groups[] = {
+    {.rows = cli_json},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     bool json = false;
-    const struct cli_option options[] = {{"--json", CLI_FLAG, &json, 0, 0}};
-    int code = cli_parse(&cli_doctor, options, 1, NULL, argc, argv);
+    int code = cli_parse(&cli_doctor, &json, NULL, argc, argv);
     if (code)
         return code < 0 ? cli_error(&cli_doctor, CLI_USAGE) : CLI_OK;
     cJSON *all = json ? cJSON_CreateObject() : NULL;
@@ -84,5 +88,6 @@ const struct cli_command cli_doctor = {
     .name = "doctor",
     .summary = "check what a training on the GPU needs",
     .usage = usage,
+    .groups = groups,
     .run = run,
 };

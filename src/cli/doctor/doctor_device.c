@@ -157,7 +157,7 @@ void doctor_copies(struct doctor *d)
 {
     static bench_call *const calls[] = {copy_to, copy_from, copy_both};
     struct bench_device_options options = {
-        .device = "cuda", .device_bytes = 2 * COPY_BYTES, .host_bytes = 2 * COPY_BYTES};
+        .device = ZINF_DEVICE_CUDA, .device_bytes = 2 * COPY_BYTES, .host_bytes = 2 * COPY_BYTES};
     struct bench_device b;
     double rates[3] = {0};
     int code = bench_device_open(&b, &options);

@@ -1,6 +1,5 @@
 /* estimate: what a training will take, before it starts: from shapes alone, no weights. */
 #include "cli/estimate/estimate.h"
-#include "cli/usage.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -267,31 +266,59 @@ static int check(struct options *o)
     return zinf_job_check(&o->common);
 }
 
+static const char usage[] =
+    "usage: zinf estimate --model DIR|config.json [--config FILE] [options]\n"
+    "\n"
+    "Says what a training will take before it starts: memory on every tier, bytes\n"
+    "over every link, wear of the drive, time of a step and what limits it. Needs no\n"
+    "weights.\n";
+
+#define AT(field) .offset = offsetof(struct options, field)
+#define IN(field) .at = offsetof(struct options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--measure", FLAG, AT(measure), NULL,
+     "run a few steps with two blocks for the speeds (default: of zinf bench, else stated ones)"),
+    OPTION("--machine", TEXT, AT(machine), "NAME|FILE",
+     "of a machine that is not here: a card (3090, 4090, 5090, a10, l4, a100-40, a100-80, h100, "
+     "h200), cpu, or a JSON file; then figures: 4090,ram=64G,nvme=7/6", .word = machine_word,
+     .open = true),
+    OPTION("--compare", TEXT, AT(compare), "LIST",
+     "a table of such machines, with commas between them"),
+    OPTION("--power", NUMBER, AT(power), "X", "watts, for the energy of --tokens", .min = 1,
+     .max = 1e9, .otherwise = "the card's"),
+    OPTION("--tbw", NUMBER, AT(tbw), "X", "terabytes that the drive may be written", .min = 1,
+     .max = 1e6, .otherwise = "600"),
+    OPTION("--tokens", NUMBER, AT(tokens), "X",
+     "days and terabytes written for a training of X tokens", .min = 1, .max = 1e18),
+    OPTION("--trace", TEXT, AT(trace), "FILE", "the step that is predicted, as a Chrome trace"),
+    OPTION("--seats", INTEGER, AT(common.seats), "N", "of N GPUs that one process drives",
+     .min = 1, .max = 1024, .otherwise = "zinf.seats"),
+    OPTION("--ranks", INTEGER, AT(ranks), "N",
+     "of so many ranks, a GPU each; with --seats, so many of them in each process", .min = 1,
+     .max = 1024),
+    OPTION("--gpus-per-host", INTEGER, AT(local_ranks), "N", "so many on each host", .min = 1,
+     .max = 1024, .otherwise = "all on one"),
+    OPTION("--network", TEXT, AT(network), "RATE", "of each host, such as 25Gbit/s"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = job_shape, IN(common)},
+    {.rows = job_shape_length, IN(common)},
+    {.rows = own},
+    {.rows = cli_json, IN(json)},
+    {.rows = job_step, IN(common)},
+    {.rows = job_pairs, IN(common)},
+    {.rows = job_device, IN(common)},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct options o = {.common = ZINF_JOB_DEFAULT};
     struct zinf_job *c = &o.common;
-    const struct cli_option options[] = {
-        {"--model", CLI_STRING, &c->model, 0, 0},
-        CLI_DEVICE_OPTIONS(c),
-        {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
-        {"--source-len", CLI_INT, &c->source_len, 1, 1 << 24},
-        CLI_STEP_OPTIONS(c),
-        {"--measure", CLI_FLAG, &o.measure, 0, 0},
-        {"--tbw", CLI_DOUBLE, &o.tbw, 1, 1e6},
-        {"--tokens", CLI_DOUBLE, &o.tokens, 1, 1e18},
-        {"--machine", CLI_STRING, &o.machine, 0, 0},
-        {"--compare", CLI_STRING, &o.compare, 0, 0},
-        {"--power", CLI_DOUBLE, &o.power, 1, 1e9},
-        {"--trace", CLI_STRING, &o.trace, 0, 0},
-        {"--seats", CLI_INT, &c->seats, 1, 1024},
-        {"--ranks", CLI_INT, &o.ranks, 1, 1024},
-        {"--gpus-per-host", CLI_INT, &o.local_ranks, 1, 1024},
-        {"--network", CLI_STRING, &o.network, 0, 0},
-        {"--json", CLI_FLAG, &o.json, 0, 0},
-    };
-    int code =
-        cli_parse(&cli_estimate, options, sizeof options / sizeof *options, NULL, argc, argv);
+    int code = cli_parse(&cli_estimate, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
@@ -305,6 +332,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_estimate = {
     .name = "estimate",
     .summary = "memory, traffic and step time of a training, before it starts",
-    .usage = USAGE_ESTIMATE,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -3,7 +3,7 @@
 #define ZINF_CLI_ESTIMATE_H
 
 #include "base/json.h"
-#include "cli/data.h"
+#include "cli/cli.h"
 #include "cli/estimate/machine.h"
 #include "train/estimate.h"
 

@@ -87,7 +87,7 @@ static int fail_word(const char *word)
     for (int i = 0; i < MACHINE_FIGURES; i++)
         words[i] = table[i].word;
     words[MACHINE_FIGURES] = "nvme";
-    near = cli_nearest(word, words, MACHINE_FIGURES + 1);
+    near = zinf_nearest(word, words, MACHINE_FIGURES + 1);
     return zinf_fail(-EINVAL, "--machine: no figure '%s'%s%s%s", word,
                      near ? "; did you mean " : "", near ? near : "",
                      near ? "=?" : "; see zinf-estimate(1)");

@@ -65,4 +65,7 @@ const char *machine_card_names(char *buffer, size_t bytes);
 /* machine_file.c */
 int machine_read_file(struct machine *machine, const char *path);
 
+/* The machines that have a name, one by one; NULL behind the last. */
+const char *machine_word(size_t i);
+
 #endif

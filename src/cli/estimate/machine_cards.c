@@ -41,6 +41,11 @@ static const struct card {
 };
 #define N_CARDS (sizeof cards / sizeof *cards)
 
+const char *machine_word(size_t i)
+{
+    return i < N_CARDS ? cards[i].name : i == N_CARDS ? "cpu" : NULL;
+}
+
 static void set_share(struct machine *m, enum machine_figure figure, double peak, double share,
                       const struct card *card, const char *unit)
 {

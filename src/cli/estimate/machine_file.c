@@ -29,7 +29,7 @@ static int fail_key(const char *path, const cJSON *member, const struct object *
         names[n++] = object->keys[i].name;
     for (size_t i = 0; object->others[i]; i++)
         names[n++] = object->others[i];
-    const char *near = cli_nearest(member->string, names, n);
+    const char *near = zinf_nearest(member->string, names, n);
     return zinf_fail(-EINVAL, "%s: unknown key \"%.60s\"%s%s%s", path, member->string,
                      near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }

@@ -1,6 +1,5 @@
 /* plot: curves of one or several runs, as a page and in the terminal, and their logs for others. */
 #include "cli/plot/plot.h"
-#include "cli/usage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -111,17 +110,32 @@ static int plot(const struct plot_options *o)
     return code;
 }
 
+static const char usage[] =
+    "usage: zinf plot RUN... [options]\n"
+    "\n"
+    "Draws loss, evaluation, learning rate, gradient norm, step times beside the\n"
+    "predicted ones, lanes, stalls, memory and the drive: as one HTML page that needs\n"
+    "nothing else, and in the terminal. RUN is the --output of a training, or a log.\n";
+
+#define AT(field) .offset = offsetof(struct plot_options, field)
+/* clang-format off */
+static const struct option own[] = {
+    OPTION("--output", TEXT, AT(output), "FILE", "the page", .otherwise = "RUN/plot.html"),
+    OPTION("--csv", TEXT, AT(csv), "FILE", "the log of one run as CSV; - for standard output"),
+    OPTION("--tensorboard", TEXT, AT(tensorboard), "DIR", "event files for TensorBoard"),
+    OPTION("--no-charts", FLAG, AT(no_charts), NULL, "nothing in the terminal"),
+    CLI_NO_ROW
+};
+static const struct option_group groups[] = {
+    {.rows = own},
+    CLI_NO_GROUP
+};
+/* clang-format on */
+
 static int run(int argc, char **argv)
 {
     struct plot_options o = {.paths = {.n = 0}};
-    const struct cli_option options[] = {
-        {"--output", CLI_STRING, &o.output, 0, 0},
-        {"--csv", CLI_STRING, &o.csv, 0, 0},
-        {"--tensorboard", CLI_STRING, &o.tensorboard, 0, 0},
-        {"--no-charts", CLI_FLAG, &o.no_charts, 0, 0},
-    };
-    int code =
-        cli_parse(&cli_plot, options, sizeof options / sizeof *options, &o.paths, argc, argv);
+    int code = cli_parse(&cli_plot, &o, &o.paths, argc, argv);
     if (code == 1)
         return CLI_OK;
     if (!code && !o.paths.n)
@@ -138,6 +152,7 @@ static int run(int argc, char **argv)
 const struct cli_command cli_plot = {
     .name = "plot",
     .summary = "curves of runs, as a page and in the terminal",
-    .usage = USAGE_PLOT,
+    .usage = usage,
+    .groups = groups,
     .run = run,
 };

@@ -52,6 +52,8 @@ int zinf_chat_render(const struct zinf_chat *chat, const struct zinf_chat_messag
 int zinf_chat_jinja(const struct zinf_chat *chat, char **text);
 
 /* ---- formats ---- */
+/* The templates that are known by name, one by one; NULL behind the last. */
+const char *zinf_chat_known(size_t i);
 
 enum zinf_format {
     ZINF_FORMAT_STREAM,   /* texts, joined and cut into windows: no samples (text.h) */

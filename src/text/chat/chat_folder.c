@@ -160,6 +160,11 @@ static int read_template(const char *folder, char **text)
 
 /* ---- a chat ---- */
 
+const char *zinf_chat_known(size_t i)
+{
+    return i < (size_t)n_chat_templates ? chat_templates[i].name : NULL;
+}
+
 static void names_text(char *out, size_t bytes)
 {
     size_t used = 0;

@@ -2,7 +2,7 @@
  * nearest: what a mistyped word was probably meant to be. Edit distance with swapped neighbours
  * (optimal string alignment), letter case ignored; a beginning of one word only counts as near too.
  */
-#include "cli/cli.h"
+#include "api/options.h"
 
 #include <ctype.h>
 #include <strings.h>
@@ -43,18 +43,21 @@ static size_t distance(const char *a, const char *b)
     return last[n_b];
 }
 
-const char *cli_nearest(const char *word, const char *const *words, size_t n)
+const char *zinf_nearest(const char *word, const char *const *words, size_t n)
 {
     const char *best = NULL, *begins = NULL;
     size_t length = strlen(word), n_begin = 0;
     size_t near = length < 6 ? 1 : (length + 2) / 4; /* one slip in a short word, more in a long */
     for (size_t i = 0; i < n; i++) {
         size_t far = distance(word, words[i]);
-        if (far < near + (best == NULL) && far < strlen(words[i])) {
+        bool begun = length >= MIN_PREFIX && !strncasecmp(word, words[i], length);
+        /* Of two as near, the one whose beginning was typed. */
+        if ((far < near + (best == NULL) || (begun && far == near && best != begins)) &&
+            far < strlen(words[i])) {
             best = words[i];
             near = far;
         }
-        if (length >= MIN_PREFIX && !strncasecmp(word, words[i], length)) {
+        if (begun) {
             begins = words[i];
             n_begin++;
         }

@@ -1,0 +1,301 @@
+/* rows: every option of a job, a row each. The commands that take a group name it (src/cli). */
+#include "api/rows.h"
+
+#include "api/session.h"
+
+#define AT(field) .offset = offsetof(struct zinf_job, field)
+/* A key of the configuration. */
+#define SETS(key_) .key = key_, AT(settings)
+#define END                                                                                        \
+    {                                                                                              \
+        .flag = NULL                                                                               \
+    }
+
+#define MOST_TOKENS (1 << 24)
+
+/* ---- words ---- */
+
+static const char *const devices[] = {"auto", "host", "cuda", NULL};  /* enum zinf_device_kind */
+static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
+
+static const char *format_word(size_t i)
+{
+    return i < ZINF_FORMATS ? zinf_format_name((enum zinf_format)i) : NULL;
+}
+
+static const char *task_word(size_t i)
+{
+    return i < ZINF_TASKS ? zinf_task_name((enum zinf_task)i) : NULL;
+}
+
+static const char *template_word(size_t i)
+{
+    return zinf_chat_known(i);
+}
+
+/* Those of scheduler.type, and none. */
+static const char *schedule_word(size_t i)
+{
+    const char *const *words = zinf_config_key_words("scheduler.type") + 1; /* the first is empty */
+    while (i && *words)
+        i--, words++;
+    return *words ? *words : i ? NULL : "constant";
+}
+
+/* ---- rows ---- */
+/* clang-format off */
+
+const struct option job_device[] = {
+    OPTION("--config", TEXT, AT(config), "FILE",
+     "DeepSpeed configuration: placements, number type", .aliases = "deepspeed deepspeed_config"),
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = devices,
+     .usual = "auto"),
+    OPTION("--device-memory", SIZE, SETS("zinf.device_memory"), "SIZE",
+     "most memory to take on the device, such as 20GiB"),
+    OPTION("--host-memory", SIZE, SETS("zinf.host_memory"), "SIZE",
+     "most memory to take in the host's RAM"),
+    OPTION("--threads", INTEGER, SETS("zinf.threads"), "N", "CPU threads", .min = 1, .max = 4096,
+     .otherwise = "all that this process may use"),
+    OPTION("--quantize", TEXT, SETS("zinf.quantize"), "FORM",
+     "linear layers in 4 bits (nf4) or 8 (int8), frozen",
+     .aliases = "load_in_4bit=nf4 load_in_8bit=int8"),
+    OPTION("--lenient", FLAG, AT(lenient), NULL,
+     "unknown keys of the configuration are warnings"),
+    END
+};
+
+const struct option job_seats[] = {
+    OPTION("--seats", INTEGER, AT(seats), "N", "devices of this process", .min = 1, .max = 1024,
+     .otherwise = "visible GPUs, or 1"),
+    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
+    END
+};
+
+const struct option job_rows[] = {
+    OPTION("--data", TEXTS, AT(data), "FILE...",
+     "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
+     "or - for standard input", .aliases = "train_file train_files dataset_path"),
+    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column that is the text",
+     .otherwise = "text", .aliases = "dataset_text_field text_field"),
+    OPTION("--format", TEXT, AT(format), "NAME",
+     "of rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, text or stream",
+     .word = format_word, .otherwise = "told by the first row"),
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "of conversations",
+     .word = template_word, .open = true, .otherwise = "the model folder's"),
+    OPTION("--train-on-prompt", FLAG, AT(train_on_prompt), NULL,
+     "all tokens count, not those of answers alone", .aliases = "train_on_inputs train_on_prompts"),
+    OPTION("--pack", FLAG, AT(pack), NULL, "several samples in a sequence, apart from each other",
+     .aliases = "packing sample_packing"),
+    OPTION("--truncate", WORD, AT(truncate), "SIDE",
+     "of what is too long: end, beginning, or drop all of it", .words = cuts),
+    OPTION("--min-tokens", INTEGER, AT(min_tokens), "N", "leave out samples that are shorter",
+     .min = 1, .max = MOST_TOKENS),
+    OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
+     "leave out rows that are broken, and count them"),
+    END
+};
+
+const struct option job_step[] = {
+    OPTION("--steps", INTEGER, AT(steps), "N", "optimizer steps", .min = 0, .max = 1e12,
+     .otherwise = "one pass over the data", .aliases = "max_steps"),
+    OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
+     "sequences computed at once", .min = 1, .max = 1 << 20,
+     .aliases = "per_device_train_batch_size train_micro_batch_size_per_gpu micro_batch_size"),
+    OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
+     "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
+    OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
+     "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad or SGD"),
+    OPTION("--lr", NUMBER, SETS("optimizer.params.lr"), "X", "learning rate", .max = 1e6,
+     .aliases = "learning_rate"),
+    OPTION("--lr-scheduler", TEXT, SETS("scheduler.type"), "NAME",
+     "linear, cosine, constant, constant_with_warmup, or one of DeepSpeed's, such as WarmupLR",
+     .word = schedule_word, .open = true, .aliases = "lr_scheduler_type"),
+    OPTION("--warmup-steps", INTEGER, SETS("scheduler.params.warmup_num_steps"), "N",
+     "steps over which the learning rate rises", .max = 1e12, .aliases = "num_warmup_steps"),
+    OPTION("--weight-decay", NUMBER, SETS("optimizer.params.weight_decay"), "X",
+     "of matrices; norms and biases are spared", .max = 1e6),
+    OPTION("--dropout", NUMBER, SETS("zinf.dropout"), "X",
+     "instead of the model's; 0 switches it off", .max = 0.999),
+    OPTION("--lora-rank", INTEGER, SETS("zinf.adapter.r"), "N",
+     "train low-rank adapters and freeze the model: their rank", .min = 1, .max = 1 << 16,
+     .aliases = "lora_r"),
+    OPTION("--lora-alpha", NUMBER, SETS("zinf.adapter.lora_alpha"), "X",
+     "their scale times the rank", .min = 1e-9, .max = 1e9, .otherwise = "8"),
+    OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "of their inputs",
+     .max = 0.999, .otherwise = "0"),
+    OPTION("--lora-targets", TEXT, SETS("zinf.adapter.target_modules"), "LIST",
+     "names of linear layers with commas", .otherwise = "all-linear",
+     .aliases = "lora_target_modules lora_target"),
+    OPTION("--label-smoothing", NUMBER, SETS("zinf.label_smoothing"), "X",
+     "a share of every label is spread over all", .max = 0.999, .otherwise = "0",
+     .aliases = "label_smoothing_factor"),
+    OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
+     "keeps logits small: X times their log-sum-exp squared", .max = 1e6),
+    OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
+     "noise on embedded tokens while training, such as 5", .max = 1e6,
+     .aliases = "neftune_noise_alpha"),
+    END
+};
+
+const struct option job_pairs[] = {
+    OPTION("--preference", TEXT, SETS("zinf.preference"), "NAME",
+     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones"),
+    OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "how far it goes", .min = 1e-9,
+     .max = 1e6, .otherwise = "0.1"),
+    END
+};
+
+const struct option job_pad[] = {
+    OPTION("--pad-to", TEXT, SETS("zinf.pad_to"), "LENGTH",
+     "of samples: longest (of the step's), or max", .otherwise = "longest"),
+    END
+};
+
+const struct option job_group[] = {
+    OPTION("--group-by-length", FLAG, SETS("zinf.group_by_length"), NULL,
+     "shuffle so that the samples of a step are about as long"),
+    END
+};
+
+const struct option job_best[] = {
+    OPTION("--early-stopping", INTEGER, SETS("zinf.early_stopping"), "N",
+     "end after N evaluations in a row that are no better", .min = 1, .max = 1e9,
+     .aliases = "early_stopping_patience"),
+    OPTION("--load-best-at-end", FLAG, SETS("zinf.load_best_at_end"), NULL,
+     "leave the model of the best evaluation, not of the last",
+     .aliases = "load_best_model_at_end"),
+    END
+};
+
+const struct option job_template[] = {
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "by this template",
+     .word = template_word, .open = true),
+    END
+};
+
+const struct option job_task[] = {
+    OPTION("--task", TEXT, AT(task.name), "NAME",
+     "causal-lm, preference, reward, seq2seq, classification or regression (default: what the model "
+     "is); of the last three:", .word = task_word),
+    OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
+     "field or column of sources, or of texts; a,b: a pair of texts",
+     .otherwise = "source; text"),
+    OPTION("--target-column", TEXT, AT(task.target_column), "NAME", "and of targets",
+     .otherwise = "target"),
+    OPTION("--label-column", TEXT, AT(task.label_column), "NAME", "and of classes or numbers",
+     .otherwise = "label"),
+    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
+     "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    END
+};
+
+const struct option job_head[] = {
+    OPTION("--class-weights", TEXT, AT(task.class_weights), "LIST",
+     "what a sample of each class counts: numbers with commas, or balanced"),
+    OPTION("--new-head", FLAG, AT(task.new_head), NULL,
+     "for the data's classes, instead of the folder's"),
+    END
+};
+
+#define SEQ_ALIASES "max_seq_length max_seq_len max_length cutoff_len block_size sequence_len"
+const struct option job_seq[] = {
+    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence", .min = 1,
+     .max = MOST_TOKENS, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
+    END
+};
+
+const struct option job_source[] = {
+    OPTION("--source-len", INTEGER, AT(source_len), "N", "tokens that an encoder reads", .min = 1,
+     .max = MOST_TOKENS, .otherwise = "as the data need", .aliases = "max_source_length"),
+    END
+};
+
+const struct option job_shape_length[] = {
+    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence", .min = 1,
+     .max = MOST_TOKENS, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
+    OPTION("--source-len", INTEGER, AT(source_len), "N", "tokens that an encoder reads", .min = 1,
+     .max = MOST_TOKENS, .otherwise = "as a sequence", .aliases = "max_source_length"),
+    END
+};
+
+const struct option job_micro[] = {
+    OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
+     "sequences computed at once", .min = 1, .max = 1 << 20,
+     .aliases = "per_device_eval_batch_size"),
+    END
+};
+
+const struct option job_dtype[] = {
+    OPTION("--dtype", TEXT, SETS("dtype"), "NAME", "fp32, bf16 or fp16", .open = true,
+     .otherwise = "the configuration's", .aliases = "bf16=bf16 fp16=fp16 torch_dtype",
+     .manual = "The number type that is computed in.\nThe default is the configuration's."),
+    END
+};
+
+#define MODEL_ALIASES "model_name_or_path model_name pretrained_model_name_or_path base_model"
+const struct option job_model[] = {
+    OPTION("--model", TEXT, AT(model), "DIR", "Hugging Face model folder",
+     .aliases = MODEL_ALIASES),
+    END
+};
+
+const struct option job_shape[] = {
+    OPTION("--model", TEXT, AT(model), "DIR", "Hugging Face model folder, or its config.json",
+     .aliases = MODEL_ALIASES),
+    END
+};
+
+const struct option job_begin[] = {
+    OPTION("--init", FLAG, AT(task.fresh), NULL,
+     "start from fresh weights, not from the folder's, which needs only config.json"),
+    OPTION("--adapter", TEXT, AT(adapter), "DIR",
+     "go on with these adapters of the model, as PEFT has them", .aliases = "adapter_name_or_path"),
+    END
+};
+
+const struct option job_eval[] = {
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "the same, to measure the loss on",
+     .aliases = "validation_file eval_file"),
+    END
+};
+
+const struct option job_shuffle[] = {
+    OPTION("--no-shuffle", FLAG, AT(no_shuffle), NULL, "take the data in the order of the files"),
+    END
+};
+
+const struct option job_seed[] = {
+    OPTION("--seed", INTEGER, AT(seed), "N", "of shuffling, dropout and --init", .max = 9e15),
+    END
+};
+
+const struct option job_output[] = {
+    OPTION("--output", TEXT, AT(output), "DIR",
+     "receives model/, log.jsonl, checkpoint-N/ and more", .usual = "zinf-output",
+     .aliases = "output_dir"),
+    OPTION("--log", TEXT, AT(log), "FILE", "one JSON object a step, instead of DIR/log.jsonl"),
+    OPTION("--eval-every", INTEGER, AT(eval_every), "N", "steps between evaluations", .min = 1,
+     .max = 1e12, .aliases = "eval_steps"),
+    END
+};
+
+const struct option job_saves[] = {
+    OPTION("--save-every", INTEGER, AT(save_every), "N",
+     "steps between checkpoints, and one after the last", .min = 1, .max = 1e12,
+     .aliases = "save_steps"),
+    OPTION("--save-total-limit", INTEGER, AT(save_total_limit), "N", "keep so many checkpoints",
+     .min = 1, .max = 1e9, .otherwise = "all"),
+    OPTION("--no-final-checkpoint", FLAG, AT(no_final_checkpoint), NULL,
+     "no checkpoint after the last step without --save-every"),
+    OPTION("--overwrite", FLAG, AT(overwrite), NULL,
+     "remove what an earlier run left in DIR, and say what", .aliases = "overwrite_output_dir"),
+    OPTION("--resume", MAYBE, AT(resume), "[=DIR]",
+     "go on from DIR, or after the output's last step"),
+    END
+};
+
+const struct option job_epochs[] = {
+    OPTION("--epochs", NUMBER, AT(epochs), "X", "passes over the data, instead of --steps",
+     .min = 1e-9, .max = 1e9, .aliases = "num_train_epochs num_epochs"),
+    END
+};

@@ -1,0 +1,33 @@
+/* rows: the groups of options that jobs have (options.h). They fill a struct zinf_job. */
+#ifndef ZINF_API_ROWS_H
+#define ZINF_API_ROWS_H
+
+#include "api/options.h"
+
+extern const struct option job_device[];   /* where and how */
+extern const struct option job_seats[];    /* how many devices */
+extern const struct option job_rows[];     /* --data and what its rows are */
+extern const struct option job_template[]; /* --chat-template alone */
+extern const struct option job_task[];     /* what a model is for */
+extern const struct option job_head[];     /* of classes */
+extern const struct option job_step[];     /* what decides a step */
+extern const struct option job_pairs[];    /* the loss of pairs */
+extern const struct option job_model[];    /* --model */
+extern const struct option job_shape[];    /* the same, of which no weights are needed */
+extern const struct option job_begin[];    /* --init, --adapter */
+extern const struct option job_eval[];     /* --eval-data */
+extern const struct option job_shuffle[];  /* --no-shuffle */
+extern const struct option job_output[];   /* --output, --log, --eval-every */
+extern const struct option job_saves[];    /* of checkpoints */
+extern const struct option job_epochs[];
+extern const struct option job_seq[];          /* --seq-len */
+extern const struct option job_source[];       /* --source-len */
+extern const struct option job_shape_length[]; /* both, of a training that is not there */
+extern const struct option job_pad[];          /* ... and in a step */
+extern const struct option job_group[];        /* which samples come together */
+extern const struct option job_best[];         /* what evaluations decide */
+extern const struct option job_dtype[];        /* the number type of a computation */
+extern const struct option job_micro[];        /* sequences computed at once */
+extern const struct option job_seed[];
+
+#endif
