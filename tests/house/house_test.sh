@@ -32,7 +32,7 @@ sources() { # folders...
 # ---- words of a family ----
 
 words() { # words as a pattern, the file where they may stand
-    sources src/model src/train src/cli offload | grep -vxE "$2|$exceptions" |
+    sources src/model src/train src/api src/cli offload | grep -vxE "$2|$exceptions" |
         xargs grep -oiHE -e "$1" /dev/null | tr 'A-Z' 'a-z' | sort | uniq -c |
         sed 's/^ *\([0-9]*\) \([^:]*\):\(.*\)/word \3 in \2\t\1 times/'
 }
