@@ -8,7 +8,7 @@ dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man
 train_declared = src/train/train.h src/train/decode.h src/train/generate.h src/train/estimate.h src/train/checkpoints.h
 nodist_man_MANS = man/zinf_train.3
 CLEANFILES += man/zinf_train.3
-EXTRA_DIST += man/zinf_train.3.in scripts/headers_in_man.awk
+EXTRA_DIST += man/zinf_train.3.in scripts/headers_in_man.awk scripts/man-options.sh
 man/zinf_train.3: man/zinf_train.3.in scripts/headers_in_man.awk $(train_declared)
 	$(AM_V_GEN)$(MKDIR_P) man && $(AWK) -v root='$(srcdir)' -f $(srcdir)/scripts/headers_in_man.awk \
 	  $(srcdir)/man/zinf_train.3.in >$@.tmp && mv $@.tmp $@
