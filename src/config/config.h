@@ -192,6 +192,9 @@ const struct zinf_config_setting *
 zinf_config_settings_find(const struct zinf_config_settings *settings, const char *key);
 /* The words that a key's value is one of, with a NULL behind; NULL: other values. */
 const char *const *zinf_config_key_words(const char *key);
+/* The place of word among them, which is the number of an enum in their order. NULL: 0. -EINVAL: it
+ * is none of them. */
+int zinf_config_key_word(const char *key, const char *word, int *place);
 
 /* What a load knows beside the file. */
 struct zinf_config_context {

@@ -42,6 +42,18 @@ const char *const *zinf_config_key_words(const char *key)
     return row ? row->choices : NULL;
 }
 
+int zinf_config_key_word(const char *key, const char *word, int *place)
+{
+    const char *const *words = zinf_config_key_words(key);
+    *place = 0;
+    for (int i = 0; word && words && words[i]; i++)
+        if (!strcmp(word, words[i])) {
+            *place = i;
+            return 0;
+        }
+    return word ? zinf_fail(-EINVAL, "%s is \"%s\", which is none of its words", key, word) : 0;
+}
+
 static const char *name_of(const struct zinf_config_setting *setting)
 {
     return setting->name ? setting->name : setting->key;

@@ -12,14 +12,6 @@
 
 /* ---- words of the configuration; it has checked them ---- */
 
-static int number_of(const char *word, const char *const words[])
-{
-    for (int i = 0; word && words[i]; i++)
-        if (!strcmp(word, words[i]))
-            return i;
-    return 0;
-}
-
 const char *schedule_name(enum schedule schedule)
 {
     static const char *const names[] = {
@@ -27,25 +19,45 @@ const char *schedule_name(enum schedule schedule)
     return names[schedule];
 }
 
-static void read_words(struct setup *s)
+/* Places of words that no field keeps. */
+struct places {
+    int placement, x_device, durability;
+};
+
+/* Enums have their members in the order of the configuration's words. */
+static int read_words(struct setup *s, struct places *places)
 {
-    static const char *const fetches[] = {"auto", "all", "chosen", NULL};
-    static const char *const orders[] = {"auto", "micro-major", "layer-major", NULL};
-    static const char *const recomputes[] = {"auto", "always", "never", NULL};
-    static const char *const engines[] = {"auto", "uring", "threads", NULL};
-    static const char *const updaters[] = {"cpu", "auto", NULL};
-    static const char *const gathers[] = {"host", "auto", "device", NULL};
     const struct zinf_config *c = s->config;
-    s->expert_fetch = (enum expert_fetch)number_of(c->expert_fetch, fetches);
-    s->order = (enum accumulation_order)number_of(c->accumulation_order, orders);
-    s->recompute = (enum recompute)number_of(c->activation_checkpointing, recomputes);
-    s->io_engine = (enum zinf_aio_engine)number_of(c->io_engine, engines);
-    s->offers_updates = number_of(c->optimizer_device, updaters);
-    s->may_link = number_of(c->gather, gathers) > 0;
-    s->must_link = number_of(c->gather, gathers) > 1;
-    for (int i = SCHEDULE_SERIAL; i < SCHEDULES; i++)
-        if (!strcmp(c->schedule, schedule_name((enum schedule)i)))
-            s->wanted = (enum schedule)i;
+    int fetch, order, recompute, engine, updater, gather, schedule;
+    const struct {
+        const char *key, *word;
+        int *place;
+    } words[] = {
+        {"zinf.expert_fetch", c->expert_fetch, &fetch},
+        {"zinf.accumulation_order", c->accumulation_order, &order},
+        {"zinf.activation_checkpointing", c->activation_checkpointing, &recompute},
+        {"zinf.io_engine", c->io_engine, &engine},
+        {"zinf.optimizer_device", c->optimizer_device, &updater},
+        {"zinf.gather", c->gather, &gather},
+        {"zinf.schedule", c->schedule, &schedule},
+        {"zinf.placement", c->placement, &places->placement},
+        {"zinf.activation_device", c->activation_device, &places->x_device},
+        {"zinf.durability", c->durability, &places->durability},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        int code = zinf_config_key_word(words[i].key, words[i].word, words[i].place);
+        if (code)
+            return code;
+    }
+    s->expert_fetch = (enum expert_fetch)fetch;
+    s->order = (enum accumulation_order)order;
+    s->recompute = (enum recompute)recompute;
+    s->io_engine = (enum zinf_aio_engine)engine;
+    s->wanted = (enum schedule)schedule;
+    s->offers_updates = updater;
+    s->may_link = gather != 1; /* "host" */
+    s->must_link = gather == 2;
+    return 0;
 }
 
 /* ---- where things live ---- */
@@ -56,15 +68,12 @@ static enum zinf_tier tier_of(enum zinf_place place)
     return tiers[place];
 }
 
-static void choose_tiers(struct setup *s)
+static void choose_tiers(struct setup *s, const struct places *places)
 {
-    static const char *const placements[] = {"auto", "exact", "fill", NULL};
-    static const char *const devices[] = {"auto", "none", "cpu", "nvme", NULL};
+    const int placement = places->placement, x_device = places->x_device;
     static const enum zinf_tier x_tiers[] = {ZINF_TIER_DEVICE, ZINF_TIER_DEVICE, ZINF_TIER_HOST,
                                              ZINF_TIER_DRIVE};
     const struct zinf_config *c = s->config;
-    int placement = number_of(c->placement, placements);
-    int x_device = number_of(c->activation_device, devices);
     s->param_tier = tier_of(c->offload_param.device);
     s->state_tier = trains(s) ? tier_of(c->offload_optimizer.device) : ZINF_TIER_HOST;
     s->grad_tier = trains(s) ? tier_of(c->grad_device) : ZINF_TIER_HOST;
@@ -279,11 +288,9 @@ static const char *hindrance(const struct setup *s, bool asked)
     return NULL;
 }
 
-static void choose_durability(struct setup *s, bool plan_only)
+static void choose_durability(struct setup *s, int wanted, bool plan_only)
 {
     enum { AUTO, NONE, STEP };
-    static const char *const durabilities[] = {"auto", "none", "step", NULL};
-    int wanted = number_of(s->config->durability, durabilities);
     bool recovers = s->options.run && !s->options.anew, asked = wanted == STEP || recovers;
     if (!trains(s) || !(s->options.run || plan_only) || wanted == NONE)
         return;
@@ -323,11 +330,13 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 {
     *s = (struct setup){.options = *options, .config = options->config};
     setup_take_net(s);
+    struct places places;
     int code = setup_optimizer(s);
+    if (!code)
+        code = read_words(s, &places);
     if (code)
         return code;
-    read_words(s);
-    choose_tiers(s);
+    choose_tiers(s, &places);
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
@@ -336,7 +345,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (code)
         return code;
     choose_step(s);
-    choose_durability(s, plan_only);
+    choose_durability(s, places.durability, plan_only);
     code = check_tiers(s);
     if (!code)
         code = setup_check_ranks(s);
