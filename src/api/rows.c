@@ -120,7 +120,7 @@ const struct option job_step[] = {
      "train low-rank adapters and freeze the model: their rank", .min = 1, .max = 1 << 16,
      .aliases = "lora_r"),
     OPTION("--lora-alpha", NUMBER, SETS("zinf.adapter.lora_alpha"), "X",
-     "their scale times the rank", .min = 1e-9, .max = 1e9, .otherwise = "8"),
+     "their scale times the rank", .min = 1e-9, .max = 1e9, .otherwise = "twice the rank"),
     OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "of their inputs",
      .max = 0.999, .otherwise = "0"),
     OPTION("--lora-targets", TEXT, SETS("zinf.adapter.target_modules"), "LIST",

@@ -3,7 +3,8 @@
  * have no optimizer section, or "auto" in it, and Trainer's arguments fill the place. Without an
  * argument here its defaults are taken (transformers, TrainingArguments: AdamW, lr 5e-5, betas 0.9
  * and 0.999, eps 1e-8, no weight decay, linear decay without warm-up, 8 sequences a device), and
- * one line says so: a learning rate in silence is the worst guess of all.
+ * one line says so: a learning rate in silence is the worst guess of all. Adapters have few numbers
+ * to move and take a larger one.
  */
 #include "config/config_private.h"
 
@@ -12,6 +13,7 @@
 
 #define LR "optimizer.params.lr"
 #define TRAINER_LR 5e-5
+#define ADAPTER_LR 1e-4
 #define TRAINER_MICRO_BATCH 8
 #define MICRO "train_micro_batch_size_per_gpu"
 
@@ -36,11 +38,14 @@ static int take_lr(struct config_loader *loader)
 {
     struct config_entry *entry = zinf_config_entry(loader->config, LR);
     bool is_auto = entry->state == ENTRY_AUTO;
-    loader->config->optimizer.lr = TRAINER_LR;
+    bool adapts = loader->config->adapter != NULL;
+    loader->config->optimizer.lr = adapts ? ADAPTER_LR : TRAINER_LR;
     if (is_auto && loader->context->show)
-        return zinf_config_leave_open(loader, entry, "--lr", "Trainer's 5e-05 without it");
-    return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "%sTrainer's default",
-                                  is_auto ? "auto: " : "");
+        return zinf_config_leave_open(loader, entry, "--lr",
+                                      adapts ? "1e-04, for adapters, without it"
+                                             : "Trainer's 5e-05 without it");
+    return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "%s%s", is_auto ? "auto: " : "",
+                                  adapts ? "default of adapters" : "Trainer's default");
 }
 
 /* Trainer's linear decay, where the number of steps is known. */
@@ -78,7 +83,8 @@ static void say(const struct config_loader *loader, bool lr, bool schedule)
     if (loader->context->no_training || loader->context->show || !(lr || schedule))
         return;
     if (lr)
-        snprintf(rate, sizeof rate, "lr %g", config->optimizer.lr);
+        snprintf(rate, sizeof rate, "lr %g%s", config->optimizer.lr,
+                 config->adapter ? " for adapters" : "");
     if (schedule && config->scheduler.kind == ZINF_SCHEDULER_LINEAR)
         snprintf(decay, sizeof decay, "%slinear decay to 0 over %lld step%s", lr ? ", " : "",
                  (long long)config->scheduler.total_num_steps,

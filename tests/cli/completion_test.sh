@@ -23,6 +23,12 @@ check_offers "all commands" "train help plot bench" ""
 check_offers "modes of bench" "nvme gemm pcie" bench ""
 check_offers "options" "--lr --lr-scheduler" train --lr
 check_offers "options of a mode" "--block-size" bench nvme --bl
+check_offers "words of a choice" "AdamW8bit Adafactor" train --optimizer A
+check_offers "of a task" "seq2seq" train --model m --task se
+check_offers "families" "gpt_neox" init --arch gpt
+check_offers "sizes" "xl" init --size x
+check_offers "machines" "4090" estimate --machine 40
+check_offers "words behind a word" "bleu" eval --metric f1 bl
 complete_words train run
 [ ! -s "$work/said.out" ] || [ -z "$(tr -d '\n' <"$work/said.out")" ]
 verdict $? "else files"

@@ -31,5 +31,11 @@ for command in init train data eval generate gradients export estimate inspect c
         verdict 1 "options of zinf $command"
     fi
 done
+for command in train eval generate estimate config "bench schedule"; do
+    twice=$("$zinf" help --rows $command | cut -f 1 | sort | uniq -d)
+    [ -z "$twice" ] || echo "# twice:" $twice
+    [ -z "$twice" ]
+    verdict $? "zinf $command has each option once"
+done
 check "every option of a row is in its page" run 0 "$SRCDIR/scripts/man-options.sh" "$zinf" --check
 finish

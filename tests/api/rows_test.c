@@ -1,0 +1,77 @@
+/* rows: what a row lets through, the configuration that it sets takes too. */
+#include "api/rows.h"
+#include "api/session.h"
+
+#include "tap.h"
+
+static const struct option *const all[] = {
+    job_device, job_seats,  job_rows,  job_task,    job_head,   job_step,         job_pairs,
+    job_model,  job_shape,  job_begin, job_eval,    job_output, job_saves,        job_epochs,
+    job_seq,    job_source, job_pad,   job_shuffle, job_group,  job_shape_length, job_best,
+    job_dtype,  job_micro,  job_seed,  job_template};
+#define N_ALL (sizeof all / sizeof *all)
+
+/* The value itself must not be refused; that others are missing beside it does not matter. */
+static void check_taken(const struct option *row, const char *text)
+{
+    const struct option_group group = {.rows = row};
+    struct zinf_job job = ZINF_JOB_DEFAULT;
+    struct zinf_config *config = NULL;
+    char begin[64];
+    CHECKF(!option_read(row, &group, text, row->flag, &job), "%s", zinf_error());
+    struct zinf_config_context context = zinf_job_context(&job);
+    context.steps = 10;
+    context.quiet = true;
+    snprintf(begin, sizeof begin, "%s:", row->flag);
+    int code = zinf_config_parse(&config, "{}", 2, "test", &context);
+    CHECKF(!code || strncmp(zinf_error(), begin, strlen(begin)), "%s %s: %s", row->flag, text,
+           zinf_error());
+    zinf_config_destroy(config);
+}
+
+static void check_row(const struct option *row)
+{
+    char text[40];
+    const char *word;
+    CHECKF(!strncmp(row->flag, "--", 2) && row->help, "%s", row->flag);
+    CHECKF((row->kind == OPTION_FLAG) == !row->value, "%s has a value, or has none", row->flag);
+    CHECKF(!row->usual || !row->otherwise, "%s has two defaults", row->flag);
+    if (!row->key)
+        return;
+    for (size_t i = 0; (word = option_word(row, i)); i++)
+        check_taken(row, word);
+    if (row->kind == OPTION_FLAG)
+        check_taken(row, "true");
+    if (row->kind == OPTION_SIZE)
+        check_taken(row, "1GiB");
+    if (row->kind != OPTION_INTEGER && row->kind != OPTION_NUMBER)
+        return;
+    for (int end = 0; end < 2; end++) {
+        snprintf(text, sizeof text, row->kind == OPTION_INTEGER ? "%.0f" : "%.17g",
+                 end ? row->max : row->min);
+        check_taken(row, text);
+    }
+}
+
+static void test_rows(void)
+{
+    for (size_t g = 0; g < N_ALL; g++)
+        for (const struct option *row = all[g]; row->flag; row++)
+            check_row(row);
+}
+
+static void test_words_of_keys(void)
+{
+    int place;
+    CHECK(!zinf_config_key_word("zinf.gather", "device", &place) && place == 2);
+    CHECK(!zinf_config_key_word("zinf.gather", NULL, &place) && place == 0);
+    CHECK(zinf_config_key_word("zinf.gather", "devices", &place) == -EINVAL);
+    CHECK(strstr(zinf_error(), "zinf.gather"));
+}
+
+int main(void)
+{
+    TAP_RUN(test_rows);
+    TAP_RUN(test_words_of_keys);
+    return tap_done();
+}
