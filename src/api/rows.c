@@ -112,6 +112,8 @@ const struct option job_step[] = {
      .word = schedule_word, .open = true, .aliases = "lr_scheduler_type"),
     OPTION("--warmup-steps", INTEGER, SETS("scheduler.params.warmup_num_steps"), "N",
      "steps over which the learning rate rises", .max = 1e12, .aliases = "num_warmup_steps"),
+    OPTION("--warmup-ratio", NUMBER, SETS("warmup_ratio"), "X", "the same, as a part of all steps",
+     .max = 1),
     OPTION("--weight-decay", NUMBER, SETS("optimizer.params.weight_decay"), "X",
      "of matrices; norms and biases are spared", .max = 1e6),
     OPTION("--clip", NUMBER, SETS("gradient_clipping"), "X",
@@ -230,8 +232,8 @@ const struct option job_micro[] = {
 
 const struct option job_dtype[] = {
     OPTION("--dtype", TEXT, SETS("dtype"), "NAME", "fp32, bf16 or fp16", .open = true,
-     .otherwise = "the configuration's", .aliases = "bf16=bf16 fp16=fp16 torch_dtype",
-     .manual = "The number type that is computed in.\nThe default is the configuration's."),
+     .otherwise = "the configuration's, or the folder's", .aliases = "bf16=bf16 fp16=fp16 torch_dtype",
+     .manual = "The number type that is computed in.\nThe default is that of the configuration or, where it says nothing, of the folder."),
     END
 };
 

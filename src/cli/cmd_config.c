@@ -89,6 +89,7 @@ static const struct option_group groups[] = {
     {.rows = own},
     {.rows = job_step, IN(common)},
     {.rows = job_pairs, IN(common)},
+    {.rows = job_dtype, IN(common)},
     {.rows = job_group, IN(common)},
     {.rows = job_pad, IN(common)},
     {.rows = job_best, IN(common)},

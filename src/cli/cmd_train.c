@@ -302,6 +302,7 @@ static const struct option_group groups[] = {
     {.rows = job_epochs, IN(common), .title = "The step"},
     {.rows = job_step, IN(common)},
     {.rows = job_pairs, IN(common)},
+    {.rows = job_dtype, IN(common)},
     {.rows = job_best, IN(common)},
     {.rows = job_device, IN(common), .title = "Where and how"},
     {.rows = job_seats, IN(common)},

@@ -451,6 +451,62 @@ static void test_adapter_is_an_object(void)
     CHECK(strstr(zinf_error(), "must be an object"));
 }
 
+/* A part of all steps, the one that is begun whole; a number of steps wins. */
+static void test_warmup_ratio(void)
+{
+    struct zinf_config *config;
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, .steps = 101, SETTINGS(1, {"warmup_ratio", "0.1", 0, NULL}))) ==
+          0);
+    CHECK(config->scheduler.warmup_num_steps == 11);
+    CHECK(config->scheduler.kind == ZINF_SCHEDULER_LINEAR);
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, .steps = 101,
+                        SETTINGS(2, {"warmup_ratio", "0.1", 0, NULL},
+                                 {"scheduler.params.warmup_num_steps", NULL, 5, NULL}))) == 0);
+    CHECK(config->scheduler.warmup_num_steps == 5);
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, SETTINGS(1, {"warmup_ratio", "0.1", 0, "--warmup-ratio"}))) < 0);
+    CHECK(strstr(zinf_error(), "--warmup-ratio") && strstr(zinf_error(), "--steps"));
+}
+
+/* One word for two keys, which wins over the file and the folder. */
+static void test_dtype_setting(void)
+{
+    struct zinf_config *config;
+    CHECK(parse(&config, "{" MICRO ", \"fp16\": {\"enabled\": true}}",
+                CONTEXT(NOTHING, .dtype = "F32", SETTINGS(1, {"dtype", "bf16", 0, "--dtype"}))) ==
+          0);
+    CHECK(config->dtype == ZINF_DTYPE_BF16 && config->bf16 && !config->fp16.enabled);
+    CHECK(strstr(logged, "fp16.enabled is true, but --dtype says false"));
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO ", \"bf16\": {\"enabled\": \"auto\"}}",
+                CONTEXT(NOTHING, .dtype = "BF16", SETTINGS(1, {"dtype", "fp32", 0, NULL}))) == 0);
+    CHECK(config->dtype == ZINF_DTYPE_F32);
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, SETTINGS(1, {"dtype", "int3", 0, "--dtype"}))) < 0);
+    CHECK(strstr(zinf_error(), "--dtype"));
+}
+
+/* Twice the rank, where the rank is an option's and nobody says the scale. */
+static void test_adapter_defaults(void)
+{
+    struct zinf_config *config;
+    CHECK(parse(&config, "{" MICRO "}",
+                CONTEXT(NOTHING, .steps = 3, SETTINGS(1, {"zinf.adapter.r", "4", 0, NULL}))) == 0);
+    CHECK(!strcmp(config->adapter, "{\"r\":4,\"lora_alpha\":8}"));
+    CHECK(config->optimizer.lr == 1e-4);
+    CHECK(strstr(logged, "lr 0.0001 for adapters"));
+    zinf_config_destroy(config);
+    CHECK(parse(&config, "{" MICRO ", \"zinf\": {\"adapter\": {\"r\": 4}}}",
+                CONTEXT(NOTHING, .steps = 3)) == 0);
+    CHECK(!strcmp(config->adapter, "{\"r\":4}"));
+    zinf_config_destroy(config);
+}
+
 static void test_lr_option_with_a_schedule_of_its_own_rates(void)
 {
     struct zinf_config *config;
@@ -500,6 +556,9 @@ int main(void)
     TAP_RUN(test_auto_of_another_optimizers_parameter_is_dropped);
     TAP_RUN(test_command_line_wins_and_says_so);
     TAP_RUN(test_adapter_is_an_object);
+    TAP_RUN(test_warmup_ratio);
+    TAP_RUN(test_dtype_setting);
+    TAP_RUN(test_adapter_defaults);
     TAP_RUN(test_lr_option_with_a_schedule_of_its_own_rates);
     TAP_RUN(test_sources);
     return tap_done();

@@ -309,6 +309,7 @@ static const struct option_group groups[] = {
     {.rows = cli_json, IN(json)},
     {.rows = job_step, IN(common)},
     {.rows = job_pairs, IN(common)},
+    {.rows = job_dtype, IN(common)},
     {.rows = job_device, IN(common)},
     CLI_NO_GROUP
 };
