@@ -37,4 +37,5 @@ EXTRA_DIST += tests/fixtures/make_optim.py tests/fixtures/optim_adamw.bin \
 dist_man_MANS += man/zinf_optim.3
 noinst_PROGRAMS += examples/adamw_step
 examples_adamw_step_SOURCES = examples/adamw_step.c
+examples_adamw_step_CPPFLAGS = -I$(srcdir)/examples/include -I$(srcdir)/src -I$(srcdir)
 examples_adamw_step_LDADD = libzinf.la

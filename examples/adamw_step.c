@@ -4,10 +4,8 @@
  * non-finite gradients, clip by the norm, update.
  *
  *   cc adamw_step.c -o adamw_step $(pkg-config --cflags --libs zinf)
- *
- * (In the source tree the header is cpu_optim/optim.h.)
  */
-#include "cpu_optim/optim.h"
+#include <zinf/optim.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 examplesdir = $(docdir)/examples
 dist_examples_SCRIPTS = examples/gpt2-xl-low-memory.sh examples/large-model.sh examples/chat.sh examples/summarise-flan-t5.sh \
 	examples/seq2seq-blenderbot.sh examples/classify-mrpc.sh
-dist_examples_DATA = examples/adamw_step.c examples/copy_file.c
+dist_examples_DATA = examples/adamw_step.c examples/copy_file.c examples/train.c
 chatexampledir = $(examplesdir)/chat
 dist_chatexample_DATA = examples/chat/capitals.jsonl examples/chat/held-out.jsonl
 xlexampledir = $(examplesdir)/gpt2-xl-24gb

@@ -6,7 +6,6 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_rope.c kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_squared_error.c kernels/host_elementwise.c
-INSTALLED_H += kernels/kernels.h kernels/attention.h kernels/route.h kernels/quantized.h
 libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_tiles_product.h
 
 # Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
@@ -71,12 +70,10 @@ program_tests += tests/kernels/kernels_cross_test
 
 # Losses, of pairs too, and noise on a model's input.
 libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c kernels/host_noise.c
-INSTALLED_H += kernels/loss.h
 program_tests += tests/kernels/kernels_preference_test
 
 # Direction and magnitude of weights apart.
 libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
-INSTALLED_H += kernels/magnitude.h
 program_tests += tests/kernels/kernels_magnitude_test
 
 program_tests += tests/kernels/kernels_relative_test

@@ -5,22 +5,22 @@ dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man
 	man/zinf-estimate.1 man/zinf-export.1 man/zinf-plot.1 man/zinf-resume-info.1 man/zinf-verify.1 man/zinf-launch.1
 
 # With the declarations of the headers that it describes.
-train_declared = src/train/train.h src/train/decode.h src/train/generate.h src/train/estimate.h src/train/checkpoints.h
-nodist_man_MANS = man/zinf_train.3
-CLEANFILES += man/zinf_train.3
-EXTRA_DIST += man/zinf_train.3.in scripts/headers_in_man.awk scripts/man-options.sh
-man/zinf_train.3: man/zinf_train.3.in scripts/headers_in_man.awk $(train_declared)
+api_declared = src/api/api.h src/train/checkpoints.h
+nodist_man_MANS = man/zinf_api.3
+CLEANFILES += man/zinf_api.3
+EXTRA_DIST += man/zinf_api.3.in scripts/headers_in_man.awk scripts/man-options.sh
+man/zinf_api.3: man/zinf_api.3.in scripts/headers_in_man.awk $(api_declared)
 	$(AM_V_GEN)$(MKDIR_P) man && $(AWK) -v root='$(srcdir)' -f $(srcdir)/scripts/headers_in_man.awk \
-	  $(srcdir)/man/zinf_train.3.in >$@.tmp && mv $@.tmp $@
+	  $(srcdir)/man/zinf_api.3.in >$@.tmp && mv $@.tmp $@
 
 # man zinf_store_create finds the page that describes it.
 install-data-hook:
-	for page in zinf_aio zinf_optim zinf_train; do \
+	for page in zinf_aio zinf_optim zinf_api; do \
 	  file=$(srcdir)/man/$$page.3; test -f $$file || file=man/$$page.3; \
 	  for name in `$(AWK) -f $(srcdir)/scripts/functions_of_man.awk $$file`; do \
 	    echo ".so man3/$$page.3" >'$(DESTDIR)$(man3dir)/'$$name.3 || exit 1; done; done
 uninstall-hook:
-	for page in zinf_aio zinf_optim zinf_train; do \
+	for page in zinf_aio zinf_optim zinf_api; do \
 	  file=$(srcdir)/man/$$page.3; test -f $$file || file=man/$$page.3; \
 	  for name in `$(AWK) -f $(srcdir)/scripts/functions_of_man.awk $$file`; do \
 	    rm -f '$(DESTDIR)$(man3dir)/'$$name.3; done; done

@@ -3,7 +3,6 @@ libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
 libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
 	net/net_nccl_collectives.c net/net_nccl_end.c net/net_nccl_load.c
 libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c
-INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.
 mpi_module_sources = net/net_mpi.c

@@ -18,6 +18,11 @@ function display(header,    line, inside, blank) {
         }
         if (inside && line ~ /^#ifdef __cplusplus/)
             break
+        if (line ~ /{ not installed/) { # what only the library needs
+            while ((getline line < (root "/" header)) > 0 && line !~ /} not installed/)
+                continue
+            continue
+        }
         if (!inside || line ~ /^\/\* ---- /)
             continue
         blank = line == "" ? blank + 1 : 0

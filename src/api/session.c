@@ -117,7 +117,7 @@ static int note_origins(struct zinf_session *s, const struct zinf_job *c)
     return code ? code : zinf_origins_add(&s->origins, "--config", c->config);
 }
 
-int zinf_session_open(struct zinf_session *s, const struct zinf_job *c)
+int zinf_session_begin(struct zinf_session *s, const struct zinf_job *c)
 {
     int code = zinf_session_shape(s, c);
     if (!code)
@@ -323,7 +323,7 @@ int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
     return zinf_trainer_create(out, &options);
 }
 
-void zinf_session_close(struct zinf_session *s)
+void zinf_session_end(struct zinf_session *s)
 {
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);

@@ -59,7 +59,7 @@ struct zinf_job {
 /* Sets a key of the configuration where no option has. */
 int zinf_job_set(struct zinf_job *job, const char *key, double number);
 
-/* What a command has open; zinf_session_close frees it all. */
+/* What a command has open; zinf_session_end frees it all. */
 struct zinf_session {
     struct zinf_model *model;
     struct zinf_tokenizer *tokenizer;
@@ -81,7 +81,7 @@ struct zinf_session {
     struct zinf_origins origins;       /* all that it reads */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
-int zinf_session_open(struct zinf_session *s, const struct zinf_job *c);
+int zinf_session_begin(struct zinf_session *s, const struct zinf_job *c);
 /* The same without a tokenizer: --model may be a config.json. */
 int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c);
 /* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
@@ -156,7 +156,7 @@ struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,
                                                  enum zinf_trainer_mode mode, int64_t seq_len);
 int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
                          enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
-void zinf_session_close(struct zinf_session *s);
+void zinf_session_end(struct zinf_session *s);
 int zinf_job_need(const char *option, const void *value); /* -EINVAL: the option is missing */
 /* -EINVAL, a wrong use: --model is missing */
 int zinf_job_check(const struct zinf_job *c);

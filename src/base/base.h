@@ -28,15 +28,17 @@ extern "C" {
 
 /* ---- errors ---- */
 
+/* { not installed */
 /* Stores the message for this thread and returns code (a negative errno value) unchanged. */
 int zinf_fail(int code, const char *format, ...) ZINF_PRINTF(2, 3);
 /* Puts "context: " before this thread's present message; returns code unchanged. */
 int zinf_fail_in(int code, const char *format, ...) ZINF_PRINTF(2, 3);
+/* } not installed */
 /* The last message of this thread; never NULL, "" when nothing failed yet. Valid until the next
  * failure in this thread. */
 const char *zinf_error(void);
 
-/* ---- logging: one line on standard error ---- */
+/* ---- logging: one line at a time ---- */
 
 enum zinf_log_level {
     ZINF_LOG_ERROR,
@@ -46,15 +48,19 @@ enum zinf_log_level {
 };
 /* Default INFO; the environment variable ZINF_LOG=error|warn|info|debug sets it at first use. */
 void zinf_log_set_level(enum zinf_log_level level);
-/* A sink replaces standard error (a progress bar that must redraw itself). NULL restores it. */
+/* Who is given the lines. NULL: nobody is, or standard error where ZINF_LOG is set. */
 void zinf_log_set_sink(void (*sink)(enum zinf_log_level level, const char *line, void *arg),
                        void *arg);
+/* { not installed */
+/* Without a sink lines go to standard error: the command owns it. */
+void zinf_log_to_stderr(void);
 /* From here on this thread says errors alone: it does what another one tells of. */
 void zinf_log_quiet_thread(void);
 void zinf_log(enum zinf_log_level level, const char *format, ...) ZINF_PRINTF(2, 3);
 /* As zinf_log, but a given key (a string literal) is said once per process. */
 void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)
     ZINF_PRINTF(3, 4);
+/* } not installed */
 
 /* ---- number types ---- */
 
@@ -86,11 +92,13 @@ static inline float zinf_bf16_to_f32(uint16_t half)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
+/* { not installed */
 uint16_t zinf_f16_from_f32(float value);
 float zinf_f16_to_f32(uint16_t half);
 /* dst[i] = (dst_dtype)src[i] for n elements; the ranges may not overlap. Vectorised, one thread. */
 void zinf_convert(void *dst, enum zinf_dtype dst_dtype, const void *src, enum zinf_dtype src_dtype,
                   size_t n);
+/* } not installed */
 
 /* ---- CPU ---- */
 
@@ -102,19 +110,23 @@ enum zinf_isa {
     ZINF_ISA_AVX512_BF16,
     ZINF_ISA_AMX_BF16, /* tiles, which Linux gives to a process that asks */
 };
+/* { not installed */
 /* The best instruction set that was built, that the CPU and the kernel give and that ZINF_CPU, one
  * of zinf_isa_name(), allows. Each has what those before it have. Resolved once. */
 enum zinf_isa zinf_isa(void);
 const char *zinf_isa_name(enum zinf_isa isa);
+/* } not installed */
 /* CPUs that this process may use: affinity mask and cgroup quota, at least 1. OMP_NUM_THREADS is
  * not looked at: a launcher's OMP_NUM_THREADS=1 must not starve us. */
 int zinf_cpu_count(void);
+/* { not installed */
 /* The last-level caches of those CPUs together; 0 where the system does not say. */
 uint64_t zinf_cache_bytes(void);
 
 /* ---- time, sizes, small things ---- */
 
 uint64_t zinf_now_ns(void); /* monotonic */
+/* } not installed */
 /* "4GiB", "4G" (= GiB), "500MB" (decimal), "1.5e9", "4096": bytes. -EINVAL otherwise. */
 int zinf_size_parse(const char *text, uint64_t *bytes);
 /* "3.21 GiB" into buffer (returned); 16 bytes are enough. */
@@ -124,6 +136,7 @@ static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
 {
     return (value + alignment - 1) / alignment * alignment;
 }
+/* { not installed */
 
 /* Reads a whole file of at most max_bytes into a NUL-terminated heap buffer (caller frees). */
 int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
@@ -141,6 +154,7 @@ int zinf_folder_sync(const char *folder);
 int zinf_make_dirs(const char *path);
 /* "dir/name" on the heap, or NULL with an error set. Caller frees. */
 char *zinf_path_join(const char *dir, const char *name);
+/* } not installed */
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@ noinst_LTLIBRARIES += librandom.la
 librandom_la_SOURCES = src/base/random.c
 librandom_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 libcore_la_LIBADD += librandom.la
-INSTALLED_H += src/base/base.h src/base/json.h
+INSTALLED_H += src/base/base.h
 EXTRA_DIST += src/base/memory.h src/base/random.h
 
 program_tests += tests/base/base_test

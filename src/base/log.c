@@ -1,4 +1,5 @@
-/* log: one line at a time on standard error, or to a sink that owns the terminal. */
+/* log: one line at a time to a sink, or on standard error where the program wants it there: a
+ * library does not write to a terminal by itself. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -16,6 +17,7 @@ static _Thread_local bool quiet;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*sink)(enum zinf_log_level, const char *, void *);
 static void *sink_arg;
+static bool on_stderr;
 static const char *said[MAX_SAID];
 
 static int process_threshold(void)
@@ -56,6 +58,13 @@ void zinf_log_set_sink(void (*new_sink)(enum zinf_log_level, const char *, void 
     pthread_mutex_unlock(&lock);
 }
 
+void zinf_log_to_stderr(void)
+{
+    pthread_mutex_lock(&lock);
+    on_stderr = true;
+    pthread_mutex_unlock(&lock);
+}
+
 static void emit(enum zinf_log_level level, const char *format, va_list args)
 {
     static const char *const prefix[] = {"zinf: error: ", "zinf: warning: ", "zinf: ", "zinf: "};
@@ -65,7 +74,7 @@ static void emit(enum zinf_log_level level, const char *format, va_list args)
     pthread_mutex_lock(&lock);
     if (sink)
         sink(level, line, sink_arg);
-    else
+    else if (on_stderr || getenv("ZINF_LOG"))
         fprintf(stderr, "%s\n", line);
     pthread_mutex_unlock(&lock);
 }

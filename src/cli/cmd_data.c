@@ -218,14 +218,14 @@ static int show(const struct data_command *o)
 {
     struct zinf_session s = {0};
     const bool color = has_color(o);
-    int code = zinf_session_open(&s, &o->common);
+    int code = zinf_session_begin(&s, &o->common);
     if (!code)
         code = zinf_session_data(&s, &o->common, &o->common.data, NULL, false, &s.data);
     if (!code)
         code = o->json                        ? print_json(&s, o)
                : zinf_dataset_samples(s.data) ? show_samples(&s, o, color)
                                               : show_stream(&s, o, color);
-    zinf_session_close(&s);
+    zinf_session_end(&s);
     return code;
 }
 

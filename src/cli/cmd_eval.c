@@ -3,7 +3,7 @@
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/scores.h"
-#include "cli/seats.h"
+#include "api/seats.h"
 #include "train/seats.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ struct evaluation {
     const struct zinf_job *common;
     struct zinf_session session;
     const struct cli_scores *scores;
-    struct cli_seats seats;
+    struct job_seats seats;
 };
 
 struct result {
@@ -95,14 +95,14 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
     struct evaluation *e = arg;
     struct zinf_trainer_options options =
         zinf_session_options(&e->session, e->common, ZINF_TRAINER_FORWARD, 0);
-    const int *gpus = cli_seats_gpus(&e->seats);
+    const int *gpus = job_seats_gpus(&e->seats);
     struct result result = {0};
     options.net = net;
     options.gpu = gpus ? &gpus[seat] : NULL;
     int code = measure(e, &options, &result);
     if (code && net)
         zinf_net_tell(net, zinf_error());
-    if (!code && cli_ranks_is_first(net))
+    if (!code && job_ranks_is_first(net))
         print(e, &result);
     return code;
 }
@@ -110,12 +110,12 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
 static int open_all(struct evaluation *e, struct zinf_job *c, struct cli_scores *scores)
 {
     struct zinf_session *s = &e->session;
-    int code = zinf_session_open(s, c);
+    int code = zinf_session_begin(s, c);
     if (!code && job_has_pairs(s->task) && !c->config)
         code = zinf_job_set(c, "train_micro_batch_size_per_gpu", USUAL_PAIRS);
     if (!code)
         code = zinf_session_config(s, c);
-    if (!code && cli_seats_leave_one(c, s->config))
+    if (!code && job_seats_leave_one(c, s->config))
         code = zinf_session_config(s, c);
     if (!code)
         code = zinf_session_data(s, c, &c->data, NULL, false, &s->data);
@@ -126,9 +126,9 @@ static int evaluate(struct zinf_job *c, struct cli_scores *scores)
 {
     struct evaluation e = {.common = c, .scores = scores};
     struct zinf_net *net = NULL;
-    int code = cli_ranks_find(&net, c);
+    int code = job_ranks_find(&net, c);
     if (!code)
-        code = cli_seats_find(&e.seats, c, net);
+        code = job_seats_find(&e.seats, c, net);
     if (!code)
         code = open_all(&e, c, scores);
     if (code && net)
@@ -138,7 +138,7 @@ static int evaluate(struct zinf_job *c, struct cli_scores *scores)
     if (code) /* before a launcher sees another rank end, and ends this one */
         cli_error(&cli_eval, CLI_FAILED);
     zinf_net_close(net);
-    zinf_session_close(&e.session);
+    zinf_session_end(&e.session);
     return code;
 }
 

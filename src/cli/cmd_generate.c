@@ -6,7 +6,7 @@
 #include "cli/adapters.h"
 #include "cli/cli.h"
 #include "cli/generate.h"
-#include "cli/seats.h"
+#include "api/seats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,7 +267,7 @@ static int prepare(struct generation *g, const struct zinf_job *c, struct zinf_w
 {
     int code = take_prompts(g);
     if (!code)
-        code = zinf_session_open(&g->session, c);
+        code = zinf_session_begin(&g->session, c);
     if (!code)
         code = job_task_need_texts(&g->session, c);
     if (!code)
@@ -311,7 +311,7 @@ static int generate(struct generate_command *command)
     free(g.output.texts);
     zinf_chat_close(g.chat);
     zinf_trainer_destroy(g.trainer);
-    zinf_session_close(&g.session);
+    zinf_session_end(&g.session);
     return code;
 }
 
@@ -359,29 +359,7 @@ static const struct option own[] = {
     OPTION("--system", TEXT, AT(system), "TEXT", "what the system says before"),
     CLI_NO_ROW
 };
-static const struct option own_settings[] = {
-    OPTION("--max-new-tokens", INTEGER, AT(settings.max_new_tokens), "N",
-     "stop after so many, or at the end-of-text token", .min = 1, .max = 1 << 24),
-    OPTION("--temperature", NUMBER, AT(settings.temperature), "X",
-     "0 takes the most likely token each time", .max = 1000, .otherwise = "1"),
-    OPTION("--top-k", INTEGER, AT(settings.top_k), "N", "draw among the N most likely tokens",
-     .max = 1 << 24, .otherwise = "0, all"),
-    OPTION("--top-p", NUMBER, AT(settings.top_p), "X", "draw among the likeliest that make up X",
-     .min = 1e-9, .max = 1, .otherwise = "1"),
-    OPTION("--repetition-penalty", NUMBER, AT(settings.repetition_penalty), "X",
-     "what was said is less likely", .min = 1e-9, .max = 1e9, .otherwise = "1, off"),
-    OPTION("--no-repeat-ngram", INTEGER, AT(settings.no_repeat_ngram), "N",
-     "no row of N tokens comes twice", .max = 1 << 24, .otherwise = "0, off",
-     .aliases = "no_repeat_ngram_size"),
-    OPTION("--num-beams", INTEGER, AT(settings.num_beams), "N",
-     "beam search: follow the N likeliest continuations, draw nothing", .min = 1, .max = 1 << 12,
-     .otherwise = "1"),
-    OPTION("--length-penalty", NUMBER, AT(settings.length_penalty), "X",
-     "a beam's score is divided by its length to the power X", .min = -1e3, .max = 1e3,
-     .otherwise = "1"),
-    OPTION("--early-stopping", WORD, AT(settings.early_stopping), "WORD",
-     "true: at N finished beams; false: where better ones are unlikely; never: where there are none",
-     .words = generate_early_words, .otherwise = "false"),
+static const struct option own_rest[] = {
     OPTION("--stop", TEXTS, AT(stops), "TEXT...", "end a text before any of these"),
     OPTION("--ignore-eos", FLAG, AT(ignores_ends), NULL, "go on after an end-of-text token"),
     OPTION("--batch", INTEGER, AT(batch), "N", "texts at once", .min = 1, .max = 1 << 16,
@@ -395,7 +373,8 @@ static const struct option_group groups[] = {
     {.rows = job_model, IN(common)},
     {.rows = own},
     {.rows = job_template, IN(common)},
-    {.rows = own_settings},
+    {.rows = generate_rows, IN(settings)},
+    {.rows = own_rest},
     {.rows = job_dtype, IN(common)},
     {.rows = job_device, IN(common)},
     CLI_NO_GROUP
@@ -417,7 +396,7 @@ static int run(int argc, char **argv)
         code = check_beams(&o);
     if (code)
         return cli_error(&cli_generate, CLI_USAGE);
-    if (!cli_ranks_works_alone("texts are made"))
+    if (!job_ranks_works_alone("texts are made"))
         return CLI_OK;
     code = cli_adapters_open(&o.adapters, &c->adapter);
     if (!code)

@@ -1,7 +1,7 @@
 /* gradients: forward and backward of the first batch, for comparison with other trainers. */
 #include "cli/adapters.h"
 #include "cli/cli.h"
-#include "cli/seats.h"
+#include "api/seats.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static int gradients(const struct zinf_job *c, const char *output)
     struct zinf_trainer *trainer = NULL;
     int32_t *ids = NULL;
     double loss, norm;
-    int code = zinf_session_open(&s, c);
+    int code = zinf_session_begin(&s, c);
     if (!code)
         code = zinf_session_data(&s, c, &c->data, NULL, false, &s.data);
     if (!code)
@@ -66,7 +66,7 @@ static int gradients(const struct zinf_job *c, const char *output)
 out:
     zinf_trainer_destroy(trainer);
     free(ids);
-    zinf_session_close(&s);
+    zinf_session_end(&s);
     return code;
 }
 
@@ -125,7 +125,7 @@ static int run(int argc, char **argv)
         code = zinf_job_need("--output FILE.safetensors", o.output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
-    if (!cli_ranks_works_alone("gradients are written"))
+    if (!job_ranks_works_alone("gradients are written"))
         return CLI_OK;
     code = cli_adapters_open(&o.adapters, &c->adapter);
     if (!code)

@@ -1,13 +1,11 @@
 /* train: the main job. Opens everything, then hands over to the run and shows its events. */
+#include "api/training.h"
 #include "cli/cli.h"
 #include "cli/estimate/estimate.h"
 #include "cli/scores.h"
-#include "cli/seats.h"
 #include "cli/train_show.h"
 #include "train/estimate.h"
-#include "train/checkpoints.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -46,31 +44,6 @@ static void listen_to_signals(void)
         signal(SIGHUP, SIG_IGN);
 }
 
-/* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
- * it is said when the steps are known. */
-static int read_config(struct zinf_session *s, struct zinf_job *c)
-{
-    struct zinf_job known = *c;
-    known.steps = c->steps < 0 ? 1 : c->steps;
-    known.quiet = c->steps < 0;
-    int code = zinf_session_config(s, &known);
-    if (code || !cli_seats_leave_one(c, s->config))
-        return code;
-    known.seats_there = c->seats_there;
-    return zinf_session_config(s, &known);
-}
-
-/* --steps not given: --epochs, or one pass over the data. A schedule may need the number. */
-static int resolve_steps(struct zinf_session *s, struct zinf_job *c, double epochs)
-{
-    if (c->steps >= 0)
-        return 0;
-    double batch = (double)s->config->train_batch_size;
-    double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
-    c->steps = steps > 1 ? (int64_t)steps : 1;
-    return zinf_session_config(s, c);
-}
-
 struct train_options {
     struct zinf_job common;
     struct cli_scores scores;
@@ -78,7 +51,7 @@ struct train_options {
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress;
     struct zinf_net *net; /* between processes; NULL: there are no others */
-    struct cli_seats seats;
+    struct job_seats seats;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -88,56 +61,17 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
-/* Who stops by evaluations, or chooses the best, needs several. */
-static int check_evaluations(const struct zinf_config *config, const struct train_options *o)
-{
-    const char *what = config->early_stopping     ? "zinf.early_stopping (--early-stopping)"
-                       : config->load_best_at_end ? "zinf.load_best_at_end (--load-best-at-end)"
-                                                  : NULL;
-    if (!what || (o->common.eval_data.n && o->common.eval_every))
-        return 0;
-    return zinf_fail(-EINVAL,
-                     "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
-}
-
-/* What is checked in no time comes first: a text may take minutes. */
-static int open_all(struct zinf_session *s, struct train_options *o)
-{
-    char *cache = zinf_path_join(o->common.output, "cache");
-    int code = cache ? zinf_session_open(s, &o->common) : -ENOMEM;
-    if (!code)
-        code = read_config(s, &o->common);
-    if (code)
-        goto out;
-    code = check_evaluations(s->config, o);
-    if (!code && o->common.no_shuffle && s->config->group_by_length)
-        code = zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) shuffles samples by "
-                                  "their lengths, and --no-shuffle keeps their order: give one of "
-                                  "them");
-    if (!code) /* itself; the run looks at what it replaces there */
-        code = zinf_apart_check("--output", o->common.output, ZINF_WRITTEN_FILE, &s->origins);
-    if (!code && (code = zinf_make_dirs(o->common.output)))
-        zinf_fail_in(code, "--output");
-    if (!code)
-        code = zinf_session_data(s, &o->common, &o->common.data, cache, !o->common.no_shuffle,
-                                 &s->data);
-    s->shuffled = !o->common.no_shuffle;
-    if (!code && o->common.eval_data.n)
-        code = zinf_session_data(s, &o->common, &o->common.eval_data, cache, false, &s->eval_data);
-    if (!code)
-        code = resolve_steps(s, &o->common, o->common.epochs > 0 ? o->common.epochs : 1);
-    if (!code)
-        code = cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
-out:
-    free(cache);
-    return code;
-}
-
 /* ---- ranks ---- */
 
 static bool is_first(const struct train_options *o)
 {
-    return cli_ranks_is_first(o->net);
+    return job_ranks_is_first(o->net);
+}
+
+static int open_all(struct zinf_session *s, struct train_options *o)
+{
+    int code = job_train_open(s, &o->common);
+    return code ? code : cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
 }
 
 /* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
@@ -147,61 +81,6 @@ static int open_in_turn(struct zinf_session *s, struct train_options *o)
     if (!code && o->net)
         code = zinf_net_barrier(o->net);
     return code || is_first(o) ? code : open_all(s, o);
-}
-
-/* Without events. */
-static struct zinf_run_options options_of(const struct train_options *o,
-                                          const struct zinf_session *session,
-                                          const struct zinf_speeds *speeds)
-{
-    return (struct zinf_run_options){
-        .trainer =
-            {
-                .mode = ZINF_TRAINER_TRAIN,
-                .model_path = o->common.model,
-                .init = o->common.task.fresh,
-                .adapter = o->common.adapter,
-                .seed = (uint64_t)o->common.seed,
-                .config = session->config,
-                .seq_len = session->seq_len,
-                .packed = o->common.pack,
-                .pairs = job_has_pairs(session->task),
-                .source_len = session->source_len,
-                .classes = session->asks_classes ? &session->classes : NULL,
-                .new_head = o->common.task.new_head,
-                .class_weights = session->class_weights,
-                .device = session->device,
-                .speeds = speeds,
-                .net = o->net,
-            },
-        .seats = (uint32_t)session->config->seats,
-        .gpus = cli_seats_gpus(&o->seats),
-        .output = o->common.output,
-        .log_path = o->common.log,
-        .origins = &session->origins,
-        .data = session->data,
-        .eval_data = session->eval_data,
-        .scores = o->scores.run.n ? &o->scores.run : NULL,
-        .steps = (uint64_t)o->common.steps,
-        .eval_every = (uint64_t)o->common.eval_every,
-        .save_every = (uint64_t)o->common.save_every,
-        .save_total_limit = (uint64_t)o->common.save_total_limit,
-        .save_last = !o->common.no_final_checkpoint,
-        .overwrite = o->common.overwrite,
-        .resume = o->checkpoint,
-        .resume_steps = o->common.resume && !*o->common.resume,
-        .stop = &stop_asked,
-        .save = &save_asked,
-    };
-}
-
-/* So that answers need no --chat-template. The model is there without it. */
-static void keep_template(const struct zinf_session *s, const struct train_options *o)
-{
-    char *folder = zinf_path_join(o->common.output, "model");
-    if (!folder || job_samples_keep_template(&o->common, s->tokenizer, folder))
-        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
-    free(folder);
 }
 
 static int train(struct train_options *o)
@@ -216,9 +95,9 @@ static int train(struct train_options *o)
     struct zinf_speeds speeds;
     struct estimate_sources sources;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
-    int code = cli_ranks_find(&o->net, &o->common);
+    int code = job_ranks_find(&o->net, &o->common);
     if (!code)
-        code = cli_seats_find(&o->seats, &o->common, o->net);
+        code = job_seats_find(&o->seats, &o->common, o->net);
     if (!code)
         code = open_in_turn(&session, o);
     if (code && o->net) /* from here on the run tells */
@@ -228,38 +107,26 @@ static int train(struct train_options *o)
     estimate_cached_speeds(&speeds, &sources, session.config, session.device);
     show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
-    show.run = options_of(o, &session, &speeds);
+    show.run = job_run_options(&session, &o->common, o->net, &o->seats, o->checkpoint);
+    show.run.trainer.speeds = &speeds;
+    show.run.scores = o->scores.run.n ? &o->scores.run : NULL;
+    show.run.stop = &stop_asked;
+    show.run.save = &save_asked;
     if (is_first(o))
         show.run.events = train_show_events(&show);
     listen_to_signals();
     code = zinf_run_train(&show.run);
     if (!code && is_first(o))
-        keep_template(&session, o);
+        job_train_keep_template(&session, &o->common);
     if (is_first(o))
         train_show_end(&show, code, stop_asked);
 out:
     if (code) /* before a launcher sees another rank end, and ends this one */
         cli_error(&cli_train, CLI_FAILED);
     zinf_net_close(o->net);
-    zinf_session_close(&session);
+    zinf_session_end(&session);
     free(show.losses);
     return code;
-}
-
-/* --resume: the checkpoint, whose config.json and tokenizer stand in for a --model that is not
- * given. Without one yet, a plain --resume goes on from steps on the drives or begins the training:
- * what restarts it need not know. */
-static int find_checkpoint(struct train_options *o)
-{
-    if (!o->common.resume)
-        return 0;
-    bool named = *o->common.resume;
-    int code = zinf_checkpoint_find(named ? o->common.resume : o->common.output, &o->checkpoint);
-    if (code == -ENOENT && !named && o->common.model)
-        code = 0;
-    if (o->checkpoint && !o->common.model)
-        o->common.model = o->checkpoint;
-    return code ? zinf_fail_in(code, "--resume") : 0;
 }
 
 static const char usage[] =
@@ -317,17 +184,13 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_train, &o, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
-    if (!code && !c->data.n)
-        code = zinf_fail(-EINVAL, "--data FILE is missing");
-    if (!code && c->epochs > 0 && c->steps >= 0)
-        code = zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
+    if (!code)
+        code = job_train_check(c);
     if (!code)
         code = cli_scores_check(&o.scores);
     if (!code && o.scores.run.n && !c->eval_data.n)
         code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
-    if (!code && c->overwrite && c->resume)
-        code = zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
-    int found = code ? 0 : find_checkpoint(&o);
+    int found = code ? 0 : job_train_find(c, &o.checkpoint);
     if (!code && !found)
         code = zinf_job_check(c);
     if (code)

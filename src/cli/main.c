@@ -101,6 +101,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     if (!hold_descriptors())
         return CLI_FAILED;
+    zinf_log_to_stderr();
     int status = run(argc, argv);
     /* A full disk behind standard output shows here at the latest. */
     if (fflush(stdout) || ferror(stdout)) {

@@ -1,7 +1,7 @@
 /* scores: metrics by name, texts by beams or the likeliest tokens: an evaluation draws nothing, so
  * that it says the same twice. */
 #include "cli/scores.h"
-#include "cli/seats.h"
+#include "api/seats.h"
 
 #include "base/json.h"
 
@@ -329,7 +329,7 @@ int cli_scores_measure(const struct cli_scores *s, struct zinf_session *session,
     if (!code)
         code = zinf_scoreboard_create(&board, s->run.of, s->stem);
     if (!code)
-        code = score(s, session, *trainer, cli_ranks_is_first(options->net), board);
+        code = score(s, session, *trainer, job_ranks_is_first(options->net), board);
     for (int i = 0; !code && i < s->run.n; i++)
         code = zinf_scoreboard_value(board, s->run.metrics[i], &values[i]);
     zinf_scoreboard_destroy(board);

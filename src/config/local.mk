@@ -3,7 +3,6 @@ libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 	src/config/config_entry.c src/config/config_load.c src/config/config_read.c src/config/config_hjson.c src/config/config_hjson.h src/config/config_hjson_words.c \
 	src/config/config_context.c src/config/config_trainer.c src/config/config_auto.c \
 	src/config/config_batch.c src/config/config_check.c src/config/config_print.c
-INSTALLED_H += src/config/config.h
 dist_man_MANS += man/zinf-config.5
 
 program_tests += tests/config/config_test tests/config/config_files_test \

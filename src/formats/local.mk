@@ -11,7 +11,6 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
 	src/formats/folder.c
-INSTALLED_H += src/formats/formats.h
 
 FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tests/formats/formats_writer_test \
 	tests/formats/formats_header_test tests/formats/formats_tokens_test tests/formats/formats_torch_test tests/fuzz_safetensors \

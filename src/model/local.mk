@@ -42,7 +42,6 @@ libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stages/stage
 	src/model/families/bert.h src/model/families/bert.c src/model/families/roberta.c
 libcore_la_SOURCES += src/model/stages/part_relative.c src/model/stack_tables.c src/model/stages/stage_convolution.c \
 	src/model/stages/stage_project.c src/model/families/deberta_v2.c
-INSTALLED_H += src/model/model.h src/model/graph.h src/model/tensors.h
 
 MODEL_TESTS = tests/model/model_tensors_test tests/model/model_fixtures_test \
 	tests/model/model_graph_test

@@ -15,7 +15,6 @@ libcore_la_SOURCES += src/text/chat/chat.h src/text/chat/chat_template.h src/tex
 	src/text/chat/chat_render.c src/text/chat/chat_encode.c src/text/chat/chat_folder.c src/text/chat/chat_jinja.c src/text/samples/format.h \
 	src/text/samples/format.c src/text/samples/format_turns.c src/text/samples/format_pairs.c src/text/samples/format_gdgpt.c src/text/samples/format_python.c
 libcore_la_SOURCES += src/text/samples/task.h src/text/samples/task.c src/text/samples/labels.c
-INSTALLED_H += src/text/text.h
 EXTRA_DIST += src/text/samples/samples.h src/text/chat/chat.h src/text/samples/task.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/tokenizer/sentencepiece.cc

@@ -35,6 +35,7 @@ int zinf_checkpoint_look(const char *folder,
  * sum of them, as PEFT's folders and those of versions before; -EBADMSG: the message names the file
  * that is damaged. */
 int zinf_adapter_verify(const char *folder);
+/* { not installed */
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
 /* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where
@@ -43,6 +44,7 @@ bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *r
                       uint32_t *world);
 /* The step that scalars of a committed step belong to; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
+/* } not installed */
 /* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
 struct zinf_export_options {
     const char *checkpoint, *output;
@@ -73,6 +75,7 @@ struct zinf_joined_adapter {
 };
 int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const char *output);
 
+/* { not installed */
 /* ---- a folder beside its config.json ---- */
 
 struct zinf_model;
@@ -95,6 +98,7 @@ struct zinf_weights_finding {
 int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
                          void (*see)(void *arg, const struct zinf_weights_finding *finding),
                          void *arg);
+/* } not installed */
 
 #ifdef __cplusplus
 }

@@ -33,7 +33,7 @@ script_tests += tests/ranks/ranks_test.sh
 
 # A frozen base.
 libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
-INSTALLED_H += src/train/train.h src/train/estimate.h src/train/decode.h src/train/generate.h src/train/checkpoints.h
+INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \
 	tests/train/train_units_test tests/train/train_optimizers_test

@@ -344,6 +344,7 @@ static void test_lines_are_cut_at_words(void)
 
 int main(void)
 {
+    zinf_log_to_stderr();
     TAP_RUN(test_values);
     TAP_RUN(test_words);
     TAP_RUN(test_refusals);

@@ -150,7 +150,7 @@ static int run_session(const struct options *o, cJSON *result)
         code = zinf_session_config(&s, &o->common);
     if (!code)
         code = run_all(o, &s, o->machine ? &machine : NULL, result);
-    zinf_session_close(&s);
+    zinf_session_end(&s);
     return code;
 }
 

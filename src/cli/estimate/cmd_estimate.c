@@ -202,7 +202,7 @@ static int run_session(struct options *o)
         code = o->compare ? estimate_compare(&request, o->compare)
                           : estimate(o, &s, &request, o->machine ? &machine : NULL);
     }
-    zinf_session_close(&s);
+    zinf_session_end(&s);
     return code;
 }
 

@@ -1,6 +1,6 @@
 /* generate_source: prompts of an encoder-decoder: what its encoder reads, ended as in training. A
  * text begins with the token that the decoder is fed first, which nobody wants to see. */
-#include "cli/generate.h"
+#include "api/generate.h"
 
 #include <stdlib.h>
 

@@ -1,32 +1,32 @@
 /* seats: from what is asked for and what is visible to numbers of GPUs. */
-#include "cli/seats.h"
+#include "api/seats.h"
 
 #include <stdlib.h>
 
 /* Until the work begins ranks come at their own pace. */
 #define PATIENCE_SECONDS 86400
 
-bool cli_ranks_is_first(const struct zinf_net *net)
+bool job_ranks_is_first(const struct zinf_net *net)
 {
     return !net || zinf_net_place(net).rank == 0;
 }
 
 /* Log lines of the others that are no failure are rank 0's. */
-int cli_ranks_find(struct zinf_net **net, struct zinf_job *c)
+int job_ranks_find(struct zinf_net **net, struct zinf_job *c)
 {
     int code = zinf_net_open(net);
     if (code || !*net)
         return code;
     zinf_net_set_timeout(*net, PATIENCE_SECONDS);
     c->world = zinf_net_place(*net).world;
-    if (cli_ranks_is_first(*net))
+    if (job_ranks_is_first(*net))
         zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)c->world, zinf_net_name(*net));
     else if (!getenv("ZINF_LOG"))
         zinf_log_set_level(ZINF_LOG_ERROR);
     return 0;
 }
 
-bool cli_ranks_works_alone(const char *what)
+bool job_ranks_works_alone(const char *what)
 {
     uint32_t rank, world;
     if (!zinf_net_launched_as(&rank, &world))
@@ -38,7 +38,7 @@ bool cli_ranks_works_alone(const char *what)
 }
 
 /* "0,2" */
-static int read_devices(struct cli_seats *seats, const char *text)
+static int read_devices(struct job_seats *seats, const char *text)
 {
     const char *at = text;
     do {
@@ -50,8 +50,8 @@ static int read_devices(struct cli_seats *seats, const char *text)
         for (int i = 0; i < seats->n_gpus; i++)
             if (seats->gpus[i] == index)
                 return zinf_fail(-EINVAL, "--devices %s names GPU %ld twice", text, index);
-        if (seats->n_gpus == CLI_MOST_GPUS)
-            return zinf_fail(-EINVAL, "--devices: at most %d GPUs", CLI_MOST_GPUS);
+        if (seats->n_gpus == JOB_MOST_GPUS)
+            return zinf_fail(-EINVAL, "--devices: at most %d GPUs", JOB_MOST_GPUS);
         seats->gpus[seats->n_gpus++] = (int)index;
         at = *end ? end + 1 : end;
     } while (*at || at[-1] == ',');
@@ -64,7 +64,7 @@ static bool is_set(const char *variable)
     return value && *value;
 }
 
-static int check_devices(const struct cli_seats *seats, const struct zinf_job *c, bool on_gpus)
+static int check_devices(const struct job_seats *seats, const struct zinf_job *c, bool on_gpus)
 {
     int visible = on_gpus ? zinf_device_cuda_count() : 0;
     if (!on_gpus)
@@ -90,11 +90,11 @@ static int64_t share_of(int visible, const struct zinf_net *net)
     return visible / processes > 1 ? visible / processes : 1;
 }
 
-int cli_seats_find(struct cli_seats *seats, struct zinf_job *c, const struct zinf_net *net)
+int job_seats_find(struct job_seats *seats, struct zinf_job *c, const struct zinf_net *net)
 {
     const enum zinf_device_kind device = c->device;
     int code = 0;
-    *seats = (struct cli_seats){0};
+    *seats = (struct job_seats){0};
     bool on_gpus =
         device == ZINF_DEVICE_CUDA || (device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
     if (c->devices)
@@ -120,7 +120,7 @@ static const char *why_one(const struct zinf_config *c, bool trains)
     return NULL;
 }
 
-bool cli_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
+bool job_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
 {
     const char *why = why_one(config, !c->no_training);
     bool asked = c->seats > 0 || config->seats != c->seats_there;
@@ -131,7 +131,7 @@ bool cli_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
     return true;
 }
 
-const int *cli_seats_gpus(const struct cli_seats *seats)
+const int *job_seats_gpus(const struct job_seats *seats)
 {
     return seats->n_gpus ? seats->gpus : NULL;
 }

@@ -2,7 +2,7 @@
  * generate_chat: prompts as what a user says, written by the template of the model's folder, and
  * answers that end where an assistant's turn does.
  */
-#include "cli/generate.h"
+#include "api/generate.h"
 
 /* An adapter's folder may say the template that it was trained by; the tokens are the model's. */
 static int open_chat(struct zinf_chat **out, const struct zinf_job *c,

@@ -4,7 +4,7 @@
  * Keys that would change the text and that we do not have are named once.
  */
 #include "base/json.h"
-#include "cli/generate.h"
+#include "api/generate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +95,35 @@ static int check_range(const char *what, const char *key, double value, double l
 }
 
 const char *const generate_early_words[] = {"false", "true", "never", NULL};
+
+#define AT(field) .offset = offsetof(struct generate_settings, field)
+/* clang-format off */
+const struct option generate_rows[] = {
+    OPTION("--max-new-tokens", INTEGER, AT(max_new_tokens), "N",
+     "stop after so many, or at the end-of-text token", .min = 1, .max = 1 << 24),
+    OPTION("--temperature", NUMBER, AT(temperature), "X",
+     "0 takes the most likely token each time", .max = 1000, .otherwise = "1"),
+    OPTION("--top-k", INTEGER, AT(top_k), "N", "draw among the N most likely tokens",
+     .max = 1 << 24, .otherwise = "0, all"),
+    OPTION("--top-p", NUMBER, AT(top_p), "X", "draw among the likeliest that make up X",
+     .min = 1e-9, .max = 1, .otherwise = "1"),
+    OPTION("--repetition-penalty", NUMBER, AT(repetition_penalty), "X",
+     "what was said is less likely", .min = 1e-9, .max = 1e9, .otherwise = "1, off"),
+    OPTION("--no-repeat-ngram", INTEGER, AT(no_repeat_ngram), "N",
+     "no row of N tokens comes twice", .max = 1 << 24, .otherwise = "0, off",
+     .aliases = "no_repeat_ngram_size"),
+    OPTION("--num-beams", INTEGER, AT(num_beams), "N",
+     "beam search: follow the N likeliest continuations, draw nothing", .min = 1, .max = 1 << 12,
+     .otherwise = "1"),
+    OPTION("--length-penalty", NUMBER, AT(length_penalty), "X",
+     "a beam's score is divided by its length to the power X", .min = -1e3, .max = 1e3,
+     .otherwise = "1"),
+    OPTION("--early-stopping", WORD, AT(early_stopping), "WORD",
+     "true: at N finished beams; false: where better ones are unlikely; never: where there are none",
+     .words = generate_early_words, .otherwise = "false"),
+    {.flag = NULL}
+};
+/* clang-format on */
 
 static int parse_early(const char *what, const char *word, int *out)
 {
