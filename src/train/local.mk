@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/setup_shape.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -25,7 +25,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
 libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
-	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
+	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/run/run_times.c src/train/save/durable_ranks.c
 program_tests += tests/train/train_net_test
@@ -44,7 +44,7 @@ program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
 
 program_tests += tests/train/train_experts_test
 
-program_tests += tests/train/plan_test
+program_tests += tests/train/plan_test tests/train/way_test
 
 program_tests += tests/train/calibrate_test
 

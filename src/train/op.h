@@ -44,8 +44,8 @@ enum op_cost {
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   PULL                  NET: the same to the device, each slice from where its rank has it
- *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]; all of
- *                         it where ranks have whole state
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
+ *   SUM_FOR_ALL           NET: at[0] <- all of that sum
  *   LINK_GATHER           NET: as GATHER, between devices
  *   LINK_SCATTER          NET: as SCATTER, between devices
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
@@ -70,6 +70,7 @@ enum op_cost {
     ROW(OP_GATHER, "gather", run_gather, COST_GATHER)                                              \
     ROW(OP_PULL, "pull", run_pull, COST_PULL)                                                      \
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
+    ROW(OP_SUM_FOR_ALL, "all-reduce", run_sum_for_all, COST_SUM)                                   \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \

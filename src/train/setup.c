@@ -232,11 +232,22 @@ static int open_device(struct setup *s, bool plan_only)
 
 /* ---- steps ---- */
 
+/* A device that is the host has its memory in common with drive and CPU, unless the configuration
+ * wants copies. */
+static void find_reach(struct setup *s)
+{
+    bool common = s->config->direct && s->device->host_addressable;
+    for (int actor = 0; actor < ACTORS; actor++)
+        s->reach[actor][ON_DEVICE] = s->reach[actor][ON_HOST] = common;
+    s->reach[BY_DRIVE][ON_HOST] = s->reach[BY_CPU][ON_HOST] = s->reach[BY_DEVICE][ON_DEVICE] = true;
+    s->reach[BY_CPU][OTHERS_HOST] = s->net;
+    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(s->net);
+}
+
 static void choose_step(struct setup *s)
 {
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
-    s->direct = s->config->direct && s->device->host_addressable;
-    s->lends = s->sliced && !s->direct && zinf_net_lends(s->net);
+    find_reach(s);
     s->generations = speculates ? 2 : 1;
     s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
 }

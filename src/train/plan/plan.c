@@ -28,8 +28,8 @@ static int take_arrays(struct plan *p)
 {
     p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
     p->homes = calloc(p->setup->n_units, sizeof *p->homes);
-    p->routes = calloc(p->setup->n_units, sizeof *p->routes);
-    bool taken = p->deferred && p->homes && p->routes;
+    p->ways = calloc(p->setup->n_units, sizeof *p->ways);
+    bool taken = p->deferred && p->homes && p->ways;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
@@ -58,8 +58,7 @@ bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
     /* another rank, which this one has not asked, may have chosen it */
     bool known = !p->setup->net || (p->setup->sliced && p->chosen_backward);
     return known && p->setup->walk.units[unit].chooser != WALK_NONE &&
-           p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
-           (p->layer_major || p->setup->n_micro == 1);
+           sums_on(p, unit, ZINF_TIER_DRIVE) && (p->layer_major || p->setup->n_micro == 1);
 }
 
 /* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
@@ -232,6 +231,7 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
+        .travel = travel_of(setup, variant->by_link, variant->device_adds),
         .x_tier = setup->x_tier,
         .layer_major = layer_major,
         .n_x_micros = layer_major ? setup->n_micro : 1,
@@ -271,7 +271,7 @@ void plan_fini(struct plan *p)
     zinf_ledger_destroy(p->ledger);
     free(p->homes);
     free(p->files);
-    free(p->routes);
+    free(p->ways);
     free(p->x_extents);
     free(p->deferred);
     *p = (struct plan){0};

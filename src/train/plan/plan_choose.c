@@ -126,7 +126,7 @@ static void choose_host(struct plan *p, struct choice *c)
         if (plan_fits(p, &with_tables))
             *c = with_tables;
     }
-    if (plan_uses_tiles(p))
+    if (way_has_tile(p->waypoints))
         grow(p, c, &c->state_slots, 6);
     if (!p->setup->fills)
         return;
@@ -146,9 +146,9 @@ static void choose_host(struct plan *p, struct choice *c)
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
-        !p->setup->direct) /* else who computes is who updates */
+        !p->travel.reach[BY_CPU][ON_DEVICE]) /* else who computes is who updates */
         choose_pairs(p, c, layers);
-    if (plan_uses_tiles(p)) {
+    if (way_has_tile(p->waypoints)) {
         plan_set_places(p, c);
         int groups = plan_n_tile_groups(p);
         grow(p, c, &c->state_slots, groups < MAX_STATE_SLOTS ? groups : MAX_STATE_SLOTS);

@@ -127,7 +127,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
             at = begins ? emit_value_new(e, v, e->micro, &c->uses)
                         : emit_value(e, v, e->micro, &c->uses);
             if (!begins && at.tenant)
-                uses_write(&c->uses, at.tenant - 1);
+                uses_write(&c->uses, zinf_operand_buffer(&at));
         }
         add_operand(e, c, at);
     }

@@ -41,18 +41,32 @@ struct fetched {
     uint32_t range; /* of micro-batches, in which it was fetched */
 };
 
-/* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
+/* A gradient, or a part of one, where it is computed: emit_grad.c. */
 struct made_grad {
     struct zinf_operand at;
     zinf_resource resource;
-    bool is_sum;  /* at is the kept place itself, or adds to what another operation made */
-    bool on_host; /* of all ranks' sum: the CPU can read it where it is */
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 #define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
+};
+
+/* One thing on its way: where it is at each place that its legs touch. */
+struct stop {
+    struct zinf_operand at;
+    zinf_resource resource;
+    bool known; /* else it is taken when a leg touches it */
+};
+struct trip {
+    uint32_t unit; /* or value */
+    bool is_value, is_fetch;
+    bool updates_end; /* all updates of the unit come before it */
+    uint16_t flags;
+    struct zinf_location home;
+    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes;
+    struct stop stops[WAYPOINTS];
 };
 
 struct emitter {
@@ -69,7 +83,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool files, stages, grads, beside_grads, host_grads, tiles, x_stages, caches;
+    zinf_pool files, staging, grads, beside_grads, host_grads, tiles, x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -109,10 +123,9 @@ uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *h
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
 /* The parameters of all units with device slots of their own. */
 void emit_own_slots(struct emitter *e);
-/* Where the CPU can still read what a fetch brought; false: nowhere. Whoever reads it there keeps
- * the slot from others. */
-bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
-                  zinf_resource *resource);
+/* Where the CPU can still read what a fetch brought, and how much of the unit that is; false:
+ * nowhere. Whoever reads it there keeps the slot from others. */
+bool emit_fetched(struct emitter *e, uint32_t unit, struct stop *hand, enum portion *portion);
 /* Brings what a fetch of this range left out to the same place, if the fetch may have: whoever
  * wants the unit chosen or not. */
 void emit_fetch_unchosen(struct emitter *e, uint32_t unit);
@@ -174,21 +187,18 @@ void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool fi
                         struct uses *uses);
 void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last);
 
-/* emit_net.c */
-/* A unit's parameters into memory, which is target's, of the slices that ranks have. */
-void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory,
-                 zinf_resource target);
+/* emit_way.c: a way's legs, one after the other; or one of them. */
+void emit_way(struct emitter *e, struct trip *trip, const struct legs *legs);
+void emit_leg(struct emitter *e, struct trip *trip, const struct leg *leg);
+/* Of a unit's parameters, whose home is known. */
+struct trip trip_of_params(const struct emitter *e, uint32_t unit);
+zinf_resource emit_grad_slot(struct emitter *e, uint32_t unit);
 /* What each rank has updated of a unit, to all. Between the updates and the unit's next use. */
 void emit_spread(struct emitter *e, uint32_t unit);
-/* This rank's slice of the sum of all ranks' contributions, each in memory that the CPU reads, or
- * on GPUs that are linked: to place, or where it was. */
-struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
-                              const struct made_grad *place);
 
 /* emit_update.c */
-/* The update of a unit whose gradient is at grad (whole unit, host memory). */
-void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
-                       zinf_resource resource);
+/* The update of a unit whose gradient's sum, the rank's slice, is at grad. */
+void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const struct stop *grad);
 /* The update of a unit by its kept gradient, if it is pending. */
 void emit_update_late(struct emitter *e, uint32_t unit);
 /* After all late updates and before the eager ones: the record of the step before. */
