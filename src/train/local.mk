@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h src/train/setup.h src/train/setup.c \
 	src/train/setup_optimizer.c src/train/setup_shape.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/plan/itinerary.h src/train/plan/itinerary.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -44,7 +44,7 @@ program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
 
 program_tests += tests/train/train_experts_test
 
-program_tests += tests/train/plan_test tests/train/way_test
+program_tests += tests/train/plan_test tests/train/way_test tests/train/itinerary_test
 
 program_tests += tests/train/calibrate_test
 

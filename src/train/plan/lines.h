@@ -42,6 +42,6 @@ int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *line
 bool plan_fits(struct plan *p, const struct choice *c);
 
 /* plan_choose.c: fills p->choice and the homes by the budgets. */
-void plan_choose(struct plan *p);
+int plan_choose(struct plan *p);
 
 #endif

@@ -14,6 +14,7 @@
 #define ZINF_TRAIN_PLAN_H
 
 #include "train/op.h"
+#include "train/plan/itinerary.h"
 #include "train/plan/way.h"
 #include "train/setup.h"
 
@@ -92,11 +93,10 @@ struct plan {
     const struct setup *setup; /* borrowed */
     struct variant variant;
     enum zinf_tier x_tier;
-    bool layer_major;
+    struct itinerary itinerary; /* of a step */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
-    int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
-    zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
+    zinf_extent *x_extents;  /* [n_leaving][itinerary.live], x_tier DRIVE */
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
@@ -143,8 +143,17 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 {
     return setup->in_place ? SCHEDULE_UPDATE_IN_PLACE : SCHEDULE_SERIAL;
 }
-/* Whether micro-batches go through the layers together. */
+/* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Whether they do; and whether all do at once, one micro-batch that is alone too. */
+static inline bool goes_together(const struct plan *p)
+{
+    return p->itinerary.together > 1;
+}
+static inline bool goes_once(const struct plan *p)
+{
+    return p->itinerary.together == p->setup->n_micro;
+}
 /* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
 /* The ledger by tier with budgets, and one line on each choice. */
@@ -191,7 +200,7 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[stage];
-    uint64_t n = (uint64_t)p->n_x_micros;
+    uint64_t n = (uint64_t)p->itinerary.live;
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 

@@ -62,7 +62,7 @@ static uint64_t activation_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
         return w->n_slots * w->slot_bytes;
-    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * w->leaving_bytes;
 }
 
@@ -113,7 +113,8 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
          backward ? w->working : w->working_of_any, &at->d_working},
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
-        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->d_lists},
+        {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
+         &at->d_lists},
         {decodes ? "rows of logits" : "one row of logits", NULL,
          logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
         {"rows of a call", NULL, row_bytes(p), &at->d_rows},
@@ -122,11 +123,11 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
          &at->d_cache},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
-         w->has_reference ? (uint64_t)p->n_x_micros * w->n_slots * w->slot_bytes : 0,
+         w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
          &at->d_reference},
         {"what the reference's stages keep", "train_micro_batch_size_per_gpu",
          !w->has_reference ? 0
-         : backward        ? (uint64_t)p->n_x_micros * w->kept_always
+         : backward        ? (uint64_t)p->itinerary.live * w->kept_always
                            : w->working_of_any,
          &at->d_reference_kept},
     };
@@ -137,7 +138,7 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
-    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->n_x_micros;
+    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->itinerary.live;
     const struct want wants[] = {
         {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
         {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
@@ -212,12 +213,14 @@ static int host_lines(struct plan *p, const struct choice *c, struct plan_lines 
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
         {"activations between stages", "zinf.activation_device",
-         backward && p->x_tier == ZINF_TIER_HOST ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
-                                                 : 0,
+         backward && p->x_tier == ZINF_TIER_HOST
+             ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
+             : 0,
          &at->h_x},
         {"parts of the gradient norm", NULL,
          has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->h_squares},
-        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->h_lists},
+        {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
+         &at->h_lists},
         {"a choice of experts", "--seq-len", w->choice_bytes, &at->h_choice},
         {"saving in the background", "zinf.async_save",
          backward && p->setup->config->async_save ? p->sizes.transfer : 0, &at->h_background},
@@ -233,7 +236,7 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
     return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
-                     (uint64_t)p->n_x_micros * p->setup->walk.all_leaving_bytes, NULL);
+                     (uint64_t)p->itinerary.live * p->setup->walk.all_leaving_bytes, NULL);
 }
 
 int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)

@@ -38,8 +38,8 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
  * is added next; in a tree, one more for each level. So it is where the sum comes from RAM. */
 static uint64_t grads_at_once(const struct plan *p)
 {
-    uint64_t n = p->layer_major || p->variant.device_adds ? 2 : 1;
-    for (int64_t micros = p->setup->n_micro; p->setup->exact && p->layer_major && micros > 3;
+    uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
+    for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
          micros /= 2)
         n++;
     return n;
@@ -61,7 +61,7 @@ bool plan_sums_whole(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const struct zinf_ids *sweep = w->whole == WALK_NONE ? NULL : &w->graph->stages[w->whole].sweep;
     uint32_t n = 0;
-    for (uint32_t i = 0; sweep && p->layer_major && i < sweep->n; i++) {
+    for (uint32_t i = 0; sweep && goes_together(p) && i < sweep->n; i++) {
         uint32_t unit = sweep->at[i];
         if (!unit_trains(p->setup, unit))
             continue;
@@ -79,7 +79,7 @@ uint32_t x_slots(const struct plan *p)
     uint32_t leaving = p->setup->walk.most_leaving;
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
-    return slots + (p->layer_major ? others * (uint32_t)p->setup->n_micro : 0);
+    return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
 }
 
 /* Bytes of things whose size does not depend on the choice. */
@@ -187,7 +187,7 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
+    if (w->units[unit].uses > 1 || !goes_once(p))
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;

@@ -125,8 +125,8 @@ int plan_print(const struct plan *p, FILE *out)
                 s->n_units);
     if (s->n_micro > 1)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
-                p->layer_major ? "all through a layer before the next layer"
-                               : "one after the other through all layers");
+                goes_together(p) ? "all through a layer before the next layer"
+                                 : "one after the other through all layers");
     if (p->variant.device_adds)
         fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);

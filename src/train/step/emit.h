@@ -92,11 +92,11 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving n_x_micros]: values in their tier */
+    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
-    /* of values that visits are chosen by: made on the device, [n_choices n_x_micros]; as a list
+    /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
     uint64_t working; /* whose activations the working buffer holds */
@@ -126,8 +126,8 @@ void emit_own_slots(struct emitter *e);
 /* Where the CPU can still read what a fetch brought, and how much of the unit that is; false:
  * nowhere. Whoever reads it there keeps the slot from others. */
 bool emit_fetched(struct emitter *e, uint32_t unit, struct stop *hand, enum portion *portion);
-/* Brings what a fetch of this range left out to the same place, if the fetch may have: whoever
- * wants the unit chosen or not. */
+/* For who needs a unit's parameters although no row may have chosen it: reads them, where the fetch
+ * of this range was left out, to where that would have brought them. */
 void emit_fetch_unchosen(struct emitter *e, uint32_t unit);
 /* A value that a stage makes: its place while it is made; then to its tier. Or brought back. */
 struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
@@ -142,13 +142,10 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
                struct zinf_operand from, uint64_t bytes, const struct uses *uses);
 
 /* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
-struct range {
-    int64_t first, end;
-};
 void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
 void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
 /* All micro-batches add to one place, in their order: one contribution. */
-void emit_backward_last(struct emitter *e, uint32_t stage);
+void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */

@@ -11,7 +11,7 @@
 
 static uint32_t number(const struct emitter *e, uint32_t stage, int64_t micro)
 {
-    uint32_t n = (uint32_t)e->p->n_x_micros;
+    uint32_t n = (uint32_t)e->p->itinerary.live;
     return e->walk->stages[stage].choice * n + (uint32_t)micro % n;
 }
 

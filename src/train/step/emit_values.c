@@ -6,7 +6,7 @@
 
 static uint64_t x_number(const struct emitter *e, uint32_t value, int64_t micro)
 {
-    uint64_t n = (uint64_t)e->p->n_x_micros;
+    uint64_t n = (uint64_t)e->p->itinerary.live;
     return (uint64_t)e->walk->values[value].number * n + (uint64_t)micro % n;
 }
 
@@ -22,7 +22,7 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
 {
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t base = e->walk->graph->values[value].leaves ? p->at.d_x : p->at.d_staying;
     if (!has_backward(p->setup))
         return zinf_at(device_at(p, p->at.d_x + v->slot * e->walk->slot_bytes));
@@ -44,7 +44,7 @@ static struct zinf_location value_location(const struct emitter *e, uint32_t val
 {
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->n_x_micros, offset = n * v->bytes_before;
+    uint64_t n = (uint64_t)p->itinerary.live, offset = n * v->bytes_before;
     if (p->x_tier == ZINF_TIER_DRIVE)
         return (struct zinf_location){.tier = ZINF_TIER_DRIVE,
                                       .extent = p->x_extents[x_number(e, value, micro)],

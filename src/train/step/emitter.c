@@ -113,7 +113,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
-    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->n_x_micros);
+    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->itinerary.live);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
@@ -133,8 +133,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
     resource(e, &e->record);
-    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
-    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
+    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
     resources(e, &e->decided, e->walk->n_choices);
     resource(e, &e->choice);
     return e->code;
