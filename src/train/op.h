@@ -35,11 +35,12 @@ enum op_cost {
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
- *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
+ *   NORM_PART             at[0] the unit's gradient, or with arg 1 what SQUARES made of it
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
  *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
- *   CHOOSE                HOST: at[0] the list of the stage's choice <- at[1] the value that it is
- *                         made by; arg 1: the first of those that are fetched for together
+ *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
+ *                         value that they choose by. Units are fetched if any micro-batch of a
+ *                         range has chosen them; arg 1: this is the range's first
  *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's

@@ -230,10 +230,6 @@ void setup_free_files(struct setup *s);
 /* A unit's flat buffer from what its spans have read. */
 void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
 
-/* ---- setup_shape.c: rows of a micro-batch, of an open model ---- */
-
-int setup_shape(struct setup *s);
-
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
 /* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */

@@ -54,7 +54,7 @@ static struct zinf_location value_location(const struct emitter *e, uint32_t val
         .tier = ZINF_TIER_HOST, .memory = host_at(p, p->at.h_x + offset), .bytes = v->bytes};
 }
 
-/* Of transfers of a value only the rows that a step's samples have are made (lengths.c). */
+/* Of transfers of a value only the rows that a step's samples have are made (batch.c). */
 static struct trip trip_of_value(const struct emitter *e, uint32_t value, int64_t micro,
                                  struct zinf_operand x)
 {

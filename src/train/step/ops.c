@@ -159,7 +159,8 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- choices ---- */
 
-/* Whoever asks waits for this, and the next of its kind for whoever asks. */
+/* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
+ * next choice of the same stage waits for them. */
 static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
@@ -173,7 +174,7 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
-/* By the lane NET, before anything that is left out by it. */
+/* On the lane NET. Fetches that the choice may leave out wait for this operation. */
 static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_ids *sweep = &t->setup.graph->stages[op->stage].sweep;
