@@ -178,29 +178,15 @@ int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct 
 
 /* ---- rows that hold something ---- */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-struct zinf_window_rows samples_rows(const struct zinf_samples *s, uint64_t index)
-{
-    const struct sample_entry *e = &s->entries[index];
-    const struct sample_place *place = &s->caches[e->file].places[e->place];
-    return (struct zinf_window_rows){least(samples_cut(s, place->n_ids, 0).n, s->options.seq_len),
-                                     samples_cut_source(s, place->n_source, 0).n};
-}
-
 /* Of a prompt with another's answer, whose length is that of what counts of it. */
 static struct zinf_window_rows rotated_rows(const struct zinf_samples *s, uint64_t prompt,
                                             uint64_t answer)
 {
     const struct sample_entry *a = &s->entries[prompt], *b = &s->entries[answer];
     const struct sample_place *asked = &s->caches[a->file].places[a->place];
-    const uint32_t n =
-        asked->n_ids - asked->n_counted + s->caches[b->file].places[b->place].n_counted;
-    return (struct zinf_window_rows){
-        least(n < s->options.max_ids ? n : s->options.max_ids, s->options.seq_len), 0};
+    uint32_t n = asked->n_ids - asked->n_counted + s->caches[b->file].places[b->place].n_counted;
+    n = n < s->options.max_ids ? n : s->options.max_ids;
+    return (struct zinf_window_rows){n < s->options.seq_len ? n : s->options.seq_len, 0};
 }
 
 struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *s, uint64_t position)
