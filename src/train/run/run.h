@@ -36,7 +36,8 @@ struct run {
     struct run_log *log;
     struct zinf_net *net;         /* the trainer options', where there are other ranks; or NULL */
     struct run_seat_times *times; /* [ranks] of the last step; NULL: there are no others */
-    bool stops, saves;            /* by a signal that a rank has got */
+    int stops;                    /* the number of a signal that a rank has got, or 0 */
+    bool saves;                   /* by another one */
     int lock_fd;                  /* of the output folder */
     struct run_batch batch;       /* accumulation * micro_batch windows */
     uint64_t position;            /* windows given out so far */

@@ -158,9 +158,9 @@ int run_begin_steps(struct run *run)
 int run_look_at_signals(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    int64_t asked[2] = {o->stop && *o->stop, o->save && *o->save};
+    int64_t asked[2] = {o->stop ? *o->stop : 0, o->save && *o->save};
     int code = run->net ? zinf_net_max(run->net, asked, 2) : 0;
-    run->stops = asked[0];
+    run->stops = (int)asked[0];
     run->saves = asked[1];
     return code;
 }
