@@ -2,7 +2,8 @@ libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net
 libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
 libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
 	net/net_nccl_collectives.c net/net_nccl_end.c net/net_nccl_load.c
-libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c
+libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c \
+	net/net_tcp_address.c net/net_tcp_proof.c
 INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.

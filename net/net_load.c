@@ -97,6 +97,7 @@ static int open_tcp(struct zinf_net **out)
     struct net_tcp_start start = {.world = number_in("WORLD_SIZE"),
                                   .address = getenv("MASTER_ADDR"),
                                   .seconds = ZINF_NET_TIMEOUT_SECONDS};
+    const char *secret = secure_getenv("ZINF_NET_SECRET");
     const char *local = getenv("LOCAL_WORLD_SIZE") ? "LOCAL_WORLD_SIZE" : "LOCAL_SIZE";
     uint32_t restarts = 0;
     if (!read_number("RANK", start.world, &start.rank))
@@ -117,6 +118,7 @@ static int open_tcp(struct zinf_net **out)
         start.port += 1 + restarts;
     }
     start.job = job_sum(start.address, start.port);
+    start.secret = secret ? secret : "";
     return net_tcp_open(out, &start);
 }
 
