@@ -123,11 +123,13 @@ static int fail_missing(struct reception *r)
     if (r->n_sent_away)
         snprintf(strangers, sizeof strangers, "; callers that were sent away: %u, the last from %s",
                  r->n_sent_away, r->last);
-    snprintf(r->net->why, sizeof r->net->why,
-             "rank %s of %u has not come within %.0f s to rank %u at %.200s, port %u: look at its "
-             "output, and that MASTER_ADDR, MASTER_PORT and ZINF_NET_SECRET are the same "
-             "everywhere%s",
-             list, s->world, s->seconds, s->rank, s->address, s->port, strangers);
+    snprintf(
+        r->net->why, sizeof r->net->why,
+        "rank%s %s of %u ha%s not come within %.0f s to rank %u at %.200s, port %u: look at its "
+        "output, and that MASTER_ADDR, MASTER_PORT and ZINF_NET_SECRET are the same "
+        "everywhere%s",
+        strchr(list, ',') ? "s" : "", list, s->world, strchr(list, ',') ? "ve" : "s", s->seconds,
+        s->rank, s->address, s->port, strangers);
     return -ETIMEDOUT;
 }
 
