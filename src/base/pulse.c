@@ -42,6 +42,16 @@ uint64_t zinf_pulse_last_ns(const struct zinf_pulse *pulse)
     return __atomic_load_n(&pulse->beat_ns, __ATOMIC_RELAXED);
 }
 
+void zinf_pulse_follow(struct zinf_pulse *pulse, uint64_t last_ns)
+{
+    for (struct zinf_pulse *p = pulse; p; p = p->above) {
+        uint64_t had = zinf_pulse_last_ns(p);
+        while (had < last_ns && !__atomic_compare_exchange_n(&p->beat_ns, &had, last_ns, true,
+                                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            ;
+    }
+}
+
 void zinf_pulse_end(struct zinf_pulse *pulse, int code, const char *why)
 {
     int goes_on = GOES_ON;

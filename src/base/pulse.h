@@ -33,6 +33,8 @@ void zinf_pulse_set(struct zinf_pulse *pulse);
 /* A sign of the calling thread's pulse; 0, or the code and the sentence that it is to end with. */
 int zinf_pulse_beat(void);
 uint64_t zinf_pulse_last_ns(const struct zinf_pulse *pulse);
+/* Who waits for another lives as long as that one: its last sign counts for pulse too. */
+void zinf_pulse_follow(struct zinf_pulse *pulse, uint64_t last_ns);
 /* All that has this pulse, or one below it, is to end. The first such word stays. A signal handler
  * may call it. */
 void zinf_pulse_end(struct zinf_pulse *pulse, int code, const char *why);

@@ -172,6 +172,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
         .resume_steps = o->resume && !*o->resume,
         .stop = &cli_stop,
         .save = &save_asked,
+        .stuck = cli_seats_stuck,
     };
 }
 

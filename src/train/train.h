@@ -238,6 +238,8 @@ struct zinf_run_options {
     volatile sig_atomic_t *stop;
     volatile sig_atomic_t *save; /* set by a signal: save after this step; reset */
     struct zinf_run_events events;
+    /* Where one of several seats hangs (seats.h); NULL: it is waited for. */
+    void (*stuck)(void);
 };
 /* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
  * name that nobody takes for a result. A checkpoint that cannot be saved is reported and does not

@@ -36,7 +36,6 @@ static int save_model(struct run *run, uint64_t step)
     uint64_t begin = zinf_now_ns();
     bool is_best = false, first = run_is_first(run);
     int code = folder && partial ? 0 : -ENOMEM;
-    run_be_patient(run);
     if (!code && first)
         code = run_best_publish(run, &is_best);
     if (!code)

@@ -81,8 +81,6 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, struct zinf_evaluation *out);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
-/* Outside of steps rank 0 has files to see to while the others wait. */
-void run_be_patient(struct run *run);
 /* At the end: whether each of them ended well. Who did not has told. */
 bool run_all_are_done(struct run *run, int code);
 
