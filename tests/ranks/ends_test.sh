@@ -43,7 +43,7 @@ over_within() { # pid, seconds
 one_draw() { # number: signal, victim and moment come of it
     [ $(($1 % 2)) -eq 0 ] && signal=STOP || signal=KILL
     victim=$(($1 / 2 % 2))
-    delay=$(awk -v n="$1" -v s="$$" 'BEGIN { srand(n * 7919 + s); printf "%.2f", 5 * rand() }')
+    delay=$(awk -v n="$1" -v s="$$" 'BEGIN { srand(n * 7919 + s); for (i = 0; i < 9; i++) rand(); printf "%.2f", 5 * rand() }')
     out=$work/draw
     rm -rf "$out"
     start --steps 100000 --save-every 2 --eval-data "$work/text.txt" --eval-every 3 --output "$out"
