@@ -3,9 +3,6 @@
 
 #include <stdlib.h>
 
-/* Until the work begins ranks come at their own pace. */
-#define PATIENCE_SECONDS 86400
-
 bool job_ranks_is_first(const struct zinf_net *net)
 {
     return !net || zinf_net_place(net).rank == 0;
@@ -14,10 +11,12 @@ bool job_ranks_is_first(const struct zinf_net *net)
 /* Log lines of the others that are no failure are rank 0's. */
 int job_ranks_find(struct zinf_net **net, struct zinf_job *c)
 {
-    int code = zinf_net_open(net);
+    double seconds = ZINF_NET_TIMEOUT_SECONDS;
+    zinf_config_timeout(c->config, &seconds);
+    int code = zinf_net_open(net, seconds);
     if (code || !*net)
         return code;
-    zinf_net_set_timeout(*net, PATIENCE_SECONDS);
+    zinf_net_set_timeout(*net, seconds);
     c->world = zinf_net_place(*net).world;
     if (job_ranks_is_first(*net))
         zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)c->world, zinf_net_name(*net));

@@ -68,9 +68,10 @@ void zinf_log_to_stderr(void)
 static void emit(enum zinf_log_level level, const char *format, va_list args)
 {
     static const char *const prefix[] = {"zinf: error: ", "zinf: warning: ", "zinf: ", "zinf: "};
-    char line[8192];
+    char line[8192], text[8192];
     int used = snprintf(line, sizeof line, "%s", prefix[level]);
-    vsnprintf(line + used, sizeof line - (size_t)used, format, args);
+    vsnprintf(text, sizeof text, format, args);
+    zinf_show_text(line + used, sizeof line - (size_t)used, text);
     pthread_mutex_lock(&lock);
     if (sink)
         sink(level, line, sink_arg);

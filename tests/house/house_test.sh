@@ -47,7 +47,16 @@ family='src/model/families/'
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
     words 'qwen-?3' "${family}qwen3(_moe)?\.c"
-    words 'phi-?3|qkv_proj|gate_up_proj' "${family}phi3\.c"
+    words 'phi-?3|qkv_proj' "${family}phi3\.c"
+    words 'gate_up_proj' "${family}(phi3|family_described)\.c"
+    words 'smollm' "${family}smollm3\.c"
+    words 'granite' "${family}granite\.c"
+    words 'seed_?oss' "${family}seed_oss\.c"
+    words 'exaone' "${family}exaone4\.c"
+    words 'hunyuan' "${family}hunyuan_dense\.c"
+    words '\bglm' "${family}(glm4|chatglm)\.c"
+    words 'cohere' "${family}cohere\.c"
+    words 'ernie' "${family}ernie4_5\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
     words 'star_?coder' "${family}starcoder2\.c"
     words 'olmo' "${family}olmo2\.c"
@@ -73,6 +82,23 @@ family='src/model/families/'
         "${family}[a-z0-9_]*\.[ch]"
 } >"$work/words"
 judge "words of one family stand in its file" "$work/words"
+
+# ---- who decides ----
+
+# How things travel and in which order is decided in src/train/plan, for trainings, estimates and the
+# search alike: src/train/step emits legs and visits, and asks nothing that would decide anew.
+decides='reach\[|->sliced|->by_link|->lends|->direct\b|->must_link|->may_link|whole_state|layer_major'
+{
+    sources src/train/step | xargs grep -nE "$decides" /dev/null | sed 's/:/\t/2'
+    sources src offload | grep -v '^src/train/plan/' |
+        xargs grep -nE '\b(itinerary_(make|count)|travel_of|plan_set_places)\(' /dev/null |
+        sed 's/:/\t/2'
+} >"$work/decides"
+judge "ways and orders are decided in src/train/plan alone" "$work/decides"
+n_makers=$(sources src | xargs grep -cE '^struct (legs|leg) way_[a-z_]+\(const struct travel' |
+    awk -F : '$2 > 0 && /\.c:/ { n++; what = $1 } END { print n, what }')
+[ "$n_makers" = "1 src/train/plan/way.c" ]
+verdict $? "legs are made in one file"
 
 # ---- sizes ----
 
