@@ -4,25 +4,25 @@ cli_parts = src/cli/cli.h src/cli/options.c src/cli/progress.c src/cli/plot/char
 bin_PROGRAMS += zinf
 noinst_LTLIBRARIES += libcli.la
 zinf_SOURCES = src/cli/main.c
-libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data.c src/cli/samples.c src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
+libcli_la_SOURCES = $(cli_parts) src/cli/usage.h src/cli/data.h src/cli/data_show.h src/cli/data_show.c src/cli/cmd_data.c \
 	src/cli/cmd_init.c src/cli/folder.h src/cli/folder.c src/cli/adapters.h src/cli/adapters.c src/cli/seats.h src/cli/seats.c src/cli/cmd_train.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot/plot.h src/cli/plot/plot_read.c src/cli/plot/plot_svg.c \
 	src/cli/plot/plot_page.c src/cli/plot/plot_export.c src/cli/plot/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/scores.h src/cli/scores.c src/cli/cmd_eval.c src/cli/cmd_generate.c src/cli/generate.h \
-	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c src/cli/task.c src/cli/classes.c \
+	src/cli/generate_config.c src/cli/generate_text.c src/cli/generate_chat.c src/cli/generate_source.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h src/cli/estimate/estimate_speeds.c \
 	src/cli/estimate/estimate_compare.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
 	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
-	src/cli/doctor/doctor.h src/cli/doctor/cmd_doctor.c \
+	src/cli/doctor/doctor.h src/cli/doctor/doctor.c src/cli/doctor/cmd_doctor.c \
 	src/cli/doctor/doctor_device.c src/cli/doctor/doctor_kernels.c src/cli/doctor/doctor_operations.h \
 	src/cli/doctor/doctor_operations.c src/cli/doctor/doctor_step.c \
 	src/cli/bench/bench.h src/cli/bench/bench_cache.c src/cli/bench/cmd_bench.c src/cli/bench/bench_nvme.h \
 	src/cli/bench/bench_nvme.c src/cli/bench/bench_nvme_measure.c src/cli/bench/bench_nvme_text.c \
 	src/cli/bench/bench_nvme_json.c src/cli/bench/bench_optim.c \
 	src/cli/bench/bench_device.h src/cli/bench/bench_device.c src/cli/bench/bench_gemm.c src/cli/bench/bench_attention.c \
-	src/cli/bench/bench_pcie.c src/cli/bench/bench_pcie_gpus.c src/cli/bench/bench_memory.c \
+	src/cli/bench/bench_pcie.c src/cli/bench/bench_memory.c \
 	src/cli/bench/bench_schedule.c src/cli/bench/bench_all.c src/cli/estimate/estimate_sources.c
 zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
