@@ -39,8 +39,8 @@ TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test t
 	tests/train/train_units_test tests/train/train_optimizers_test
 program_tests += $(TRAIN_TESTS)
 
-SAVED_TESTS = tests/train/train_families_test tests/train/rank_files_test
-program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
+SAVED_TESTS = tests/train/train_families_test
+program_tests += $(SAVED_TESTS)
 
 program_tests += tests/train/train_experts_test
 

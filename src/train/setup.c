@@ -236,7 +236,7 @@ static void choose_step(struct setup *s)
 {
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
     s->direct = s->config->direct && s->device->host_addressable;
-    s->lends = s->sliced && !s->direct && zinf_net_lends(s->net);
+    s->lends = s->sliced && !s->direct && zinf_net_lends(data_axis(s)->net);
     s->generations = speculates ? 2 : 1;
     s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
 }

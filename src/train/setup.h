@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "model/tensors.h"
+#include "net/mesh.h"
 #include "offload/offload.h"
 #include "train/plan/walk.h"
 #include "train/train.h"
@@ -95,10 +96,10 @@ struct setup {
     uint64_t rows;                 /* N = B * T */
     uint32_t n_units;
     struct zinf_layout layout;
-    struct zinf_net *net; /* the options', where there are other ranks; NULL: there are none */
-    bool sliced;          /* by stage 3: each rank has its slice of parameters, else all of them */
-    bool whole_state;     /* each rank has all state and makes all updates: tensors are not cut */
-    bool lends;           /* slices go to the device from where their ranks have them */
+    struct zinf_mesh mesh; /* of the options' net */
+    bool sliced;           /* by stage 3: each rank has its slice of parameters, else all of them */
+    bool whole_state;      /* each rank has all state and makes all updates: tensors are not cut */
+    bool lends;            /* slices go to the device from where their ranks have them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
      * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
@@ -159,10 +160,10 @@ static inline bool device_is_far(const struct setup *s)
     return !s->device->host_addressable;
 }
 
-/* Ranks that a step's samples are dealt to. */
-static inline uint32_t n_ranks(const struct setup *s)
+/* Ranks that units' slices and a step's samples are dealt to. */
+static inline const struct zinf_axis *data_axis(const struct setup *s)
 {
-    return s->net ? s->layout.world : 1;
+    return &s->mesh.at[ZINF_DATA];
 }
 
 /* Whether the unit has a gradient and optimizer state. */
@@ -189,7 +190,7 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
-/* Rank and world of the options' net; first of all. */
+/* The mesh; first of all. */
 void setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);

@@ -46,13 +46,13 @@ int setup_optimizer(struct setup *s)
     };
     if (s->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
         s->hyper.kind = ZINF_OPTIM_ADAMW;
-    s->whole_state = s->net && s->moments == MOMENTS_FACTORED;
-    if (s->moments == MOMENTS_FACTORED && (s->sliced || (!s->net && s->options.world > 1)))
+    s->whole_state = data_axis(s)->net && s->moments == MOMENTS_FACTORED;
+    if (s->moments == MOMENTS_FACTORED && s->sliced)
         return zinf_fail(-ENOTSUP,
                          "optimizer.type Adafactor needs whole tensors, and at "
                          "zero_optimization.stage 3 %u ranks have slices: set stage to 2, train on "
                          "one, or use AdamW8bit, whose state is small too",
-                         s->options.world);
+                         data_axis(s)->world);
     return 0;
 }
 

@@ -166,8 +166,8 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool whole =
-        p->setup->net && !plan_stages_slices(p); /* what ranks have is brought together here */
+    bool whole = data_axis(p->setup)->net &&
+                 !plan_stages_slices(p); /* what ranks have is brought together here */
     bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || whole) && !direct;
     s->grad_stage = zinf_align_up(plan_grad_stage_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;

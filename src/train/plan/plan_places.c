@@ -114,8 +114,9 @@ void plan_measure(struct plan *p)
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
-                  ? zinf_link_scratch_bytes(layout->world,
-                                            (trained > beside ? trained : beside) / layout->world)
+                  ? zinf_link_scratch_bytes(data_axis(p->setup)->world,
+                                            (trained > beside ? trained : beside) /
+                                                data_axis(p->setup)->world)
                   : 0;
     s->transfer = source_memory_bytes(p->setup);
 }
@@ -322,12 +323,12 @@ static uint64_t most_of(uint64_t a, uint64_t b)
  * drive cannot reach where it was computed. */
 uint64_t plan_grad_stage_bytes(const struct plan *p)
 {
-    uint64_t most = 0, slices = p->variant.by_link ? p->setup->layout.world : 1;
+    uint64_t most = 0, slices = p->variant.by_link ? data_axis(p->setup)->world : 1;
     if (!has_backward(p->setup))
         return 0;
     if (!p->setup->direct)
         return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
-                       p->setup->in_place || p->setup->net
+                       p->setup->in_place || data_axis(p->setup)->net
                    ? most_of(p->sizes.grad_slot, p->sizes.beside_slot) / slices
                    : 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {

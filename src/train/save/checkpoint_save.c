@@ -92,7 +92,7 @@ static int make_folders(const char *folder)
 static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
     struct collect collect;
-    uint32_t n = 0, world = n_ranks(s->setup), rank = s->net ? s->setup->layout.rank : 0;
+    uint32_t n = 0, world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
     int code = collect_begin(s, &collect);
     if (!code && n++ % world == rank)
         code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
@@ -219,7 +219,7 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
-    if (code && t->setup.net) /* the others would wait for what is written together */
-        zinf_net_tell(t->setup.net, zinf_error());
+    if (code && t->setup.mesh.all) /* the others would wait for what is written together */
+        zinf_net_tell(t->setup.mesh.all, zinf_error());
     return code ? code : checkpoint_write(&source, c, output, limit);
 }

@@ -17,7 +17,7 @@ static uint64_t grad_bytes(const struct emitter *e, uint32_t unit)
 static uint64_t part_bytes(const struct emitter *e, uint32_t unit)
 {
     const struct zinf_layout_unit *u = &e->p->setup->layout.units[unit];
-    return (e->p->setup->net ? u->padded_elems : u->slice_elems) * sizeof(float);
+    return (data_axis(e->p->setup)->net ? u->padded_elems : u->slice_elems) * sizeof(float);
 }
 
 static struct zinf_operand slice_of(const struct emitter *e, uint32_t unit,
@@ -76,7 +76,7 @@ static void emit_add(struct emitter *e, uint32_t unit, enum zinf_lane lane,
 
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
 {
-    if (!e->p->setup->net) {
+    if (!data_axis(e->p->setup)->net) {
         sum.at = slice_of(e, unit, sum.at);
         part.at = slice_of(e, unit, part.at);
     }
@@ -310,7 +310,7 @@ static struct made_grad slice_made(struct emitter *e, uint32_t unit, struct made
     struct made_grad place = kept(e, unit);
     bool to_place = first && e->p->routes[unit].gradient == GRADIENT_SUM_ON_HOST &&
                     !(last && is_eager(e, unit)) && !e->p->variant.by_link;
-    if (!e->p->setup->net) {
+    if (!data_axis(e->p->setup)->net) {
         if (!g.is_sum)
             g.at = slice_of(e, unit, g.at);
         return g;

@@ -17,7 +17,7 @@
 static void emit_net(struct emitter *e, int kind, uint32_t unit, uint64_t unit_bytes,
                      const struct zinf_operand at[2], const struct uses *uses)
 {
-    uint64_t world = n_ranks(e->p->setup);
+    uint64_t world = data_axis(e->p->setup)->world;
     struct zinf_op op = {.lane = ZINF_LANE_NET,
                          .kind = (uint16_t)kind,
                          .unit = (int32_t)unit,

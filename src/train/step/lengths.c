@@ -5,13 +5,13 @@
  */
 #include "train/trainer.h"
 
-/* Rows of an axis, of those that the program was made for. */
-static double rows_share(const struct zinf_trainer *t, enum zinf_axis axis)
+/* Rows of a value, of those that the program was made for. */
+static double rows_share(const struct zinf_trainer *t, enum zinf_rows_of rows_of)
 {
     const struct zinf_compute *now = &t->compute, *most = &t->setup.compute;
-    return axis == ZINF_AXIS_SAMPLE   ? 1
-           : axis == ZINF_AXIS_SOURCE ? (double)now->source_seq / (double)most->source_seq
-                                      : (double)now->seq / (double)most->seq;
+    return rows_of == ZINF_ROWS_OF_SAMPLE   ? 1
+           : rows_of == ZINF_ROWS_OF_SOURCE ? (double)now->source_seq / (double)most->source_seq
+                                            : (double)now->seq / (double)most->seq;
 }
 
 bool trainer_is_shorter(const struct zinf_trainer *t)
@@ -38,5 +38,5 @@ double trainer_share(void *context, const struct zinf_op *op)
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
-    return rows_share(t, t->setup.graph->values[stage->out.at[0]].axis);
+    return rows_share(t, t->setup.graph->values[stage->out.at[0]].rows_of);
 }
