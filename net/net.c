@@ -10,6 +10,42 @@
 
 /* ---- life ---- */
 
+static int join_family(struct zinf_net *net)
+{
+    struct net_family *f = net->family;
+    if (!f) {
+        f = net->family = calloc(1, sizeof *f);
+        if (!f)
+            return zinf_fail(-ENOMEM, "no memory for a net");
+        pthread_mutex_init(&f->lock, NULL);
+        net->host = net->place.rank - net->place.local_rank;
+    }
+    pthread_mutex_lock(&f->lock);
+    net->next = f->first;
+    f->first = net;
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
+static void leave_family(struct zinf_net *net)
+{
+    struct net_family *f = net->family;
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    struct zinf_net **at = &f->first;
+    while (*at && *at != net)
+        at = &(*at)->next;
+    if (*at)
+        *at = net->next;
+    bool last = !f->first;
+    pthread_mutex_unlock(&f->lock);
+    if (last) {
+        pthread_mutex_destroy(&f->lock);
+        free(f);
+    }
+}
+
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
 {
     net->place.rank = rank;
@@ -19,10 +55,11 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     net->in = calloc(world, sizeof *net->in);
     net->parts = calloc(world, sizeof *net->parts);
     net->scratch = world > 1 ? malloc(zinf_net_memory_bytes(world)) : NULL;
-    zinf_net_set_timeout(net, ZINF_NET_TIMEOUT_SECONDS);
-    if (net->out && net->in && net->parts && (net->scratch || world == 1))
-        return 0;
-    return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    if (!net->timeout_ns)
+        net->timeout_ns = ZINF_NET_TIMEOUT_SECONDS * (uint64_t)1000000000u;
+    if (!net->out || !net->in || !net->parts || (!net->scratch && world > 1))
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    return join_family(net);
 }
 
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats)
@@ -56,6 +93,8 @@ void zinf_net_close(struct zinf_net *net)
         zinf_net_barrier(net); /* nobody's last message is cut off */
     if (net->ops)
         net->ops->close(net);
+    leave_family(net);
+    free(net->numbers);
     free(net->out);
     free(net->in);
     free(net->parts);
@@ -75,7 +114,11 @@ const char *zinf_net_name(const struct zinf_net *net)
 
 void zinf_net_set_timeout(struct zinf_net *net, double seconds)
 {
-    net->timeout_ns = (uint64_t)(seconds * 1e9);
+    struct net_family *f = net->family;
+    pthread_mutex_lock(&f->lock);
+    for (struct zinf_net *n = f->first; n; n = n->next)
+        n->timeout_ns = (uint64_t)(seconds * 1e9);
+    pthread_mutex_unlock(&f->lock);
 }
 
 uint64_t zinf_net_memory_bytes(uint32_t world)
@@ -102,6 +145,32 @@ static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_ou
                                  n_in,     same,    net_now_ns() + net->timeout_ns};
 }
 
+/* Under the family's lock. */
+static void tell(struct zinf_net *net)
+{
+    net->told = true;
+    net->ops->tell(net, net->family->number, net->family->sentence);
+}
+
+/* What tells of a failure leaves a busy net alone, which does so itself when it is not. */
+static void set_busy(struct zinf_net *net, bool busy)
+{
+    struct net_family *f = net->family;
+    pthread_mutex_lock(&f->lock);
+    net->busy = busy;
+    if (!busy && f->told && !net->told)
+        tell(net);
+    pthread_mutex_unlock(&f->lock);
+}
+
+int net_exchange(struct zinf_net *net, const struct net_exchange *x)
+{
+    set_busy(net, true);
+    int code = net->ops->exchange(net, x);
+    set_busy(net, false);
+    return code;
+}
+
 /* The first failure is the net's; a later call returns it. */
 static int end_exchange(struct zinf_net *net, uint32_t n_out)
 {
@@ -118,14 +187,17 @@ int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
     if (zinf_net_is_described(net))
         return zinf_fail(-ENOTSUP, "ranks that are only described exchange nothing");
     if (!net->failed)
-        net->failed = net->ops->exchange(net, &x);
+        net->failed = net_exchange(net, &x);
     return end_exchange(net, n_out);
 }
 
 int net_listen(struct zinf_net *net)
 {
-    if (!net->failed)
-        net->failed = net->ops->listen(net);
+    if (!net->failed) {
+        set_busy(net, true);
+        net->failed = net_is_over(net) ? net_end(net) : net->ops->listen(net);
+        set_busy(net, false);
+    }
     return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
 }
 
@@ -269,9 +341,10 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
         for (uint32_t r = 1; !code && r < net->place.world; r++)
             if (all[r * n + i] != all[i])
                 code = zinf_fail(-EINVAL,
-                                 "%s %u has another %s than %s 0: every %s must be started "
+                                 "%s %u has another %s than %s %u: every %s must be started "
                                  "with the same program, options and files",
-                                 net_noun(net), r, facts[i].what, net_noun(net), net_noun(net));
+                                 net_noun(net), net_number(net, r), facts[i].what, net_noun(net),
+                                 net_number(net, 0), net_noun(net));
     return code;
 }
 
@@ -279,8 +352,21 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
-    if (net->told || zinf_net_is_described(net))
+    struct net_family *f = net->family;
+    const struct zinf_net *heard = NULL;
+    if (!f)
         return;
-    net->told = true;
-    net->ops->tell(net, sentence);
+    pthread_mutex_lock(&f->lock);
+    for (struct zinf_net *n = f->first; !f->told && n; n = n->next)
+        heard = n->heard && !n->busy ? n : heard;
+    if (!f->told) {
+        f->told = true;
+        f->number = heard ? heard->heard_number : net_number(net, net->place.rank);
+        snprintf(f->sentence, sizeof f->sentence, "%s", heard ? heard->heard_sentence : sentence);
+        atomic_store_explicit(&f->over, true, memory_order_relaxed);
+        for (struct zinf_net *n = f->first; n; n = n->next)
+            if (!n->busy)
+                tell(n);
+    }
+    pthread_mutex_unlock(&f->lock);
 }

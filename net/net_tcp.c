@@ -21,8 +21,11 @@
 #define GRACE_NS 2000000000u /* for the others to read last words */
 #define TELL_NS 200000000u   /* for one rank to take them in */
 
+static const struct net_engine_ops tcp_ops;
+
 struct last_words {
     uint64_t exchanges;
+    uint32_t number; /* of who has failed */
     char sentence[1000];
 };
 
@@ -41,6 +44,7 @@ struct state {
     struct last_words heard; /* of who stopped first */
     uint32_t heard_from;     /* world: of nobody */
     uint64_t exchanges;
+    uint64_t job; /* as its ranks met */
 };
 
 /* ---- last words ---- */
@@ -51,7 +55,7 @@ static int check_heard(struct zinf_net *net)
     const struct state *s = net->state;
     if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
         return 0;
-    return net_told(net, s->heard_from, s->heard.sentence);
+    return net_told(net, s->heard.number, s->heard.sentence);
 }
 
 /* They come at once, or hardly at all. */
@@ -86,7 +90,7 @@ static int fail_without(struct zinf_net *net, uint32_t peer)
         return code;
     snprintf(net->why, sizeof net->why,
              "%s %u has ended without a word: its own output, or its host's, says why",
-             net_noun(net), peer);
+             net_noun(net), net_number(net, peer));
     return -ECONNABORTED;
 }
 
@@ -229,6 +233,8 @@ static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
                 look_aside(net, r);
         if (!code)
             code = check_heard(net);
+        if (!code && net_is_over(net))
+            code = net_end(net);
         if (!code && net_now_ns() > x->deadline_ns)
             code = late(net);
     }
@@ -255,13 +261,13 @@ static int tcp_listen(struct zinf_net *net)
 
 /* ---- failure, life ---- */
 
-static void tcp_tell(struct zinf_net *net, const char *sentence)
+static void tcp_tell(struct zinf_net *net, uint32_t number, const char *sentence)
 {
     struct state *s = net->state;
     struct {
         uint64_t length;
         struct last_words words;
-    } note = {TELLS, {.exchanges = s->exchanges}};
+    } note = {TELLS, {.exchanges = s->exchanges, .number = number}};
     snprintf(note.words.sentence, sizeof note.words.sentence, "%s", sentence);
     for (uint32_t r = 0; r < net->place.world; r++) {
         uint64_t end = net_now_ns() + TELL_NS;
@@ -310,13 +316,6 @@ static void tcp_close(struct zinf_net *net)
     free(s);
 }
 
-static const struct net_engine_ops tcp_ops = {
-    .exchange = tcp_exchange,
-    .listen = tcp_listen,
-    .tell = tcp_tell,
-    .close = tcp_close,
-};
-
 static int open_state(struct state *s, uint32_t world)
 {
     s->sockets = malloc(world * sizeof *s->sockets);
@@ -331,6 +330,68 @@ static int open_state(struct state *s, uint32_t world)
     bool taken = s->sockets && s->out && s->in && s->gone && s->cut && s->polls;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", world);
 }
+
+/* state is zero; the ranks of net meet. */
+static int open_end(struct zinf_net *net, struct state *s, const struct net_tcp_start *start)
+{
+    int code = open_state(s, start->world);
+    s->job = start->job;
+    return code ? code : net_tcp_meet(net, start, s->sockets);
+}
+
+/* Where the others call the first rank, as they know it; each part's own port and job. */
+static int meet_again(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split,
+                      const uint32_t *ports, int listener)
+{
+    struct state *s = net->state;
+    const struct state *from = parent->state;
+    uint32_t first = split->ranks[0];
+    char address[NET_TCP_ADDRESS_BYTES] = "";
+    struct net_tcp_start start = {.rank = net->place.rank,
+                                  .world = net->place.world,
+                                  .address = address,
+                                  .port = ports[first],
+                                  .job = (from->job ^ split->number) * 0x100000001b3u + first,
+                                  .seconds = (double)parent->timeout_ns * 1e-9,
+                                  .listener = listener};
+    if (first == parent->place.rank || net_tcp_peer(from->sockets[first], address))
+        return open_end(net, s, &start);
+    snprintf(net->why, sizeof net->why, "%s %u has no address", net_noun(net), net_number(net, 0));
+    return -EIO;
+}
+
+static int tcp_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
+{
+    uint32_t *ports = calloc(parent->place.world, sizeof *ports), port = 0;
+    struct state *s = net ? net->state = calloc(1, sizeof *s) : NULL;
+    bool first = net && !net->place.rank && net->place.world > 1;
+    int listener = first ? net_tcp_listen(net, &port) : 0;
+    int64_t failed = !ports || (net && !s) || listener < 0;
+    int code = zinf_net_max(parent, &failed, 1);
+    if (!code && !failed)
+        code = zinf_net_gather(parent, &port, ports, sizeof port);
+    if (!code && !failed && net) {
+        net->ops = &tcp_ops;
+        code = net->place.world > 1 ? meet_again(parent, net, split, ports, listener)
+                                    : open_state(s, 1);
+    } else if (listener > 0) {
+        close(listener);
+    }
+    if (net && !net->ops)
+        free(s);
+    free(ports);
+    if (failed && !code)
+        code = zinf_fail(-EIO, "a part of a net has no port or memory");
+    return code;
+}
+
+static const struct net_engine_ops tcp_ops = {
+    .exchange = tcp_exchange,
+    .listen = tcp_listen,
+    .tell = tcp_tell,
+    .split = tcp_split,
+    .close = tcp_close,
+};
 
 int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
 {
@@ -350,11 +411,9 @@ int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
                                          .local_world = start->local_world,
                                          .seats = 1};
     snprintf(net->name, sizeof net->name, "TCP");
-    int code = open_state(s, start->world);
-    if (!code) {
-        code = net_tcp_meet(net, start, s->sockets);
-        code = code ? zinf_fail(code, "%s", net->why) : net_init(net, start->rank, start->world);
-    }
+    int code = open_end(net, s, start);
+    code = code ? zinf_fail(code, "%s", net->why[0] ? net->why : zinf_error())
+                : net_init(net, start->rank, start->world);
     if (code) {
         net->told = true; /* nobody waits for it in a barrier */
         zinf_net_close(net);

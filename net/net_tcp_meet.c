@@ -17,14 +17,13 @@
 #define MAGIC 0x7a696e66746370ull /* of this protocol, first version */
 #define HELLO_NS 5000000000u      /* for a caller to say who it is */
 #define RETRY_NS 50000000         /* between calls of who is not there yet */
-#define HOST_BYTES 64             /* a numeric address */
 
 struct hello {
     uint64_t magic, job;
     uint32_t rank, world, port, unused;
 };
 struct place {
-    char host[HOST_BYTES]; /* "": rank 0's */
+    char host[NET_TCP_ADDRESS_BYTES]; /* "": rank 0's */
     uint32_t port;
 };
 
@@ -79,7 +78,7 @@ static void set_options(int fd)
 }
 
 /* On every address; *port 0: any that is free, which it is then. */
-static int listen_on(struct zinf_net *net, uint32_t *port)
+int net_tcp_listen(struct zinf_net *net, uint32_t *port)
 {
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port)};
     struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = at.sin6_port};
@@ -149,6 +148,15 @@ static int call(struct zinf_net *net, uint32_t rank, const char *host, uint32_t 
     return -ETIMEDOUT;
 }
 
+bool net_tcp_peer(int fd, char address[NET_TCP_ADDRESS_BYTES])
+{
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    return !getpeername(fd, (struct sockaddr *)&at, &bytes) &&
+           !getnameinfo((struct sockaddr *)&at, bytes, address, NET_TCP_ADDRESS_BYTES, NULL, 0,
+                        NI_NUMERICHOST);
+}
+
 /* ---- who calls ---- */
 
 static int fail_missing(struct zinf_net *net, const int *sockets, const struct net_tcp_start *start)
@@ -199,8 +207,8 @@ static int be_called(struct zinf_net *net, int listener, const struct net_tcp_st
             places[hello.rank].port = hello.port;
             if (is_loopback(&from))
                 continue;
-            getnameinfo((struct sockaddr *)&from, bytes, places[hello.rank].host, HOST_BYTES, NULL,
-                        0, NI_NUMERICHOST);
+            getnameinfo((struct sockaddr *)&from, bytes, places[hello.rank].host,
+                        NET_TCP_ADDRESS_BYTES, NULL, 0, NI_NUMERICHOST);
         }
     }
     return 0;
@@ -234,7 +242,8 @@ int net_tcp_meet(struct zinf_net *net, const struct net_tcp_start *start, int *s
     uint64_t end_ns = net_now_ns() + (uint64_t)(start->seconds * 1e9);
     uint32_t port = start->rank ? 0 : start->port, world = start->world;
     struct place *places = calloc(world, sizeof *places);
-    int listener = places ? listen_on(net, &port) : -ENOMEM, code = listener < 0 ? listener : 0;
+    int listener = start->listener ? start->listener : net_tcp_listen(net, &port);
+    int code = listener < 0 ? listener : places ? 0 : -ENOMEM;
     if (!code && !start->rank) {
         code = be_called(net, listener, start, sockets, places, end_ns);
         for (uint32_t r = 1; !code && r < world; r++)

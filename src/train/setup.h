@@ -6,7 +6,8 @@
  * of the machine included, which are looked at once.
  *
  * Owned by whoever initialised it, before all plans of it and longer than they; read-only from then
- * on, by any thread, but for `wanted` (a test changes it between steps) and `store`.
+ * on, by any thread, but for `wanted` (a test changes it between steps), `store`, and the mesh's
+ * links.
  */
 #ifndef ZINF_TRAIN_SETUP_H
 #define ZINF_TRAIN_SETUP_H
@@ -191,7 +192,7 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
 /* The mesh; first of all. */
-void setup_take_net(struct setup *s);
+int setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
 /* What several ranks cannot do is refused by name. */
