@@ -17,6 +17,7 @@
 #include "net/mesh.h"
 #include "offload/offload.h"
 #include "train/plan/walk.h"
+#include "train/rules/rules.h"
 #include "train/train.h"
 
 #define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
@@ -49,15 +50,6 @@ enum recompute {
     RECOMPUTE_AUTO, /* those whose activations the device has no room for */
     RECOMPUTE_ALWAYS,
     RECOMPUTE_NEVER,
-};
-
-/* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
- * these, to a multiple of ZINF_MEMORY_ALIGN. */
-enum moment_form {
-    MOMENTS_F32,      /* [n] of each moment */
-    MOMENTS_8BIT,     /* [n] codes of each, then [n / ZINF_OPTIM_8BIT_BLOCK] scales of each */
-    MOMENTS_FACTORED, /* of each tensor its rows' and columns', struct factors; a sub-group is a
-                       * whole unit */
 };
 
 /* A frozen unit's weights as a model folder has them: whole pages of its files that hold its
@@ -99,7 +91,6 @@ struct setup {
     struct zinf_layout layout;
     struct zinf_mesh mesh; /* of the options' net */
     bool sliced;           /* by stage 3: each rank has its slice of parameters, else all of them */
-    bool whole_state;      /* each rank has all state and makes all updates: tensors are not cut */
     bool lends;            /* slices go to the device from where their ranks have them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
@@ -119,7 +110,7 @@ struct setup {
     enum zinf_aio_engine io_engine;
 
     enum zinf_state_form form;
-    enum moment_form moments;
+    const struct update_rule *rule;
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
@@ -165,6 +156,12 @@ static inline bool device_is_far(const struct setup *s)
 static inline const struct zinf_axis *data_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_DATA];
+}
+
+/* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
+static inline bool whole_state(const struct setup *s)
+{
+    return data_axis(s)->net && s->rule->grain != GRAIN_ELEMENTS;
 }
 
 /* Whether the unit has a gradient and optimizer state. */
@@ -228,25 +225,14 @@ int setup_shape(struct setup *s);
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
-/* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */
+/* Fills rule and hyper; then, with a layout, state_bytes and update_bytes. */
 int setup_optimizer(struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-int setup_n_moments(const struct setup *s);
 /* All of a unit's sub-groups. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
-/* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
-uint64_t setup_moments_offset(const struct setup *s, uint64_t n);
-uint64_t setup_scales_offset(const struct setup *s, uint64_t n);
-/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
- * moments, in floats from the unit's first. */
-struct factors {
-    uint64_t rows, cols;
-    uint64_t row_offset, col_offset; /* a vector has columns alone */
-};
-struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
 
 #endif

@@ -66,8 +66,8 @@ static const char *no_link(const struct setup *s)
 {
     if (!data_axis(s)->net)
         return "there is one rank alone";
-    if (s->whole_state)
-        return "sums of gradients are for every rank (optimizer.type Adafactor)";
+    if (whole_state(s))
+        return "sums of gradients are for every rank (an optimizer of whole tensors)";
     if (s->device->kind != ZINF_DEVICE_CUDA)
         return "only GPUs have a way to each other, and the device is the host";
     return zinf_net_is_described(s->mesh.all) ? NULL : zinf_link_why_not();
@@ -98,16 +98,16 @@ int setup_lay_out(struct setup *s)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     for (uint32_t u = 0; u < s->n_units; u++) {
         elems[u] = s->graph->units[u].elems;
-        if (s->whole_state) /* gradients are summed in slices, and brought together again */
+        if (whole_state(s)) /* gradients are summed in slices, and brought together again */
             elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data->world);
         most = elems[u] > most ? elems[u] : most;
     }
     uint64_t group = (uint64_t)s->config->sub_group_size;
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
+    if (s->rule->grain != GRAIN_ELEMENTS) /* tensors are not cut */
         group = most;
     int code = zinf_layout_init(&s->layout, elems, s->n_units, group,
-                                s->whole_state ? 0 : data->rank, s->whole_state ? 1 : data->world);
+                                whole_state(s) ? 0 : data->rank, whole_state(s) ? 1 : data->world);
     free(elems);
     for (uint32_t u = 0; !code && u < s->n_units; u++)
         s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
@@ -149,10 +149,11 @@ int setup_check_ranks(struct setup *s)
     if (s->options.mode == ZINF_TRAINER_GRADIENTS)
         return zinf_fail(-ENOTSUP, "several ranks train and evaluate: gradients to look at are one "
                                    "rank's");
-    if (s->whole_state && trains(s))
+    if (whole_state(s) && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "whole state",
-                      "optimizer.type Adafactor: each rank has all of its state, which is small, "
-                      "and makes all updates itself");
+                      "optimizer.type %s: each rank has all of its state, which is small, "
+                      "and makes all updates itself",
+                      s->rule->type);
     else if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "

@@ -80,8 +80,7 @@ static void place_state(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
     size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->moments == MOMENTS_8BIT ? 1 : sizeof(float);
-    int n_moments = s->moments == MOMENTS_FACTORED ? 0 : setup_n_moments(s);
+    size_t width = s->rule->moment_bytes; /* 0: too small to matter */
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
@@ -89,11 +88,10 @@ static void place_state(const struct zinf_trainer *t)
             continue;
         for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
             char *state = where.memory + (uint64_t)generation * where.stride;
-            char *moments = state + setup_moments_offset(s, n);
             if (master)
                 place_array(s, state, n, master);
-            for (int i = 0; i < n_moments; i++)
-                place_array(s, moments + (uint64_t)i * n * width, n, width);
+            for (int i = 1; width && i <= (int)s->rule->n_moments; i++)
+                place_array(s, state + rule_moment_offset(s, n, i), n, width);
         }
     }
 }

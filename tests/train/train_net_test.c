@@ -128,6 +128,20 @@ static void test_whole_state(void)
     }
 }
 
+/* Whoever has an element rounds its moments alike. */
+static void test_bf16_moments(void)
+{
+    static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true, "
+                               "\"bf16_master_weights_and_grads\": true},";
+    struct outcome one;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "half", &trainings.shape, 11);
+    struct setting s = {.param = "nvme", .state = "nvme", .copies = true, .precision = half};
+    check_splits(s, "half-3", &one);
+    s = (struct setting){.param = "none", .state = "cpu", .stage = 1, .precision = half};
+    check_splits(s, "half-1", &one);
+}
+
 /* Slices that no power of two cuts: three ranks have a micro-batch each. */
 static void test_three_ranks(void)
 {
@@ -269,6 +283,7 @@ int main(void)
     TAP_RUN(test_stages);
     TAP_RUN(test_whole_state);
     TAP_RUN(test_three_ranks);
+    TAP_RUN(test_bf16_moments);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);

@@ -53,7 +53,7 @@ struct route route_of(const struct setup *s, uint32_t unit, const struct zinf_ho
     /* the whole unit's gradient is computed, and a rank keeps its slice of it */
     r.grad_in_place = on_device && data_axis(s)->world == 1;
     r.eager = is_eager(s, home);
-    r.spread = data_axis(s)->net && !s->sliced && !s->whole_state && unit_trains(s, unit);
+    r.spread = data_axis(s)->net && !s->sliced && !whole_state(s) && unit_trains(s, unit);
     if (trains(s) && unit_trains(s, unit))
         set_update(&r, s, home);
     return r;

@@ -123,7 +123,7 @@ static int gather_unit(struct zinf_trainer *t, uint32_t unit)
 
 int durable_gather(struct zinf_trainer *t)
 {
-    bool whole = data_axis(&t->setup)->net && !t->setup.sliced && !t->setup.whole_state;
+    bool whole = data_axis(&t->setup)->net && !t->setup.sliced && !whole_state(&t->setup);
     int code = 0;
     for (uint32_t u = 0; !code && whole && u < t->setup.n_units; u++)
         if (unit_trains(&t->setup, u))

@@ -32,9 +32,9 @@ static uint64_t file_elems(const struct zinf_file_map *files)
 static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; s->moments == MOMENTS_8BIT && g < s->layout.n_groups; g++)
+    for (uint32_t g = 0; s->rule->block && g < s->layout.n_groups; g++)
         if (s->state_bytes[g])
-            bytes = most(bytes, s->state_bytes[g] - setup_scales_offset(s, s->layout.groups[g].n));
+            bytes = most(bytes, s->state_bytes[g] - rule_scales_offset(s, s->layout.groups[g].n));
     return (bytes + 2) / 3;
 }
 

@@ -170,7 +170,7 @@ struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad
 {
     uint64_t first = e->p->setup->layout.units[unit].slice_first * sizeof(float);
     uint64_t bytes = e->p->setup->layout.units[unit].padded_elems * sizeof(float);
-    bytes *= e->p->setup->whole_state ? 2 : 1; /* the sum of each slice comes back */
+    bytes *= whole_state(e->p->setup) ? 2 : 1; /* the sum of each slice comes back */
     struct made_grad sum = whole;
     struct uses uses = {0};
     sum.at = zinf_beyond(whole.at, first);

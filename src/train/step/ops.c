@@ -90,7 +90,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
                                                        group->n, t->setup.device->n_threads);
         t->plan.norm_parts[g] = part;
         if (t->setup.exact &&
-            (!t->setup.whole_state || !data_axis(&t->setup)->rank)) /* once in all */
+            (!whole_state(&t->setup) || !data_axis(&t->setup)->rank)) /* once in all */
             add_squares(t, op, group);
         sum += part;
     }
@@ -140,7 +140,7 @@ static int sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    if (t->setup.whole_state)
+    if (whole_state(&t->setup))
         return sum_for_all(t, op);
     return zinf_net_scatter_sum(data_axis(&t->setup)->net, at(op, 1), at(op, 0),
                                 t->setup.layout.units[op->unit].slice_elems);
