@@ -29,7 +29,7 @@ static int all_cases(struct zinf_net *net, bool split)
 static int fail_across(struct zinf_net *net)
 {
     struct net_report r = {0};
-    zinf_net_set_timeout(net, 20);
+    zinf_net_set_timeout(net, 60);
     split_case_failure(net, &r);
     printf("rank %u: %s\n", zinf_net_place(net).rank, r.n_failed ? r.first : "hears of it");
     fflush(stdout);

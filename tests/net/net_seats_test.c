@@ -287,7 +287,6 @@ static void failure_across(struct seat *seat)
 static void test_splits(void)
 {
     static const uint32_t kinds[][2] = {{1, 4}, {2, 2}, {2, 3}, {3, 2}};
-    timeout_seconds = 20;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         begin(kinds[i][0], kinds[i][1], splits);
         end(kinds[i][0]);
@@ -302,6 +301,7 @@ static void test_splits(void)
 
 static void test_a_failure_goes_across(void)
 {
+    timeout_seconds = 60;
     for (uint32_t n_processes = 1; n_processes <= 2; n_processes++) {
         begin(n_processes, 4 / n_processes, failure_across);
         end(n_processes);
