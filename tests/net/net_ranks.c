@@ -26,11 +26,11 @@ static int all_cases(struct zinf_net *net, bool split)
 }
 
 /* Each says what it has seen. */
-static int fail_across(struct zinf_net *net)
+static int fail_across(struct zinf_net *net, bool busy)
 {
     struct net_report r = {0};
     zinf_net_set_timeout(net, 60);
-    split_case_failure(net, &r);
+    split_case_failure(net, busy, &r);
     printf("rank %u: %s\n", zinf_net_place(net).rank, r.n_failed ? r.first : "hears of it");
     fflush(stdout);
     return 1;
@@ -97,7 +97,8 @@ int main(int argc, char **argv)
         printf("%s\n", zinf_net_name(net));
     const char *how = argc > 1 ? argv[1] : "";
     int code = !strcmp(how, "early")    ? tell_early(net)
-               : !strcmp(how, "across") ? fail_across(net)
+               : !strcmp(how, "across") ? fail_across(net, true)
+               : !strcmp(how, "idle")   ? fail_across(net, false)
                : !*how                  ? all_cases(net, false)
                : !strcmp(how, "split")  ? all_cases(net, true)
                                         : fail_as(net, how);

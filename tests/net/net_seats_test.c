@@ -279,7 +279,7 @@ static void splits(struct seat *seat)
 
 static void failure_across(struct seat *seat)
 {
-    split_case_failure(seat->net, &seat->report);
+    split_case_failure(seat->net, true, &seat->report);
 }
 
 /* Rows of two among three seats of a process are in one process or in two; columns have more ranks
