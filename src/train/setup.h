@@ -52,6 +52,11 @@ enum recompute {
     RECOMPUTE_NEVER,
 };
 
+/* Who moves bytes and computes with them, and whose memory these are in. Other ranks' host memory
+ * is reached by the CPU through collectives, and by a device where ranks share theirs. */
+enum actor { BY_DRIVE, BY_CPU, BY_DEVICE, ACTORS };
+enum memory { ON_DEVICE, ON_HOST, OTHERS_DEVICES, OTHERS_HOST, MEMORIES };
+
 /* A frozen unit's weights as a model folder has them: whole pages of its files that hold its
  * tensors, and where in these the rows begin that each piece has rows of. */
 struct file_part {
@@ -91,7 +96,6 @@ struct setup {
     struct zinf_layout layout;
     struct zinf_mesh mesh; /* of the options' net */
     bool sliced;           /* by stage 3: each rank has its slice of parameters, else all of them */
-    bool lends;            /* slices go to the device from where their ranks have them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
      * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
@@ -99,10 +103,10 @@ struct setup {
 
     /* where things live as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
-    bool x_is_open;      /* the plan may send the blocks' inputs further away than x_tier */
-    bool fills;          /* budgets are filled beyond what the configuration names */
-    bool direct;         /* drive and CPU use device memory themselves */
-    bool offers_updates; /* the device may update what it has room for */
+    bool x_is_open; /* the plan may send the blocks' inputs further away than x_tier */
+    bool fills;     /* budgets are filled beyond what the configuration names */
+    bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
+    bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
     enum expert_fetch expert_fetch;
     enum recompute recompute;
@@ -164,6 +168,12 @@ static inline bool whole_state(const struct setup *s)
     return data_axis(s)->net && s->rule->grain != GRAIN_ELEMENTS;
 }
 
+/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
+static inline bool counts_squares(const struct setup *s)
+{
+    return s->exact && (!whole_state(s) || !data_axis(s)->rank);
+}
+
 /* Whether the unit has a gradient and optimizer state. */
 static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
@@ -218,10 +228,6 @@ int setup_find_files(struct setup *s);
 void setup_free_files(struct setup *s);
 /* A unit's flat buffer from what its spans have read. */
 void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
-
-/* ---- setup_shape.c: rows of a micro-batch, of an open model ---- */
-
-int setup_shape(struct setup *s);
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 

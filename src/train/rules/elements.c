@@ -74,21 +74,22 @@ static int step_on_device(const struct rule_step *s, const struct zinf_optim_hyp
     return s->setup->device->ops->adam(s->queue, &adam);
 }
 
-/* Elements of a unit that are updated alike. */
-struct run {
+/* Elements of a unit, one behind the other, that are updated with one rate and weight decay. */
+struct stretch {
     uint64_t n;
     double lr_scale;
     float weight_decay;
 };
 
-/* From element `at` of the unit on: to where weight decay ends or, where tensors have rates of
- * their own, to the next one that has another. Gaps are zero and stay so, by whose rate ever. */
-static struct run run_at(const struct setup *s, uint32_t unit, uint64_t at)
+/* From element `at` of the unit to where weight decay ends or, where tensors have rates of their
+ * own, to the next tensor that has another rate. The gaps between tensors are zeros, which an
+ * update with any rate leaves zeros. */
+static struct stretch stretch_at(const struct setup *s, uint32_t unit, uint64_t at)
 {
     const struct zinf_unit *u = &s->graph->units[unit];
     bool decays = at < u->decay_elems;
-    struct run run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
-                      decays ? s->hyper.weight_decay : 0};
+    struct stretch run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
+                          decays ? s->hyper.weight_decay : 0};
     const struct tensor_rate *rate = NULL;
     uint64_t begin = 0;
     for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
@@ -114,7 +115,7 @@ static int step_runs(const struct rule_step *s, bool on_device)
     uint64_t first = s->setup->layout.units[g->unit].slice_first + g->first, n;
     int code = 0;
     for (uint64_t begin = 0; !code && begin < g->n; begin += n) {
-        struct run run = run_at(s->setup, g->unit, first + begin);
+        struct stretch run = stretch_at(s->setup, g->unit, first + begin);
         struct zinf_optim_hyper hyper = s->hyper;
         hyper.weight_decay = run.weight_decay;
         hyper.lr = (float)((double)hyper.lr * run.lr_scale);
