@@ -10,42 +10,6 @@
 
 /* ---- life ---- */
 
-static int join_family(struct zinf_net *net)
-{
-    struct net_family *f = net->family;
-    if (!f) {
-        f = net->family = calloc(1, sizeof *f);
-        if (!f)
-            return zinf_fail(-ENOMEM, "no memory for a net");
-        pthread_mutex_init(&f->lock, NULL);
-        net->host = net->place.rank - net->place.local_rank;
-    }
-    pthread_mutex_lock(&f->lock);
-    net->next = f->first;
-    f->first = net;
-    pthread_mutex_unlock(&f->lock);
-    return 0;
-}
-
-static void leave_family(struct zinf_net *net)
-{
-    struct net_family *f = net->family;
-    if (!f)
-        return;
-    pthread_mutex_lock(&f->lock);
-    struct zinf_net **at = &f->first;
-    while (*at && *at != net)
-        at = &(*at)->next;
-    if (*at)
-        *at = net->next;
-    bool last = !f->first;
-    pthread_mutex_unlock(&f->lock);
-    if (last) {
-        pthread_mutex_destroy(&f->lock);
-        free(f);
-    }
-}
-
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
 {
     net->place.rank = rank;
@@ -54,12 +18,20 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     net->out = calloc(world, sizeof *net->out);
     net->in = calloc(world, sizeof *net->in);
     net->parts = calloc(world, sizeof *net->parts);
+    net->heard_ns = calloc(world, sizeof *net->heard_ns);
+    net->waits_for = malloc(world * sizeof *net->waits_for);
     net->scratch = world > 1 ? malloc(zinf_net_memory_bytes(world)) : NULL;
-    if (!net->timeout_ns)
-        net->timeout_ns = ZINF_NET_TIMEOUT_SECONDS * (uint64_t)1000000000u;
-    if (!net->out || !net->in || !net->parts || (!net->scratch && world > 1))
+    net->own_wait = world;
+    net->pulse = net->pulse ? net->pulse : zinf_pulse_of_thread();
+    zinf_pulse_follow(net->pulse, net_now_ns());
+    pthread_mutex_init(&net->lock, NULL);
+    zinf_net_set_timeout(net, ZINF_NET_TIMEOUT_SECONDS);
+    if (!net->out || !net->in || !net->parts || !net->heard_ns || !net->waits_for ||
+        (!net->scratch && world > 1))
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
-    return join_family(net);
+    for (uint32_t r = 0; r < world; r++)
+        net->waits_for[r] = world;
+    return world > 1 && net->ops->sign ? net_watch_begin(net) : 0;
 }
 
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats)
@@ -91,14 +63,15 @@ void zinf_net_close(struct zinf_net *net)
         return;
     if (net->ops && !net->failed && !net->told)
         zinf_net_barrier(net); /* nobody's last message is cut off */
+    net_watch_end(net);
     if (net->ops)
         net->ops->close(net);
-    leave_family(net);
-    free(net->numbers);
     free(net->out);
     free(net->in);
     free(net->parts);
     free(net->scratch);
+    free(net->heard_ns);
+    free(net->waits_for);
     free(net);
 }
 
@@ -114,11 +87,8 @@ const char *zinf_net_name(const struct zinf_net *net)
 
 void zinf_net_set_timeout(struct zinf_net *net, double seconds)
 {
-    struct net_family *f = net->family;
-    pthread_mutex_lock(&f->lock);
-    for (struct zinf_net *n = f->first; n; n = n->next)
-        n->timeout_ns = (uint64_t)(seconds * 1e9);
-    pthread_mutex_unlock(&f->lock);
+    net->timeout_ns = (uint64_t)(seconds * 1e9);
+    net_watch_wake(net);
 }
 
 uint64_t zinf_net_memory_bytes(uint32_t world)
@@ -136,39 +106,22 @@ uint64_t zinf_net_lent_bytes(const struct zinf_net *net)
     return net->lent_bytes;
 }
 
+double zinf_net_timeout(const struct zinf_net *net)
+{
+    return (double)net->timeout_ns * 1e-9;
+}
+
+struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net)
+{
+    return net->pulse;
+}
+
 /* ---- one exchange ---- */
 
 static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_out, uint32_t n_in,
                                        bool same)
 {
-    return (struct net_exchange){net->out, net->in, n_out,
-                                 n_in,     same,    net_now_ns() + net->timeout_ns};
-}
-
-/* Under the family's lock. */
-static void tell(struct zinf_net *net)
-{
-    net->told = true;
-    net->ops->tell(net, net->family->number, net->family->sentence);
-}
-
-/* What tells of a failure leaves a busy net alone, which does so itself when it is not. */
-static void set_busy(struct zinf_net *net, bool busy)
-{
-    struct net_family *f = net->family;
-    pthread_mutex_lock(&f->lock);
-    net->busy = busy;
-    if (!busy && f->told && !net->told)
-        tell(net);
-    pthread_mutex_unlock(&f->lock);
-}
-
-int net_exchange(struct zinf_net *net, const struct net_exchange *x)
-{
-    set_busy(net, true);
-    int code = net->ops->exchange(net, x);
-    set_busy(net, false);
-    return code;
+    return (struct net_exchange){net->out, net->in, n_out, n_in, same};
 }
 
 /* The first failure is the net's; a later call returns it. */
@@ -181,23 +134,40 @@ static int end_exchange(struct zinf_net *net, uint32_t n_out)
     return 0;
 }
 
+static void set_busy(struct zinf_net *net, bool busy, int code)
+{
+    pthread_mutex_lock(&net->lock);
+    net->busy = busy;
+    net->own_wait = net->place.world;
+    net->failed = code;
+    pthread_mutex_unlock(&net->lock);
+    zinf_pulse_follow(net->pulse, net_now_ns());
+}
+
+int net_run(struct zinf_net *net, const struct net_exchange *x)
+{
+    if (!net->failed) {
+        set_busy(net, true, 0);
+        set_busy(net, false, net->ops->exchange(net, x));
+    }
+    return net->failed;
+}
+
 int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 {
     struct net_exchange x = exchange_of(net, n_out, n_in, same);
     if (zinf_net_is_described(net))
         return zinf_fail(-ENOTSUP, "ranks that are only described exchange nothing");
-    if (!net->failed)
-        net->failed = net_exchange(net, &x);
+    net_run(net, &x);
     return end_exchange(net, n_out);
 }
 
 int net_listen(struct zinf_net *net)
 {
-    if (!net->failed) {
-        set_busy(net, true);
-        net->failed = net_is_over(net) ? net_end(net) : net->ops->listen(net);
-        set_busy(net, false);
-    }
+    pthread_mutex_lock(&net->lock);
+    if (!net->failed)
+        net->failed = net->ops->listen(net);
+    pthread_mutex_unlock(&net->lock);
     return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
 }
 
@@ -341,10 +311,9 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
         for (uint32_t r = 1; !code && r < net->place.world; r++)
             if (all[r * n + i] != all[i])
                 code = zinf_fail(-EINVAL,
-                                 "%s %u has another %s than %s %u: every %s must be started "
+                                 "%s %u has another %s than %s 0: every %s must be started "
                                  "with the same program, options and files",
-                                 net_noun(net), net_number(net, r), facts[i].what, net_noun(net),
-                                 net_number(net, 0), net_noun(net));
+                                 net_noun(net), r, facts[i].what, net_noun(net), net_noun(net));
     return code;
 }
 
@@ -352,21 +321,10 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
-    struct net_family *f = net->family;
-    const struct zinf_net *heard = NULL;
-    if (!f)
+    if (net->told || zinf_net_is_described(net))
         return;
-    pthread_mutex_lock(&f->lock);
-    for (struct zinf_net *n = f->first; !f->told && n; n = n->next)
-        heard = n->heard && !n->busy ? n : heard;
-    if (!f->told) {
-        f->told = true;
-        f->number = heard ? heard->heard_number : net_number(net, net->place.rank);
-        snprintf(f->sentence, sizeof f->sentence, "%s", heard ? heard->heard_sentence : sentence);
-        atomic_store_explicit(&f->over, true, memory_order_relaxed);
-        for (struct zinf_net *n = f->first; n; n = n->next)
-            if (!n->busy)
-                tell(n);
-    }
-    pthread_mutex_unlock(&f->lock);
+    pthread_mutex_lock(&net->lock);
+    net->told = true;
+    net->ops->tell(net, sentence);
+    pthread_mutex_unlock(&net->lock);
 }

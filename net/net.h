@@ -11,8 +11,11 @@
  * GPUs with a fast way between them have a *link* beside the net: device memory, by NCCL.
  *
  * All ranks make the same calls with the same sizes in the same order. A call blocks until this
- * rank's part of it is done, or a rank has failed, or has sent nothing for the time limit: then it
- * is -ECONNABORTED or -ETIMEDOUT, the sentence names the rank, and the net stays failed.
+ * rank's part of it is done, or a rank has failed, or has given no sign of life for the time limit:
+ * then it is -ECONNABORTED or -ETIMEDOUT, the sentence names the rank, and the net stays failed.
+ * A sign of life is a byte, or a beat of the rank's pulse (base/pulse.h), which the net tells the
+ * others of: so work may take as long as it likes if it beats. Where another rank fails meanwhile,
+ * the pulse ends.
  *
  * A net is used by one thread at a time, not always the same. Memory is the caller's, borrowed for
  * the call. Errors: -errno and a sentence.
@@ -20,7 +23,7 @@
 #ifndef ZINF_NET_H
 #define ZINF_NET_H
 
-#include "base/base.h"
+#include "base/pulse.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,8 +40,8 @@ struct zinf_net;
 int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
 /* The same for seats: each of this process's is a rank. between is this process's end of a net of
  * processes with as many seats each, which it compares; NULL: there are no others. It is borrowed
- * until the last end, and of what is split of them, is closed, used by one thread at a time, and
- * must not be used beside the ends. Ranks are in the order of processes, then of seats. */
+ * until the last end is closed, used by one thread at a time, and must not be used beside the ends.
+ * Ranks are in the order of processes, then of seats. */
 int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between);
 /* What that compares first: for a process that is one rank by itself. */
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
@@ -47,22 +50,16 @@ uint32_t zinf_net_launched(void);
 /* Which of the processes this is that an MPI's launcher, torchrun or deepspeed started, by what
  * they say, for what one process does alone; false: there are no others. Nothing is loaded. */
 bool zinf_net_launched_as(uint32_t *rank, uint32_t *world);
-/* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
- * are others of an MPI and no module, or where torchrun's variables are not all there. */
-int zinf_net_open(struct zinf_net **out);
+/* The end of the rank that this process is; all must come within so many seconds. *out NULL: the
+ * process is alone. -ENOTSUP where there are others of an MPI and no module, or where torchrun's
+ * variables are not all there. */
+int zinf_net_open(struct zinf_net **out, double seconds);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
 /* One that is only thought of, for plans: it has a place, and exchanges nothing (-ENOTSUP). Of
  * world ranks as many on each host, of these as many in each process. */
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats);
 bool zinf_net_is_described(const struct zinf_net *net);
-/* *out: a net of those ranks of this one that say the same colour, in the order of their keys, then
- * of their ranks; NULL for those that say ZINF_NET_NO_COLOUR. All ranks of this net call together.
- * Nets of one split, or of two that have at most one rank in common with each other, may be used at
- * the same time, by a thread of this rank each; this one and those not. They are closed in any
- * order, which is the same on all ranks. What one of them fails of, all are told. */
-#define ZINF_NET_NO_COLOUR UINT32_MAX
-int zinf_net_split(struct zinf_net *net, uint32_t colour, uint32_t key, struct zinf_net **out);
 /* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
 void zinf_net_close(struct zinf_net *net);
 
@@ -73,8 +70,11 @@ struct zinf_net_place {
 struct zinf_net_place zinf_net_place(const struct zinf_net *net);
 /* "threads", or the library's name and version. */
 const char *zinf_net_name(const struct zinf_net *net);
-/* From here on, of it and all that was split with it; > 0. */
+/* The pulse of this rank: that which the thread has that opens the net; each seat's its own. */
+struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net);
+/* From here on; > 0. */
 void zinf_net_set_timeout(struct zinf_net *net, double seconds);
+double zinf_net_timeout(const struct zinf_net *net);
 /* Memory that a net of so many ranks takes, and what this one has sent so far. */
 uint64_t zinf_net_memory_bytes(uint32_t world);
 uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
@@ -178,12 +178,14 @@ int zinf_link_scatter_sum(struct zinf_link *link, float *whole, float *slice, ui
                           const struct zinf_link_scratch *scratch);
 /* So much as is of use. */
 uint64_t zinf_link_scratch_bytes(uint32_t world, uint64_t slice_elems);
+int zinf_link_broadcast(struct zinf_link *link, uint32_t root, void *data, uint64_t bytes);
+/* All-to-all, as zinf_net_trade. */
+int zinf_link_trade(struct zinf_link *link, const struct zinf_net_trade *trade);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on: the others' calls fail with its number and this sentence, or with those
- * of a rank that has failed before it; of all nets that were split of this one, or with it. Once.
- * Calls of this rank's other threads on those nets fail too. */
+/* This rank cannot go on: the others' calls fail with its number and this sentence. Once; not
+ * needed where the net itself has failed. */
 void zinf_net_tell(struct zinf_net *net, const char *sentence);
 
 /* ---- the order of sums ---- */

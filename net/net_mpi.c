@@ -4,9 +4,7 @@
  * failure, and say which, where a collective of the MPI could only hang. Counts of MPI are int:
  * messages are cut. Waits leave the CPU to others after a moment, as the library's own may not.
  *
- * Needs MPI_THREAD_SERIALIZED: nets that were split are used by several threads, but calls of MPI
- * are short, as none of them waits, and made under one lock. A net that was split has the
- * communicators of the first, and a tag of its own.
+ * Needs MPI_THREAD_SERIALIZED: a net is used by one thread at a time, but not always the same.
  */
 #include "net/net_engine.h"
 
@@ -19,7 +17,8 @@
 #define SPINS 200                      /* looks before a wait sleeps between them, */
 #define SLEEP_NS 20000                 /* so long */
 #define GRACE_NS 2000000000u           /* for the others to end after a failure */
-#define FIRST_TAG 1
+#define TAG 1
+#define SIGN_TAG 2 /* of signs of life */
 #define SENTENCE_BYTES 1000
 
 struct part {
@@ -28,22 +27,16 @@ struct part {
     bool receives;
 };
 
-static pthread_mutex_t mpi = PTHREAD_MUTEX_INITIALIZER; /* guards MPI, and the two below */
-static uint32_t n_open;
-static bool spoiled; /* MPI_Finalize could wait for messages that nobody will take */
-
 /* What a rank that cannot go on tells the others: it has taken part in so many exchanges. What it
  * sent in those still arrives, so the others go on up to where it stopped, however early they hear.
  */
 struct last_words {
     uint64_t exchanges;
-    uint32_t number; /* of who has failed */
     char sentence[SENTENCE_BYTES];
 };
 
 struct state {
     MPI_Comm data, control;
-    int tag;
     MPI_Request *requests; /* [capacity] each, as the other three */
     MPI_Status *statuses;
     int *indices;
@@ -52,6 +45,8 @@ struct state {
     uint64_t exchanges; /* this rank has taken part in */
     struct last_words own;
     MPI_Request *notes;      /* [world] those on their way */
+    MPI_Request *signs;      /* [world] the same of signs, which are in */
+    struct net_sign *given;  /* [world] */
     bool *gone;              /* [world] who has told */
     struct last_words heard; /* of the one that stopped first */
     uint32_t heard_from;     /* world: of nobody */
@@ -68,13 +63,19 @@ static int fail_call(struct zinf_net *net, int error, const char *call)
 
 /* ---- what others tell ---- */
 
-/* Whose number with MPI that is. */
-static uint32_t rank_of(const struct zinf_net *net, int number)
+/* Takes in all signs of life that have come. */
+static void hear_signs(struct zinf_net *net)
 {
-    uint32_t r = 0;
-    while (r + 1 < net->place.world && net_number(net, r) != (uint32_t)number)
-        r++;
-    return r;
+    struct state *s = net->state;
+    struct net_sign sign;
+    MPI_Status status;
+    for (int there = 1; there;) {
+        MPI_Iprobe(MPI_ANY_SOURCE, SIGN_TAG, s->control, &there, &status);
+        if (!there)
+            break;
+        MPI_Recv(&sign, sizeof sign, MPI_BYTE, status.MPI_SOURCE, SIGN_TAG, s->control, &status);
+        net_heard(net, (uint32_t)status.MPI_SOURCE, &sign);
+    }
 }
 
 /* Takes in one rank's words, if there are any. */
@@ -84,16 +85,16 @@ static bool hear(struct zinf_net *net)
     struct last_words words;
     MPI_Status status;
     int there = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, s->tag, s->control, &there, &status);
+    hear_signs(net);
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG, s->control, &there, &status);
     if (!there)
         return false;
-    MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, s->tag, s->control, &status);
+    MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, TAG, s->control, &status);
     words.sentence[SENTENCE_BYTES - 1] = 0;
-    uint32_t rank = rank_of(net, status.MPI_SOURCE);
-    s->gone[rank] = true;
+    s->gone[status.MPI_SOURCE] = true;
     if (s->heard_from == net->place.world || words.exchanges < s->heard.exchanges) {
         s->heard = words;
-        s->heard_from = rank;
+        s->heard_from = (uint32_t)status.MPI_SOURCE;
     }
     return true;
 }
@@ -104,30 +105,40 @@ static int check_heard(struct zinf_net *net)
     const struct state *s = net->state;
     if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
         return 0;
-    return net_told(net, s->heard.number, s->heard.sentence);
+    return net_told(net, s->heard_from, s->heard.sentence);
 }
 
 static int mpi_listen(struct zinf_net *net)
 {
-    pthread_mutex_lock(&mpi);
     while (hear(net))
         ;
-    pthread_mutex_unlock(&mpi);
     return check_heard(net);
 }
 
-static void mpi_tell(struct zinf_net *net, uint32_t number, const char *sentence)
+static void mpi_tell(struct zinf_net *net, const char *sentence)
 {
     struct state *s = net->state;
-    s->own.number = number;
     s->own.exchanges = s->exchanges;
     snprintf(s->own.sentence, sizeof s->own.sentence, "%s", sentence);
-    pthread_mutex_lock(&mpi);
     for (uint32_t r = 0; r < net->place.world; r++)
         if (r != net->place.rank)
-            MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)net_number(net, r), s->tag, s->control,
-                      &s->notes[r]);
-    pthread_mutex_unlock(&mpi);
+            MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)r, TAG, s->control, &s->notes[r]);
+}
+
+/* One that has not left yet is as good. */
+static void mpi_sign(struct zinf_net *net, struct net_sign sign)
+{
+    struct state *s = net->state;
+    for (uint32_t r = 0; r < net->place.world; r++) {
+        int done = 1;
+        if (r != net->place.rank && s->signs[r] != MPI_REQUEST_NULL)
+            MPI_Test(&s->signs[r], &done, MPI_STATUS_IGNORE);
+        if (r == net->place.rank || !done)
+            continue;
+        s->given[r] = sign;
+        MPI_Isend(&s->given[r], sizeof s->given[r], MPI_BYTE, (int)r, SIGN_TAG, s->control,
+                  &s->signs[r]);
+    }
 }
 
 /* ---- exchange ---- */
@@ -177,16 +188,16 @@ static int make_room(struct zinf_net *net, const struct net_exchange *x)
 static int begin(struct zinf_net *net, const struct net_message *m, bool receives)
 {
     struct state *s = net->state;
-    int error = MPI_SUCCESS, peer = (int)net_number(net, m->peer);
+    int error = MPI_SUCCESS;
     for (uint32_t i = 0; error == MPI_SUCCESS && i < n_parts(m); i++) {
         uint64_t at = i * MOST_BYTES, left = m->bytes - at;
         uint64_t bytes = left < MOST_BYTES ? left : MOST_BYTES;
         char *data = (char *)m->data + at;
         s->parts[s->n] = (struct part){m->peer, bytes, receives};
-        error =
-            receives
-                ? MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, s->tag, s->data, &s->requests[s->n])
-                : MPI_Isend(data, (int)bytes, MPI_BYTE, peer, s->tag, s->data, &s->requests[s->n]);
+        error = receives ? MPI_Irecv(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
+                                     &s->requests[s->n])
+                         : MPI_Isend(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
+                                     &s->requests[s->n]);
         s->n += error == MPI_SUCCESS;
     }
     return error == MPI_SUCCESS ? 0 : fail_call(net, error, receives ? "MPI_Irecv" : "MPI_Isend");
@@ -200,6 +211,7 @@ static int check_done(struct zinf_net *net, int n_done, bool failed)
     for (int i = 0; !code && i < n_done; i++) {
         const struct part *part = &s->parts[s->indices[i]];
         int error = failed ? s->statuses[i].MPI_ERROR : MPI_SUCCESS, class = MPI_SUCCESS, count = 0;
+        net_heard(net, part->peer, NULL);
         MPI_Error_class(error, &class);
         if (class == MPI_ERR_TRUNCATE)
             code = net_other_length(net, part->peer, part->bytes + 1, part->bytes);
@@ -214,58 +226,51 @@ static int check_done(struct zinf_net *net, int n_done, bool failed)
 }
 
 /* A peer that sends nothing, rather than one that only does not take. */
-static int late(struct zinf_net *net)
+static int check_late(struct zinf_net *net, struct net_wait *wait)
 {
     struct state *s = net->state;
-    uint32_t peer = 0;
     bool receives = false;
-    for (uint32_t i = 0; i < s->n && !receives; i++)
-        if (s->requests[i] != MPI_REQUEST_NULL) {
-            peer = s->parts[i].peer;
-            receives = s->parts[i].receives;
-        }
-    return net_late(net, peer);
+    for (uint32_t i = 0; i < s->n; i++)
+        receives |= s->requests[i] != MPI_REQUEST_NULL && s->parts[i].receives;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL && s->parts[i].receives == receives)
+            net_wait_for(wait, s->parts[i].peer, net->heard_ns[s->parts[i].peer]);
+    net->own_wait = wait->peer;
+    net->follows_ns = wait->oldest_ns;
+    return net_wait_is_over(net, wait) ? net_late(net, net_blamed(net, net->own_wait)) : 0;
 }
 
-/* How many requests have ended since; a failure. */
-static int look(struct zinf_net *net, uint64_t deadline_ns)
+/* What is done of all; the lock is open between looks, for signs. */
+static int wait_all(struct zinf_net *net)
 {
     struct state *s = net->state;
-    int n_done = 0, code = 0;
-    int error = MPI_Testsome((int)s->n, s->requests, &n_done, s->indices, s->statuses);
-    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
-        code = fail_call(net, error, "MPI_Testsome");
-    else if (n_done > 0)
-        code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
-    else if (net_is_over(net))
-        code = net_end(net);
-    else if (!hear(net) && !(code = check_heard(net)) && net_now_ns() > deadline_ns)
-        code = late(net);
-    return code ? code : n_done > 0 ? n_done : 0;
-}
-
-static int wait_all(struct zinf_net *net, uint64_t deadline_ns)
-{
-    struct state *s = net->state;
+    struct net_wait wait = net_wait_begin();
     uint32_t left = s->n, looks = 0;
-    int n_done = 0;
-    while (n_done >= 0 && left) {
-        pthread_mutex_lock(&mpi);
-        n_done = look(net, deadline_ns);
-        pthread_mutex_unlock(&mpi);
+    int code = 0;
+    while (!code && left) {
+        int n_done = 0;
+        int error = MPI_Testsome((int)s->n, s->requests, &n_done, s->indices, s->statuses);
+        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+            code = fail_call(net, error, "MPI_Testsome");
+        else if (n_done > 0)
+            code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
+        else if (!hear(net) && !(code = check_heard(net)))
+            code = check_late(net, &wait);
         left -= n_done > 0 ? (uint32_t)n_done : 0;
         if (n_done > 0)
             looks = 0;
-        else if (!n_done)
+        else if (!code) {
+            pthread_mutex_unlock(&net->lock);
             pause_between(looks++);
+            pthread_mutex_lock(&net->lock);
+        }
     }
-    return n_done < 0 ? n_done : 0;
+    return code;
 }
 
 /* Nothing of it is waited for: the net has failed, and the process will end. */
 static void give_up(struct state *s)
 {
-    pthread_mutex_lock(&mpi);
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->requests[i] == MPI_REQUEST_NULL)
             continue;
@@ -273,24 +278,23 @@ static void give_up(struct state *s)
             MPI_Cancel(&s->requests[i]);
         MPI_Request_free(&s->requests[i]);
     }
-    pthread_mutex_unlock(&mpi);
 }
 
 static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
+    pthread_mutex_lock(&net->lock);
     int code = make_room(net, x);
-    pthread_mutex_lock(&mpi);
     for (uint32_t i = 0; !code && i < x->n_in; i++)
         code = begin(net, &x->in[i], true);
     for (uint32_t i = 0; !code && i < x->n_out; i++)
         code = begin(net, &x->out[i], false);
-    pthread_mutex_unlock(&mpi);
     if (!code)
-        code = wait_all(net, x->deadline_ns);
+        code = wait_all(net);
     if (code)
         give_up(net->state);
     else
         ((struct state *)net->state)->exchanges++;
+    pthread_mutex_unlock(&net->lock);
     return code;
 }
 
@@ -303,90 +307,40 @@ static void part_after_failure(struct zinf_net *net)
     struct state *s = net->state;
     uint64_t end = net_now_ns() + GRACE_NS;
     for (uint32_t r = 0; r < net->place.world; r++)
-        while (r != net->place.rank && !s->gone[r] && net_now_ns() < end) {
-            pthread_mutex_lock(&mpi);
-            bool heard = hear(net);
-            pthread_mutex_unlock(&mpi);
-            if (!heard)
+        while (r != net->place.rank && !s->gone[r] && net_now_ns() < end)
+            if (!hear(net))
                 pause_between(SPINS);
-        }
 }
 
+/* After a failure MPI_Finalize could wait for messages that nobody will take. */
 static void mpi_close(struct zinf_net *net)
 {
     struct state *s = net->state;
-    bool failed = net->failed || net->told;
-    if (failed)
+    hear_signs(net); /* nothing that has come is left */
+    if (net->failed || net->told)
         part_after_failure(net);
-    pthread_mutex_lock(&mpi);
-    spoiled |= failed;
-    if (--n_open == 0 && !spoiled)
+    else
         MPI_Finalize();
-    pthread_mutex_unlock(&mpi);
     free(s->requests);
     free(s->statuses);
     free(s->indices);
     free(s->parts);
     free(s->gone);
+    if (!net->told) {
+        free(s->signs);
+        free(s->given);
+    }
     if (!net->told) /* else notes may still be on their way */
         free(s);
 }
 
-static int mpi_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
-
 static const struct net_engine_ops mpi_ops = {
     .exchange = mpi_exchange,
     .listen = mpi_listen,
+    .sign = mpi_sign,
     .tell = mpi_tell,
-    .split = mpi_split,
     .close = mpi_close,
 };
-
-static int take_state(struct zinf_net *net, struct state *s, int tag)
-{
-    size_t n = net->place.world;
-    s->tag = tag;
-    s->heard_from = net->place.world;
-    s->notes = calloc(n, sizeof *s->notes);
-    s->gone = calloc(n, sizeof *s->gone);
-    if (!s->notes || !s->gone) {
-        snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < n; i++)
-        s->notes[i] = MPI_REQUEST_NULL;
-    net->state = s;
-    net->ops = &mpi_ops;
-    pthread_mutex_lock(&mpi);
-    n_open++;
-    pthread_mutex_unlock(&mpi);
-    return 0;
-}
-
-static void free_state(struct state *s)
-{
-    free(s ? s->notes : NULL);
-    free(s ? s->gone : NULL);
-    free(s);
-}
-
-static int mpi_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
-{
-    const struct state *from = parent->state;
-    struct state *s = net ? calloc(1, sizeof *s) : NULL;
-    if (!net)
-        return 0;
-    if (s) {
-        s->data = from->data;
-        s->control = from->control;
-    } else {
-        snprintf(net->why, sizeof net->why, "no memory for a net");
-    }
-    int code = s ? take_state(net, s, FIRST_TAG + (int)split->number) : -ENOMEM;
-    if (code)
-        free_state(s);
-    return code;
-}
 
 static void name_library(struct zinf_net *net)
 {
@@ -425,10 +379,20 @@ static int start_library(struct zinf_net *net, uint32_t wanted)
 
 static int open_state(struct zinf_net *net, struct state *s)
 {
-    int rank = 0, world = 0, code = take_state(net, s, FIRST_TAG);
+    int rank = 0, world = 0;
     MPI_Comm host;
-    if (code)
-        return code;
+    size_t n = net->place.world;
+    s->heard_from = net->place.world;
+    s->notes = calloc(n, sizeof *s->notes);
+    s->gone = calloc(n, sizeof *s->gone);
+    s->signs = calloc(n, sizeof *s->signs);
+    s->given = calloc(n, sizeof *s->given);
+    if (!s->notes || !s->gone || !s->signs || !s->given) {
+        snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->notes[i] = s->signs[i] = MPI_REQUEST_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &s->data);
     MPI_Comm_dup(MPI_COMM_WORLD, &s->control);
     MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
@@ -454,7 +418,11 @@ int zinf_net_mpi_start(struct zinf_net *net, int version, uint32_t wanted)
     int code = s ? start_library(net, wanted) : -ENOMEM;
     if (!code)
         code = open_state(net, s);
-    if (code)
-        free_state(s);
-    return code;
+    if (code) {
+        free(s);
+        return code;
+    }
+    net->state = s;
+    net->ops = &mpi_ops;
+    return 0;
 }

@@ -16,6 +16,8 @@ struct roll {
 enum transfer {
     GATHER,
     SCATTER,
+    BROADCAST,
+    TRADE,
     OPENING,
 };
 

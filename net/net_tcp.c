@@ -17,15 +17,13 @@
 #include <unistd.h>
 
 #define TELLS UINT64_MAX     /* a length that is none: last words follow */
+#define SIGN (1ull << 63)    /* the same: a sign of life, whom it waits for << 32 | its age */
 #define LOOK_MS 100          /* between looks at the clock */
 #define GRACE_NS 2000000000u /* for the others to read last words */
 #define TELL_NS 200000000u   /* for one rank to take them in */
 
-static const struct net_engine_ops tcp_ops;
-
 struct last_words {
     uint64_t exchanges;
-    uint32_t number; /* of who has failed */
     char sentence[1000];
 };
 
@@ -44,7 +42,6 @@ struct state {
     struct last_words heard; /* of who stopped first */
     uint32_t heard_from;     /* world: of nobody */
     uint64_t exchanges;
-    uint64_t job; /* as its ranks met */
 };
 
 /* ---- last words ---- */
@@ -55,7 +52,7 @@ static int check_heard(struct zinf_net *net)
     const struct state *s = net->state;
     if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
         return 0;
-    return net_told(net, s->heard.number, s->heard.sentence);
+    return net_told(net, s->heard_from, s->heard.sentence);
 }
 
 /* They come at once, or hardly at all. */
@@ -90,16 +87,49 @@ static int fail_without(struct zinf_net *net, uint32_t peer)
         return code;
     snprintf(net->why, sizeof net->why,
              "%s %u has ended without a word: its own output, or its host's, says why",
-             net_noun(net), net_number(net, peer));
+             net_noun(net), peer);
     return -ECONNABORTED;
 }
 
-/* Of a rank that nothing is expected of now: whether it says that it cannot go on. */
+/* ---- signs of life ---- */
+
+static bool is_sign(uint64_t length)
+{
+    return length & SIGN && length != TELLS;
+}
+
+static void take_sign(struct zinf_net *net, uint32_t peer, uint64_t length)
+{
+    struct net_sign sign = {(uint32_t)length, (uint32_t)(length >> 32) & 0xffff};
+    net_heard(net, peer, &sign);
+}
+
+/* Only between messages, and where there is room for all of it. */
+static void tcp_sign(struct zinf_net *net, struct net_sign sign)
+{
+    struct state *s = net->state;
+    uint64_t length = SIGN | (uint64_t)sign.waits_for << 32 | sign.age_ms;
+    for (uint32_t r = 0; r < net->place.world; r++) {
+        struct pollfd p = {s->sockets[r], POLLOUT, 0};
+        if (r == net->place.rank || s->out[r].message || s->cut[r] || s->gone[r] ||
+            poll(&p, 1, 0) != 1)
+            continue;
+        ssize_t n = send(s->sockets[r], &length, sizeof length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        s->cut[r] |= n > 0 && n < (ssize_t)sizeof length;
+    }
+}
+
+/* Of a rank that nothing is expected of now: signs, and whether it says that it cannot go on. */
 static void look_aside(struct zinf_net *net, uint32_t peer)
 {
     struct state *s = net->state;
     uint64_t length = 0;
     ssize_t n = recv(s->sockets[peer], &length, sizeof length, MSG_PEEK | MSG_DONTWAIT);
+    while (n == sizeof length && is_sign(length)) {
+        take_sign(net, peer, length);
+        n = recv(s->sockets[peer], &length, sizeof length, MSG_DONTWAIT);
+        n = recv(s->sockets[peer], &length, sizeof length, MSG_PEEK | MSG_DONTWAIT);
+    }
     if (n == sizeof length && length == TELLS) {
         if (recv(s->sockets[peer], &length, sizeof length, 0) == sizeof length)
             hear(net, peer);
@@ -156,6 +186,13 @@ static int receive_some(struct zinf_net *net, uint32_t peer)
     if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
         return fail_without(net, peer);
     f->done += n > 0 ? (uint64_t)n : 0;
+    if (begins && f->done == head && is_sign(f->length)) {
+        take_sign(net, peer, f->length);
+        f->done = 0;
+        return 0; /* signs alone end no wait */
+    }
+    if (n > 0 && !begins)
+        net_heard(net, peer, NULL);
     int code = begins && f->done == head ? take_length(net, peer) : 0;
     if (!code && f->done == head + f->message->bytes)
         f->message = NULL;
@@ -171,7 +208,8 @@ static void begin(struct zinf_net *net, const struct net_exchange *x)
         s->in[x->in[i].peer] = (struct flow){&x->in[i], 0, 0};
 }
 
-/* Waits for what can move; how many messages there are to wait for. */
+/* Waits for what can move, with the lock open for signs; how many messages there are to wait for.
+ */
 static uint32_t await(struct zinf_net *net)
 {
     struct state *s = net->state;
@@ -183,23 +221,27 @@ static uint32_t await(struct zinf_net *net)
         s->polls[r].events = (short)((goes ? POLLOUT : 0) | (comes ? POLLIN : 0));
         left += (uint32_t)goes + (uint32_t)comes;
     }
-    if (left)
-        poll(s->polls, net->place.world, LOOK_MS);
+    if (!left)
+        return 0;
+    pthread_mutex_unlock(&net->lock);
+    poll(s->polls, net->place.world, LOOK_MS);
+    pthread_mutex_lock(&net->lock);
     return left;
 }
 
 /* A peer that sends nothing, rather than one that only does not take. */
-static int late(struct zinf_net *net)
+static int check_late(struct zinf_net *net, struct net_wait *wait)
 {
     const struct state *s = net->state;
-    uint32_t peer = 0;
     bool receives = false;
-    for (uint32_t r = 0; r < net->place.world && !receives; r++)
-        if (s->out[r].message || s->in[r].message) {
-            peer = r;
-            receives = s->in[r].message;
-        }
-    return net_late(net, peer);
+    for (uint32_t r = 0; r < net->place.world; r++)
+        receives |= s->in[r].message != NULL;
+    for (uint32_t r = 0; r < net->place.world; r++)
+        if (receives ? s->in[r].message : s->out[r].message)
+            net_wait_for(wait, r, net->heard_ns[r]);
+    net->own_wait = wait->peer;
+    net->follows_ns = wait->oldest_ns;
+    return net_wait_is_over(net, wait) ? net_late(net, net_blamed(net, net->own_wait)) : 0;
 }
 
 static int move_some(struct zinf_net *net)
@@ -220,7 +262,9 @@ static int move_some(struct zinf_net *net)
 static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct state *s = net->state;
+    struct net_wait wait = net_wait_begin();
     int code = 0;
+    pthread_mutex_lock(&net->lock);
     begin(net, x);
     while (!code && await(net)) {
         code = move_some(net);
@@ -233,16 +277,15 @@ static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
                 look_aside(net, r);
         if (!code)
             code = check_heard(net);
-        if (!code && net_is_over(net))
-            code = net_end(net);
-        if (!code && net_now_ns() > x->deadline_ns)
-            code = late(net);
+        if (!code)
+            code = check_late(net, &wait);
     }
     for (uint32_t r = 0; r < net->place.world; r++) {
         s->cut[r] |= s->out[r].message && s->out[r].done;
         s->out[r].message = s->in[r].message = NULL;
     }
     s->exchanges += !code;
+    pthread_mutex_unlock(&net->lock);
     return code;
 }
 
@@ -261,13 +304,13 @@ static int tcp_listen(struct zinf_net *net)
 
 /* ---- failure, life ---- */
 
-static void tcp_tell(struct zinf_net *net, uint32_t number, const char *sentence)
+static void tcp_tell(struct zinf_net *net, const char *sentence)
 {
     struct state *s = net->state;
     struct {
         uint64_t length;
         struct last_words words;
-    } note = {TELLS, {.exchanges = s->exchanges, .number = number}};
+    } note = {TELLS, {.exchanges = s->exchanges}};
     snprintf(note.words.sentence, sizeof note.words.sentence, "%s", sentence);
     for (uint32_t r = 0; r < net->place.world; r++) {
         uint64_t end = net_now_ns() + TELL_NS;
@@ -316,6 +359,14 @@ static void tcp_close(struct zinf_net *net)
     free(s);
 }
 
+static const struct net_engine_ops tcp_ops = {
+    .exchange = tcp_exchange,
+    .listen = tcp_listen,
+    .sign = tcp_sign,
+    .tell = tcp_tell,
+    .close = tcp_close,
+};
+
 static int open_state(struct state *s, uint32_t world)
 {
     s->sockets = malloc(world * sizeof *s->sockets);
@@ -330,68 +381,6 @@ static int open_state(struct state *s, uint32_t world)
     bool taken = s->sockets && s->out && s->in && s->gone && s->cut && s->polls;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", world);
 }
-
-/* state is zero; the ranks of net meet. */
-static int open_end(struct zinf_net *net, struct state *s, const struct net_tcp_start *start)
-{
-    int code = open_state(s, start->world);
-    s->job = start->job;
-    return code ? code : net_tcp_meet(net, start, s->sockets);
-}
-
-/* Where the others call the first rank, as they know it; each part's own port and job. */
-static int meet_again(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split,
-                      const uint32_t *ports, int listener)
-{
-    struct state *s = net->state;
-    const struct state *from = parent->state;
-    uint32_t first = split->ranks[0];
-    char address[NET_TCP_ADDRESS_BYTES] = "";
-    struct net_tcp_start start = {.rank = net->place.rank,
-                                  .world = net->place.world,
-                                  .address = address,
-                                  .port = ports[first],
-                                  .job = (from->job ^ split->number) * 0x100000001b3u + first,
-                                  .seconds = (double)parent->timeout_ns * 1e-9,
-                                  .listener = listener};
-    if (first == parent->place.rank || net_tcp_peer(from->sockets[first], address))
-        return open_end(net, s, &start);
-    snprintf(net->why, sizeof net->why, "%s %u has no address", net_noun(net), net_number(net, 0));
-    return -EIO;
-}
-
-static int tcp_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
-{
-    uint32_t *ports = calloc(parent->place.world, sizeof *ports), port = 0;
-    struct state *s = net ? net->state = calloc(1, sizeof *s) : NULL;
-    bool first = net && !net->place.rank && net->place.world > 1;
-    int listener = first ? net_tcp_listen(net, &port) : 0;
-    int64_t failed = !ports || (net && !s) || listener < 0;
-    int code = zinf_net_max(parent, &failed, 1);
-    if (!code && !failed)
-        code = zinf_net_gather(parent, &port, ports, sizeof port);
-    if (!code && !failed && net) {
-        net->ops = &tcp_ops;
-        code = net->place.world > 1 ? meet_again(parent, net, split, ports, listener)
-                                    : open_state(s, 1);
-    } else if (listener > 0) {
-        close(listener);
-    }
-    if (net && !net->ops)
-        free(s);
-    free(ports);
-    if (failed && !code)
-        code = zinf_fail(-EIO, "a part of a net has no port or memory");
-    return code;
-}
-
-static const struct net_engine_ops tcp_ops = {
-    .exchange = tcp_exchange,
-    .listen = tcp_listen,
-    .tell = tcp_tell,
-    .split = tcp_split,
-    .close = tcp_close,
-};
 
 int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
 {
@@ -411,9 +400,11 @@ int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
                                          .local_world = start->local_world,
                                          .seats = 1};
     snprintf(net->name, sizeof net->name, "TCP");
-    int code = open_end(net, s, start);
-    code = code ? zinf_fail(code, "%s", net->why[0] ? net->why : zinf_error())
-                : net_init(net, start->rank, start->world);
+    int code = open_state(s, start->world);
+    if (!code) {
+        code = net_tcp_meet(net, start, s->sockets);
+        code = code ? zinf_fail(code, "%s", net->why) : net_init(net, start->rank, start->world);
+    }
     if (code) {
         net->told = true; /* nobody waits for it in a barrier */
         zinf_net_close(net);

@@ -1,5 +1,5 @@
 /* net: every collective over ranks that are threads, and what a rank sees of one that fails. */
-#include "split_cases.h"
+#include "net_cases.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -176,41 +176,6 @@ static void test_lengths_that_differ(void)
     CHECK(ranks[0].code && ranks[1].code);
 }
 
-static void splits(struct rank *rank)
-{
-    split_cases(rank->net, &rank->report);
-}
-
-static bool busy;
-
-static void failure_across(struct rank *rank)
-{
-    split_case_failure(rank->net, busy, &rank->report);
-}
-
-static void test_splits(void)
-{
-    struct rank ranks[MOST_RANKS];
-    for (uint32_t world = 4; world <= 6; world += 2) {
-        run_ranks(ranks, world, 0, splits);
-        for (uint32_t r = 0; r < world; r++)
-            CHECKF(ranks[r].report.n_checks > 1000 && !ranks[r].report.n_failed,
-                   "rank %u of %u: %s", r, world, ranks[r].report.first);
-    }
-}
-
-static void test_a_failure_goes_across(void)
-{
-    struct rank ranks[4];
-    for (int i = 0; i < 2; i++) {
-        busy = i;
-        run_ranks(ranks, 4, 60, failure_across);
-        for (uint32_t r = 0; r < 4; r++)
-            CHECKF(ranks[r].report.n_checks > 2 && !ranks[r].report.n_failed, "rank %u: %s", r,
-                   ranks[r].report.first);
-    }
-}
-
 static void test_no_launcher(void)
 {
     struct zinf_net *net = NULL;
@@ -220,13 +185,14 @@ static void test_no_launcher(void)
     unsetenv("SLURM_STEP_ID");
     setenv("SLURM_STEP_NUM_TASKS", "4", 1); /* of an allocation, not of a step */
     CHECK(zinf_net_launched() == 1);
-    CHECK(!zinf_net_open(&net) && !net);
+    CHECK(!zinf_net_open(&net, ZINF_NET_TIMEOUT_SECONDS) && !net);
     setenv("SLURM_STEP_ID", "0", 1);
     CHECK(zinf_net_launched() == 4);
     setenv("PMI_SIZE", "3", 1); /* an mpirun within it */
     CHECK(zinf_net_launched() == 3);
     setenv("ZINF_MPI_MODULE", "/nowhere/zinf-mpi.so", 1);
-    CHECK(zinf_net_open(&net) == -ENOTSUP && strstr(zinf_error(), "--with-mpi"));
+    CHECK(zinf_net_open(&net, ZINF_NET_TIMEOUT_SECONDS) == -ENOTSUP &&
+          strstr(zinf_error(), "--with-mpi"));
     CHECK(zinf_net_mpi_why_not() != NULL);
 }
 
@@ -241,8 +207,6 @@ int main(void)
     TAP_RUN(test_a_late_rank_is_named);
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_lengths_that_differ);
-    TAP_RUN(test_splits);
-    TAP_RUN(test_a_failure_goes_across);
     TAP_RUN(test_no_launcher);
     return tap_done();
 }
