@@ -154,7 +154,7 @@ static int drain(FILE *file, int (*next)(void *arg, const char **row), void *arg
     return more < 0 ? zinf_fail(more, "the caller's rows ended early") : 0;
 }
 
-int zinf_session_rows(struct zinf_session *session, enum zinf_rows_of which,
+int zinf_session_rows(struct zinf_session *session, enum zinf_row_kind which,
                       int (*next)(void *arg, const char **row), void *arg)
 {
     struct opened *o = of(session);

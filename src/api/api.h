@@ -40,11 +40,11 @@ void zinf_session_close(struct zinf_session *session);
 /* Rows of data beside those of the files: JSON objects as the files' lines have them. next: 1 and a
  * row that is borrowed until the next call, 0 at the end, < 0 to give up. They are drained at once
  * into a file in the folder of option output, which goes with the session. */
-enum zinf_rows_of {
+enum zinf_row_kind {
     ZINF_ROWS_OF_TRAINING,
     ZINF_ROWS_OF_EVALUATION,
 };
-int zinf_session_rows(struct zinf_session *session, enum zinf_rows_of which,
+int zinf_session_rows(struct zinf_session *session, enum zinf_row_kind which,
                       int (*next)(void *arg, const char **row), void *arg);
 
 struct zinf_step {
