@@ -391,19 +391,29 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 /* ---- failure ---- */
 
+/* What another rank has told, in its name. */
+static void pass_on(struct net_family *f, struct zinf_net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    if (net->heard && !net->busy) {
+        f->number = net->heard_number;
+        snprintf(f->sentence, sizeof f->sentence, "%s", net->heard_sentence);
+    }
+    pthread_mutex_unlock(&net->lock);
+}
+
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
     struct net_family *f = net->family;
-    const struct zinf_net *heard = NULL;
     if (!f)
         return;
     pthread_mutex_lock(&f->lock);
-    for (struct zinf_net *n = f->first; !f->told && n; n = n->next)
-        heard = n->heard && !n->busy ? n : heard;
     if (!f->told) {
         f->told = true;
-        f->number = heard ? heard->heard_number : net_number(net, net->place.rank);
-        snprintf(f->sentence, sizeof f->sentence, "%s", heard ? heard->heard_sentence : sentence);
+        f->number = net_number(net, net->place.rank);
+        snprintf(f->sentence, sizeof f->sentence, "%s", sentence);
+        for (struct zinf_net *n = f->first; n; n = n->next)
+            pass_on(f, n);
         atomic_store_explicit(&f->over, true, memory_order_relaxed);
         for (struct zinf_net *n = f->first; n; n = n->next)
             if (!n->busy)

@@ -30,7 +30,6 @@ static void take_place(struct zinf_net *net, const struct zinf_net *parent,
     net->pulse = parent->pulse;
     net->host = parent->host;
     net->timeout_ns = parent->timeout_ns;
-    net->told = true; /* until all have theirs, an end is closed without a barrier */
     snprintf(net->name, sizeof net->name, "%s", parent->name);
     net->place = (struct zinf_net_place){.world = split->n, .seats = 1};
     for (uint32_t r = 0; r < split->n; r++) {
@@ -58,6 +57,17 @@ static struct zinf_net *create(const struct zinf_net *parent, const struct net_s
     return NULL;
 }
 
+/* Nobody waits for it in a barrier. */
+static void discard(struct zinf_net *net)
+{
+    if (!net)
+        return;
+    pthread_mutex_lock(&net->lock);
+    net->told = true;
+    pthread_mutex_unlock(&net->lock);
+    zinf_net_close(net);
+}
+
 static int open_part(struct zinf_net *parent, const struct net_split *split, struct zinf_net **out)
 {
     struct zinf_net *net = NULL;
@@ -81,9 +91,7 @@ static int open_part(struct zinf_net *parent, const struct net_split *split, str
         code = zinf_fail(-ECONNABORTED, "another %s has no part of the net", net_noun(parent));
     code = code ? code : met;
     if (code)
-        zinf_net_close(net); /* told: nobody waits for it */
-    else if (net)
-        net->told = false;
+        discard(net);
     *out = code ? NULL : net;
     return code;
 }
