@@ -120,6 +120,7 @@ struct zinf_window {
     int32_t *token_types;
     int32_t *source_ids, *source_segments; /* [source_len] */
     int32_t *label;                        /* one */
+    float *reference;                      /* one: zinf_samples_set_references */
     /* Of samples: so many rows of the window are wanted, and of its source; 0: all. */
     uint32_t length, source_length;
 };
