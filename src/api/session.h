@@ -5,6 +5,7 @@
 #ifndef ZINF_API_SESSION_H
 #define ZINF_API_SESSION_H
 
+#include "base/apart.h"
 #include "base/base.h"
 #include "config/config.h"
 #include "kernels/kernels.h"
@@ -78,6 +79,7 @@ struct zinf_session {
     char dtype[16];                    /* of the model folder, where it has one */
     bool shuffled;                     /* data is */
     bool chats;                        /* data are conversations */
+    struct zinf_origins origins;       /* all that it reads */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int zinf_session_open(struct zinf_session *s, const struct zinf_job *c);

@@ -16,6 +16,8 @@ static int gradients(const struct zinf_job *c, const struct zinf_words *data, co
     if (!code)
         code = zinf_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
+        code = zinf_apart_check("--output", output, ZINF_WRITTEN_FILE, &s.origins);
+    if (!code)
         code = zinf_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
     if (!code)
         code = zinf_run_gradients(trainer, s.data, &loss, &norm);
