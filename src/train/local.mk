@@ -58,6 +58,8 @@ program_tests += $(ADAPTER_TESTS)
 
 program_tests += tests/train/generate_test tests/train/generate_pairs_test
 
+program_tests += tests/train/rules_test
+EXTRA_DIST += tests/fixtures/make_rules.py tests/fixtures/rules.json
 program_tests += tests/train/beams_test
 EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
 	tests/compare/against_beams.py

@@ -6,7 +6,8 @@
 The rows are texts, in their order; the tokenizer puts <s> in front of texts. SGD with a constant rate
 (AdamW turns the sign of a gradient that is all but 0 into a step), in fp32, the whole model trained;
 three steps of two micro-batches. Prints the worst relative difference of each loss. Label smoothing
-is not DPO's there: TRL 1.16 takes it for SimPO.
+is not DPO's there: TRL 1.16 takes it for SimPO. Scores are learned without accumulation, for which
+RewardTrainer adds gradients up where the others take their mean.
 """
 import json
 import math
@@ -28,7 +29,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, Rewa
 from trl.experimental.cpo import CPOConfig, CPOTrainer  # noqa: E402
 from trl.experimental.orpo import ORPOConfig, ORPOTrainer  # noqa: E402
 
-MICRO, ACCUMULATE, STEPS, LENGTH, RATE = 3, 2, 3, 48, 2e-2
+MICRO, ACCUMULATED, STEPS, LENGTH, RATE = 3, 2, 3, 48, 2e-2
 WORDS = ["the", " answer", "ing", " is", " 42", "\n", "unhappi", "ness", " a", "b", "'s", "...", " The", " don't", "1,000"]
 # name: task, zinf's own keys, TRL's trainer and configuration
 LOSSES = {
@@ -46,13 +47,17 @@ LOSSES = {
 }
 
 
+def accumulated(name):
+    return 1 if name == "reward" else ACCUMULATED
+
+
 def words(rng, least, most):
     return "".join(rng.choice(WORDS) for _ in range(rng.randint(least, most)))
 
 
 def rows_of(name):
     rng, rows = random.Random(7), []
-    for i in range(MICRO * ACCUMULATE * STEPS):
+    for i in range(MICRO * ACCUMULATED * STEPS):
         prompt, chosen, rejected = words(rng, 1, 6), words(rng, 1, 8), words(rng, 2, 9)
         if name == "sft":
             rows.append({"prompt": prompt, "completion": chosen})
@@ -79,7 +84,7 @@ def make_model(folder, scores):
 def by_trl(name, folder, tokenizer, rows, out):
     task, _, trainer, config, options = LOSSES[name]
     kind = AutoModelForSequenceClassification if task == "reward" else AutoModelForCausalLM
-    args = config(output_dir=out, per_device_train_batch_size=MICRO, gradient_accumulation_steps=ACCUMULATE, max_steps=STEPS,
+    args = config(output_dir=out, per_device_train_batch_size=MICRO, gradient_accumulation_steps=accumulated(name), max_steps=STEPS,
                   learning_rate=RATE, lr_scheduler_type="constant", logging_steps=1, report_to=[], use_cpu=True, bf16=False,
                   max_length=LENGTH, train_sampling_strategy="sequential", max_grad_norm=1e9, gradient_checkpointing=False,
                   logging_nan_inf_filter=False, optim="sgd", disable_tqdm=True, weight_decay=0.0, **options)
@@ -94,9 +99,10 @@ def by_trl(name, folder, tokenizer, rows, out):
         return loss
     run.compute_loss = compute_loss
     run.train()
-    sums = [sum(told[i:i + ACCUMULATE]) for i in range(0, len(told), ACCUMULATE)]
+    n = accumulated(name)
+    sums = [sum(told[i:i + n]) for i in range(0, len(told), n)]
     # The loss of tokens comes divided by those of the step, losses of pairs are means of micro-batches.
-    return sums if name == "sft" else [s / ACCUMULATE for s in sums]
+    return sums if name == "sft" else [s / n for s in sums]
 
 
 def by_zinf(zinf, name, folder, rows, out):
@@ -105,10 +111,10 @@ def by_zinf(zinf, name, folder, rows, out):
     with open(data, "w") as f:
         f.writelines(json.dumps(row) + "\n" for row in rows)
     with open(config, "w") as f:
-        json.dump({"optimizer": {"type": "SGD", "params": {"lr": RATE, "weight_decay": 0.0}}, "zinf": keys}, f)
+        json.dump({"gradient_clipping": 0, "optimizer": {"type": "SGD", "params": {"lr": RATE, "weight_decay": 0.0}}, "zinf": keys}, f)
     run = os.path.join(out, "run")
     subprocess.run([zinf, "train", "--model", folder, "--data", data, "--config", config, "--task", task, "--micro-batch", str(MICRO),
-                    "--accumulate", str(ACCUMULATE), "--steps", str(STEPS), "--seq-len", str(LENGTH), "--no-shuffle", "--dropout", "0",
+                    "--accumulate", str(accumulated(name)), "--steps", str(STEPS), "--seq-len", str(LENGTH), "--no-shuffle", "--dropout", "0",
                     "--lr-scheduler", "constant", "--threads", "1", "--progress", "none", "--no-final-checkpoint", "--output", run],
                    check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "log.jsonl")) as f:
