@@ -89,6 +89,7 @@ struct zinf_dataset_options {
     const char *const *files;
     int n_files;
     const char *text_column; /* field or column that is the text; NULL: "text" */
+    bool skip_bad_rows;      /* documents of JSON that cannot be read are left out */
     const struct zinf_tokenizer *tokenizer;
     const char *why_no_tokenizer; /* the end of the message where there is none, or NULL */
     /* Opens token files (.bin, .npy); NULL: they are refused. */

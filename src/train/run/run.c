@@ -65,6 +65,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
                       struct zinf_dataset *data, struct zinf_evaluation *out)
 {
     struct run_batch arrays;
+    (void)config; /* the trainer has it */
     uint64_t begin = zinf_now_ns();
     int code = run_batch_init(&arrays, trainer, data, trainer->setup.batch);
     *out = (struct zinf_evaluation){0};
