@@ -83,6 +83,23 @@ family='src/model/families/'
 } >"$work/words"
 judge "words of one family stand in its file" "$work/words"
 
+# ---- who decides ----
+
+# How things travel and in which order is decided in src/train/plan, for trainings, estimates and the
+# search alike: src/train/step emits legs and visits, and asks nothing that would decide anew.
+decides='reach\[|->sliced|->by_link|->lends|->direct\b|->must_link|->may_link|whole_state|layer_major'
+{
+    sources src/train/step | xargs grep -nE "$decides" /dev/null | sed 's/:/\t/2'
+    sources src offload | grep -v '^src/train/plan/' |
+        xargs grep -nE '\b(itinerary_(make|count)|travel_of|plan_set_places)\(' /dev/null |
+        sed 's/:/\t/2'
+} >"$work/decides"
+judge "ways and orders are decided in src/train/plan alone" "$work/decides"
+n_makers=$(sources src | xargs grep -cE '^struct (legs|leg) way_[a-z_]+\(const struct travel' |
+    awk -F : '$2 > 0 && /\.c:/ { n++; what = $1 } END { print n, what }')
+[ "$n_makers" = "1 src/train/plan/way.c" ]
+verdict $? "legs are made in one file"
+
 # ---- sizes ----
 
 # A file is as long as its subject: the longest are listed for the reader, and nothing fails.
