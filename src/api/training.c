@@ -50,7 +50,8 @@ static int resolve_steps(struct zinf_session *s, struct zinf_job *c)
 {
     if (c->steps >= 0)
         return 0;
-    double epochs = c->epochs > 0 ? c->epochs : 1, batch = (double)s->config->train_batch_size;
+    double epochs = c->epochs > 0 ? c->epochs : 1;
+    double batch = (double)job_windows(s->task, s->config->train_batch_size);
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
     return zinf_session_config(s, c);
@@ -108,6 +109,7 @@ struct zinf_trainer_options job_trainer_options(const struct zinf_session *s,
         .seq_len = s->seq_len,
         .packed = c->pack,
         .pairs = job_has_pairs(s->task),
+        .references = job_gives_references(s, c),
         .source_len = s->source_len,
         .classes = s->asks_classes ? &s->classes : NULL,
         .new_head = c->task.new_head,

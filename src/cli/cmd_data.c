@@ -98,7 +98,7 @@ static int show_samples(const struct zinf_session *s, const struct data_command 
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
     char text[512];
-    data_show_rows(text, samples);
+    data_show_rows(text, samples, "");
     say("samples", text);
     if (f->n_bad)
         say("broken", f->first_bad);
@@ -256,6 +256,7 @@ static const struct option own[] = {
 static const struct option_group groups[] = {
     {.rows = own_model},
     {.rows = job_rows, IN(common)},
+    {.rows = job_task, IN(common)},
     {.rows = job_seq, IN(common)},
     {.rows = own},
     {.rows = cli_json, IN(json)},
