@@ -124,7 +124,7 @@ static int check_length(const char *option, int64_t n, int64_t context)
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
-    s->batch = s->config->micro_batch;
+    s->batch = s->config->micro_batch * (s->options.pairs ? 2 : 1);
     s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
     int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
     s->source_seq = source ? source : s->seq;
@@ -187,7 +187,7 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->options.classes)
         code = zinf_model_set_classes(s->model, s->options.classes);
-    if (!code && s->moments == MOMENTS_FACTORED)
+    if (!code && s->rule->grain != GRAIN_ELEMENTS)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
@@ -296,8 +296,8 @@ static void find_reach(struct setup *s)
     for (int actor = 0; actor < ACTORS; actor++)
         s->reach[actor][ON_DEVICE] = s->reach[actor][ON_HOST] = common;
     s->reach[BY_DRIVE][ON_HOST] = s->reach[BY_CPU][ON_HOST] = s->reach[BY_DEVICE][ON_DEVICE] = true;
-    s->reach[BY_CPU][OTHERS_HOST] = s->net;
-    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(s->net);
+    s->reach[BY_CPU][OTHERS_HOST] = data_axis(s)->net;
+    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(data_axis(s)->net);
 }
 
 static void choose_step(struct setup *s)
@@ -389,8 +389,9 @@ static int set_budgets(struct setup *s)
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
 {
     *s = (struct setup){.options = *options, .config = options->config};
-    setup_take_net(s);
-    int code = setup_optimizer(s);
+    int code = setup_take_net(s);
+    if (!code)
+        code = setup_optimizer(s);
     if (code)
         return code;
     read_words(s);
@@ -418,6 +419,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 
 void setup_fini(struct setup *s)
 {
+    zinf_mesh_fini(&s->mesh);
     zinf_device_destroy(s->device);
     setup_free_files(s);
     setup_free_rates(s);

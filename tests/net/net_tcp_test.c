@@ -3,7 +3,7 @@
  * rank sees of one that fails, is late, or is gone; and how ranks find each other, past strangers.
  */
 #include "net/net_tcp.h"
-#include "net_cases.h"
+#include "split_cases.h"
 #include "tap.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 5 };
+enum { MOST_RANKS = 6 };
 
 struct rank {
     pthread_t thread;
@@ -271,9 +271,10 @@ static void test_work_hears_of_a_failure(void)
 /* As a process that is killed. */
 static void one_goes(struct rank *rank)
 {
-    if (zinf_net_place(rank->net).rank == 1)
-        rank->net->told = true;
-    else
+    pthread_mutex_lock(&rank->net->lock);
+    rank->net->told = zinf_net_place(rank->net).rank == 1;
+    pthread_mutex_unlock(&rank->net->lock);
+    if (zinf_net_place(rank->net).rank != 1)
         note(rank, zinf_net_barrier(rank->net));
     if (rank->code)
         zinf_net_tell(rank->net, rank->said);
@@ -350,7 +351,7 @@ static void *call_as_stranger(void *argument)
     const char *words = s->kind == 1 ? "GET / HTTP/1.0\r\n\r\n, and so on, for as long as it takes"
                                      : (const char *)&hello;
     int fd = call_port(INADDR_LOOPBACK, s->start->port, 2000);
-    if (s->kind == 1 && send(fd, words, 56, MSG_NOSIGNAL) < 0)
+    if (s->kind == 1 && send(fd, words, strlen(words), MSG_NOSIGNAL) < 0)
         s->kind = 0;
     if (s->kind == 3)
         prove_wrongly(fd, s->start);
@@ -490,6 +491,42 @@ static void test_a_rank_that_does_not_come(void)
            ranks[0].said);
 }
 
+static void splits(struct rank *rank)
+{
+    split_cases(rank->net, &rank->report);
+}
+
+static bool busy;
+
+static void failure_across(struct rank *rank)
+{
+    split_case_failure(rank->net, busy, &rank->report);
+}
+
+static void test_splits(void)
+{
+    for (uint32_t world = 4; world <= 6; world += 2) {
+        begin(world, splits);
+        end(world);
+        for (uint32_t r = 0; r < world; r++)
+            CHECKF(ranks[r].report.n_checks > 1000 && !ranks[r].report.n_failed,
+                   "rank %u of %u: %s %s", r, world, ranks[r].report.first, ranks[r].said);
+    }
+}
+
+static void test_a_failure_goes_across(void)
+{
+    timeout_seconds = 10;
+    for (int i = 0; i < 2; i++) {
+        busy = i;
+        begin(4, failure_across);
+        end(4);
+        for (uint32_t r = 0; r < 4; r++)
+            CHECKF(ranks[r].report.n_checks > 2 && !ranks[r].report.n_failed, "rank %u: %s %s", r,
+                   ranks[r].report.first, ranks[r].said);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_two);
@@ -510,5 +547,7 @@ int main(void)
     TAP_RUN(test_strangers_are_sent_away);
     TAP_RUN(test_another_training);
     TAP_RUN(test_a_rank_that_does_not_come);
+    TAP_RUN(test_splits);
+    TAP_RUN(test_a_failure_goes_across);
     return tap_done();
 }

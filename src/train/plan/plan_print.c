@@ -96,7 +96,7 @@ static void print_homes(const struct plan *p, FILE *out)
 
 static void print_ranks(const struct setup *s, bool by_link, FILE *out)
 {
-    struct zinf_net_place at = zinf_net_place(s->net);
+    struct zinf_net_place at = zinf_net_place(s->mesh.all);
     if (at.seats > 1)
         fprintf(out, "plan: of one of %u seats: each has as much, of %s\n", at.seats,
                 s->sliced ? "its slices" : "gradients and optimizer state its slices");
@@ -113,7 +113,7 @@ int plan_print(const struct plan *p, FILE *out)
     fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
             (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));
     print_homes(p, out);
-    if (s->net)
+    if (s->mesh.all)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
     if (s->param_tier != ZINF_TIER_DEVICE)

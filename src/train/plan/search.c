@@ -198,7 +198,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
     try_link(&s);
     /* What is where must be the same after a restart, or for every rank. */
-    if (!setup->durable && !setup->net) {
+    if (!setup->durable && !setup->mesh.all) {
         try_orders(&s);
         try_spared_device(&s);
         try_waiting_grads(&s);
