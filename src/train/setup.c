@@ -124,7 +124,7 @@ static int check_length(const char *option, int64_t n, int64_t context)
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
-    s->batch = s->config->micro_batch;
+    s->batch = s->config->micro_batch * (s->options.pairs ? 2 : 1);
     s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
     int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
     s->source_seq = source ? source : s->seq;
@@ -389,8 +389,9 @@ static int set_budgets(struct setup *s)
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
 {
     *s = (struct setup){.options = *options, .config = options->config};
-    setup_take_net(s);
-    int code = setup_optimizer(s);
+    int code = setup_take_net(s);
+    if (!code)
+        code = setup_optimizer(s);
     if (code)
         return code;
     read_words(s);
@@ -418,6 +419,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 
 void setup_fini(struct setup *s)
 {
+    zinf_mesh_fini(&s->mesh);
     zinf_device_destroy(s->device);
     setup_free_files(s);
     setup_free_rates(s);
