@@ -82,7 +82,7 @@ struct train_options {
     enum cli_progress_mode progress_mode;
     int64_t eval_every, save_every, save_total_limit;
     double epochs;
-    bool no_shuffle, overwrite, no_final_checkpoint;
+    bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
     struct zinf_net *net; /* between processes; NULL: there are no others */
     struct cli_seats seats;
 };
@@ -194,6 +194,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
         .save_last = !o->no_final_checkpoint,
         .overwrite = o->overwrite,
         .resume = o->checkpoint,
+        .accept_changes = o->accept_changes,
         .resume_steps = o->resume && !*o->resume,
         .stop = &stop_asked,
         .save = &save_asked,
@@ -269,7 +270,8 @@ static int find_checkpoint(struct train_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct train_options o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
+    struct train_options o = {
+        .output = "zinf-output", .common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
     struct zinf_job *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
@@ -294,6 +296,7 @@ static int run(int argc, char **argv)
         {"--save-total-limit", CLI_INT, &o.save_total_limit, 1, 1e9},
         {"--no-final-checkpoint", CLI_FLAG, &o.no_final_checkpoint, 0, 0},
         {"--overwrite", CLI_FLAG, &o.overwrite, 0, 0},
+        {"--accept-changes", CLI_FLAG, &o.accept_changes, 0, 0},
         CLI_BEST_OPTIONS(c),
         {"--epochs", CLI_DOUBLE, &o.epochs, 1e-9, 1e9},
         {"--resume", CLI_MAYBE, &o.resume, 0, 0},
@@ -304,8 +307,6 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_train, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (code == 1)
         return CLI_OK;
-    if (!o.output)
-        o.output = "zinf-output";
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code && o.epochs > 0 && c->steps >= 0)

@@ -136,6 +136,7 @@ static const char USAGE_TRAIN[] =
     "  --no-final-checkpoint no checkpoint after the last step without --save-every\n"
     "  --overwrite           remove what an earlier run left in DIR, and say what\n"
     "  --resume[=DIR]        go on from DIR, or after the output's last step\n"
+    "  --accept-changes      although model, data or settings are others now\n"
     "  --progress MODE       bar, plain or none (default: bar on a terminal)\n"
     "The step\n"
     "  --epochs X            passes over the data, instead of --steps\n" USAGE_STEP USAGE_BEST

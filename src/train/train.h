@@ -233,6 +233,7 @@ struct zinf_run_options {
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
     bool resume_steps;
+    bool accept_changes; /* go on although what the run stands on has changed: a warning */
     const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
     volatile sig_atomic_t *save;       /* set by a signal: save after this step; reset */
     struct zinf_run_events events;

@@ -30,7 +30,7 @@ int transfer_write_rest(const struct source *s, const char *folder, uint64_t own
                    ? write_adapter_config(setup->model, setup->options.model_path, folder)
                    : transfer_write_config(zinf_model_config(setup->model), setup->dtype, folder);
     if (!code && is_adapted(setup))
-        code = base_identity_write(&s->base_identity, own, folder);
+        code = identity_write(s->identity, own, folder);
     enum zinf_companions which =
         is_adapted(setup) ? ZINF_COMPANIONS_TOKENIZER : ZINF_COMPANIONS_ALL;
     return code ? code : zinf_folder_copy_companions(s->folder, folder, which);

@@ -146,7 +146,7 @@ static int save_adapter(const struct zinf_trainer *t, const char *folder, uint64
 static int prepare(const char *folder, bool adapted)
 {
     int code = zinf_make_dirs(folder);
-    return code || !adapted ? code : base_identity_forget(folder);
+    return code || !adapted ? code : identity_forget(folder);
 }
 
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
