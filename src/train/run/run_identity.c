@@ -1,5 +1,6 @@
 /* run_identity: what a run stands on, of what its trainer, its data and its configuration know, and
  * whether that is what it stood on when it was left. */
+#include "base/apart.h"
 #include "train/run/run.h"
 
 int run_identify(struct run *run)
@@ -14,10 +15,20 @@ int run_identify(struct run *run)
                                   : identity_add_settings(identity, run->resolved, o->trainer.seed);
 }
 
+static const char *config_of(const struct run *run)
+{
+    const struct zinf_origins *origins = run->options->origins;
+    for (int i = 0; origins && i < origins->n; i++)
+        if (!strcmp(origins->items[i].option, "--config"))
+            return origins->items[i].path;
+    return NULL;
+}
+
 int run_compare_identity(const struct run *run, const char *folder)
 {
     const struct identity_check check = {
         .where = folder,
+        .config = config_of(run),
         .model = run->trainer->setup.options.model_path,
         .way_on = "put it back as it was, or begin anew with another --output; --accept-changes "
                   "goes on with what there is now, to other results",

@@ -392,7 +392,8 @@ static int compare_member(const struct identity_check *check, const cJSON *then,
     if (!strcmp(name, "base"))
         return compare_base(check, then, now);
     if (!strcmp(name, "settings"))
-        return compare_config(check, then, now, "configuration (--config, options)", "");
+        return check->config ? compare_config(check, then, now, "configuration", check->config)
+                             : compare_config(check, then, now, "configuration (options)", "");
     return compare_data(check, then, now, strcmp(name, "data") ? "--eval-data" : "--data");
 }
 
