@@ -13,9 +13,6 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/* Ranks load, plan and end at different speeds: so many times the limit of a step. */
-#define PATIENCE 10
-
 bool run_is_first(const struct run *run)
 {
     return !run->net || zinf_net_place(run->net).rank == 0;
@@ -24,12 +21,6 @@ bool run_is_first(const struct run *run)
 int64_t run_ranks(const struct run *run)
 {
     return run->net ? zinf_net_place(run->net).world : 1;
-}
-
-void run_be_patient(struct run *run)
-{
-    if (run->net)
-        zinf_net_set_timeout(run->net, PATIENCE * run->config->timeout);
 }
 
 /* ---- are we the same? ---- */
@@ -106,7 +97,7 @@ int run_compare_ranks(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (!run->net)
         return 0;
-    run_be_patient(run);
+    zinf_net_set_timeout(run->net, run->config->timeout);
     const struct zinf_net_fact facts[] = {
         {"version of zinf", text_sum(PACKAGE_VERSION)},
         {"configuration (--config, options)", config_sum(run->config)},
@@ -146,21 +137,17 @@ int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dat
 
 /* ---- in a step ---- */
 
-/* From the first step on ranks wait for each other everywhere. */
 int run_begin_steps(struct run *run)
 {
-    int code = run->net ? zinf_net_barrier(run->net) : 0;
-    if (run->net)
-        zinf_net_set_timeout(run->net, run->config->timeout);
-    return code;
+    return run->net ? zinf_net_barrier(run->net) : 0;
 }
 
 int run_look_at_signals(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    int64_t asked[2] = {o->stop && *o->stop, o->save && *o->save};
+    int64_t asked[2] = {o->stop ? *o->stop : 0, o->save && *o->save};
     int code = run->net ? zinf_net_max(run->net, asked, 2) : 0;
-    run->stops = asked[0];
+    run->stops = (int)asked[0];
     run->saves = asked[1];
     return code;
 }
@@ -237,6 +224,5 @@ int run_share_flag(const struct run *run, bool *flag)
 
 bool run_all_are_done(struct run *run, int code)
 {
-    run_be_patient(run);
     return !code && (!run->net || !zinf_net_barrier(run->net));
 }

@@ -82,8 +82,6 @@ struct collect {
     bool over;
 };
 int collect_begin(struct source *s, struct collect *c);
-/* While files are written ranks wait for each other longer than in a step. */
-void collect_be_patient(const struct source *s, bool patient);
 /* One array of a unit, as transfer_save reads it, into the region: parameters in their number
  * type. */
 int collect_part(const struct source *s, uint32_t unit, int part);

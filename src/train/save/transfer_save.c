@@ -119,7 +119,6 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
     struct zinf_tensors_writer *writer = NULL;
     struct collect collect;
     bool first = collect_is_first(&source);
-    collect_be_patient(&source, true);
     int code = collect_begin(&source, &collect);
     if (!code && first)
         code = zinf_tensors_writer_create(&writer, options);
@@ -129,7 +128,6 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
         *first_sum = written.xxh3;
     zinf_tensors_writer_destroy(writer);
     code = collect_end(&source, code);
-    collect_be_patient(&source, false);
     return code;
 }
 
