@@ -44,7 +44,7 @@ struct zinf_layout_group {
     uint64_t first, n; /* elements within the rank's slice */
 };
 struct zinf_layout {
-    uint32_t rank, world;
+    uint32_t rank, world; /* along the axis that deals out samples and slices */
     uint32_t n_units, n_groups;
     struct zinf_layout_unit *units;
     struct zinf_layout_group *groups;
@@ -209,6 +209,11 @@ static inline struct zinf_operand zinf_at(void *memory)
 static inline struct zinf_operand zinf_in(zinf_buffer buffer, uint64_t offset)
 {
     return (struct zinf_operand){.memory = (char *)(uintptr_t)offset, .tenant = buffer + 1};
+}
+/* The buffer that it is in. */
+static inline zinf_buffer zinf_operand_buffer(const struct zinf_operand *o)
+{
+    return o->tenant - 1;
 }
 static inline struct zinf_operand zinf_beyond(struct zinf_operand o, uint64_t bytes)
 {

@@ -92,7 +92,7 @@ static int number_from(const char *name, int otherwise)
 static void write_tokenizer_configs(void)
 {
     static const char text[] = "{\"chat_template\": \"none\", \"model_max_length\": 32}\n";
-    char path[900];
+    char path[2000];
     for (int i = 0; i < FAULT_MODELS; i++) {
         snprintf(path, sizeof path, "%s/tokenizer_config.json", faults_models[i]);
         CHECK(!zinf_file_write_atomic(path, text, sizeof text - 1));

@@ -24,7 +24,7 @@ struct search {
 static bool is_same(const struct plan *a, const struct plan *b)
 {
     return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
-           a->layer_major == b->layer_major && a->x_tier == b->x_tier &&
+           a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
            a->variant.by_link == b->variant.by_link &&
            a->variant.device_adds == b->variant.device_adds;
 }
@@ -198,7 +198,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
     try_link(&s);
     /* What is where must be the same after a restart, or for every rank. */
-    if (!setup->durable && !setup->net) {
+    if (!setup->durable && !setup->mesh.all) {
         try_orders(&s);
         try_spared_device(&s);
         try_waiting_grads(&s);

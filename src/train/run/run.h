@@ -97,7 +97,7 @@ int run_leave_other_ranks(struct run *run);
 /* Frees the space of such steps. */
 void run_drop_other_ranks(const struct run *run);
 
-/* run_times.c: after a step; adds what the process's other seats have moved to and from drives. */
+/* run_ranks.c: after a step; adds what the process's other seats have moved to and from drives. */
 int run_share_times(struct run *run, struct zinf_step_result *result);
 struct run_seats run_seats_of(const struct run *run);
 

@@ -186,8 +186,8 @@ static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                    uint64_t *first, struct zinf_evaluation *out)
 {
-    struct zinf_net *net = t->setup.net;
-    uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
+    struct zinf_net *net = data_axis(&t->setup)->net;
+    uint64_t rank = data_axis(&t->setup)->rank, ranks = data_axis(&t->setup)->world;
     uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
     uint64_t own = *first + rank * batch;
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
@@ -225,4 +225,36 @@ int run_share_flag(const struct run *run, bool *flag)
 bool run_all_are_done(struct run *run, int code)
 {
     return !code && (!run->net || !zinf_net_barrier(run->net));
+}
+
+/* ---- what a step took on each of the process's seats ---- */
+
+/* Seat 0 logs it; the bytes of drives, which each seat reads and writes for itself, are of all. */
+int run_share_times(struct run *run, struct zinf_step_result *result)
+{
+    struct run_seat_times mine;
+    if (!run->net)
+        return 0;
+    struct zinf_net_place at = zinf_net_place(run->net);
+    if (!run->times)
+        run->times = calloc(at.world, sizeof *run->times);
+    if (!run->times)
+        return zinf_fail(-ENOMEM, "no memory for the times of %u ranks", at.world);
+    memcpy(mine.lane_seconds, result->lane_seconds, sizeof mine.lane_seconds);
+    memcpy(mine.lane_bytes, result->lane_bytes, sizeof mine.lane_bytes);
+    int code = zinf_net_gather(run->net, &mine, run->times, sizeof mine);
+    uint32_t first = at.rank - at.seat;
+    for (uint32_t s = 0; !code && s < at.seats; s++)
+        for (int lane = 0; s != at.seat && lane < RUN_DRIVE_LANES; lane++)
+            result->lane_bytes[lane] += run->times[first + s].lane_bytes[lane];
+    return code;
+}
+
+struct run_seats run_seats_of(const struct run *run)
+{
+    if (!run->times)
+        return (struct run_seats){0};
+    struct zinf_net_place at = zinf_net_place(run->net);
+    return (struct run_seats){.times = run->times + (at.rank - at.seat),
+                              .n = at.seats > 1 ? at.seats : 0};
 }

@@ -26,7 +26,7 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     float *slice = r->unit + u->slice_first;
-    if (s->setup->net && !s->setup->whole_state)
+    if (data_axis(s->setup)->net && !whole_state(s->setup))
         return collect_part(s, unit, part);
     if (u->slice_elems < u->padded_elems)
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
@@ -166,4 +166,39 @@ int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
 {
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
     return save(t, &options, PART_GRAD, ZINF_DTYPE_F32, NULL);
+}
+
+/* ---- beside weights: the configuration, and files that only follow ---- */
+
+/* base: an absolute path where there is one, since nobody knows from where it will be looked for.
+ */
+static int write_adapter_config(const struct zinf_model *model, const char *base,
+                                const char *folder)
+{
+    char *found = realpath(base, NULL), *path = zinf_path_join(folder, ZINF_ADAPTER_CONFIG);
+    cJSON *config = NULL;
+    int code = path ? zinf_model_adapter_config(model, found ? found : base, &config) : -ENOMEM;
+    char *text = code ? NULL : cJSON_Print(config);
+    if (text)
+        code = zinf_file_write_atomic(path, text, strlen(text));
+    else if (!code)
+        code = zinf_fail(-ENOMEM, "no memory to write %s", path);
+    cJSON_free(text);
+    cJSON_Delete(config);
+    free(path);
+    free(found);
+    return code;
+}
+
+int transfer_write_rest(const struct source *s, const char *folder, uint64_t own)
+{
+    const struct setup *setup = s->setup;
+    int code = is_adapted(setup)
+                   ? write_adapter_config(setup->model, setup->options.model_path, folder)
+                   : transfer_write_config(zinf_model_config(setup->model), setup->dtype, folder);
+    if (!code && is_adapted(setup))
+        code = identity_write(s->identity, own, folder);
+    enum zinf_companions which =
+        is_adapted(setup) ? ZINF_COMPANIONS_TOKENIZER : ZINF_COMPANIONS_ALL;
+    return code ? code : zinf_folder_copy_companions(s->folder, folder, which);
 }
