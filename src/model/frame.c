@@ -279,7 +279,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
 /* Adds the visit to what is in size. */
 static int measure_frame(struct zinf_stage_size *size, struct zinf_frame *f)
 {
-    struct measured p = {NULL};
+    struct measured p = {0};
     int code = make_measured(&p, f->stage);
     if (code)
         goto out;

@@ -1,6 +1,8 @@
 /* trainer: from options to a placed, loaded model with its programs, and its end. */
 #include "train/trainer.h"
 
+#include "aio/drive_bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@ static int open_store(struct zinf_trainer *t)
         .paths = (const char *const *)section->nvme_path,
         .n_paths = section->n_nvme_paths,
         .label = "train",
-        .measure_paths = true,
+        .measure_path = zinf_aio_bench_path,
         .checksums = c->checksums,
     };
     int code = durable_open_store(t, &options);

@@ -51,6 +51,7 @@ nothing "api stands on train" "$(strangers src/api "$base" 'kernels/kernels\.h' 
     'train/train\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/session\.h' \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|emulation|generate|score|seats|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
+# shellcheck disable=SC2010 # names of folders
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|metrics|model|train|api|cli)/$')"
 
