@@ -26,7 +26,7 @@ static int read_word(const char *word, char **folder, double *weight)
     return *folder ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
 }
 
-int cli_adapters_join(const struct cli_strings *words, const char *output)
+int cli_adapters_join(const struct zinf_words *words, const char *output)
 {
     struct zinf_joined_adapter parts[ZINF_MAX_JOINED] = {{0}};
     char *folders[ZINF_MAX_JOINED] = {0};
@@ -46,7 +46,7 @@ int cli_adapters_join(const struct cli_strings *words, const char *output)
 
 int cli_adapters_open(struct cli_adapters *adapters, const char **folder)
 {
-    const struct cli_strings *words = &adapters->words;
+    const struct zinf_words *words = &adapters->words;
     adapters->joined[0] = 0;
     *folder = words->n ? words->items[0] : NULL;
     if (words->n < 2 && (!words->n || is_there(words->items[0]) || !strchr(words->items[0], '=')))

@@ -9,13 +9,13 @@
 #include "cli/folder.h"
 
 struct cli_adapters {
-    struct cli_strings words;
+    struct zinf_words words;
     char joined[CLI_FOLDER_BYTES]; /* "": there is none */
 };
 /* *folder: of the one adapter, of the joined one, or NULL. Borrowed; until close. */
 int cli_adapters_open(struct cli_adapters *adapters, const char **folder);
 void cli_adapters_close(struct cli_adapters *adapters);
 /* What the words name, joined into a folder. */
-int cli_adapters_join(const struct cli_strings *words, const char *output);
+int cli_adapters_join(const struct zinf_words *words, const char *output);
 
 #endif

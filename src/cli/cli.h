@@ -6,7 +6,7 @@
 #ifndef ZINF_CLI_H
 #define ZINF_CLI_H
 
-#include "base/base.h"
+#include "api/session.h"
 
 #include <stdio.h>
 
@@ -33,15 +33,10 @@ enum cli_option_kind {
     CLI_FLAG,    /* bool * */
     CLI_STRING,  /* const char ** */
     CLI_MAYBE,   /* const char **: a string after '=', or "" */
-    CLI_STRINGS, /* struct cli_strings *: repeats, and takes words up to the next option */
+    CLI_STRINGS, /* struct zinf_words *: repeats, and takes words up to the next option */
     CLI_INT,     /* int64_t * */
     CLI_DOUBLE,  /* double * */
     CLI_SIZE,    /* uint64_t *: 4GiB */
-};
-#define CLI_MAX_STRINGS 256
-struct cli_strings {
-    const char *items[CLI_MAX_STRINGS];
-    int n;
 };
 struct cli_option {
     const char *name; /* "--steps" */
@@ -53,7 +48,7 @@ struct cli_option {
  * -EINVAL with a sentence that names the option and the nearest known one. --help and -h return 1
  * after printing the command's usage. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, int n_options,
-              struct cli_strings *positional, int argc, char **argv);
+              struct zinf_words *positional, int argc, char **argv);
 void cli_print_usage(const struct cli_command *command, FILE *out);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);

@@ -45,9 +45,9 @@ static int print_table(const struct zinf_config *config)
     return code;
 }
 
-static int show(const struct cli_common *c, bool json)
+static int show(const struct zinf_job *c, bool json)
 {
-    struct zinf_config_context context = cli_context(c);
+    struct zinf_config_context context = zinf_job_context(c);
     struct zinf_config *config = NULL;
     struct zinf_model *model = NULL;
     int code = 0;
@@ -69,7 +69,7 @@ out:
 
 static int run(int argc, char **argv)
 {
-    struct cli_common c = CLI_COMMON_DEFAULT;
+    struct zinf_job c = ZINF_JOB_DEFAULT;
     bool json = false;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c.model, 0, 0},

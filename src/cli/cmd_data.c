@@ -13,8 +13,8 @@
 #define LABEL_COLS 12
 
 struct data_command {
-    struct cli_common common;
-    struct cli_strings data;
+    struct zinf_job common;
+    struct zinf_words data;
     const char *color;
     int64_t n_samples, batch;
     bool json;
@@ -36,7 +36,7 @@ static void say(const char *label, const char *text)
     cli_print_field(stdout, label, LABEL_COLS, text);
 }
 
-static void say_windows(const struct cli_session *s)
+static void say_windows(const struct zinf_session *s)
 {
     char text[256], windows[32];
     snprintf(text, sizeof text, "%s of %lld tokens",
@@ -52,7 +52,7 @@ static double padding(uint64_t tokens, uint64_t rows)
 
 /* What is computed for nothing: of windows that are packed; or of those of one sample each, by what
  * a training can do about it. */
-static int say_padding(const struct cli_session *s, const struct data_command *o)
+static int say_padding(const struct zinf_session *s, const struct data_command *o)
 {
     char text[256];
     struct zinf_samples_rows rows;
@@ -78,7 +78,7 @@ static int say_padding(const struct cli_session *s, const struct data_command *o
     return 0;
 }
 
-static int show_sample(const struct cli_session *s, uint64_t i, const struct zinf_sample *sample,
+static int show_sample(const struct zinf_session *s, uint64_t i, const struct zinf_sample *sample,
                        bool color)
 {
     size_t n = sample->ids.count, counted = 0;
@@ -96,13 +96,13 @@ static int show_sample(const struct cli_session *s, uint64_t i, const struct zin
     return code;
 }
 
-static int show_samples(const struct cli_session *s, const struct data_command *o, bool color)
+static int show_samples(const struct zinf_session *s, const struct data_command *o, bool color)
 {
     struct zinf_samples *samples = zinf_dataset_samples(s->data);
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
     char text[512];
-    cli_samples_describe(text, samples);
+    data_show_rows(text, samples);
     say("samples", text);
     if (f->n_bad)
         say("broken", f->first_bad);
@@ -120,7 +120,7 @@ static int show_samples(const struct cli_session *s, const struct data_command *
     return code;
 }
 
-static int show_stream(const struct cli_session *s, const struct data_command *o, bool color)
+static int show_stream(const struct zinf_session *s, const struct data_command *o, bool color)
 {
     uint64_t n = zinf_dataset_n_windows(s->data), T = (uint64_t)s->seq_len;
     char text[128], tokens[32];
@@ -187,7 +187,7 @@ static int add_rows(cJSON *root, struct zinf_samples *samples, int64_t batch)
     return 0;
 }
 
-static int print_json(const struct cli_session *s, const struct data_command *o)
+static int print_json(const struct zinf_session *s, const struct data_command *o)
 {
     struct zinf_samples *samples = zinf_dataset_samples(s->data);
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
@@ -220,25 +220,25 @@ static int print_json(const struct cli_session *s, const struct data_command *o)
 
 static int show(const struct data_command *o)
 {
-    struct cli_session s = {0};
+    struct zinf_session s = {0};
     bool color;
     int code = parse_color(o->color, &color);
     if (!code)
-        code = cli_session_open(&s, &o->common);
+        code = zinf_session_open(&s, &o->common);
     if (!code)
-        code = cli_session_data(&s, &o->common, &o->data, NULL, false, &s.data);
+        code = zinf_session_data(&s, &o->common, &o->data, NULL, false, &s.data);
     if (!code)
         code = o->json                        ? print_json(&s, o)
                : zinf_dataset_samples(s.data) ? show_samples(&s, o, color)
                                               : show_stream(&s, o, color);
-    cli_session_close(&s);
+    zinf_session_close(&s);
     return code;
 }
 
 static int run(int argc, char **argv)
 {
-    struct data_command o = {.common = CLI_COMMON_DEFAULT, .n_samples = 3, .batch = 8};
-    struct cli_common *c = &o.common;
+    struct data_command o = {.common = ZINF_JOB_DEFAULT, .n_samples = 3, .batch = 8};
+    struct zinf_job *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
@@ -254,7 +254,7 @@ static int run(int argc, char **argv)
         return CLI_OK;
     c->task.looks = true;
     if (!code)
-        code = cli_check_common(c);
+        code = zinf_job_check(c);
     if (!code && !o.data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (code)

@@ -13,7 +13,7 @@
 #define USUAL_PAIRS 2 /* rows of a micro-batch, where nobody says how many */
 
 /* JSON has no NaN or Inf. */
-static void print_loss(const struct cli_session *s, double loss)
+static void print_loss(const struct zinf_session *s, double loss)
 {
     if (!isfinite(loss)) {
         zinf_log(ZINF_LOG_WARN, "the loss is not finite: %s",
@@ -25,7 +25,7 @@ static void print_loss(const struct cli_session *s, double loss)
         return;
     }
     printf("{\"loss\": %.9g", loss);
-    if (!cli_is_of_samples(s->task))
+    if (!job_is_of_samples(s->task))
         printf(", \"perplexity\": %.9g", exp(loss));
 }
 
@@ -51,8 +51,8 @@ static void print_rewards(const struct zinf_rewards *r)
 }
 
 struct evaluation {
-    const struct cli_common *common;
-    struct cli_session session;
+    const struct zinf_job *common;
+    struct zinf_session session;
     const struct cli_scores *scores;
     struct cli_seats seats;
 };
@@ -65,7 +65,7 @@ struct result {
 static void print(const struct evaluation *e, const struct result *r)
 {
     print_loss(&e->session, r->found.loss);
-    printf(", \"%s\": %llu", cli_is_of_samples(e->session.task) ? "samples" : "tokens",
+    printf(", \"%s\": %llu", job_is_of_samples(e->session.task) ? "samples" : "tokens",
            (unsigned long long)r->found.tokens);
     print_rewards(&r->found.rewards);
     cli_scores_print(e->scores, r->scores);
@@ -75,7 +75,7 @@ static void print(const struct evaluation *e, const struct result *r)
 static int measure(struct evaluation *e, const struct zinf_trainer_options *options,
                    struct result *r)
 {
-    struct cli_session *s = &e->session;
+    struct zinf_session *s = &e->session;
     struct zinf_trainer *trainer = NULL;
     int code = zinf_run_compare(options, s->data);
     if (!code)
@@ -96,7 +96,7 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
 {
     struct evaluation *e = arg;
     struct zinf_trainer_options options =
-        cli_session_options(&e->session, e->common, ZINF_TRAINER_FORWARD, 0);
+        zinf_session_options(&e->session, e->common, ZINF_TRAINER_FORWARD, 0);
     const int *gpus = cli_seats_gpus(&e->seats);
     struct result result = {0};
     options.net = net;
@@ -109,23 +109,23 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
     return code;
 }
 
-static int open_all(struct evaluation *e, struct cli_common *c, const struct cli_strings *data,
+static int open_all(struct evaluation *e, struct zinf_job *c, const struct zinf_words *data,
                     struct cli_scores *scores)
 {
-    struct cli_session *s = &e->session;
-    int code = cli_session_open(s, c);
-    if (!code && cli_has_pairs(s->task) && c->micro_batch < 0 && !c->config)
+    struct zinf_session *s = &e->session;
+    int code = zinf_session_open(s, c);
+    if (!code && job_has_pairs(s->task) && c->micro_batch < 0 && !c->config)
         c->micro_batch = USUAL_PAIRS;
     if (!code)
-        code = cli_session_config(s, c);
+        code = zinf_session_config(s, c);
     if (!code && cli_seats_leave_one(c, s->config))
-        code = cli_session_config(s, c);
+        code = zinf_session_config(s, c);
     if (!code)
-        code = cli_session_data(s, c, data, NULL, false, &s->data);
+        code = zinf_session_data(s, c, data, NULL, false, &s->data);
     return code ? code : cli_scores_prepare(scores, s, c, s->data);
 }
 
-static int evaluate(struct cli_common *c, const struct cli_strings *data, struct cli_scores *scores)
+static int evaluate(struct zinf_job *c, const struct zinf_words *data, struct cli_scores *scores)
 {
     struct evaluation e = {.common = c, .scores = scores};
     struct zinf_net *net = NULL;
@@ -141,14 +141,14 @@ static int evaluate(struct cli_common *c, const struct cli_strings *data, struct
     if (code) /* before a launcher sees another rank end, and ends this one */
         cli_error(&cli_eval, CLI_FAILED);
     zinf_net_close(net);
-    cli_session_close(&e.session);
+    zinf_session_close(&e.session);
     return code;
 }
 
 static int run(int argc, char **argv)
 {
-    struct cli_common c = CLI_COMMON_DEFAULT;
-    struct cli_strings data = {.n = 0};
+    struct zinf_job c = ZINF_JOB_DEFAULT;
+    struct zinf_words data = {.n = 0};
     struct cli_adapters adapters = {.words.n = 0};
     struct cli_scores scores = CLI_SCORES_DEFAULT;
     const struct cli_option options[] = {
@@ -171,7 +171,7 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_check_common(&c);
+        code = zinf_job_check(&c);
     if (!code && !data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code)

@@ -51,7 +51,7 @@ static int run(int argc, char **argv)
 {
     struct zinf_export_options export = {.as_saved = true};
     const char *dtype = NULL, *base = NULL;
-    struct cli_strings adapters = {.n = 0};
+    struct zinf_words adapters = {.n = 0};
     bool merge = false;
     const struct cli_option options[] = {
         {"--checkpoint", CLI_STRING, &export.checkpoint, 0, 0},

@@ -19,8 +19,8 @@
 #define FETCHING_ROWS 2048
 
 struct generate_command {
-    struct cli_common common;
-    struct cli_strings prompts, stops;
+    struct zinf_job common;
+    struct zinf_words prompts, stops;
     const char *prompts_file, *early;
     int64_t batch;
     bool json, ignores_ends, chats;
@@ -32,7 +32,7 @@ struct generate_command {
 struct generation {
     const struct generate_command *command;
     struct generate_settings settings;
-    struct cli_session session;
+    struct zinf_session session;
     struct zinf_trainer *trainer;
     char **lines; /* of --prompts */
     size_t n_lines;
@@ -264,15 +264,15 @@ static int continue_prompts(struct generation *g)
     return code;
 }
 
-static int prepare(struct generation *g, const struct cli_common *c, struct cli_strings *stops)
+static int prepare(struct generation *g, const struct zinf_job *c, struct zinf_words *stops)
 {
     int code = take_prompts(g);
     if (!code)
-        code = cli_session_open(&g->session, c);
+        code = zinf_session_open(&g->session, c);
     if (!code)
-        code = cli_task_need_texts(&g->session, c);
+        code = job_task_need_texts(&g->session, c);
     if (!code)
-        code = cli_session_need_tokenizer(&g->session, c);
+        code = zinf_session_need_tokenizer(&g->session, c);
     g->output.tokenizer = g->session.tokenizer;
     if (!code)
         code = generate_read_config(&g->settings, c->model, g->session.model);
@@ -284,7 +284,7 @@ static int prepare(struct generation *g, const struct cli_common *c, struct cli_
     if (!code && g->settings.max_length > 0)
         g->settings.max_new_tokens =
             g->settings.max_length > g->longest ? g->settings.max_length - g->longest : 1;
-    return code ? code : cli_session_config(&g->session, c);
+    return code ? code : zinf_session_config(&g->session, c);
 }
 
 static int generate(struct generate_command *command)
@@ -311,7 +311,7 @@ static int generate(struct generate_command *command)
     free(g.output.texts);
     zinf_chat_close(g.chat);
     zinf_trainer_destroy(g.trainer);
-    cli_session_close(&g.session);
+    zinf_session_close(&g.session);
     return code;
 }
 
@@ -341,9 +341,8 @@ static int check_strings(const struct generate_command *o)
 
 static int run(int argc, char **argv)
 {
-    struct generate_command o = {.common = CLI_COMMON_DEFAULT,
-                                 .settings = GENERATE_SETTINGS_UNSAID};
-    struct cli_common *c = &o.common;
+    struct generate_command o = {.common = ZINF_JOB_DEFAULT, .settings = GENERATE_SETTINGS_UNSAID};
+    struct zinf_job *c = &o.common;
     struct generate_settings *s = &o.settings;
     struct cli_adapters adapters = {.words.n = 0};
     const struct cli_option options[] = {
@@ -376,7 +375,7 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_check_common(c);
+        code = zinf_job_check(c);
     if (!code)
         code = check_strings(&o);
     if (!code)

@@ -10,7 +10,7 @@
 /* What a batch shows of each window, [windows][seq_len] one behind the other. */
 enum { IDS, TARGETS, POSITIONS, SEGMENTS, N_ARRAYS };
 
-static int first_batch(struct cli_session *s, int32_t *arrays, int64_t windows)
+static int first_batch(struct zinf_session *s, int32_t *arrays, int64_t windows)
 {
     uint64_t have = zinf_dataset_n_windows(s->data);
     if (have < (uint64_t)windows)
@@ -31,17 +31,17 @@ static int first_batch(struct cli_session *s, int32_t *arrays, int64_t windows)
     return code;
 }
 
-static int gradients(const struct cli_common *c, const struct cli_strings *data, const char *output)
+static int gradients(const struct zinf_job *c, const struct zinf_words *data, const char *output)
 {
-    struct cli_session s = {0};
+    struct zinf_session s = {0};
     struct zinf_trainer *trainer = NULL;
     int32_t *ids = NULL;
     double loss, norm;
-    int code = cli_session_open(&s, c);
+    int code = zinf_session_open(&s, c);
     if (!code)
-        code = cli_session_data(&s, c, data, NULL, false, &s.data);
+        code = zinf_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
-        code = cli_session_config(&s, c);
+        code = zinf_session_config(&s, c);
     if (code)
         goto out;
     int64_t windows = s.config->micro_batch;
@@ -52,7 +52,7 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
     if (!code)
         code = first_batch(&s, ids, windows);
     if (!code)
-        code = cli_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
+        code = zinf_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
     const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids,
                                                 [ZINF_INPUT_TARGETS] = ids + TARGETS * rows,
                                                 [ZINF_INPUT_POSITIONS] = ids + POSITIONS * rows,
@@ -66,14 +66,14 @@ static int gradients(const struct cli_common *c, const struct cli_strings *data,
 out:
     zinf_trainer_destroy(trainer);
     free(ids);
-    cli_session_close(&s);
+    zinf_session_close(&s);
     return code;
 }
 
 static int run(int argc, char **argv)
 {
-    struct cli_common c = CLI_COMMON_DEFAULT;
-    struct cli_strings data = {.n = 0};
+    struct zinf_job c = ZINF_JOB_DEFAULT;
+    struct zinf_words data = {.n = 0};
     struct cli_adapters adapters = {.words.n = 0};
     const char *output = NULL;
     const struct cli_option options[] = {
@@ -93,11 +93,11 @@ static int run(int argc, char **argv)
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = cli_check_common(&c);
+        code = zinf_job_check(&c);
     if (!code && !data.n)
         code = zinf_fail(-EINVAL, "--data FILE is missing");
     if (!code)
-        code = cli_need("--output FILE.safetensors", output);
+        code = zinf_job_need("--output FILE.safetensors", output);
     if (code)
         return cli_error(&cli_gradients, CLI_USAGE);
     if (!cli_ranks_works_alone("gradients are written"))

@@ -229,7 +229,7 @@ static int print_json(const struct inspection *it)
 static int run(int argc, char **argv)
 {
     struct inspection it;
-    struct cli_strings paths = {.n = 0};
+    struct zinf_words paths = {.n = 0};
     bool json = false;
     const struct cli_option options[] = {
         {.name = "--json", .kind = CLI_FLAG, .value = &json},

@@ -23,7 +23,7 @@ struct launch {
     const char *hostfile, *mpirun, *include, *exclude;
     int64_t num_gpus, num_nodes;
     bool dry_run;
-    struct cli_strings mpirun_args;
+    struct zinf_words mpirun_args;
     char **command; /* behind -- */
     int n_command;
     struct launch_hosts hosts;

@@ -150,7 +150,7 @@ static int print_json(const cJSON *facts)
 
 static int run(int argc, char **argv)
 {
-    struct cli_strings paths = {.n = 0};
+    struct zinf_words paths = {.n = 0};
     bool json = false;
     const struct cli_option options[] = {
         {.name = "--path", .kind = CLI_STRINGS, .value = &paths},

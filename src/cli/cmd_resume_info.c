@@ -113,7 +113,7 @@ static int look(const char *folder, struct found *found)
 
 static int run(int argc, char **argv)
 {
-    struct cli_strings folders = {.n = 0};
+    struct zinf_words folders = {.n = 0};
     struct found found = {0};
     int code = cli_parse(&cli_resume_info, NULL, 0, &folders, argc, argv);
     if (code == 1)

@@ -50,32 +50,32 @@ static void listen_to_signals(void)
 
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
  * it is said when the steps are known. */
-static int read_config(struct cli_session *s, struct cli_common *c)
+static int read_config(struct zinf_session *s, struct zinf_job *c)
 {
-    struct cli_common known = *c;
+    struct zinf_job known = *c;
     known.steps = c->steps < 0 ? 1 : c->steps;
     known.quiet = c->steps < 0;
-    int code = cli_session_config(s, &known);
+    int code = zinf_session_config(s, &known);
     if (code || !cli_seats_leave_one(c, s->config))
         return code;
     known.seats_there = c->seats_there;
-    return cli_session_config(s, &known);
+    return zinf_session_config(s, &known);
 }
 
 /* --steps not given: --epochs, or one pass over the data. A schedule may need the number. */
-static int resolve_steps(struct cli_session *s, struct cli_common *c, double epochs)
+static int resolve_steps(struct zinf_session *s, struct zinf_job *c, double epochs)
 {
     if (c->steps >= 0)
         return 0;
     double batch = (double)s->config->train_batch_size;
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
-    return cli_session_config(s, c);
+    return zinf_session_config(s, c);
 }
 
 struct train_options {
-    struct cli_common common;
-    struct cli_strings data, eval_data;
+    struct zinf_job common;
+    struct zinf_words data, eval_data;
     struct cli_scores scores;
     const char *output, *log, *progress, *resume, *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
@@ -107,10 +107,10 @@ static int check_evaluations(const struct zinf_config *config, const struct trai
 }
 
 /* What is checked in no time comes first: a text may take minutes. */
-static int open_all(struct cli_session *s, struct train_options *o)
+static int open_all(struct zinf_session *s, struct train_options *o)
 {
     char *cache = zinf_path_join(o->output, "cache");
-    int code = cache ? cli_session_open(s, &o->common) : -ENOMEM;
+    int code = cache ? zinf_session_open(s, &o->common) : -ENOMEM;
     if (!code)
         code = read_config(s, &o->common);
     if (code)
@@ -123,10 +123,10 @@ static int open_all(struct cli_session *s, struct train_options *o)
     if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
-        code = cli_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
+        code = zinf_session_data(s, &o->common, &o->data, cache, !o->no_shuffle, &s->data);
     s->shuffled = !o->no_shuffle;
     if (!code && o->eval_data.n)
-        code = cli_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
+        code = zinf_session_data(s, &o->common, &o->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s, &o->common, o->epochs > 0 ? o->epochs : 1);
     if (!code)
@@ -144,7 +144,7 @@ static bool is_first(const struct train_options *o)
 }
 
 /* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
-static int open_in_turn(struct cli_session *s, struct train_options *o)
+static int open_in_turn(struct zinf_session *s, struct train_options *o)
 {
     int code = is_first(o) ? open_all(s, o) : 0;
     if (!code && o->net)
@@ -154,7 +154,7 @@ static int open_in_turn(struct cli_session *s, struct train_options *o)
 
 /* Without events. */
 static struct zinf_run_options options_of(const struct train_options *o,
-                                          const struct cli_session *session,
+                                          const struct zinf_session *session,
                                           const struct zinf_speeds *speeds)
 {
     return (struct zinf_run_options){
@@ -168,7 +168,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .config = session->config,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
-                .pairs = cli_has_pairs(session->task),
+                .pairs = job_has_pairs(session->task),
                 .source_len = session->source_len,
                 .classes = session->asks_classes ? &session->classes : NULL,
                 .new_head = o->common.task.new_head,
@@ -198,17 +198,17 @@ static struct zinf_run_options options_of(const struct train_options *o,
 }
 
 /* So that answers need no --chat-template. The model is there without it. */
-static void keep_template(const struct cli_session *s, const struct train_options *o)
+static void keep_template(const struct zinf_session *s, const struct train_options *o)
 {
     char *folder = zinf_path_join(o->output, "model");
-    if (!folder || cli_samples_keep_template(&o->common, s->tokenizer, folder))
+    if (!folder || job_samples_keep_template(&o->common, s->tokenizer, folder))
         zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
     free(folder);
 }
 
 static int train(struct train_options *o)
 {
-    struct cli_session session = {0};
+    struct zinf_session session = {0};
     struct train_show show = {.mode = o->progress_mode,
                               .session = &session,
                               .common = &o->common,
@@ -243,7 +243,7 @@ out:
     if (code) /* before a launcher sees another rank end, and ends this one */
         cli_error(&cli_train, CLI_FAILED);
     zinf_net_close(o->net);
-    cli_session_close(&session);
+    zinf_session_close(&session);
     free(show.losses);
     return code;
 }
@@ -266,8 +266,8 @@ static int find_checkpoint(struct train_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct train_options o = {.common = CLI_COMMON_DEFAULT, .scores = CLI_SCORES_DEFAULT};
-    struct cli_common *c = &o.common;
+    struct train_options o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
+    struct zinf_job *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--init", CLI_FLAG, &c->task.fresh, 0, 0},
@@ -317,7 +317,7 @@ static int run(int argc, char **argv)
         code = cli_progress_parse(o.progress, &o.progress_mode);
     int found = code ? 0 : find_checkpoint(&o);
     if (!code && !found)
-        code = cli_check_common(c);
+        code = zinf_job_check(c);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
     int status = found ? cli_error(&cli_train, CLI_FAILED) : train(&o) ? CLI_FAILED : CLI_OK;

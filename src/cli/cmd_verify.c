@@ -259,7 +259,7 @@ static int look_at_output(struct verify *v, const char *output)
     return code;
 }
 
-static int look(struct verify *v, const struct cli_strings *folders)
+static int look(struct verify *v, const struct zinf_words *folders)
 {
     int code = 0;
     for (int i = 0; !code && i < folders->n; i++) {
@@ -283,7 +283,7 @@ static int look(struct verify *v, const struct cli_strings *folders)
 
 static int run(int argc, char **argv)
 {
-    struct cli_strings folders = {.n = 0};
+    struct zinf_words folders = {.n = 0};
     struct verify v = {.problems = 0};
     const struct cli_option options[] = {{"--repair", CLI_FLAG, &v.repair, 0, 0}};
     int code = cli_parse(&cli_verify, options, 1, &folders, argc, argv);

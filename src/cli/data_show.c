@@ -107,3 +107,35 @@ int data_show_lengths(const struct zinf_samples *samples)
     free(cuts);
     return code;
 }
+
+/* ---- what became of the rows ---- */
+
+/* "; 3 rows are broken", where there are any. */
+static size_t add_count(char *text, size_t used, uint64_t n, const char *what)
+{
+    char count[32];
+    if (!n || used >= 512)
+        return used;
+    return used + (size_t)snprintf(text + used, 512 - used, "; %s %s", cli_count(count, n), what);
+}
+
+void data_show_rows(char text[512], const struct zinf_samples *samples)
+{
+    const struct zinf_samples_facts *f = zinf_samples_facts(samples);
+    char n[32], ids[32], counted[32], windows[32];
+    size_t used = (size_t)snprintf(text, 512, "%s samples of %s tokens", cli_count(n, f->n_samples),
+                                   cli_count(ids, f->n_ids));
+    if (f->n_counted) /* of samples with labels none does */
+        used += (size_t)snprintf(text + used, 512 - used, ", of which %s count",
+                                 cli_count(counted, f->n_counted));
+    used += (size_t)snprintf(text + used, 512 - used, "; %s windows",
+                             cli_count(windows, zinf_samples_n_windows(samples)));
+    used = add_count(text, used, f->n_cut, "samples are cut");
+    used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
+    used = add_count(text, used, f->n_sources_cut, "sources are cut");
+    used = add_count(text, used, f->n_source_ids_cut, "of their tokens are cut off");
+    used = add_count(text, used, f->n_long, "too long, left out");
+    used = add_count(text, used, f->n_short, "too short, left out");
+    used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");
+    add_count(text, used, f->n_bad, "broken rows left out");
+}

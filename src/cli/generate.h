@@ -41,16 +41,16 @@ struct zinf_generate_options generate_options(const struct generate_settings *s,
 
 /* generate_chat.c: the chat of --chat, whose stop joins those that are there; it is borrowed from
  * the chat. A user's words, after the system's unless NULL, as ids to be gone on with. */
-int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
+int generate_chat_open(struct zinf_chat **out, const struct zinf_job *c,
                        const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
-                       struct cli_strings *stops);
+                       struct zinf_words *stops);
 int generate_chat_encode(const struct zinf_chat *chat, const char *system, const char *prompt,
                          struct zinf_tokens *ids);
 
 /* generate_source.c: a prompt of an encoder-decoder. ids, its framed tokens, become those of its
  * source, which text borrows. */
-int generate_source(const struct cli_session *s, const struct cli_common *c,
-                    struct zinf_tokens *ids, struct zinf_text *text);
+int generate_source(const struct zinf_session *s, const struct zinf_job *c, struct zinf_tokens *ids,
+                    struct zinf_text *text);
 
 /* generate_text.c: texts as characters. */
 struct generate_text {
@@ -62,7 +62,7 @@ struct generate_text {
 };
 struct generate_output {
     const struct zinf_tokenizer *tokenizer;
-    const struct cli_strings *stops;
+    const struct zinf_words *stops;
     struct generate_text *texts; /* [n] */
     const char *const *sources;  /* [n]: prompts that are not a part of their texts, or NULL */
     bool streams;                /* the only text, as it comes */

@@ -5,7 +5,7 @@
 #include "cli/generate.h"
 
 /* An adapter's folder may say the template that it was trained by; the tokens are the model's. */
-static int open_chat(struct zinf_chat **out, const struct cli_common *c,
+static int open_chat(struct zinf_chat **out, const struct zinf_job *c,
                      const struct zinf_tokenizer *tokenizer)
 {
     struct zinf_chat *adapted = NULL;
@@ -18,9 +18,9 @@ static int open_chat(struct zinf_chat **out, const struct cli_common *c,
 }
 
 /* Where the template's stop is no single token, its text ends an answer. */
-int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
+int generate_chat_open(struct zinf_chat **out, const struct zinf_job *c,
                        const struct zinf_tokenizer *tokenizer, struct generate_settings *settings,
-                       struct cli_strings *stops)
+                       struct zinf_words *stops)
 {
     int32_t id;
     int code = open_chat(out, c, tokenizer);
@@ -29,7 +29,7 @@ int generate_chat_open(struct zinf_chat **out, const struct cli_common *c,
     const char *stop = zinf_chat_stop(*out, &id);
     if (id >= 0 && settings->n_ends < GENERATE_MAX_ENDS)
         settings->ends[settings->n_ends++] = id;
-    else if (*stop && stops->n < CLI_MAX_STRINGS)
+    else if (*stop && stops->n < ZINF_MOST_WORDS)
         stops->items[stops->n++] = stop;
     return 0;
 }

@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 
-int generate_source(const struct cli_session *s, const struct cli_common *c,
-                    struct zinf_tokens *ids, struct zinf_text *text)
+int generate_source(const struct zinf_session *s, const struct zinf_job *c, struct zinf_tokens *ids,
+                    struct zinf_text *text)
 {
     int32_t start, end, *first = NULL, *all = NULL;
-    int code = cli_task_token(s, c, "decoder_start_token_id", &start);
+    int code = job_task_token(s, c, "decoder_start_token_id", &start);
     if (!code)
-        code = cli_task_token(s, c, "eos_token_id", &end);
+        code = job_task_token(s, c, "eos_token_id", &end);
     if (code)
         return code;
     bool ends = ids->ids[ids->count - 1] == end;

@@ -102,10 +102,10 @@ static int read_double(const struct cli_option *option, const char *text)
     return code;
 }
 
-static int add_string(struct cli_strings *strings, const char *what, const char *word)
+static int add_string(struct zinf_words *strings, const char *what, const char *word)
 {
-    if (strings->n == CLI_MAX_STRINGS)
-        return zinf_fail(-EINVAL, "%s: more than %d words", what, CLI_MAX_STRINGS);
+    if (strings->n == ZINF_MOST_WORDS)
+        return zinf_fail(-EINVAL, "%s: more than %d words", what, ZINF_MOST_WORDS);
     strings->items[strings->n++] = word;
     return 0;
 }
@@ -164,7 +164,7 @@ static int read_option(const struct cli_option *options, int n_options, int argc
 }
 
 int cli_parse(const struct cli_command *command, const struct cli_option *options, int n_options,
-              struct cli_strings *positional, int argc, char **argv)
+              struct zinf_words *positional, int argc, char **argv)
 {
     bool words_only = false;
     int code = 0;

@@ -11,7 +11,7 @@
 /* Where --predictions go. */
 struct prediction_file {
     FILE *out;
-    const struct cli_session *session;
+    const struct zinf_session *session;
     double chosen; /* of the pair that is written next */
 };
 
@@ -60,7 +60,7 @@ static int find_left_out(struct cli_scores *s, const cJSON *config, int32_t end)
 }
 
 /* What a task's predictions are good for, where nobody asks for anything. */
-static void choose_usual(struct zinf_run_scores *run, const struct cli_session *session)
+static void choose_usual(struct zinf_run_scores *run, const struct zinf_session *session)
 {
     const bool two = session->labels.n == 2;
     const enum zinf_metric of_classes[] = {ZINF_METRIC_ACCURACY,
@@ -89,7 +89,7 @@ static int check_kinds(const struct zinf_run_scores *run, enum zinf_task task)
                                  names);
 }
 
-static int prepare_labels(struct cli_scores *s, const struct cli_session *session)
+static int prepare_labels(struct cli_scores *s, const struct zinf_session *session)
 {
     if (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
         return zinf_fail(-EINVAL,
@@ -103,7 +103,7 @@ static int prepare_labels(struct cli_scores *s, const struct cli_session *sessio
 }
 
 /* Of answers that get a score. */
-static int prepare_scores(struct cli_scores *s, const struct cli_session *session)
+static int prepare_scores(struct cli_scores *s, const struct zinf_session *session)
 {
     if (s->run.n || s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
         return zinf_fail(-EINVAL,
@@ -114,8 +114,8 @@ static int prepare_scores(struct cli_scores *s, const struct cli_session *sessio
     return 0;
 }
 
-int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
-                       const struct cli_common *common, const struct zinf_dataset *data)
+int cli_scores_prepare(struct cli_scores *s, const struct zinf_session *session,
+                       const struct zinf_job *common, const struct zinf_dataset *data)
 {
     struct zinf_score_options *o = &s->run.options;
     const bool classes = session->task == ZINF_TASK_CLASSIFICATION;
@@ -127,7 +127,7 @@ int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
     int code = check_kinds(&s->run, session->task);
     if (code)
         return code;
-    if (data && cli_is_labelled(session->task))
+    if (data && job_is_labelled(session->task))
         return prepare_labels(s, session);
     if (!s->run.n)
         return s->predictions ? fail_no_metric() : 0;
@@ -160,7 +160,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* What must be remembered of each text. */
 static struct zinf_decode_shape shape_of(const struct cli_scores *s,
-                                         const struct cli_session *session)
+                                         const struct zinf_session *session)
 {
     const struct zinf_samples_facts *facts =
         zinf_samples_facts(zinf_dataset_samples(session->data));
@@ -179,7 +179,7 @@ static struct zinf_decode_shape shape_of(const struct cli_scores *s,
 }
 
 /* One that remembers keys and values; *trainer stays where there can be none. */
-static int continue_texts(const struct cli_scores *s, const struct cli_session *session,
+static int continue_texts(const struct cli_scores *s, const struct zinf_session *session,
                           const struct zinf_trainer_options *like, struct zinf_trainer **trainer)
 {
     struct zinf_trainer *other = NULL;
@@ -271,7 +271,7 @@ static int write_score(void *arg, uint64_t sample, const float *logits, int64_t 
     return 0;
 }
 
-static int score(const struct cli_scores *s, struct cli_session *session,
+static int score(const struct cli_scores *s, struct zinf_session *session,
                  struct zinf_trainer *trainer, bool writes, struct zinf_scoreboard *board)
 {
     struct prediction_file file = {.session = session};
@@ -291,7 +291,7 @@ static int score(const struct cli_scores *s, struct cli_session *session,
     return code;
 }
 
-int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
+int cli_scores_measure(const struct cli_scores *s, struct zinf_session *session,
                        const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
                        double values[ZINF_MOST_SCORES])
 {

@@ -10,7 +10,7 @@
 #include "train/score.h"
 
 struct cli_scores {
-    struct cli_strings metrics;
+    struct zinf_words metrics;
     struct generate_settings settings;
     int64_t most_samples;
     bool stem;
@@ -37,12 +37,12 @@ struct cli_scores {
 int cli_scores_check(struct cli_scores *s);
 /* Once the session is open: how texts are made, by the command line, then the model's folder. data:
  * what is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
-int cli_scores_prepare(struct cli_scores *s, const struct cli_session *session,
-                       const struct cli_common *common, const struct zinf_dataset *data);
+int cli_scores_prepare(struct cli_scores *s, const struct zinf_session *session,
+                       const struct zinf_job *common, const struct zinf_dataset *data);
 /* Of every metric its value. The trainer is the one, of these options, that measured the loss;
  * where another one can make texts faster, it is given up for that one. Of ranks the first writes
  * the predictions. */
-int cli_scores_measure(const struct cli_scores *s, struct cli_session *session,
+int cli_scores_measure(const struct cli_scores *s, struct zinf_session *session,
                        const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
                        double values[ZINF_MOST_SCORES]);
 /* ", \"rouge1\": 0.5" for every metric. */

@@ -12,7 +12,7 @@ bool cli_ranks_is_first(const struct zinf_net *net)
 }
 
 /* Log lines of the others that are no failure are rank 0's. */
-int cli_ranks_find(struct zinf_net **net, struct cli_common *c)
+int cli_ranks_find(struct zinf_net **net, struct zinf_job *c)
 {
     int code = zinf_net_open(net);
     if (code || !*net)
@@ -64,7 +64,7 @@ static bool is_set(const char *variable)
     return value && *value;
 }
 
-static int check_devices(const struct cli_seats *seats, const struct cli_common *c, bool on_gpus)
+static int check_devices(const struct cli_seats *seats, const struct zinf_job *c, bool on_gpus)
 {
     int visible = on_gpus ? zinf_device_cuda_count() : 0;
     if (!on_gpus)
@@ -90,10 +90,10 @@ static int64_t share_of(int visible, const struct zinf_net *net)
     return visible / processes > 1 ? visible / processes : 1;
 }
 
-int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct zinf_net *net)
+int cli_seats_find(struct cli_seats *seats, struct zinf_job *c, const struct zinf_net *net)
 {
     enum zinf_device_kind device;
-    int code = data_parse_device(c->device, &device);
+    int code = zinf_job_device(c->device, &device);
     *seats = (struct cli_seats){0};
     bool on_gpus =
         device == ZINF_DEVICE_CUDA || (device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
@@ -120,7 +120,7 @@ static const char *why_one(const struct zinf_config *c, bool trains)
     return NULL;
 }
 
-bool cli_seats_leave_one(struct cli_common *c, const struct zinf_config *config)
+bool cli_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
 {
     const char *why = why_one(config, !c->no_training);
     bool asked = c->seats > 0 || config->seats != c->seats_there;

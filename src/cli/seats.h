@@ -21,17 +21,17 @@ struct cli_seats {
 };
 /* The other processes, whose log this one leaves to rank 0's; *net NULL: there are none. They come
  * at their own pace: the net is patient. */
-int cli_ranks_find(struct zinf_net **net, struct cli_common *c);
+int cli_ranks_find(struct zinf_net **net, struct zinf_job *c);
 bool cli_ranks_is_first(const struct zinf_net *net);
 /* For what one process does alone (`what`: "texts are made"): true for the first of those that a
  * launcher started, which says so, and where there are no others. */
 bool cli_ranks_works_alone(const char *what);
 /* Reads --devices into seats, and sets what a configuration is told of both. net: of processes, or
  * NULL. -EINVAL, a wrong use, with a sentence. */
-int cli_seats_find(struct cli_seats *seats, struct cli_common *c, const struct zinf_net *net);
+int cli_seats_find(struct cli_seats *seats, struct zinf_job *c, const struct zinf_net *net);
 /* Nobody has asked for several, and this training or evaluation cannot be shared: one GPU is taken,
  * which is said, and the configuration is to be read anew. */
-bool cli_seats_leave_one(struct cli_common *c, const struct zinf_config *config);
+bool cli_seats_leave_one(struct zinf_job *c, const struct zinf_config *config);
 /* The GPUs of n seats, or NULL: those of the process's share of its host's. */
 const int *cli_seats_gpus(const struct cli_seats *seats);
 

@@ -177,7 +177,7 @@ static void on_evaluated(void *arg, uint64_t step, const struct zinf_evaluation 
     if (found->rewards.n)
         snprintf(rewards, sizeof rewards, ", margin %.3f, right %.1f %%",
                  found->rewards.chosen - found->rewards.rejected, 100 * found->rewards.accuracy);
-    if (cli_is_of_samples(s->session->task))
+    if (job_is_of_samples(s->session->task))
         zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f%s over %llu %s",
                  (unsigned long long)step, found->loss, rewards, (unsigned long long)found->tokens,
                  found->rewards.n ? "pairs" : "samples");

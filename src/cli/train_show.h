@@ -12,8 +12,8 @@
 struct train_show {
     /* Set by the caller; session, common and output are borrowed. */
     enum cli_progress_mode mode;
-    const struct cli_session *session;
-    const struct cli_common *common;
+    const struct zinf_session *session;
+    const struct zinf_job *common;
     const char *output;
     const struct estimate_sources *sources; /* of the speeds that the plan goes by */
     int64_t every;                          /* plain lines: every so many steps */

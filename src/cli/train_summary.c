@@ -46,7 +46,7 @@ static const char *steps_text(char out[48], uint64_t n)
     return out;
 }
 
-static const char *order_of(const struct cli_session *session)
+static const char *order_of(const struct zinf_session *session)
 {
     return !session->shuffled                 ? "in their order"
            : session->config->group_by_length ? "shuffled by length each epoch"
@@ -61,7 +61,7 @@ static void say_data(const struct train_show *s)
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
     if (zinf_dataset_samples(data)) {
         char text[512];
-        cli_samples_describe(text, zinf_dataset_samples(data));
+        data_show_rows(text, zinf_dataset_samples(data));
         line("data", "%s of %llu, %s", text, (unsigned long long)T, order_of(s->session));
     } else {
         uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
@@ -229,7 +229,7 @@ static double wall_seconds(const struct train_show *s)
 static void say_next(const struct train_show *s)
 {
     const enum zinf_task task = s->session->task;
-    const bool scores = cli_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
     const bool adapted = s->session->config->adapter || s->common->adapter;
     if (adapted && task == ZINF_TASK_REWARD)
         line("next",
@@ -262,7 +262,7 @@ void train_summary_end(const struct train_show *s)
     if (found->tokens && found->rewards.n)
         snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
                  100 * found->rewards.accuracy);
-    else if (found->tokens && cli_is_of_samples(s->session->task))
+    else if (found->tokens && job_is_of_samples(s->session->task))
         snprintf(eval, sizeof eval, "; evaluation %.4f", found->loss);
     else if (found->tokens)
         snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", found->loss,
@@ -306,7 +306,7 @@ static void print_spaced(const char *json)
 static void add_evaluation(cJSON *root, const struct train_show *s)
 {
     const struct zinf_evaluation *found = &s->evaluation;
-    const bool samples = cli_is_of_samples(s->session->task);
+    const bool samples = job_is_of_samples(s->session->task);
     if (!found->tokens)
         return;
     cJSON_AddNumberToObject(root, "eval_loss", found->loss);

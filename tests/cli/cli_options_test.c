@@ -9,7 +9,7 @@
 
 static bool flag;
 static const char *string;
-static struct cli_strings strings, words;
+static struct zinf_words strings, words;
 static int64_t steps;
 static double rate;
 static uint64_t bytes;

@@ -47,10 +47,12 @@ nothing "metrics stands on base" "$(strangers src/metrics "$base")"
 nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
 nothing "train stands on all below it" \
     "$(strangers src/train "$base" "$below_offload" 'offload/(offload|emulate|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
-nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" \
+nothing "api stands on train" "$(strangers src/api "$base" 'kernels/kernels\.h' "$files" 'model/(model|graph)\.h' \
+    'train/train\.h')"
+nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/session\.h' \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|emulation|generate|score|seats|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
-    '^src/(base|config|formats|text|metrics|model|train|cli)/$')"
+    '^src/(base|config|formats|text|metrics|model|train|api|cli)/$')"
 
 # ---- what belongs to one place ----
 

@@ -31,7 +31,7 @@ sources() { # folders...
 # ---- words of a family ----
 
 words() { # words as a pattern, the file where they may stand
-    sources src/model src/train src/cli offload | grep -vxE "$2|$exceptions" |
+    sources src/model src/train src/api src/cli offload | grep -vxE "$2|$exceptions" |
         xargs grep -oiHE -e "$1" /dev/null | tr 'A-Z' 'a-z' | sort | uniq -c |
         sed 's/^ *\([0-9]*\) \([^:]*\):\(.*\)/word \3 in \2\t\1 times/'
 }
@@ -154,7 +154,7 @@ if command -v nm >/dev/null; then
     awk '
     BEGIN {
         split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
-              "offload src/model|src/train|src/cli", levels, "|")
+              "offload src/model|src/train|src/api|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")
             for (i = 1; i <= n; i++) level[folders[i]] = l

@@ -156,7 +156,7 @@ static int run(int argc, char **argv)
     };
     int code = cli_parse(&bench_all, options, sizeof options / sizeof *options, NULL, argc, argv);
     if (!code)
-        code = data_parse_device(all.device, &kind);
+        code = zinf_job_device(all.device, &kind);
     if (code)
         return code > 0 ? CLI_OK : cli_error(&bench_all, CLI_USAGE);
     if (config && read_config(&all, config, threads))

@@ -13,7 +13,7 @@ int bench_device_open(struct bench_device *b, const struct bench_device_options 
     memset(b, 0, sizeof *b);
     b->least_seconds = 0.02;
     b->rounds = 5;
-    int code = data_parse_device(options->device, &wanted.kind);
+    int code = zinf_job_device(options->device, &wanted.kind);
     if (!code)
         code = zinf_device_create(&b->device, &wanted);
     if (code)

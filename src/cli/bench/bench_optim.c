@@ -76,14 +76,14 @@ static int64_t default_elements(void)
 /* ---- options ---- */
 
 struct bench_optim_args {
-    struct cli_strings optimizers, forms;
+    struct zinf_words optimizers, forms;
     int64_t elements, threads, repeats;
     bool json;
     bool optimizer_on[N_OPTIMIZERS], form_on[sizeof forms / sizeof *forms];
 };
 
 /* Marks in on what words name among count names; default_name where there are no words. */
-static int select_names(const char *option, const struct cli_strings *words, const char **names,
+static int select_names(const char *option, const struct zinf_words *words, const char **names,
                         int count, bool *on)
 {
     on[0] = words->n == 0;

@@ -40,8 +40,8 @@ static const char *const words[] = {
 #define N_WORDS (sizeof words / sizeof *words)
 
 struct options {
-    struct cli_common common;
-    struct cli_strings schedules;
+    struct zinf_job common;
+    struct zinf_words schedules;
     const char *machine, *trace;
     double seconds;
     int64_t repeat;
@@ -118,7 +118,7 @@ static int run_schedule(const struct options *o, const struct zinf_estimate_opti
 
 /* Rates of the machine that is named, or what benches have left of this one. */
 static void take_machine(struct zinf_estimate_options *training, const struct machine *machine,
-                         struct zinf_described_machine *described, const struct cli_session *s)
+                         struct zinf_described_machine *described, const struct zinf_session *s)
 {
     struct estimate_sources sources;
     if (machine) {
@@ -130,7 +130,7 @@ static void take_machine(struct zinf_estimate_options *training, const struct ma
     }
 }
 
-static int run_all(const struct options *o, const struct cli_session *s,
+static int run_all(const struct options *o, const struct zinf_session *s,
                    const struct machine *machine, cJSON *result)
 {
     static const char *const usual[] = {"prefetch", "update-in-forward", "update-in-backward",
@@ -157,16 +157,16 @@ static int run_all(const struct options *o, const struct cli_session *s,
 
 static int run_session(const struct options *o, cJSON *result)
 {
-    struct cli_session s = {0};
+    struct zinf_session s = {0};
     struct machine machine;
     int code = o->machine ? machine_parse(&machine, o->machine) : 0;
     if (!code)
-        code = cli_session_shape(&s, &o->common);
+        code = zinf_session_shape(&s, &o->common);
     if (!code)
-        code = cli_session_config(&s, &o->common);
+        code = zinf_session_config(&s, &o->common);
     if (!code)
         code = run_all(o, &s, o->machine ? &machine : NULL, result);
-    cli_session_close(&s);
+    zinf_session_close(&s);
     return code;
 }
 
@@ -181,13 +181,13 @@ static int check(const struct options *o)
             return zinf_fail(-EINVAL, "--schedule: no schedule '%s'%s%s%s", o->schedules.items[i],
                              near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
-    return cli_check_common(&o->common);
+    return zinf_job_check(&o->common);
 }
 
 static int run(int argc, char **argv)
 {
-    struct options o = {.common = CLI_COMMON_DEFAULT, .seconds = 5, .repeat = 3};
-    struct cli_common *c = &o.common;
+    struct options o = {.common = ZINF_JOB_DEFAULT, .seconds = 5, .repeat = 3};
+    struct zinf_job *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--machine", CLI_STRING, &o.machine, 0, 0},

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct options {
-    struct cli_common common;
+    struct zinf_job common;
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
     const char *trace, *machine, *compare, *network;
@@ -96,7 +96,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
 }
 
 /* Speeds of this machine: from the cache, or just measured. */
-static int estimate_here(struct estimate *e, const struct options *o, const struct cli_session *s,
+static int estimate_here(struct estimate *e, const struct options *o, const struct zinf_session *s,
                          struct zinf_estimate_options *options, struct zinf_rates *rates)
 {
     int code = 0;
@@ -115,7 +115,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
 }
 
 /* The plan, which is printed also where it does not fit; then the estimate. */
-static int estimate(const struct options *o, const struct cli_session *s,
+static int estimate(const struct options *o, const struct zinf_session *s,
                     const struct estimate_request *request, const struct machine *machine)
 {
     struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
@@ -179,13 +179,13 @@ static int take_seats(struct options *o, const struct zinf_config *config)
 
 static int run_session(struct options *o)
 {
-    struct cli_session s = {0};
+    struct zinf_session s = {0};
     struct machine machine;
     int code = o->machine ? machine_parse(&machine, o->machine) : 0;
     if (!code)
-        code = cli_session_shape(&s, &o->common);
+        code = zinf_session_shape(&s, &o->common);
     if (!code)
-        code = cli_session_config(&s, &o->common);
+        code = zinf_session_config(&s, &o->common);
     if (!code)
         code = take_seats(o, s.config);
     if (!code) {
@@ -203,7 +203,7 @@ static int run_session(struct options *o)
         code = o->compare ? estimate_compare(&request, o->compare)
                           : estimate(o, &s, &request, o->machine ? &machine : NULL);
     }
-    cli_session_close(&s);
+    zinf_session_close(&s);
     return code;
 }
 
@@ -227,7 +227,7 @@ static int read_network(struct options *o)
 
 static int check_ranks(struct options *o)
 {
-    struct cli_common *c = &o->common;
+    struct zinf_job *c = &o->common;
     if (!o->ranks)
         o->ranks = o->local_ranks ? o->local_ranks : c->seats;
     if (!o->local_ranks)
@@ -264,13 +264,13 @@ static int check(struct options *o)
                                   "--compare");
     if (o->trace && o->compare)
         return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
-    return cli_check_common(&o->common);
+    return zinf_job_check(&o->common);
 }
 
 static int run(int argc, char **argv)
 {
-    struct options o = {.common = CLI_COMMON_DEFAULT};
-    struct cli_common *c = &o.common;
+    struct options o = {.common = ZINF_JOB_DEFAULT};
+    struct zinf_job *c = &o.common;
     const struct cli_option options[] = {
         {"--model", CLI_STRING, &c->model, 0, 0},
         CLI_DEVICE_OPTIONS(c),

@@ -8,7 +8,7 @@
 #define MAX_RUNS 16
 
 struct plot_options {
-    struct cli_strings paths;
+    struct zinf_words paths;
     const char *output, *csv, *tensorboard;
     bool no_charts;
 };

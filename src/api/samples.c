@@ -2,12 +2,12 @@
  * samples: data of samples as the commands open it: the format that the rows have, the chat
  * template that the model's folder or --chat-template names, and what became of the rows.
  */
-#include "cli/data.h"
+#include "api/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-int cli_samples_tell(const struct cli_common *c, const char *const *files, int n,
+int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
                      enum zinf_format *out)
 {
     *out = ZINF_FORMAT_STREAM;
@@ -28,11 +28,11 @@ int cli_samples_tell(const struct cli_common *c, const char *const *files, int n
     return 0;
 }
 
-int cli_samples_check(const struct cli_session *s, const struct cli_common *c, const char *file,
+int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, const char *file,
                       enum zinf_format format)
 {
     const bool single = format == ZINF_FORMAT_UNPAIRED;
-    const bool pairs = format == ZINF_FORMAT_PREFERENCE || single, asked = cli_has_pairs(s->task);
+    const bool pairs = format == ZINF_FORMAT_PREFERENCE || single, asked = job_has_pairs(s->task);
     if (pairs && c->task.looks)
         return 0;
     if (asked && s->config && single != !strcmp(s->config->preference, "kto"))
@@ -54,7 +54,7 @@ int cli_samples_check(const struct cli_session *s, const struct cli_common *c, c
                      file);
 }
 
-int cli_samples_cut(const char *word, enum zinf_cut *out)
+int job_samples_cut(const char *word, enum zinf_cut *out)
 {
     static const char *const names[] = {"end", "beginning", "drop"};
     *out = ZINF_CUT_END;
@@ -68,7 +68,7 @@ int cli_samples_cut(const char *word, enum zinf_cut *out)
 
 /* A folder without a template will do where the format has no conversations, or one that models
  * without a template know. */
-static int open_chat(const struct cli_common *c, enum zinf_format format,
+static int open_chat(const struct zinf_job *c, enum zinf_format format,
                      const struct zinf_tokenizer *tokenizer, struct zinf_chat **out)
 {
     *out = NULL;
@@ -80,7 +80,7 @@ static int open_chat(const struct cli_common *c, enum zinf_format format,
     return code == -ENOENT && optional && !c->chat_template ? 0 : code;
 }
 
-int cli_samples_open(struct cli_session *s, const struct cli_common *c,
+int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out)
 {
@@ -90,11 +90,11 @@ int cli_samples_open(struct cli_session *s, const struct cli_common *c,
     struct zinf_format_recipe *recipe = NULL;
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
     const bool scores = s->task == ZINF_TASK_REWARD;
-    int code = scores ? cli_classes_settle_scores(s, c) : 0;
+    int code = scores ? job_classes_settle_scores(s, c) : 0;
     if (!code)
-        code = cli_session_need_tokenizer(s, c);
+        code = zinf_session_need_tokenizer(s, c);
     if (!code)
-        code = cli_samples_cut(c->truncate, &options.cut);
+        code = job_samples_cut(c->truncate, &options.cut);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
     const struct zinf_format_options form = {
@@ -138,7 +138,7 @@ static int write_template(const struct zinf_chat *chat, const char *folder)
     return code == -ENOTSUP ? 0 : code; /* no text says what that one means */
 }
 
-int cli_samples_keep_template(const struct cli_common *c, const struct zinf_tokenizer *tokenizer,
+int job_samples_keep_template(const struct zinf_job *c, const struct zinf_tokenizer *tokenizer,
                               const char *folder)
 {
     struct zinf_chat *chat = NULL, *there = NULL;
@@ -152,34 +152,4 @@ int cli_samples_keep_template(const struct cli_common *c, const struct zinf_toke
     zinf_chat_close(there);
     zinf_chat_close(chat);
     return code;
-}
-
-/* "; 3 rows are broken", where there are any. */
-static size_t add_count(char *text, size_t used, uint64_t n, const char *what)
-{
-    char count[32];
-    if (!n || used >= 512)
-        return used;
-    return used + (size_t)snprintf(text + used, 512 - used, "; %s %s", cli_count(count, n), what);
-}
-
-void cli_samples_describe(char text[512], const struct zinf_samples *samples)
-{
-    const struct zinf_samples_facts *f = zinf_samples_facts(samples);
-    char n[32], ids[32], counted[32], windows[32];
-    size_t used = (size_t)snprintf(text, 512, "%s samples of %s tokens", cli_count(n, f->n_samples),
-                                   cli_count(ids, f->n_ids));
-    if (f->n_counted) /* of samples with labels none does */
-        used += (size_t)snprintf(text + used, 512 - used, ", of which %s count",
-                                 cli_count(counted, f->n_counted));
-    used += (size_t)snprintf(text + used, 512 - used, "; %s windows",
-                             cli_count(windows, zinf_samples_n_windows(samples)));
-    used = add_count(text, used, f->n_cut, "samples are cut");
-    used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
-    used = add_count(text, used, f->n_sources_cut, "sources are cut");
-    used = add_count(text, used, f->n_source_ids_cut, "of their tokens are cut off");
-    used = add_count(text, used, f->n_long, "too long, left out");
-    used = add_count(text, used, f->n_short, "too short, left out");
-    used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");
-    add_count(text, used, f->n_bad, "broken rows left out");
 }

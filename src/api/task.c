@@ -3,7 +3,7 @@
  * Windows have one length for sources and one for targets; where nobody says them they are those of
  * the longest in the data, so that no row computes more padding than the longest needs.
  */
-#include "cli/data.h"
+#include "api/session.h"
 
 #include "base/json.h"
 #include "model/graph.h"
@@ -21,7 +21,7 @@ static bool takes(const struct zinf_model *model, enum zinf_input input)
     return false;
 }
 
-int cli_task_tell(struct cli_session *s, const struct cli_common *c)
+int job_task_tell(struct zinf_session *s, const struct zinf_job *c)
 {
     const char *family = zinf_model_facts(s->model)->family;
     const struct zinf_graph *graph = zinf_model_graph(s->model);
@@ -37,9 +37,9 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
     if (asked == s->task)
         return 0;
     /* A decoder gets its head when the data have been seen (classes.c). */
-    if (((labelled || s->task == ZINF_TASK_CAUSAL) && cli_is_labelled(asked)) ||
+    if (((labelled || s->task == ZINF_TASK_CAUSAL) && job_is_labelled(asked)) ||
         (labelled && asked == ZINF_TASK_REWARD) ||
-        (s->task == ZINF_TASK_CAUSAL && cli_has_pairs(asked))) {
+        (s->task == ZINF_TASK_CAUSAL && job_has_pairs(asked))) {
         s->task = asked;
         return 0;
     }
@@ -59,7 +59,7 @@ int cli_task_tell(struct cli_session *s, const struct cli_common *c)
                      zinf_task_name(asked), c->model, family);
 }
 
-int cli_task_token(const struct cli_session *s, const struct cli_common *c, const char *key,
+int job_task_token(const struct zinf_session *s, const struct zinf_job *c, const char *key,
                    int32_t *out)
 {
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(zinf_model_config(s->model), key);
@@ -74,9 +74,9 @@ int cli_task_token(const struct cli_session *s, const struct cli_common *c, cons
     return 0;
 }
 
-int cli_task_need_texts(const struct cli_session *s, const struct cli_common *c)
+int job_task_need_texts(const struct zinf_session *s, const struct zinf_job *c)
 {
-    return cli_is_labelled(s->task)
+    return job_is_labelled(s->task)
                ? zinf_fail(-EINVAL,
                            "--model %s tells samples apart and makes no texts: zinf eval "
                            "--predictions says what it takes them for",
@@ -94,7 +94,7 @@ static uint32_t rounded(uint32_t n, uint32_t most)
     return least((int64_t)zinf_align_up(n ? n : 1, MULTIPLE), most);
 }
 
-int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
+int job_task_fit(const struct zinf_job *c, struct zinf_samples_options *o,
                  struct zinf_samples **samples)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(*samples);
@@ -111,11 +111,11 @@ int cli_task_fit(const struct cli_common *c, struct zinf_samples_options *o,
     return zinf_samples_open(samples, o);
 }
 
-int cli_task_cut(const struct cli_session *s, const struct cli_common *c, enum zinf_cut *cut,
+int job_task_cut(const struct zinf_session *s, const struct zinf_job *c, enum zinf_cut *cut,
                  uint32_t *front)
 {
     struct zinf_tokens ids = {0}, framed = {0};
-    int code = cli_samples_cut(c->truncate, cut);
+    int code = job_samples_cut(c->truncate, cut);
     if (!code)
         code = zinf_tokenizer_encode(s->tokenizer, "a", 1, &ids);
     if (!code)
@@ -128,7 +128,7 @@ int cli_task_cut(const struct cli_session *s, const struct cli_common *c, enum z
     return code;
 }
 
-void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
+void job_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
                       const char *what)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
@@ -149,23 +149,23 @@ void cli_task_say_cut(const struct zinf_samples *samples, const struct zinf_samp
                  o->source_len, (unsigned long long)f->n_source_ids_cut);
 }
 
-static int open_samples(struct cli_session *s, const struct cli_common *c,
+static int open_samples(struct zinf_session *s, const struct zinf_job *c,
                         struct zinf_samples_options *o, struct zinf_dataset **out)
 {
     struct zinf_samples *samples = NULL;
     bool first = !s->source_len;
     int code = zinf_samples_open(&samples, o);
     if (!code && first)
-        code = cli_task_fit(c, o, &samples);
+        code = job_task_fit(c, o, &samples);
     if (code)
         return code;
     s->seq_len = o->seq_len;
     s->source_len = o->source_len;
-    cli_task_say_cut(samples, o, "targets");
+    job_task_say_cut(samples, o, "targets");
     return zinf_dataset_of_samples(out, samples);
 }
 
-int cli_task_open(struct cli_session *s, const struct cli_common *c,
+int job_task_open(struct zinf_session *s, const struct zinf_job *c,
                   const struct zinf_samples_options *given, struct zinf_dataset **out)
 {
     const struct zinf_model_facts *facts = zinf_model_facts(s->model);
@@ -176,18 +176,18 @@ int cli_task_open(struct cli_session *s, const struct cli_common *c,
                                      .prefix = c->task.prefix};
     struct zinf_samples_options o = *given;
     struct zinf_task_recipe *recipe = NULL;
-    int code = cli_session_need_tokenizer(s, c);
+    int code = zinf_session_need_tokenizer(s, c);
     if (!code)
-        code = cli_task_token(s, c, "decoder_start_token_id", &task.start);
+        code = job_task_token(s, c, "decoder_start_token_id", &task.start);
     if (!code)
-        code = cli_task_token(s, c, "eos_token_id", &task.end);
-    if (!code && cli_task_token(s, c, "pad_token_id", &o.pad))
+        code = job_task_token(s, c, "eos_token_id", &task.end);
+    if (!code && job_task_token(s, c, "pad_token_id", &o.pad))
         o.pad = task.end; /* padding counts for nothing: any token will do */
     if (!code && c->source_len > facts->context)
         code = zinf_fail(-EINVAL, "--source-len %lld: the model's context is %lld",
                          (long long)c->source_len, (long long)facts->context);
     if (!code)
-        code = cli_task_cut(s, c, &o.cut, &o.source_front);
+        code = job_task_cut(s, c, &o.cut, &o.source_front);
     if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)

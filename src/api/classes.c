@@ -3,7 +3,7 @@
  * says, where it has a head for them; where it has none, or another is asked for, the data that is
  * trained on.
  */
-#include "cli/data.h"
+#include "api/session.h"
 
 #include "model/graph.h"
 
@@ -12,19 +12,19 @@
 
 /* ---- what the classes are ---- */
 
-static bool is_of_numbers(const struct cli_session *s)
+static bool is_of_numbers(const struct zinf_session *s)
 {
     return s->task == ZINF_TASK_REGRESSION || s->task == ZINF_TASK_REWARD;
 }
 
-static bool is_number(const struct cli_session *s)
+static bool is_number(const struct zinf_session *s)
 {
     const struct zinf_graph *graph = zinf_model_graph(s->model);
     return graph->values[graph->targets].element == ZINF_ELEMENT_F32;
 }
 
 /* Whether the folder's head stays: a configuration alone, for fresh weights, may leave it open. */
-static bool has_head(const struct cli_session *s, const struct cli_common *c)
+static bool has_head(const struct zinf_session *s, const struct zinf_job *c)
 {
     const cJSON *config = zinf_model_config(s->model);
     bool says =
@@ -35,7 +35,7 @@ static bool has_head(const struct cli_session *s, const struct cli_common *c)
 }
 
 /* The folder's names, or none of them: then labels are numbers. */
-static int take_folder_labels(struct cli_session *s)
+static int take_folder_labels(struct zinf_session *s)
 {
     int64_t n = zinf_model_graph(s->model)->vocab;
     int code = 0;
@@ -52,7 +52,7 @@ static int take_folder_labels(struct cli_session *s)
 }
 
 /* The model gets a head for the session's labels, or for a number. */
-static int set_classes(struct cli_session *s, const struct cli_common *c)
+static int set_classes(struct zinf_session *s, const struct zinf_job *c)
 {
     const bool number = is_of_numbers(s);
     s->classes = (struct zinf_model_classes){
@@ -70,7 +70,7 @@ static int set_classes(struct cli_session *s, const struct cli_common *c)
                 : 0;
 }
 
-static int fail_other_labels(const struct cli_session *s, const struct cli_common *c,
+static int fail_other_labels(const struct zinf_session *s, const struct zinf_job *c,
                              const char *why)
 {
     return zinf_fail(-EINVAL,
@@ -81,7 +81,7 @@ static int fail_other_labels(const struct cli_session *s, const struct cli_commo
 
 /* The data's labels against the folder's. Names of the data are taken over where the folder has but
  * numbers for as many. */
-static int compare_labels(struct cli_session *s, const struct cli_common *c,
+static int compare_labels(struct zinf_session *s, const struct zinf_job *c,
                           struct zinf_labels *found)
 {
     char why[512];
@@ -107,7 +107,7 @@ static int compare_labels(struct cli_session *s, const struct cli_common *c,
     return 0;
 }
 
-static int find_labels(struct cli_session *s, const struct cli_common *c,
+static int find_labels(struct zinf_session *s, const struct zinf_job *c,
                        const struct zinf_samples_options *given, bool known)
 {
     struct zinf_labels found = {0};
@@ -126,7 +126,7 @@ static int find_labels(struct cli_session *s, const struct cli_common *c,
 }
 
 /* Once a session, by the data that is trained on. */
-static int settle(struct cli_session *s, const struct cli_common *c,
+static int settle(struct zinf_session *s, const struct zinf_job *c,
                   const struct zinf_samples_options *given)
 {
     const bool number = is_of_numbers(s), classifies = zinf_model_classifies(s->model);
@@ -179,7 +179,7 @@ static int parse_weights(float *weights, const char *text, int32_t n)
     return sum > 0 ? 0 : zinf_fail(-EINVAL, "--class-weights %s: no class counts", text);
 }
 
-static int weigh(struct cli_session *s, const char *text, const struct zinf_samples *samples)
+static int weigh(struct zinf_session *s, const char *text, const struct zinf_samples *samples)
 {
     if (!text)
         return 0;
@@ -197,29 +197,29 @@ static int weigh(struct cli_session *s, const char *text, const struct zinf_samp
 
 /* ---- opening ---- */
 
-static int open_samples(struct cli_session *s, const struct cli_common *c,
+static int open_samples(struct zinf_session *s, const struct zinf_job *c,
                         struct zinf_samples_options *o, bool first, struct zinf_samples **samples)
 {
     int code = zinf_samples_open(samples, o);
     if (!code && first)
-        code = cli_task_fit(c, o, samples);
+        code = job_task_fit(c, o, samples);
     if (!code && first)
         code = weigh(s, c->task.class_weights, *samples);
     if (!code) {
         s->seq_len = o->seq_len;
-        cli_task_say_cut(*samples, o, "texts");
+        job_task_say_cut(*samples, o, "texts");
     }
     return code;
 }
 
-int cli_classes_settle_scores(struct cli_session *s, const struct cli_common *c)
+int job_classes_settle_scores(struct zinf_session *s, const struct zinf_job *c)
 {
     int code = s->knows_classes ? 0 : settle(s, c, NULL);
     s->knows_classes = true;
     return code;
 }
 
-int cli_classes_open(struct cli_session *s, const struct cli_common *c,
+int job_classes_open(struct zinf_session *s, const struct zinf_job *c,
                      const struct zinf_samples_options *given, struct zinf_dataset **out)
 {
     struct zinf_samples_options o = *given;
@@ -237,9 +237,9 @@ int cli_classes_open(struct cli_session *s, const struct cli_common *c,
     };
     s->knows_classes = true;
     if (!code)
-        code = cli_session_need_tokenizer(s, c);
+        code = zinf_session_need_tokenizer(s, c);
     if (!code)
-        code = cli_task_cut(s, c, &o.cut, &o.front);
+        code = job_task_cut(s, c, &o.cut, &o.front);
     if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)
@@ -252,7 +252,7 @@ int cli_classes_open(struct cli_session *s, const struct cli_common *c,
     o.skip_bad_rows = c->skip_bad_rows;
     o.min_ids = (uint32_t)c->min_tokens;
     o.seed = (uint64_t)c->seed;
-    if (cli_task_token(s, c, "pad_token_id", &o.pad))
+    if (job_task_token(s, c, "pad_token_id", &o.pad))
         o.pad = 0; /* nobody looks at padding: any token will do */
     code = open_samples(s, c, &o, first, &samples);
     zinf_task_close(recipe);

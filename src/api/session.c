@@ -1,5 +1,5 @@
 /* data: opening what a command works on, in the order in which errors are most useful. */
-#include "cli/data.h"
+#include "api/session.h"
 
 #include "formats/formats.h"
 
@@ -33,7 +33,7 @@ static int open_token_file(const char *path, struct zinf_token_source *out)
     return 0;
 }
 
-int data_parse_device(const char *text, enum zinf_device_kind *out)
+int zinf_job_device(const char *text, enum zinf_device_kind *out)
 {
     static const char *const names[] = {"auto", "host", "cuda"};
     *out = ZINF_DEVICE_AUTO;
@@ -45,16 +45,16 @@ int data_parse_device(const char *text, enum zinf_device_kind *out)
     return text ? zinf_fail(-EINVAL, "--device %s: use auto, host or cuda", text) : 0;
 }
 
-int cli_need(const char *option, const void *value)
+int zinf_job_need(const char *option, const void *value)
 {
     return value ? 0 : zinf_fail(-EINVAL, "%s is missing", option);
 }
 
-int cli_check_common(const struct cli_common *c)
+int zinf_job_check(const struct zinf_job *c)
 {
     enum zinf_device_kind device;
-    int code = cli_need("--model DIR", c->model);
-    return code ? code : data_parse_device(c->device, &device);
+    int code = zinf_job_need("--model DIR", c->model);
+    return code ? code : zinf_job_device(c->device, &device);
 }
 
 static bool has_file(const char *folder, const char *name)
@@ -98,10 +98,10 @@ static int check_model_path(const char *path)
     return 0;
 }
 
-int cli_session_shape(struct cli_session *s, const struct cli_common *c)
+int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c)
 {
     memset(s, 0, sizeof *s);
-    int code = data_parse_device(c->device, &s->device);
+    int code = zinf_job_device(c->device, &s->device);
     if (!code)
         code = check_model_path(c->model);
     if (!code)
@@ -113,17 +113,17 @@ int cli_session_shape(struct cli_session *s, const struct cli_common *c)
     if (s->seq_len > facts->context)
         return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
                          (long long)s->seq_len, (long long)facts->context, c->model);
-    return cli_task_tell(s, c);
+    return job_task_tell(s, c);
 }
 
-int cli_session_open(struct cli_session *s, const struct cli_common *c)
+int zinf_session_open(struct zinf_session *s, const struct zinf_job *c)
 {
-    int code = cli_session_shape(s, c);
+    int code = zinf_session_shape(s, c);
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
 /* Bytes alone, or with the end-of-text token. */
-static bool has_bytes_vocabulary(const struct cli_session *s)
+static bool has_bytes_vocabulary(const struct zinf_session *s)
 {
     int64_t vocab = zinf_model_facts(s->model)->vocab;
     return vocab == 256 || vocab == 257;
@@ -133,7 +133,7 @@ static const char no_tokenizer[] =
     "the model's folder has no tokenizer.json, and no vocab.json with merges.txt, and its "
     "vocabulary is not the 257 of bytes: copy the tokenizer's files there";
 
-int cli_session_need_tokenizer(const struct cli_session *s, const struct cli_common *c)
+int zinf_session_need_tokenizer(const struct zinf_session *s, const struct zinf_job *c)
 {
     if (strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") || has_bytes_vocabulary(s))
         return 0;
@@ -161,7 +161,7 @@ static int expand_name(glob_t *all, const char *name, int flags)
 
 /* A quoted pattern is one that no shell has expanded. Its files come in the order of their names.
  */
-static int expand(struct cli_session *s, const struct cli_strings *files, const glob_t **out)
+static int expand(struct zinf_session *s, const struct zinf_words *files, const glob_t **out)
 {
     glob_t *all = &s->globs[s->n_globs++];
     for (int i = 0; i < files->n; i++) {
@@ -176,14 +176,14 @@ static int expand(struct cli_session *s, const struct cli_strings *files, const 
 }
 
 /* Windows of a step, where their order goes by length; else 0. */
-static uint64_t group_of(const struct cli_session *s, bool shuffle)
+static uint64_t group_of(const struct zinf_session *s, bool shuffle)
 {
     return shuffle && s->config && s->config->group_by_length
                ? (uint64_t)s->config->train_batch_size
                : 0;
 }
 
-static int check_group(const struct cli_common *c, enum zinf_format format, bool texts,
+static int check_group(const struct zinf_job *c, enum zinf_format format, bool texts,
                        const char *file)
 {
     if (c->pack)
@@ -198,23 +198,23 @@ static int check_group(const struct cli_common *c, enum zinf_format format, bool
                : 0;
 }
 
-int cli_session_data(struct cli_session *s, const struct cli_common *c,
-                     const struct cli_strings *files, const char *cache_folder, bool shuffle,
-                     struct zinf_dataset **out)
+int zinf_session_data(struct zinf_session *s, const struct zinf_job *c,
+                      const struct zinf_words *files, const char *cache_folder, bool shuffle,
+                      struct zinf_dataset **out)
 {
     const uint64_t group = group_of(s, shuffle);
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
-    bool texts = s->task == ZINF_TASK_CAUSAL || cli_has_pairs(s->task);
+    bool texts = s->task == ZINF_TASK_CAUSAL || job_has_pairs(s->task);
     if (!code && texts)
-        code = cli_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
+        code = job_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
     if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
         format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
     if (!code && texts)
-        code = cli_samples_check(s, c, paths->gl_pathv[0], format);
+        code = job_samples_check(s, c, paths->gl_pathv[0], format);
     if (!code && group)
         code = check_group(c, format, texts, paths->gl_pathv[0]);
     if (code)
@@ -228,11 +228,11 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
         .group = group,
     };
     if (s->task == ZINF_TASK_SEQ2SEQ)
-        return cli_task_open(s, c, &samples, out);
-    if (cli_is_labelled(s->task))
-        return cli_classes_open(s, c, &samples, out);
+        return job_task_open(s, c, &samples, out);
+    if (job_is_labelled(s->task))
+        return job_classes_open(s, c, &samples, out);
     if (format != ZINF_FORMAT_STREAM)
-        return cli_samples_open(s, c, &samples, format, out);
+        return job_samples_open(s, c, &samples, format, out);
     if (c->pack)
         return zinf_fail(-EINVAL,
                          "--pack: %s is a stream of text, whose windows are full already: --format "
@@ -254,7 +254,7 @@ int cli_session_data(struct cli_session *s, const struct cli_common *c,
     return zinf_dataset_open(out, &options);
 }
 
-struct zinf_config_context cli_context(const struct cli_common *c)
+struct zinf_config_context zinf_job_context(const struct zinf_job *c)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     context.world_size = c->world;
@@ -293,9 +293,9 @@ struct zinf_config_context cli_context(const struct cli_common *c)
     return context;
 }
 
-int cli_session_config(struct cli_session *s, const struct cli_common *c)
+int zinf_session_config(struct zinf_session *s, const struct zinf_job *c)
 {
-    struct zinf_config_context context = cli_context(c);
+    struct zinf_config_context context = zinf_job_context(c);
     if (s->task == ZINF_TASK_REWARD) { /* the one loss that it has */
         if (c->preference)
             return zinf_fail(-EINVAL,
@@ -313,9 +313,9 @@ int cli_session_config(struct cli_session *s, const struct cli_common *c)
     return code;
 }
 
-struct zinf_trainer_options cli_session_options(const struct cli_session *s,
-                                                const struct cli_common *c,
-                                                enum zinf_trainer_mode mode, int64_t seq_len)
+struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,
+                                                 const struct zinf_job *c,
+                                                 enum zinf_trainer_mode mode, int64_t seq_len)
 {
     return (struct zinf_trainer_options){
         .mode = mode,
@@ -325,20 +325,20 @@ struct zinf_trainer_options cli_session_options(const struct cli_session *s,
         .seq_len = seq_len ? seq_len : s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
-        .pairs = cli_has_pairs(s->task),
+        .pairs = job_has_pairs(s->task),
         .classes = s->asks_classes ? &s->classes : NULL,
         .device = s->device,
     };
 }
 
-int cli_session_trainer(struct cli_session *s, const struct cli_common *c,
-                        enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
+                         enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
 {
-    struct zinf_trainer_options options = cli_session_options(s, c, mode, seq_len);
+    struct zinf_trainer_options options = zinf_session_options(s, c, mode, seq_len);
     return zinf_trainer_create(out, &options);
 }
 
-void cli_session_close(struct cli_session *s)
+void zinf_session_close(struct zinf_session *s)
 {
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
