@@ -366,8 +366,10 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
-    if (!code)
+    if (!code) {
+        s->compute.pace = setup_pace(s);
         code = walk_model(s);
+    }
     if (code)
         return code;
     choose_step(s);

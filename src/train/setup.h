@@ -143,6 +143,10 @@ struct setup {
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
 
+/* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
+ * that the options name, else by stated ones. */
+struct zinf_pace setup_pace(const struct setup *s);
+
 static inline bool trains(const struct setup *s)
 {
     return s->options.mode == ZINF_TRAINER_TRAIN;

@@ -60,7 +60,7 @@ one_card() {
 sources() {
     estimate 0 --machine 4090,ram=48G,nvme=7/6 &&
         says "machine      GeForce RTX 4090" "GPU memory 23.99 GiB: as nvidia-smi says" \
-            "60 % (assumed) of 165.2 TFLOP/s" "RAM 48 GiB: given: ram=48G" "of 46.50 GiB" \
+            "95 % (assumed) of 165.2 TFLOP/s" "RAM 48 GiB: given: ram=48G" "of 46.50 GiB" \
             "CPU threads 16: assumed" "drive reads 7 GB/s: given" "drive writes 6 GB/s: given"
 }
 cards() {

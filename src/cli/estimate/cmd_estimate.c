@@ -103,6 +103,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
     estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
     options->speeds.net_bytes = o->net_bytes;
     if (o->measure) {
+        options->trainer.speeds = &options->speeds; /* by which rates are told apart */
         code = zinf_rates_measure(rates, &options->trainer);
         options->rates = rates;
         e->steps_apart = code ? 0 : rates->steps_apart;
