@@ -8,51 +8,6 @@
 
 #include <math.h>
 
-static const struct {
-    const char *name;
-    int n_moments;
-} kinds[ZINF_OPTIM_KINDS] = {
-    [ZINF_OPTIM_ADAMW] = {"AdamW", 2}, [ZINF_OPTIM_ADAM] = {"Adam", 2},
-    [ZINF_OPTIM_LION] = {"Lion", 1},   [ZINF_OPTIM_ADAGRAD] = {"Adagrad", 1},
-    [ZINF_OPTIM_SGD] = {"SGD", 1},
-};
-
-const char *zinf_optim_name(enum zinf_optim_kind kind)
-{
-    return (unsigned)kind < ZINF_OPTIM_KINDS ? kinds[kind].name : "unknown";
-}
-
-int zinf_optim_n_moments(enum zinf_optim_kind kind)
-{
-    return (unsigned)kind < ZINF_OPTIM_KINDS ? kinds[kind].n_moments : 0;
-}
-
-uint64_t zinf_optim_state_bytes(enum zinf_optim_kind kind, enum zinf_optim_moments moments,
-                                bool split_master, uint64_t n)
-{
-    static const uint64_t moment_bytes[] = {4, 2, 1};
-    uint64_t scales = moments == ZINF_OPTIM_MOMENTS_8BIT
-                          ? (n + ZINF_OPTIM_8BIT_BLOCK - 1) / ZINF_OPTIM_8BIT_BLOCK * sizeof(float)
-                          : 0;
-    uint64_t of_moment = (unsigned)moments < sizeof moment_bytes / sizeof *moment_bytes
-                             ? n * moment_bytes[moments] + scales
-                             : 0;
-    return n * (split_master ? 2 : 4) + (uint64_t)zinf_optim_n_moments(kind) * of_moment;
-}
-
-const struct optim_ops *optim_ops_of(enum zinf_isa isa)
-{
-#ifdef ZINF_HAVE_AVX512
-    if (isa >= ZINF_ISA_AVX512)
-        return &optim_ops_avx512;
-#endif
-#ifdef ZINF_HAVE_AVX2
-    if (isa == ZINF_ISA_AVX2)
-        return &optim_ops_avx2;
-#endif
-    return isa == ZINF_ISA_SCALAR ? &optim_ops_scalar : NULL;
-}
-
 /* ---- one step ---- */
 
 /* base^exponent by squaring: the C library's pow may differ in the last bit between CPUs. */
@@ -155,7 +110,7 @@ int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_opti
     if (rc)
         return rc;
     struct zinf_optim_array given = *array;
-    if (kinds[hyper->kind].n_moments < 2) {
+    if (zinf_optim_n_moments(hyper->kind) < 2) {
         given.moment2 = NULL;
         given.half_moment2 = NULL;
     }

@@ -1,10 +1,45 @@
 /*
- * optim_check: what is refused, before anything is changed: hyperparameters out of range, pointers
- * that are missing or overlap, gradients that are not finite.
+ * optim_check: what kinds there are, and what is refused before anything is changed:
+ * hyperparameters out of range, pointers that are missing or overlap, gradients that are not
+ * finite.
  */
 #include "cpu_optim/optim_internal.h"
 
 #include <math.h>
+
+static const struct {
+    const char *name;
+    int n_moments;
+} kinds[ZINF_OPTIM_KINDS] = {
+    [ZINF_OPTIM_ADAMW] = {"AdamW", 2}, [ZINF_OPTIM_ADAM] = {"Adam", 2},
+    [ZINF_OPTIM_LION] = {"Lion", 1},   [ZINF_OPTIM_ADAGRAD] = {"Adagrad", 1},
+    [ZINF_OPTIM_SGD] = {"SGD", 1},
+};
+
+const char *zinf_optim_name(enum zinf_optim_kind kind)
+{
+    return (unsigned)kind < ZINF_OPTIM_KINDS ? kinds[kind].name : "unknown";
+}
+
+int zinf_optim_n_moments(enum zinf_optim_kind kind)
+{
+    return (unsigned)kind < ZINF_OPTIM_KINDS ? kinds[kind].n_moments : 0;
+}
+
+uint64_t zinf_optim_state_bytes(enum zinf_optim_kind kind, enum zinf_optim_moments moments,
+                                bool split_master, uint64_t n)
+{
+    static const uint64_t moment_bytes[] = {4, 2, 1};
+    uint64_t scales = moments == ZINF_OPTIM_MOMENTS_8BIT
+                          ? (n + ZINF_OPTIM_8BIT_BLOCK - 1) / ZINF_OPTIM_8BIT_BLOCK * sizeof(float)
+                          : 0;
+    uint64_t of_moment = (unsigned)moments < sizeof moment_bytes / sizeof *moment_bytes
+                             ? n * moment_bytes[moments] + scales
+                             : 0;
+    return n * (split_master ? 2 : 4) + (uint64_t)zinf_optim_n_moments(kind) * of_moment;
+}
+
+/* ---- checks ---- */
 
 int optim_check_number(const char *name, float value, float below)
 {

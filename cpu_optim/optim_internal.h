@@ -8,6 +8,8 @@
 #ifndef ZINF_OPTIM_INTERNAL_H
 #define ZINF_OPTIM_INTERNAL_H
 
+#include "build-config.h"
+
 #include "cpu_optim/optim.h"
 
 #include <sched.h>
@@ -93,7 +95,18 @@ extern const struct optim_ops optim_ops_avx2;   /* where ZINF_HAVE_AVX2 */
 extern const struct optim_ops optim_ops_avx512; /* where ZINF_HAVE_AVX512 */
 
 /* The table of an instruction set, or NULL where it was not built. */
-const struct optim_ops *optim_ops_of(enum zinf_isa isa);
+static inline const struct optim_ops *optim_ops_of(enum zinf_isa isa)
+{
+#ifdef ZINF_HAVE_AVX512
+    if (isa >= ZINF_ISA_AVX512)
+        return &optim_ops_avx512;
+#endif
+#ifdef ZINF_HAVE_AVX2
+    if (isa == ZINF_ISA_AVX2)
+        return &optim_ops_avx2;
+#endif
+    return isa == ZINF_ISA_SCALAR ? &optim_ops_scalar : NULL;
+}
 
 /* ---- checks: 0, or a negative errno value with a sentence ---- */
 
@@ -153,7 +166,7 @@ struct optim_slice optim_slice_of(uint64_t n, uint64_t unit, uint64_t index, uin
 /* As many threads as n elements are worth. */
 int optim_useful_threads(uint64_t n, int n_threads);
 
-/* ---- NUMA: optim_numa.c ---- */
+/* ---- NUMA: optim_threads.c ---- */
 
 /* The node of a slice, where nodes have these numbers of CPUs: slices are dealt out in order. */
 int optim_node_of_slice(const int *cpus_of_node, int n_nodes, uint64_t slice, uint64_t n_slices);

@@ -1,76 +1,13 @@
 /*
- * optim_reduce: slices for threads, and the reductions whose result must not depend on them. A sum
+ * optim_reduce: the reductions whose result must not depend on threads. A sum
  * is made of the sums of fixed blocks, added in order by one thread.
  */
 #include "cpu_optim/optim_internal.h"
 
-#include <fenv.h>
-#include <omp.h>
 #include <stdatomic.h>
 
-/* Below this a thread costs more to wake than it saves: about 10 us of memory traffic. */
-#define THREAD_ELEMS 16384u
 /* Elements between two looks at whether another thread has found one in front of us. */
 #define SEARCH_ELEMS 65536u
-
-static void run_slice(void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg,
-                      uint64_t begin, uint64_t end)
-{
-    fenv_t saved;
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
-    body(arg, begin, end);
-    fesetenv(&saved);
-}
-
-int optim_useful_threads(uint64_t n, int n_threads)
-{
-    if (n_threads > 1 && (uint64_t)n_threads > n / THREAD_ELEMS)
-        n_threads = (int)(n / THREAD_ELEMS);
-    return n_threads > 1 ? n_threads : 1;
-}
-
-struct optim_slice optim_slice_of(uint64_t n, uint64_t unit, uint64_t index, uint64_t team)
-{
-    const uint64_t units = (n + unit - 1) / unit;
-    struct optim_slice s = {units * index / team * unit, units * (index + 1) / team * unit};
-    if (s.end > n)
-        s.end = n;
-    return s;
-}
-
-/* Units of unit elements, of which the last may be short. */
-static void run_parallel(uint64_t n, uint64_t unit, int n_threads,
-                         void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
-{
-    if (n_threads <= 1) {
-        if (n)
-            run_slice(body, arg, 0, n);
-        return;
-    }
-#pragma omp parallel num_threads(n_threads)
-    {
-        uint64_t index = (uint64_t)omp_get_thread_num(), team = (uint64_t)omp_get_num_threads();
-        struct optim_slice slice = optim_slice_of(n, unit, index, team);
-        struct optim_node_visit visit;
-        optim_node_enter(&visit, index, team);
-        if (slice.begin < slice.end)
-            run_slice(body, arg, slice.begin, slice.end);
-        optim_node_leave(&visit);
-    }
-}
-
-void optim_parallel(uint64_t n, int n_threads,
-                    void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
-{
-    run_parallel(n, OPTIM_BLOCK_ELEMS, optim_useful_threads(n, n_threads), body, arg);
-}
-
-void optim_parallel_units(uint64_t units, int n_threads,
-                          void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg)
-{
-    run_parallel(units, 1, n_threads, body, arg);
-}
 
 /* ---- sum of squares ---- */
 

@@ -6,19 +6,6 @@
 
 #include <stdlib.h>
 
-void queue_enter(struct zinf_queue *q, const char *operation)
-{
-    q->operation = operation;
-    cudaSetDevice(q->device->index); /* a thread's own; free where it is set already */
-    nvtxRangePushA(operation);
-}
-
-int queue_leave(struct zinf_queue *q, cudaError_t error)
-{
-    nvtxRangePop();
-    return error == cudaSuccess ? 0 : cuda_fail(error, q->operation, 0);
-}
-
 /* ---- queues and events ---- */
 
 int cuda_queue_create(struct zinf_device *device, enum zinf_queue_kind kind,

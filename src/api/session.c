@@ -116,9 +116,19 @@ int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c)
     return job_task_tell(s, c);
 }
 
+static int note_origins(struct zinf_session *s, const struct zinf_job *c)
+{
+    int code = zinf_origins_add(&s->origins, "--model", c->model);
+    if (!code)
+        code = zinf_origins_add(&s->origins, "--adapter", c->adapter);
+    return code ? code : zinf_origins_add(&s->origins, "--config", c->config);
+}
+
 int zinf_session_open(struct zinf_session *s, const struct zinf_job *c)
 {
     int code = zinf_session_shape(s, c);
+    if (!code)
+        code = note_origins(s, c);
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
@@ -170,6 +180,12 @@ static int expand(struct zinf_session *s, const struct zinf_words *files, const 
             return zinf_fail(-ENOENT, "no file matches %s", files->items[i]);
         if (result)
             return zinf_fail(-EIO, "cannot look for %s: %s", files->items[i], strerror(errno));
+    }
+    for (size_t i = 0; i < all->gl_pathc; i++) {
+        int code = zinf_origins_add(&s->origins, s->n_globs > 1 ? "--eval-data" : "--data",
+                                    all->gl_pathv[i]);
+        if (code)
+            return code;
     }
     *out = all;
     return 0;
@@ -349,5 +365,6 @@ void zinf_session_close(struct zinf_session *s)
     zinf_model_close(s->model);
     zinf_labels_free(&s->labels);
     free(s->class_weights);
+    zinf_origins_free(&s->origins);
     memset(s, 0, sizeof *s);
 }

@@ -5,6 +5,7 @@
 #ifndef ZINF_API_SESSION_H
 #define ZINF_API_SESSION_H
 
+#include "base/apart.h"
 #include "base/base.h"
 #include "config/config.h"
 #include "kernels/kernels.h"
@@ -77,6 +78,7 @@ struct zinf_session {
     float *class_weights;              /* [labels.n]; NULL: all count alike */
     char dtype[16];                    /* of the model folder, where it has one */
     bool shuffled;                     /* data is */
+    struct zinf_origins origins;       /* all that it reads */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
 int zinf_session_open(struct zinf_session *s, const struct zinf_job *c);

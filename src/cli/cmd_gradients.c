@@ -41,6 +41,8 @@ static int gradients(const struct zinf_job *c, const struct zinf_words *data, co
     if (!code)
         code = zinf_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
+        code = zinf_apart_check("--output", output, ZINF_WRITTEN_FILE, &s.origins);
+    if (!code)
         code = zinf_session_config(&s, c);
     if (code)
         goto out;

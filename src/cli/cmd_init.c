@@ -1,4 +1,5 @@
 /* init: a new model folder with the family's initialisation, streamed. */
+#include "base/apart.h"
 #include "cli/cli.h"
 #include "cli/usage.h"
 #include "formats/formats.h"
@@ -7,18 +8,6 @@
 #include "train/train.h"
 
 #include <stdlib.h>
-#include <sys/stat.h>
-
-static int refuse_existing(const char *output)
-{
-    struct stat info;
-    char *path = zinf_path_join(output, "config.json");
-    int code = path ? 0 : -ENOMEM;
-    if (!code && !stat(path, &info))
-        code = zinf_fail(-EEXIST, "--output %s already holds a model: name a new folder", output);
-    free(path);
-    return code;
-}
 
 /* The vocabulary that --tokenizer asks for; -1: none. */
 static int read_vocab(const char *from, int64_t *vocab)
@@ -80,6 +69,14 @@ static void say(const struct request *r, const struct zinf_model *model, enum zi
            zinf_dtype_name(dtype), r->config_only ? " to come: config.json alone is written" : "");
 }
 
+static int check_output(const struct request *r)
+{
+    struct zinf_origin read = {"--tokenizer", r->tokenizer};
+    const struct zinf_origins origins = {&read, 1};
+    int code = zinf_apart_check("--output", r->output, ZINF_WRITTEN_FOLDER, &origins);
+    return code ? code : zinf_folder_check_new("--output", r->output);
+}
+
 static int init(struct request *r)
 {
     enum zinf_dtype dtype = ZINF_DTYPE_F32;
@@ -87,7 +84,7 @@ static int init(struct request *r)
     struct zinf_model *model = NULL;
     int code = r->dtype ? zinf_dtype_parse(r->dtype, &dtype) : 0;
     if (!code)
-        code = refuse_existing(r->output);
+        code = check_output(r);
     if (!code)
         code = fit_vocab(&r->shape, r->tokenizer);
     if (!code)

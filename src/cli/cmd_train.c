@@ -120,6 +120,8 @@ static int open_all(struct zinf_session *s, struct train_options *o)
         code = zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) shuffles samples by "
                                   "their lengths, and --no-shuffle keeps their order: give one of "
                                   "them");
+    if (!code) /* itself; the run looks at what it replaces there */
+        code = zinf_apart_check("--output", o->output, ZINF_WRITTEN_FILE, &s->origins);
     if (!code && (code = zinf_make_dirs(o->output)))
         zinf_fail_in(code, "--output");
     if (!code)
@@ -181,6 +183,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
         .gpus = cli_seats_gpus(&o->seats),
         .output = o->output,
         .log_path = o->log,
+        .origins = &session->origins,
         .data = session->data,
         .eval_data = session->eval_data,
         .scores = o->scores.run.n ? &o->scores.run : NULL,

@@ -277,7 +277,11 @@ static int score(const struct cli_scores *s, struct zinf_session *session,
     struct prediction_file file = {.session = session};
     struct zinf_run_scores run = s->run;
     if (s->predictions && writes) {
-        file.out = fopen(s->predictions, "w");
+        int code =
+            zinf_apart_check("--predictions", s->predictions, ZINF_WRITTEN_FILE, &session->origins);
+        file.out = code ? NULL : fopen(s->predictions, "w");
+        if (code)
+            return code;
         if (!file.out)
             return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
         run.options.saw = write_pair;

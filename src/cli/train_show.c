@@ -1,5 +1,6 @@
 /* train_show: the events of a run, as progress and as what the summaries need. */
 #include "cli/train_show.h"
+#include "base/apart.h"
 #include "cli/plot/plot.h"
 #include "cli/tb_events.h"
 
@@ -226,7 +227,9 @@ static void write_trainer_state(const struct train_show *s)
     struct plot_run run;
     char *log = s->run.log_path ? strdup(s->run.log_path) : zinf_path_join(s->output, "log.jsonl");
     char *folder = zinf_path_join(s->output, "history"), *path = NULL;
-    int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
+    int code = folder ? zinf_apart_no_link(folder) : -ENOMEM;
+    if (!code)
+        code = zinf_make_dirs(folder);
     if (!code)
         path = zinf_path_join(folder, "trainer_state.json");
     if (!code)

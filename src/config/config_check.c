@@ -48,24 +48,6 @@ int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *
                      nearest ? nearest : optimizer_names, nearest ? "\"?" : "");
 }
 
-static unsigned optimizer_taker(const struct zinf_config *config)
-{
-    const char *const *names = zinf_config_key_find("optimizer.type")->choices;
-    for (unsigned i = 0; names[i]; i++)
-        if (!strcmp(names[i], config->optimizer.type))
-            return (unsigned)TAKER_ADAMW << i;
-    return 0;
-}
-
-bool zinf_config_key_applies(const struct zinf_config *config, const struct zinf_config_key *key)
-{
-    if (!key->takers)
-        return true;
-    if (key->takers & TAKER_OPTIMIZERS)
-        return key->takers & optimizer_taker(config);
-    return config->scheduler.kind && (key->takers & 1u << config->scheduler.kind);
-}
-
 static int fail_not_taken(struct config_loader *loader, const struct zinf_config_key *key)
 {
     bool is_optimizer = key->takers & TAKER_OPTIMIZERS;

@@ -1,81 +1,13 @@
 /*
  * config_load: text to struct. The document is read (config_read.c), then the steps that need the
  * whole picture follow in a fixed order: command line, what is Trainer's, "auto", dependent
- * defaults, batch triple, checks. And what the steps share: entries and where things stand.
+ * defaults, batch triple, checks.
  */
 #include "config/config_private.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_FILE_BYTES (1u << 20)
-
-/* ---- entries ---- */
-
-struct config_entry *zinf_config_entry(const struct zinf_config *config, const char *path)
-{
-    const struct zinf_config_key *key = zinf_config_key_find(path);
-    return &config->entries->item[key - zinf_config_keys];
-}
-
-int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, const char *format,
-                           ...)
-{
-    char source[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(source, sizeof source, format, args);
-    va_end(args);
-    char *copy = strdup(source);
-    if (!copy)
-        return zinf_fail(-ENOMEM, "no memory for the configuration");
-    free(entry->source);
-    entry->source = copy;
-    entry->state = state;
-    return 0;
-}
-
-const char *zinf_config_where(const struct zinf_config *config, const char *path)
-{
-    static _Thread_local char where[512];
-    const struct config_entry *entry = zinf_config_entry(config, path);
-    const char *what = config->entries->what;
-    if (entry->state == ENTRY_CONTEXT)
-        snprintf(where, sizeof where, "command line: %s", path);
-    else if (entry->line)
-        snprintf(where, sizeof where, "%.200s:%d: %s", what, entry->line, path);
-    else
-        snprintf(where, sizeof where, "%.200s: %s", what, path);
-    return where;
-}
-
-void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
-                      const char *format, ...)
-{
-    char text[2048];
-    va_list args;
-    if (loader->context->quiet)
-        return;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    zinf_log(level, "%s", text);
-}
-
-int zinf_config_list_append(char **list, const char *separator, const char *item)
-{
-    size_t used = *list ? strlen(*list) : 0;
-    size_t bytes = used + strlen(separator) + strlen(item) + 1;
-    char *longer = realloc(*list, bytes);
-    if (!longer)
-        return zinf_fail(-ENOMEM, "no memory for the configuration");
-    snprintf(longer + used, bytes - used, "%s%s", used ? separator : "", item);
-    *list = longer;
-    return 0;
-}
-
-/* ---- the whole ---- */
 
 static int config_create(struct zinf_config **out, const char *what)
 {

@@ -7,12 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *zinf_place_name(enum zinf_place place)
-{
-    static const char *const names[] = {"none", "cpu", "nvme"};
-    return (unsigned)place < 3 ? names[place] : "?";
-}
-
 static const char *source_of(const struct zinf_config *config, size_t i)
 {
     const char *source = config->entries->item[i].source;

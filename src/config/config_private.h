@@ -182,7 +182,7 @@ bool zinf_config_value_is_default(const struct zinf_config_key *key,
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise);
 
-/* config_load.c; path must be a known key. */
+/* config_entry.c; path must be a known key. */
 struct config_entry *zinf_config_entry(const struct zinf_config *config, const char *path);
 /* Sets state and source; -ENOMEM. */
 int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, const char *format,

@@ -380,3 +380,8 @@ const struct zinf_config_key zinf_config_keys[] = {
 };
 const size_t zinf_config_n_keys = sizeof zinf_config_keys / sizeof *zinf_config_keys;
 /* clang-format on */
+
+const char *zinf_place_name(enum zinf_place place)
+{
+    return (unsigned)place <= ZINF_PLACE_NVME ? places[place] : "?";
+}

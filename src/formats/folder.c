@@ -4,6 +4,7 @@
  * Nor is README.md, which tells of the weights that were there before.
  */
 #include "formats/formats.h"
+#include "formats/tensors_index.h"
 
 #include <dirent.h>
 #include <fnmatch.h>
@@ -128,5 +129,35 @@ int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_comp
         free(names[i]);
     }
     free(names);
+    return code;
+}
+
+int zinf_folder_check_new(const char *option, const char *folder)
+{
+    static const struct {
+        const char *name, *what;
+    } marks[] = {{"run-id", "a training"},
+                 {"config.resolved.json", "a training"},
+                 {"trainer_state.json", "a checkpoint"},
+                 {"adapter_config.json", "an adapter"},
+                 {"adapter_model.safetensors", "an adapter"},
+                 {"config.json", "a model"},
+                 {ZINF_TENSORS_SINGLE, "a model"},
+                 {ZINF_TENSORS_INDEX, "a model"},
+                 {ZINF_TENSORS_TORCH, "a model"},
+                 {ZINF_TENSORS_TORCH_INDEX, "a model"}};
+    struct stat info;
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof marks / sizeof *marks; i++) {
+        char *path = zinf_path_join(folder, marks[i].name);
+        if (!path)
+            code = -ENOMEM;
+        else if (!lstat(path, &info))
+            code = zinf_fail(-EEXIST,
+                             "%s %s already holds %s (%s), which would be replaced: name a new "
+                             "folder, or remove this one first",
+                             option, folder, marks[i].what, marks[i].name);
+        free(path);
+    }
     return code;
 }

@@ -131,6 +131,10 @@ enum zinf_companions {
  * warning. */
 int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_companions which);
 
+/* Whether a new model or adapter may be written there: -EEXIST where the folder holds a model, an
+ * adapter or a training, of which something would be replaced. It need not be there. */
+int zinf_folder_check_new(const char *option, const char *folder);
+
 /* ---- token files ---- */
 
 enum zinf_token_format {

@@ -32,6 +32,8 @@ int zinf_pickle_read(struct zinf_pickle *out, const char *what, const void *data
     int code = bytes > ZINF_PICKLE_MAX_BYTES ? machine_fail(&m, "there is too much") : run(&m);
     if (!code)
         code = machine_list_tensors(&m, machine_value(&m, machine_top(&m, 0)), out);
+    if (code)
+        zinf_pickle_fini(out);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]->items);
     return code;

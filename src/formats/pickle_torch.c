@@ -281,7 +281,5 @@ int machine_list_tensors(struct machine *m, const struct value *root, struct zin
         out->tensors[out->n_tensors] = all[value->index];
         out->tensors[out->n_tensors++].name = name;
     }
-    if (code)
-        zinf_pickle_fini(out);
     return code;
 }

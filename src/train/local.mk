@@ -74,7 +74,8 @@ program_tests += tests/train/paraphrases_test
 program_tests += tests/train/durable_ranks_test
 script_tests += tests/ranks/ranks_kill_test.sh tests/ranks/ranks_network_test.sh
 # Adapters of a quantised model over ranks.
-script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.sh
+script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.sh \
+	tests/ranks/quantized_resume_test.sh
 
 # Seats of one process.
 program_tests += tests/train/train_seats_test

@@ -202,6 +202,7 @@ struct zinf_run_events {
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
+struct zinf_origins;    /* base/apart.h */
 struct zinf_run_scores; /* score.h */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
@@ -210,10 +211,11 @@ struct zinf_run_options {
      * numbers [seats], borrowed; NULL: those that are this process's share of its host's. */
     uint32_t seats;
     const int *gpus;
-    const char *output;             /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
-    const char *log_path;           /* NULL: output/log.jsonl */
-    struct zinf_dataset *data;      /* borrowed */
-    struct zinf_dataset *eval_data; /* NULL: none */
+    const char *output;   /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
+    const char *log_path; /* NULL: output/log.jsonl */
+    const struct zinf_origins *origins; /* what nothing is written over (apart.h); NULL: nothing */
+    struct zinf_dataset *data;          /* borrowed */
+    struct zinf_dataset *eval_data;     /* NULL: none */
     /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
     const struct zinf_run_scores *scores;
     uint64_t steps;

@@ -20,6 +20,7 @@ train() { # status, model, options...
         --steps 2 --threads 1 --progress none --no-final-checkpoint "$@"
 }
 merge() { # status, model
+    rm -rf "merged-$2"
     run "$1" "$zinf" export --merge --checkpoint first/model --model "$2" --output "merged-$2"
 }
 

@@ -173,7 +173,7 @@ $command --model model --output done --steps 2 --resume >said.out 2>said.err &&
     [ "$(wc -l <done/log.jsonl)" -eq 2 ] && [ "$(wc -l <done/log.jsonl.1)" -eq 5 ]
 verdict $? "--resume that begins anew keeps the log of lost steps"
 $command --model done/model --output done --steps 2 --overwrite >said.out 2>said.err
-[ $? -eq 1 ] && grep -q "would remove --model" said.err && [ -f done/model/config.json ]
+[ $? -eq 1 ] && grep -q "would be written over --model" said.err && [ -f done/model/config.json ]
 verdict $? "--overwrite does not remove what it starts from"
 $command --model model --output done --steps 1 --overwrite --device-memory 100KiB \
     >said.out 2>said.err

@@ -172,6 +172,8 @@ static void test_export(void)
     options.as_saved = false;
     options.dtype = ZINF_DTYPE_F32;
     options.max_shard_bytes = 50000;
+    CHECK(zinf_checkpoint_export(&options) == -EEXIST && strstr(zinf_error(), "already holds"));
+    options.output = in_work(out, "shards");
     CHECKF(!zinf_checkpoint_export(&options), "%s", zinf_error());
     char master[800];
     snprintf(master, sizeof master, "%s/optimizer/master.safetensors", from);
@@ -181,6 +183,7 @@ static void test_export(void)
     CHECK(!access(master, F_OK));
     edit(fresh_copy(), "optimizer/master.safetensors", -40, 1, 0);
     options.checkpoint = damaged;
+    options.output = in_work(out, "of-damaged");
     CHECK(zinf_checkpoint_export(&options) == -EBADMSG && strstr(zinf_error(), "master"));
 }
 

@@ -101,3 +101,15 @@ void bench_cache_save(const char *section, const char *key, const cJSON *result)
     cJSON_Delete(cache);
     free(path);
 }
+
+int bench_finish(const struct cli_command *bench, cJSON *result, int code)
+{
+    char *text = !code && result ? cJSON_Print(result) : NULL;
+    if (text)
+        puts(text);
+    else if (!code && result)
+        code = zinf_fail(-ENOMEM, "no memory for the JSON of the figures");
+    cJSON_free(text);
+    cJSON_Delete(result);
+    return code ? cli_error(bench, code == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
+}

@@ -24,18 +24,6 @@ static const char usage[] =
     "\n"
     "'zinf bench MODE --help' lists a mode's options.\n";
 
-int bench_finish(const struct cli_command *bench, cJSON *result, int code)
-{
-    char *text = !code && result ? cJSON_Print(result) : NULL;
-    if (text)
-        puts(text);
-    else if (!code && result)
-        code = zinf_fail(-ENOMEM, "no memory for the JSON of the figures");
-    cJSON_free(text);
-    cJSON_Delete(result);
-    return code ? cli_error(bench, code == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
-}
-
 static int run(int argc, char **argv)
 {
     const char *names[N_MODES];

@@ -35,12 +35,6 @@ static const struct figure {
     [MACHINE_PEER] = {"peer", "GPU to GPU", "GB/s", 1e9, 0},
 };
 
-void machine_set(struct machine *m, enum machine_figure figure, double value, const char *source)
-{
-    m->figures[figure].value = value;
-    snprintf(m->figures[figure].source, sizeof m->figures[figure].source, "%s", source);
-}
-
 /* ---- words ---- */
 
 static int fail_number(const char *word, const char *text)

@@ -138,3 +138,9 @@ const char *machine_card_names(char *buffer, size_t bytes)
         used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? ", " : "", cards[i].name);
     return buffer;
 }
+
+void machine_set(struct machine *m, enum machine_figure figure, double value, const char *source)
+{
+    m->figures[figure].value = value;
+    snprintf(m->figures[figure].source, sizeof m->figures[figure].source, "%s", source);
+}

@@ -1,9 +1,11 @@
 /* plot: curves of one or several runs, as a page and in the terminal, and their logs for others. */
+#include "base/apart.h"
 #include "cli/plot/plot.h"
 #include "cli/usage.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MAX_RUNS 16
 
@@ -88,11 +90,33 @@ static char *page_path(const struct plot_options *o)
     return path;
 }
 
+/* A page or table is never written over a log. */
+static int check_outputs(const struct plot_options *o, const char *page)
+{
+    struct zinf_origins origins = {NULL, 0};
+    char *logs[MAX_RUNS] = {NULL};
+    int code = 0;
+    for (int i = 0; !code && i < o->paths.n; i++) {
+        logs[i] = zinf_path_join(o->paths.items[i], "log.jsonl");
+        bool is_folder = logs[i] && !access(logs[i], F_OK);
+        code = zinf_origins_add(&origins, "RUN", is_folder ? logs[i] : o->paths.items[i]);
+    }
+    if (!code)
+        code = zinf_apart_check("--output", page, ZINF_WRITTEN_FILE, &origins);
+    if (!code)
+        code = zinf_apart_check("--csv", o->csv, ZINF_WRITTEN_FILE, &origins);
+    for (int i = 0; i < o->paths.n; i++)
+        free(logs[i]);
+    zinf_origins_free(&origins);
+    return code;
+}
+
 static int plot(const struct plot_options *o)
 {
     struct plot_run runs[MAX_RUNS] = {0};
     int n = 0, code = 0;
     char *page = page_path(o);
+    code = page ? check_outputs(o, page) : -ENOMEM;
     for (; n < o->paths.n && !code; n += !code)
         code = plot_run_read(&runs[n], o->paths.items[n]);
     if (!code && o->csv)
@@ -100,7 +124,7 @@ static int plot(const struct plot_options *o)
     if (!code && o->tensorboard)
         code = write_events(runs, n, o->tensorboard);
     if (!code)
-        code = page ? plot_page_write(runs, n, page) : -ENOMEM;
+        code = plot_page_write(runs, n, page);
     if (!code && !o->no_charts && !(o->csv && !strcmp(o->csv, "-")))
         show(runs, n);
     if (!code)

@@ -6,7 +6,6 @@
  */
 #include "text/internal.h"
 #include "text/samples/samples.h"
-#include "base/random.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -314,20 +313,6 @@ int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, 
         n -= part;
     }
     return 0;
-}
-
-/* Each epoch has an order of its own: its key is a random number of (seed, epoch). */
-static uint64_t epoch_key(uint64_t seed, uint64_t epoch)
-{
-    uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), 0, 0xda7a}, bits[4];
-    zinf_philox(counter, seed, bits);
-    return (uint64_t)bits[1] << 32 | bits[0];
-}
-
-uint64_t text_window_index(uint64_t position, uint64_t n, bool shuffle, uint64_t seed)
-{
-    uint64_t epoch = position / n, index = position % n;
-    return shuffle ? zinf_permute(index, n, epoch_key(seed, epoch)) : index;
 }
 
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,

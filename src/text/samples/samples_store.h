@@ -109,6 +109,9 @@ struct sample_cut {
     uint32_t n_front; /* so many of the first ids take the places of the first that are left */
 };
 struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last);
+/* n numbers of a cache from first on, as the cut leaves them, to samples->numbers. */
+int samples_read_cut(struct zinf_samples *samples, const struct text_token_cache *cache,
+                     uint64_t first, uint32_t n, struct sample_cut cut);
 /* As zinf_samples_read, under the lock. */
 int samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_sample *out);
 struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,

@@ -130,20 +130,6 @@ int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct 
 
 /* ---- rows that hold something ---- */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-struct zinf_window_rows samples_rows(const struct zinf_samples *s, uint64_t index)
-{
-    const struct sample_entry *e = &s->entries[index];
-    const struct sample_place *place = &s->caches[e->file].places[e->place];
-    return (struct zinf_window_rows){
-        least(samples_cut(s, place->n_ids, false).n, s->options.seq_len),
-        samples_cut_source(s, place->n_source, false).n};
-}
-
 struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *s, uint64_t position)
 {
     struct zinf_window_rows sum = {0, 0};

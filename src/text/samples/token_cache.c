@@ -10,6 +10,8 @@
  */
 #include "text/samples/token_cache.h"
 
+#include "base/apart.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +140,7 @@ static int open_cache_file(struct text_token_cache *cache, const struct token_ca
             code = zinf_fail(-ENOMEM, "no memory for a name");
         return code ? code : token_cache_write(cache, from, header);
     }
-    int code = zinf_check_link(folder);
+    int code = zinf_apart_no_link(folder);
     if (!code)
         code = zinf_make_dirs(folder);
     cache->name = code ? NULL : cache_path(folder, path, header->key);

@@ -1,4 +1,4 @@
-/* buffer: bytes that grow, and the repair of text that is not UTF-8. */
+/* buffer: bytes and token ids that grow, and the repair of text that is not UTF-8. */
 #include "text/internal.h"
 
 #include <stdlib.h>
@@ -49,4 +49,24 @@ int text_buffer_repair(struct text_buffer *buffer, const char *bytes, size_t n)
         at += used;
     }
     return code;
+}
+
+int text_tokens_push(struct zinf_tokens *tokens, int32_t id)
+{
+    if (tokens->count == tokens->capacity) {
+        size_t capacity = tokens->capacity ? 2 * tokens->capacity : 256;
+        int32_t *grown = realloc(tokens->ids, capacity * sizeof *grown);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for %zu token ids", capacity);
+        tokens->ids = grown;
+        tokens->capacity = capacity;
+    }
+    tokens->ids[tokens->count++] = id;
+    return 0;
+}
+
+void zinf_tokens_free(struct zinf_tokens *tokens)
+{
+    free(tokens->ids);
+    *tokens = (struct zinf_tokens){0};
 }

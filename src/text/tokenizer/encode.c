@@ -5,28 +5,6 @@
  */
 #include "text/tokenizer/tokenizer.h"
 
-#include <stdlib.h>
-
-int text_tokens_push(struct zinf_tokens *tokens, int32_t id)
-{
-    if (tokens->count == tokens->capacity) {
-        size_t capacity = tokens->capacity ? 2 * tokens->capacity : 256;
-        int32_t *grown = realloc(tokens->ids, capacity * sizeof *grown);
-        if (!grown)
-            return zinf_fail(-ENOMEM, "no memory for %zu token ids", capacity);
-        tokens->ids = grown;
-        tokens->capacity = capacity;
-    }
-    tokens->ids[tokens->count++] = id;
-    return 0;
-}
-
-void zinf_tokens_free(struct zinf_tokens *tokens)
-{
-    free(tokens->ids);
-    *tokens = (struct zinf_tokens){0};
-}
-
 int text_encoder_init(struct text_encoder *encoder, const struct zinf_tokenizer *tokenizer,
                       struct zinf_tokens *tokens)
 {

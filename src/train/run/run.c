@@ -244,7 +244,9 @@ static int prepare(struct run *run)
     if (!run_is_first(run))
         return prepare_along(run);
     char *resolved = zinf_path_join(o->output, "config.resolved.json");
-    int code = resolved ? output_open(o->output, &run->lock_fd) : -ENOMEM;
+    int code = resolved ? run_check_origins(run) : -ENOMEM;
+    if (!code)
+        code = output_open(o->output, &run->lock_fd);
     if (!code)
         code = run_find_steps(run);
     if (!code)

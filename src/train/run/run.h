@@ -138,6 +138,8 @@ void run_name_of_rank(const uint8_t id[16], uint32_t rank, uint32_t world, uint8
 /* Refuses to begin in a folder with a model, log or checkpoints that this run does not go on from.
  */
 int run_guard_output(const struct run *run);
+/* Before anything is written: none of the run's files and folders is an input. */
+int run_check_origins(const struct run *run);
 /* Once the run can begin: --overwrite removes them; the log of a run that never came to a
  * checkpoint is put aside where --resume begins it anew. */
 int run_clear_output(const struct run *run);

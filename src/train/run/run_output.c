@@ -3,6 +3,7 @@
  * checkpoints is only written by the run that goes on from them, or after --overwrite has said what
  * goes.
  */
+#include "base/apart.h"
 #include "train/save/output.h"
 #include "train/run/run.h"
 
@@ -56,6 +57,12 @@ static bool lies_in(const char *path, const char *folder)
     return yes;
 }
 
+/* A model or adapter that a run goes on from without another being named. */
+static bool lies_in_checkpoint(const struct zinf_run_options *o, const char *path)
+{
+    return o->resume && lies_in(path, o->resume);
+}
+
 static int refuse(const struct zinf_run_options *o, const struct found *found)
 {
     const char *output = o->output;
@@ -77,6 +84,24 @@ static int refuse(const struct zinf_run_options *o, const struct found *found)
                      found->log, o->log_path ? "--log" : "--output");
 }
 
+/* What this program never wrote it does not remove: every run leaves its resolved configuration. */
+static int check_is_run(const struct zinf_run_options *o, const struct found *found)
+{
+    char *resolved = zinf_path_join(o->output, "config.resolved.json");
+    char *checkpoint =
+        found->n_steps ? output_checkpoint_path(o->output, "", found->steps[0]) : NULL;
+    int code = resolved ? 0 : -ENOMEM;
+    if (!code && access(resolved, F_OK))
+        code = zinf_fail(-EINVAL,
+                         "--overwrite would remove %s, but %s was never the --output of a training "
+                         "(it has no config.resolved.json): choose another --output, or remove it "
+                         "yourself",
+                         found->has_model ? found->model : checkpoint, o->output);
+    free(checkpoint);
+    free(resolved);
+    return code;
+}
+
 int run_guard_output(const struct run *run)
 {
     const struct zinf_run_options *o = run->options;
@@ -87,13 +112,78 @@ int run_guard_output(const struct run *run)
     if (!code && !continues && !o->overwrite &&
         (found.n_steps || found.has_model || log_is_in_the_way))
         code = refuse(o, &found);
-    if (!code && !continues && o->overwrite && found.has_model &&
-        lies_in(o->trainer.model_path, o->output))
-        code = zinf_fail(-EINVAL, "--overwrite would remove --model %s: choose another --output",
-                         o->trainer.model_path);
+    if (!code && !continues && o->overwrite && (found.has_model || found.n_steps))
+        code = check_is_run(o, &found);
     found_fini(&found);
     return code;
 }
+
+/* ---- what is read ---- */
+
+/* What is replaced or removed as a whole. A run reads its own checkpoints as --model. */
+static int check_folders(const struct zinf_run_options *o, const struct zinf_origins *origins)
+{
+    static const char *const names[] = {"model", "model.partial", "best", "tmp-best"};
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof names / sizeof *names; i++) {
+        char *path = zinf_path_join(o->output, names[i]);
+        code = path ? zinf_apart_check("--output", path, ZINF_WRITTEN_WHOLE, origins) : -ENOMEM;
+        free(path);
+    }
+    return code;
+}
+
+static int check_checkpoints(const struct zinf_run_options *o, const struct zinf_origins *origins)
+{
+    uint64_t *steps;
+    uint32_t n;
+    int code = output_checkpoints(o->output, &steps, &n);
+    for (uint32_t i = 0; !code && i < n; i++) {
+        char *path = output_checkpoint_path(o->output, "", steps[i]);
+        code = path ? zinf_apart_check("--output", path, ZINF_WRITTEN_WHOLE, origins) : -ENOMEM;
+        free(path);
+    }
+    free(steps);
+    return code;
+}
+
+static int check_files(const struct zinf_run_options *o, const struct zinf_origins *origins)
+{
+    static const char *const names[] = {"log.jsonl", "ledger.txt", "latest", "run-id"};
+    const char *trace = o->trainer.config->trace;
+    int code = zinf_apart_check("--log", o->log_path, ZINF_WRITTEN_FILE, origins);
+    if (!code)
+        code = zinf_apart_check("zinf.trace", trace, ZINF_WRITTEN_FILE, origins);
+    for (size_t i = 0; !code && i < sizeof names / sizeof *names; i++) {
+        char *path = zinf_path_join(o->output, names[i]);
+        code = path ? zinf_apart_check("--output", path, ZINF_WRITTEN_FILE, origins) : -ENOMEM;
+        free(path);
+    }
+    return code;
+}
+
+int run_check_origins(const struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    const struct zinf_origins *given = o->origins;
+    struct zinf_origins fixed = {NULL, 0}; /* those that are not the run's own checkpoint */
+    int code = 0;
+    for (int i = 0; given && !code && i < given->n; i++)
+        if (!given->items[i].path || o->overwrite || !lies_in_checkpoint(o, given->items[i].path))
+            code = zinf_origins_add(&fixed, given->items[i].option, given->items[i].path);
+    if (!code) /* itself, not what lies in it */
+        code = zinf_apart_check("--output", o->output, ZINF_WRITTEN_FILE, &fixed);
+    if (!code)
+        code = check_folders(o, &fixed);
+    if (!code)
+        code = check_checkpoints(o, &fixed);
+    if (!code)
+        code = check_files(o, &fixed);
+    zinf_origins_free(&fixed);
+    return code;
+}
+
+/* ---- clearing ---- */
 
 static void say_removed(const struct zinf_run_options *o, const struct found *found)
 {

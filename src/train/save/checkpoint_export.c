@@ -3,6 +3,7 @@
  * tensors are streamed in the order of the file in blocks of a few MiB: memory does not depend on
  * the model.
  */
+#include "base/apart.h"
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
 #include "train/checkpoints.h"
@@ -150,6 +151,13 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
     int code = zinf_checkpoint_find(options->checkpoint, &folder);
     if (code)
         return code;
+    struct zinf_origin read = {"--checkpoint", folder};
+    const struct zinf_origins origins = {&read, 1};
+    code = zinf_apart_check("--output", options->output, ZINF_WRITTEN_FOLDER, &origins);
+    if (!code)
+        code = zinf_folder_check_new("--output", options->output);
+    if (code)
+        goto out;
     code = checkpoint_open(&c, folder);
     if (!code && c.adapted) {
         code = zinf_fail(-EINVAL,
@@ -161,6 +169,7 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
         code = export_from(&c, folder, options);
         checkpoint_fini(&c);
     }
+out:
     free(folder);
     return code;
 }

@@ -4,6 +4,7 @@
  * so that ranks are laid side by side (PEFT calls it "cat"): nothing is rounded but the scaled A.
  * One module is in memory at a time.
  */
+#include "base/apart.h"
 #include "model/model.h"
 #include "train/checkpoints.h"
 #include "train/save/base_identity.h"
@@ -303,6 +304,16 @@ static int check_bases(const struct joining *j)
     return 0;
 }
 
+static int check_output(const struct joining *j)
+{
+    struct zinf_origin read[ZINF_MAX_JOINED];
+    const struct zinf_origins origins = {read, j->n};
+    for (int k = 0; k < j->n; k++)
+        read[k] = (struct zinf_origin){"--adapter", j->parts[k].folder};
+    int code = zinf_apart_check("--output", j->output, ZINF_WRITTEN_FOLDER, &origins);
+    return code ? code : zinf_folder_check_new("--output", j->output);
+}
+
 int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const char *output)
 {
     struct joining j = {.n = n, .output = output};
@@ -313,6 +324,8 @@ int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const c
         code = open_part(&j.parts[k], adapters[k].folder, adapters[k].weight);
     if (!code)
         code = check_bases(&j);
+    if (!code)
+        code = check_output(&j);
     if (!code)
         code = write_weights(&j);
     if (!code)

@@ -4,6 +4,7 @@
  * the order of its file, a block of whole rows at a time, so memory does not depend on the model: a
  * block, and A and B of one module. The sum is made in fp32 and rounded once.
  */
+#include "base/apart.h"
 #include "train/save/checkpoint.h"
 #include "train/save/merge.h"
 
@@ -131,12 +132,23 @@ static int find_base(struct merging *m, const cJSON *config)
     return m->base ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
 }
 
+static int check_output(const struct merging *m)
+{
+    struct zinf_origin read[] = {{"--model", m->base}, {"--checkpoint", m->folder}};
+    const struct zinf_origins origins = {read, 2};
+    const char *output = m->options->output;
+    int code = zinf_apart_check("--output", output, ZINF_WRITTEN_FOLDER, &origins);
+    return code ? code : zinf_folder_check_new("--output", output);
+}
+
 static int open_model(struct merging *m)
 {
     cJSON *config = NULL;
     int code = zinf_adapter_read_config(m->folder, &config);
     if (!code)
         code = find_base(m, config);
+    if (!code)
+        code = check_output(m);
     if (!code)
         code = zinf_model_open(&m->model, m->base);
     if (!code)

@@ -160,6 +160,23 @@ static void pack_unit(const struct source *s, uint32_t unit, const struct region
                          s->device->n_threads);
 }
 
+/* What makes a unit behind its parameters a multiple of the ranks' slices: zeros, as in a new
+ * store. A store that an earlier process left knows no page that was not written, and refuses to
+ * read it.
+ */
+static int place_padding(const struct source *s, uint32_t unit, const struct region *r)
+{
+    const struct zinf_layout *layout = &s->setup->layout;
+    const struct zinf_layout_unit *u = &layout->units[unit];
+    uint64_t end = zinf_layout_unit_bytes(layout, unit, s->setup->dtype);
+    uint64_t at = u->front_bytes + u->padded_elems * zinf_dtype_bytes(s->setup->dtype);
+    int code = 0;
+    memset(r->scratch, 0, ZINF_MEMORY_ALIGN);
+    for (; !code && at < end; at += ZINF_MEMORY_ALIGN)
+        code = source_write_unit(s, unit, at, r->scratch, ZINF_MEMORY_ALIGN);
+    return code;
+}
+
 /* The unit's parameters, whole or the rank's slice, and the rank's slice of its state. */
 static int place_unit(const struct source *s, uint32_t unit)
 {
@@ -169,6 +186,8 @@ static int place_unit(const struct source *s, uint32_t unit)
     pack_unit(s, unit, &r);
     const void *packed = s->setup->dtype == ZINF_DTYPE_F32 ? (const void *)r.unit : r.packed;
     int code = bytes ? source_write_unit(s, unit, u->front_bytes, packed, bytes) : 0;
+    if (!code)
+        code = place_padding(s, unit, &r);
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
         code = state_begin(s, unit, r.unit + u->slice_first);
     return code;
