@@ -165,6 +165,7 @@ static const char USAGE_ESTIMATE[] =
     "  --tbw X               terabytes that the drive may be written (default: 600)\n"
     "  --tokens X            days and terabytes written for a training of X tokens\n"
     "  --trace FILE          the step that is predicted, as a Chrome trace\n"
+    "  --suggest FILE        without --config: write the placement that fits there\n"
     "  --seats N             of N GPUs that one process drives (default: zinf.seats)\n"
     "  --ranks N             of so many ranks, a GPU each; with --seats, so many of\n"
     "                        them in each process\n"

@@ -44,7 +44,7 @@ program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
 
 program_tests += tests/train/train_experts_test
 
-program_tests += tests/train/plan_test
+program_tests += tests/train/plan_test tests/train/ceilings_test
 
 program_tests += tests/train/calibrate_test
 

@@ -126,8 +126,10 @@ static int check_order(struct setup *s)
 {
     if (!s->exact || s->n_micro < 2)
         return 0;
-    if (s->order == ORDER_AUTO)
+    if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;
+        s->order_is_open = s->net != NULL;
+    }
     if (s->order == ORDER_LAYER_MAJOR && s->n_micro > MAX_LAYER_MAJOR)
         return zinf_fail(
             -ENOTSUP,

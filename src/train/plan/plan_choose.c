@@ -186,7 +186,8 @@ void plan_choose(struct plan *p)
     choose_cache(p, c);
     choose_activations(p, c);
     choose_least(p, c);
-    if (p->layer_major && p->setup->order == ORDER_AUTO && !plan_fits(p, c)) {
+    bool open = p->setup->order == ORDER_AUTO || p->setup->order_is_open;
+    if (p->layer_major && open && !plan_fits(p, c)) {
         p->layer_major = false;
         p->n_x_micros = 1;
         plan_measure(p);
