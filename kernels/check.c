@@ -32,9 +32,10 @@ int check_preference(const struct zinf_preference *a)
     if (a->pairs < 0 || a->seq < 1)
         return zinf_fail(-EINVAL, "preference: %lld pairs of sequences of %lld tokens",
                          (ll)a->pairs, (ll)a->seq);
-    if ((unsigned)a->kind >= ZINF_PREFERENCES || referenced != (a->reference != NULL))
+    if ((unsigned)a->kind >= ZINF_PREFERENCES || referenced != (a->reference || a->sums) ||
+        (a->reference && a->sums))
         return zinf_fail(-EINVAL, "preference: kind %d %s a reference", (int)a->kind,
-                         a->reference ? "with" : "without");
+                         a->reference || a->sums ? "with" : "without");
     if (a->kind == ZINF_PREFERENCE_REWARD && (a->seq != 1 || a->beta != 1.0f || !a->margins))
         return zinf_fail(-EINVAL, "preference: scores have one number a sequence, and margins");
     if (a->kind == ZINF_PREFERENCE_KTO && !(a->desirable >= 0.0f && a->undesirable >= 0.0f))

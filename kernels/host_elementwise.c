@@ -87,15 +87,19 @@ static void residual_slice(const struct host_simd *simd, const struct zinf_resid
                            const void *x, struct host_range range)
 {
     float x_buffer[HOST_CHUNK], r_buffer[HOST_CHUNK], factors[HOST_CHUNK];
+    const float scale = zinf_residual_scale(a);
     for (int k = 0; k < HOST_CHUNK; k++)
-        factors[k] = 1.0f; /* stays so without dropout */
+        factors[k] = scale; /* stays so without dropout */
     for (uint64_t done = 0; done < range.count; done += HOST_CHUNK) {
         uint64_t i = range.first + done;
         size_t n = range.count - done < HOST_CHUNK ? range.count - done : HOST_CHUNK;
         const float *r = host_read(simd, r_buffer, a->r, a->dtype, i, n);
         float *y = host_target(r_buffer, a->y, a->dtype, i);
-        if (a->dropout.p > 0.0f)
+        if (a->dropout.p > 0.0f) {
             simd->dropout_factors(factors, &a->dropout, a->dropout.element_first + i, n);
+            for (size_t k = 0; scale != 1.0f && k < n; k++)
+                factors[k] *= scale;
+        }
         if (x)
             simd->multiply_add(y, host_read(simd, x_buffer, x, a->dtype, i, n), r, factors, n);
         else
@@ -125,7 +129,7 @@ int host_residual_add(struct zinf_queue *q, const struct zinf_residual *args)
 
 int host_dropout(struct zinf_queue *q, const struct zinf_residual *args)
 {
-    if (args->dropout.p == 0.0f && args->n >= 0)
+    if (args->dropout.p == 0.0f && zinf_residual_scale(args) == 1.0f && args->n >= 0)
         return host_copy(q, args->y, args->r, (uint64_t)args->n * zinf_dtype_bytes(args->dtype));
     return residual(q, args, NULL, "dropout");
 }

@@ -9,9 +9,11 @@
 /* Of one sequence of a pair. */
 struct side {
     const int32_t *targets; /* NULL: a score, which counts */
+    int64_t first;          /* tokens before it do not count, whatever their targets */
     double gain;  /* sum of log p, less the reference's; where the kind asks for it, the mean */
     double count; /* of the tokens that count */
     double slope; /* of the loss by gain, and then of each token's loss by sign */
+    double all, every; /* of ORPO: the sum of -log p over all targets, and the slope by each */
 };
 
 static bool is_mean(const struct zinf_preference *a)
@@ -20,20 +22,28 @@ static bool is_mean(const struct zinf_preference *a)
            a->kind != ZINF_PREFERENCE_KTO;
 }
 
-static void sum_side(struct side *s, const struct zinf_preference *a, int64_t first)
+/* side: 0 or 1 of the pair. */
+static void sum_side(struct side *s, const struct zinf_preference *a, int64_t pair, int side)
 {
+    const int64_t first = (2 * pair + side) * a->seq;
+    const bool orpo = a->kind == ZINF_PREFERENCE_ORPO && !side;
     if (a->kind == ZINF_PREFERENCE_REWARD) {
         *s = (struct side){.gain = (double)a->losses[first], .count = 1};
         return;
     }
-    *s = (struct side){.targets = a->targets + first};
+    *s = (struct side){.targets = a->targets + first, .first = orpo ? a->labels[2 * pair] : 0};
     for (int64_t i = 0; i < a->seq; i++) {
         if (s->targets[i] < 0)
+            continue;
+        s->all += (double)a->losses[first + i];
+        if (i < s->first)
             continue;
         s->gain +=
             (a->reference ? (double)a->reference[first + i] : 0.0) - (double)a->losses[first + i];
         s->count++;
     }
+    if (a->sums)
+        s->gain += (double)a->sums[2 * pair + side];
     if (is_mean(a) && s->count > 0)
         s->gain /= s->count;
 }
@@ -85,9 +95,9 @@ static double single_loss(const struct zinf_preference *a, int64_t pair, struct 
     return weight * lost;
 }
 
-/* The pair's loss; slopes by gain into both. */
-static double pair_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
-                        struct side *r)
+/* The pair's loss; slopes by gain into both. common: what all pairs have in common. */
+static double pair_loss(const struct zinf_preference *a, int64_t pair, double common,
+                        struct side *c, struct side *r)
 {
     const double beta = (double)a->beta, away = c->gain - r->gain - 0.5 / beta;
     double loss, slope;
@@ -102,10 +112,11 @@ static double pair_loss(const struct zinf_preference *a, int64_t pair, struct si
     }
     if (a->kind == ZINF_PREFERENCE_ORPO) {
         const double rest_c = rest_of(c->gain), rest_r = rest_of(r->gain);
-        loss = beta * soft(c->gain - log(rest_c) - r->gain + log(rest_r), &slope) - c->gain;
-        c->slope = beta * slope / rest_c - 1;
+        loss = beta * soft(c->gain - log(rest_c) - r->gain + log(rest_r), &slope);
+        c->slope = beta * slope / rest_c;
+        c->every = common;
         r->slope = -beta * slope / rest_r;
-        return loss;
+        return loss + common * c->all;
     }
     const double margin = a->kind == ZINF_PREFERENCE_SIMPO ? (double)a->margin : 0;
     loss = smoothed(a, beta * (c->gain - r->gain) - margin, &slope);
@@ -118,9 +129,12 @@ static void spread(const struct zinf_preference *a, const struct side *s, int64_
 {
     const double sign = s->targets ? -1 : 1; /* a loss is -log p, a score is itself */
     const double count = is_mean(a) && s->count > 0 ? s->count : 1;
-    const float slope = (float)(sign * (double)a->scale * s->slope / count);
+    const float every = (float)((double)a->scale * s->every);
+    const float slope = (float)((double)a->scale * (sign * s->slope / count + s->every));
     for (int64_t i = 0; i < a->seq; i++)
-        a->d_losses[first + i] = s->targets && s->targets[i] < 0 ? 0.0f : slope;
+        a->d_losses[first + i] = s->targets && s->targets[i] < 0 ? 0.0f
+                                 : i < s->first                  ? every
+                                                                 : slope;
 }
 
 /* How far the model is from the reference, by answers to other prompts: an estimate of their KL
@@ -132,26 +146,40 @@ static double divergence(const struct zinf_preference *a)
         struct side s;
         if (a->labels[2 * pair] < 0)
             continue;
-        sum_side(&s, a, (2 * pair + 1) * a->seq);
+        sum_side(&s, a, pair, 1);
         sum += s.gain;
         n++;
     }
     return n > 0 && sum > 0 ? sum / n : 0;
 }
 
-/* z: of KTO. */
-static void do_pair(const struct zinf_preference *a, int64_t pair, double z)
+/* Of ORPO: pairs a target of theirs, so that the mean over pairs is one over targets. */
+static double share_of_target(const struct zinf_preference *a)
+{
+    double pairs = 0, targets = 0;
+    for (int64_t pair = 0; pair < a->pairs; pair++) {
+        if (a->labels[2 * pair] < 0)
+            continue;
+        for (int64_t i = 0; i < a->seq; i++)
+            targets += a->targets[2 * pair * a->seq + i] >= 0;
+        pairs++;
+    }
+    return targets > 0 ? pairs / targets : 0;
+}
+
+/* common: z of KTO, a target's share of ORPO. */
+static void do_pair(const struct zinf_preference *a, int64_t pair, double common)
 {
     const int64_t first = 2 * pair * a->seq;
     const bool ignored = a->labels[2 * pair] < 0;
     struct side c, r;
-    sum_side(&c, a, first);
-    sum_side(&r, a, first + a->seq);
+    sum_side(&c, a, pair, 0);
+    sum_side(&r, a, pair, 1);
     if (a->kind == ZINF_PREFERENCE_KTO)
-        r.gain = z;
-    const double loss = pair_loss(a, pair, &c, &r);
+        r.gain = common;
+    const double loss = pair_loss(a, pair, common, &c, &r);
     if (ignored)
-        c.slope = r.slope = 0;
+        c.slope = r.slope = c.every = 0;
     if (a->loss) {
         a->loss[2 * pair] = ignored ? 0.0f : (float)loss;
         a->loss[2 * pair + 1] = 0.0f;
@@ -168,8 +196,12 @@ int host_preference(struct zinf_queue *q, const struct zinf_preference *args)
 {
     int code = check_preference(args);
     (void)q;
-    const double z = !code && args->kind == ZINF_PREFERENCE_KTO ? divergence(args) : 0;
+    double common = 0;
+    if (!code && args->kind == ZINF_PREFERENCE_KTO)
+        common = divergence(args);
+    if (!code && args->kind == ZINF_PREFERENCE_ORPO)
+        common = share_of_target(args);
     for (int64_t pair = 0; !code && pair < args->pairs; pair++)
-        do_pair(args, pair, z);
+        do_pair(args, pair, common);
     return code;
 }

@@ -162,14 +162,20 @@ struct zinf_embedding {
     float *d_table; /* [count][cols] fp32, added to */
 };
 
-/* y = x + dropout(r); backward of the branch: dr = dropout mask * dy / (1-p). In place allowed. */
+/* y = x + scale * dropout(r); backward of the branch: dr = scale * dropout mask * dy / (1-p). In place
+ * allowed. */
 struct zinf_residual {
     enum zinf_dtype dtype;
     int64_t n; /* elements */
     const void *x, *r;
     void *y;
     struct zinf_dropout dropout;
+    float scale; /* finite; 0: 1 */
 };
+static inline float zinf_residual_scale(const struct zinf_residual *args)
+{
+    return args->scale != 0.0f ? args->scale : 1.0f;
+}
 
 /* One step of Adam or AdamW where everything is on the device: fp32 arithmetic in the order and
  * with the roundings that cpu_optim/optim.h states, so that the bits are the CPU's. */
@@ -257,7 +263,7 @@ struct zinf_device_ops {
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
     int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
-    /* y = dropout mask * r / (1-p); x is not used. */
+    /* y = scale * dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);
     /* sum[j] = sum over rows of x[i][j], fp32, overwritten: the gradient of a bias. */
     int (*column_sum)(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,

@@ -52,11 +52,11 @@ struct zinf_squared_error {
  *   DPO    d = (lp_c - lp'_c) - (lp_r - lp'_r); (1 - e) s(beta d) + e s(-beta d), e the smoothing
  *          (Rafailov et al., arXiv 2305.18290; with e "conservative")
  *   IPO    d the same of means; (d - 1 / (2 beta))^2 (Azar et al., arXiv 2310.12036)
- *   ORPO   -a_c + beta s(o), o the difference of the log-odds a - log(1 - exp(a)) (Hong et al.,
- *          arXiv 2403.07691)
- *   SIMPO  x = beta (a_c - a_r) - margin; (1 - e) s(x) + e s(-x) (Meng et al., arXiv 2405.14734)
- *   REWARD of scores v of a model that has one for a sequence, and the pair's own margin m:
- *          s(v_c - v_r - m) + center (v_c + v_r)^2 (Ouyang et al., arXiv 2203.02155; the margin
+ *   ORPO   beta s(o) and the mean of -log p over all targets of all c, prompts too; o the
+ * difference of the log-odds a - log(1 - exp(a)) (Hong et al., arXiv 2403.07691, as TRL's
+ * ORPOTrainer has it) SIMPO  x = beta (a_c - a_r) - margin; (1 - e) s(x) + e s(-x) (Meng et al.,
+ * arXiv 2405.14734) REWARD of scores v of a model that has one for a sequence, and the pair's own
+ * margin m: s(v_c - v_r - m) + center (v_c + v_r)^2 (Ouyang et al., arXiv 2203.02155; the margin
  *          Touvron et al., arXiv 2307.09288; center, which keeps scores around 0, Eisenstein et
  *          al., arXiv 2312.09244)
  *   KTO    of single sequences: the first of a pair is one, desirable or not, the second its prompt
@@ -87,10 +87,12 @@ struct zinf_preference {
     const int32_t *targets;        /* [pairs][2][seq]; < 0: the token does not count; not looked at
                                     * by REWARD */
     const int32_t *labels; /* [pairs][2]; < 0 at the first: the pair is ignored: loss 0, gradient 0;
-                            * of KTO 1 there: it is desirable, 0: it is not */
+                            * of KTO 1 there: it is desirable, 0: it is not; of ORPO there how many
+                            * of the first's tokens come before its answer */
     /* [pairs][2][seq]: -log p of every token, of REWARD the scores; of the reference: NULL where
-     * there is none */
+     * there is none, or sums in its place */
     const float *losses, *reference;
+    const float *sums; /* [pairs][2]: what the reference's are over the tokens that count */
     /* of REWARD, [pairs][2]: at the second of a pair, if it is negative, -m; else m is 0 */
     const float *margins;
     /* forward, NULL in backward; [pairs][2]: the pair's loss, then 0; and beta times what the

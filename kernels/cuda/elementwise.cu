@@ -97,6 +97,7 @@ template <class T> struct residual_args {
     T *y;
     uint64_t n;
     dropout_rule rule;
+    float scale;
     bool drops, vector;
 };
 
@@ -112,7 +113,9 @@ template <class T> KERNEL(THREADS) residual_kernel(residual_args<T> a)
         load_each(x, a.x + i, left, a.vector);
     if (a.drops) {
         dropout_factors(factors, a.rule, i);
-        UNROLL for (int k = 0; k < EACH; k++) r[k] *= factors[k];
+        UNROLL for (int k = 0; k < EACH; k++) r[k] *= factors[k] * a.scale;
+    } else {
+        UNROLL for (int k = 0; k < EACH; k++) r[k] *= a.scale;
     }
     UNROLL for (int k = 0; k < EACH; k++) r[k] += x[k];
     store_each(a.y + i, r, left, a.vector);
@@ -126,6 +129,7 @@ static cudaError_t residual_typed(cudaStream_t stream, const struct zinf_residua
                              (T *)z->y,
                              (uint64_t)z->n,
                              dropout_rule_of(z->dropout),
+                             zinf_residual_scale(z),
                              z->dropout.p > 0.0f,
                              aligned16(x) && aligned16(z->r) && aligned16(z->y)};
     return launch(residual_kernel<T>, flat_grid(args.n), dim3(THREADS), 0, stream, args);

@@ -42,7 +42,7 @@ int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args)
     int code = check_residual(args, "dropout");
     if (code || !args->n)
         return code;
-    if (args->dropout.p == 0.0f)
+    if (args->dropout.p == 0.0f && zinf_residual_scale(args) == 1.0f)
         return cuda_copy(q, args->y, args->r, (uint64_t)args->n * zinf_dtype_bytes(args->dtype));
     queue_enter(q, "dropout");
     return queue_leave(q, launch_residual(q->stream, args, NULL));

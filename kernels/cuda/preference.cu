@@ -9,6 +9,8 @@ struct preference_args {
 
 struct pair_side {
     float gain, count, slope;
+    int64_t first;    /* tokens before it do not count */
+    float all, every; /* of ORPO */
 };
 
 DEVICE bool is_mean(const preference_args &a)
@@ -17,22 +19,32 @@ DEVICE bool is_mean(const preference_args &a)
            a.z.kind != ZINF_PREFERENCE_KTO;
 }
 
-DEVICE pair_side sum_side(const preference_args &a, int64_t first, float *shared)
+DEVICE pair_side sum_side(const preference_args &a, int64_t pair, int64_t side, float *shared)
 {
+    const int64_t begin = (2 * pair + side) * a.z.seq;
+    const bool orpo = a.z.kind == ZINF_PREFERENCE_ORPO && side == 0;
     if (a.z.kind == ZINF_PREFERENCE_REWARD) {
-        const pair_side score = {a.z.losses[first], 1.0f, 0.0f};
+        const pair_side score = {a.z.losses[begin], 1.0f, 0.0f, 0, 0.0f, 0.0f};
         return score;
     }
-    float gain = 0.0f, count = 0.0f;
-    for (int64_t i = first + threadIdx.x; i < first + a.z.seq; i += PAIR_THREADS)
-        if (a.z.targets[i] >= 0) {
-            gain += (a.z.reference ? a.z.reference[i] : 0.0f) - a.z.losses[i];
-            count += 1.0f;
+    const int64_t first = orpo ? a.z.labels[2 * pair] : 0;
+    float gain = 0.0f, count = 0.0f, all = 0.0f;
+    for (int64_t i = threadIdx.x; i < a.z.seq; i += PAIR_THREADS)
+        if (a.z.targets[begin + i] >= 0) {
+            all += a.z.losses[begin + i];
+            if (i >= first) {
+                gain += (a.z.reference ? a.z.reference[begin + i] : 0.0f) - a.z.losses[begin + i];
+                count += 1.0f;
+            }
         }
     gain = block_reduce<PAIR_WARPS>(gain, true, shared);
     count = is_mean(a) ? block_reduce<PAIR_WARPS>(count, true, shared) : 1.0f;
-    const pair_side side = {count > 0.0f ? gain / count : gain, count > 0.0f ? count : 1.0f, 0.0f};
-    return side;
+    all = orpo ? block_reduce<PAIR_WARPS>(all, true, shared) : 0.0f;
+    if (a.z.sums)
+        gain += a.z.sums[2 * pair + side];
+    const pair_side sums = {count > 0.0f ? gain / count : gain, count > 0.0f ? count : 1.0f, 0.0f,
+                            first, all, 0.0f};
+    return sums;
 }
 
 /* log(1 + exp(-x)) and its slope */
@@ -79,13 +91,28 @@ DEVICE float divergence(const preference_args &a, float *shared)
     float sum = 0.0f, n = 0.0f;
     for (int64_t pair = 0; pair < a.z.pairs; pair++)
         if (a.z.labels[2 * pair] >= 0) {
-            sum += sum_side(a, (2 * pair + 1) * a.z.seq, shared).gain;
+            sum += sum_side(a, pair, 1, shared).gain;
             n += 1.0f;
         }
     return n > 0.0f && sum > 0.0f ? sum / n : 0.0f;
 }
 
-DEVICE float pair_loss(const preference_args &a, int64_t pair, pair_side &c, pair_side &r)
+/* Of ORPO: pairs a target of theirs, so that the mean over pairs is one over targets. */
+DEVICE float share_of_target(const preference_args &a, float *shared)
+{
+    float targets = 0.0f, pairs = 0.0f;
+    for (int64_t pair = 0; pair < a.z.pairs; pair++)
+        if (a.z.labels[2 * pair] >= 0) {
+            for (int64_t i = threadIdx.x; i < a.z.seq; i += PAIR_THREADS)
+                targets += a.z.targets[2 * pair * a.z.seq + i] >= 0 ? 1.0f : 0.0f;
+            pairs += 1.0f;
+        }
+    targets = block_reduce<PAIR_WARPS>(targets, true, shared);
+    return targets > 0.0f ? pairs / targets : 0.0f;
+}
+
+DEVICE float pair_loss(const preference_args &a, int64_t pair, float share, pair_side &c,
+                       pair_side &r)
 {
     const float beta = a.z.beta, e = a.z.smoothing, away = c.gain - r.gain - 0.5f / beta;
     float slope, wrong;
@@ -101,9 +128,10 @@ DEVICE float pair_loss(const preference_args &a, int64_t pair, pair_side &c, pai
     if (a.z.kind == ZINF_PREFERENCE_ORPO) {
         const float rest_c = rest_of(c.gain), rest_r = rest_of(r.gain);
         const float loss = beta * soft(c.gain - logf(rest_c) - r.gain + logf(rest_r), slope);
-        c.slope = beta * slope / rest_c - 1.0f;
+        c.slope = beta * slope / rest_c;
+        c.every = share;
         r.slope = -beta * slope / rest_r;
-        return loss - c.gain;
+        return loss + share * c.all;
     }
     const float margin = a.z.kind == ZINF_PREFERENCE_SIMPO ? a.z.margin : 0.0f;
     const float x = beta * (c.gain - r.gain) - margin;
@@ -117,9 +145,12 @@ DEVICE float pair_loss(const preference_args &a, int64_t pair, pair_side &c, pai
 DEVICE void spread(const preference_args &a, const pair_side &s, int64_t first)
 {
     const bool scores = a.z.kind == ZINF_PREFERENCE_REWARD;
-    const float slope = (scores ? a.z.scale : -a.z.scale) * s.slope / s.count;
-    for (int64_t i = first + threadIdx.x; i < first + a.z.seq; i += PAIR_THREADS)
-        a.z.d_losses[i] = !scores && a.z.targets[i] < 0 ? 0.0f : slope;
+    const float every = a.z.scale * s.every;
+    const float slope = (scores ? a.z.scale : -a.z.scale) * s.slope / s.count + every;
+    for (int64_t i = threadIdx.x; i < a.z.seq; i += PAIR_THREADS)
+        a.z.d_losses[first + i] = !scores && a.z.targets[first + i] < 0 ? 0.0f
+                                  : i < s.first                         ? every
+                                                                        : slope;
 }
 
 KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
@@ -127,14 +158,15 @@ KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
     __shared__ float shared[PAIR_WARPS];
     const int64_t pair = blockIdx.x, first = 2 * pair * a.z.seq;
     const bool ignored = a.z.labels[2 * pair] < 0;
-    pair_side c = sum_side(a, first, shared), r = {0.0f, 1.0f, 0.0f};
+    const float share = a.z.kind == ZINF_PREFERENCE_ORPO ? share_of_target(a, shared) : 0.0f;
+    pair_side c = sum_side(a, pair, 0, shared), r = {0.0f, 1.0f, 0.0f, 0, 0.0f, 0.0f};
     if (a.z.kind == ZINF_PREFERENCE_KTO) /* which compares with what all pairs have in common */
         r.gain = divergence(a, shared);
     else
-        r = sum_side(a, first + a.z.seq, shared);
-    const float loss = pair_loss(a, pair, c, r);
+        r = sum_side(a, pair, 1, shared);
+    const float loss = pair_loss(a, pair, share, c, r);
     if (ignored)
-        c.slope = r.slope = 0.0f;
+        c.slope = r.slope = c.every = 0.0f;
     if (a.z.loss && threadIdx.x == 0) {
         a.z.loss[2 * pair] = ignored ? 0.0f : loss;
         a.z.loss[2 * pair + 1] = 0.0f;

@@ -105,6 +105,8 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         .text_column = c->text_column,
         .train_on_prompt = c->train_on_prompt,
         .margins = scores,
+        .bare = s->config &&
+                (!strcmp(s->config->preference, "orpo") || !strcmp(s->config->preference, "simpo")),
     };
     if (!code)
         code = zinf_format_open(&recipe, &form);
@@ -117,6 +119,8 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         options.packed = c->pack;
         options.unlabelled = scores; /* which see the last token, too */
         options.seed = (uint64_t)c->seed;
+        options.likelihood = s->config && !strcmp(s->config->preference, "orpo");
+        options.rotate = s->config ? (uint32_t)s->config->micro_batch / 2 : 0;
         options.pad = end < 0 ? 0 : end;
         code = zinf_samples_open(&samples, &options);
     }

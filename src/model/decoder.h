@@ -90,6 +90,7 @@ struct decoder {
     bool parallel, one_norm;       /* as in block_spec */
     bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
     const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */
+    const bool *rotated;           /* [n_layers]: has attention.rope; NULL: all */
     const char *table, *positions; /* names in the file; positions NULL: no table of them */
     const char *types;             /* of tokens, with n_types rows; NULL: none */
     int64_t n_types;

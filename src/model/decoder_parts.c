@@ -37,6 +37,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->window = 0;
     else if (d->windowed_rope)
         a->rope = *d->windowed_rope;
+    if (d->rotated && !d->rotated[layer])
+        a->rope.rotary_dims = 0;
     if (d->packed)
         a->segments = a->rope.rotary_dims ? 2 : 1;
     a->norm.w = at[DECODER_NORM1_W];

@@ -55,12 +55,12 @@ static uint32_t add_value(struct zinf_graph *g, const char *name, struct zinf_va
     return zinf_graph_add_value(g, &value);
 }
 
-static uint32_t add_labels(struct zinf_graph *g)
+static uint32_t add_labels(struct zinf_graph *g, enum zinf_preference_kind kind)
 {
     return add_value(g, "labels",
                      (struct zinf_value){.kind = ZINF_VALUE_INPUT,
                                          .input = ZINF_INPUT_LABELS,
-                                         .limit = 2,
+                                         .limit = kind == ZINF_PREFERENCE_ORPO ? INT32_MAX : 2,
                                          .axis = ZINF_AXIS_SAMPLE,
                                          .cols = 1,
                                          .element = ZINF_ELEMENT_ID});
@@ -86,7 +86,7 @@ static void be_activation(struct zinf_value *value, const char *name)
 static uint32_t add_stage(struct zinf_graph *g, const struct zinf_model_preference *spec,
                           uint32_t made, uint32_t targets)
 {
-    g->targets = add_labels(g);
+    g->targets = add_labels(g, spec->kind);
     g->loss = add_told(g, "loss", ZINF_VALUE_LOSS);
     const uint32_t rewards = add_told(g, "rewards", ZINF_VALUE_REPORT);
     uint32_t stage =

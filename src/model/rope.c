@@ -15,7 +15,7 @@ static const char original_key[] = "original_max_position_embeddings";
 struct scaling {
     const cJSON *object; /* rope_parameters or rope_scaling, or NULL */
     const char *kind;
-    double theta, partial, factor, low, high, fast, slow, attention, mscale, mscale_all;
+    double theta, partial, factor, low, high, fast, slow, attention, mscale, mscale_all, alpha;
     bool truncate;
     int64_t original;         /* positions of the training before the scaling */
     const cJSON *divisors[2]; /* longrope: for short sequences, for long ones */
@@ -56,6 +56,7 @@ static int read_scaling(const struct zinf_model_source *source, const struct rop
         {"high_freq_factor", &s->high}, {"beta_fast", &s->fast},
         {"beta_slow", &s->slow},        {"attention_factor", &s->attention},
         {"mscale", &s->mscale},         {"mscale_all_dim", &s->mscale_all},
+        {"alpha", &s->alpha},
     };
     int code = read_object(source, of, s);
     /* Two of them stand beside the object in the older form. */
@@ -273,6 +274,10 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
         code = check_scaling(source, &s, kind, dims);
     if (code)
         return code;
+    if (kind == KIND_DYNAMIC && of->has_alpha && s.alpha > 0) {
+        kind = KIND_DEFAULT;
+        s.theta *= pow(s.alpha, (double)dims / (double)(dims - 2));
+    }
     *out = (struct rope_spec){
         .rotary_dims = dims,
         .scale = kind == KIND_YARN   ? (float)yarn_scale(&s)

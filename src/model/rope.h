@@ -18,6 +18,7 @@ struct rope_source {
     const char *layers; /* the object in rope_parameters of the layers that are meant, where it has
                          * one for each kind of layer; NULL: it must not */
     bool unscaled;      /* kind default alone is supported */
+    bool has_alpha;     /* kind dynamic with "alpha" is a fixed, larger base */
     /* Where it is not 0 kinds default and longrope alone are supported, the latter under the names
      * su and yarn, too; it is the length that longrope goes out from where no key has it. */
     int64_t original;

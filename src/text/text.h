@@ -56,6 +56,15 @@ int zinf_tokenizer_encode(const struct zinf_tokenizer *tokenizer, const char *te
 int zinf_tokenizer_frame(const struct zinf_tokenizer *tokenizer, const struct zinf_tokens *first,
                          const struct zinf_tokens *second, struct zinf_tokens *out,
                          struct zinf_tokens *types);
+/* The same; texts unless NULL gets for each id the text that it is of, 0 or 1, or -1 where the
+ * tokenizer put it there. */
+int zinf_tokenizer_frame_told(const struct zinf_tokenizer *tokenizer,
+                              const struct zinf_tokens *first, const struct zinf_tokens *second,
+                              struct zinf_tokens *ids, struct zinf_tokens *types,
+                              struct zinf_tokens *texts);
+/* How many ids that puts in front of one text, and how many behind it. */
+void zinf_tokenizer_sides(const struct zinf_tokenizer *tokenizer, uint32_t *front,
+                          uint32_t *behind);
 /* Heap string, NUL-terminated, of *bytes bytes; invalid UTF-8 becomes U+FFFD. Caller frees. Tokens
  * of some kinds look at their neighbours (a space at the very beginning goes): whoever decodes a
  * growing row decodes the whole and compares. */

@@ -92,8 +92,8 @@ check "with weights" train 0 weighed --data singles.jsonl --steps 1 --preference
 is "$(first loss weighed) == (3 + 0.5) / 4"
 verdict $? "answers count as these say"
 check "shown" run 0 "$zinf" data --model model --data singles.jsonl --format unpaired --json
-says '"samples":80'
-verdict $? "each with the completion of the row before"
+says '"samples":40' && says '"windows":80'
+verdict $? "each with the completion of another row"
 
 # ---- rows ----
 

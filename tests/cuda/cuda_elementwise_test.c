@@ -75,7 +75,8 @@ static void residual_case(struct twin *t, enum zinf_dtype dtype, size_t n, float
                                               .seed = 0x123456789abcdef0u,
                                               .step = 17,
                                               .site = 5,
-                                              .element_first = (uint64_t)k << 34 | k}};
+                                              .element_first = (uint64_t)k << 34 | k},
+                                  .scale = k == 2 ? 0.22f : 0};
         ON_BOTH(t, (a.x = at(&x, side), a.r = at(&r, side), a.y = at(&y, side),
                     ops->residual_add(q, &a)));
         ON_BOTH(t, (a.r = at(&r, side), a.y = at(&masked, side), ops->dropout(q, &a)));

@@ -89,16 +89,18 @@ static void dropout(struct fixture *f)
         struct tensor x = tensor_random(all_dtypes[d], (size_t)n, 5, 1.0f);
         struct tensor r = tensor_random(all_dtypes[d], (size_t)n, 6, 1.0f);
         struct tensor y = tensor_new(all_dtypes[d], (size_t)n);
-        struct zinf_residual a = {x.dtype, n,
-                                  x.data,  r.data,
-                                  y.data,  {0.25f, 0x123456789abcdefu, 11, 5, (1ull << 34) - 7}};
+        const float scale = d ? 0.4f : 1;
+        struct zinf_residual a = {
+            x.dtype,      n,      x.data,
+            r.data,       y.data, {0.25f, 0x123456789abcdefu, 11, 5, (1ull << 34) - 7},
+            d ? scale : 0};
         double epsilon = dtype_epsilon(x.dtype);
         double *sum = tensor_doubles(&x), *masked = tensor_doubles(&r);
         size_t kept = 0;
         for (int64_t i = 0; i < n; i++) {
             double factor = dropout_factor(&a.dropout, a.dropout.element_first + (uint64_t)i);
             kept += factor != 0.0;
-            sum[i] += masked[i] *= factor;
+            sum[i] += masked[i] *= factor * (double)scale;
         }
         CHECKF(kept > 29600 && kept < 30400, "%zu of 40003 kept at p = 0.25", kept);
         CHECK(!f->ops->residual_add(f->q, &a));
@@ -141,6 +143,10 @@ static void no_dropout(struct fixture *f)
     CHECK(!f->ops->residual_add(f->q, &a));
     for (size_t i = 0; i < y.n; i++)
         CHECK(((float *)y.data)[i] == ((float *)x.data)[i] + ((float *)r.data)[i]);
+    a.scale = -2;
+    CHECK(!f->ops->dropout(f->q, &a));
+    for (size_t i = 0; i < y.n; i++)
+        CHECK(((float *)y.data)[i] == -2 * ((float *)r.data)[i]);
     a.dropout.p = 1.0f;
     CHECK(f->ops->dropout(f->q, &a) == -EINVAL && f->ops->residual_add(f->q, &a) == -EINVAL);
     a.dropout.p = 0.0f;

@@ -69,9 +69,32 @@ static void golden(struct fixture *f)
     a = args_of(&p, ZINF_PREFERENCE_SIMPO, 2.0f);
     a.margin = 0.5f;
     check_losses(f, &p, &a, 0.1602242, 0.8259394);
-    /* log-odds 1.2254821 and 0.1494131, behind the losses of the first */
+    /* log-odds 1.2254821 and 0.1494131, behind the losses of the firsts: 20 and 35 of 30 targets */
     a = args_of(&p, ZINF_PREFERENCE_ORPO, 0.1f);
-    check_losses(f, &p, &a, 2 + 0.1 * log1p(exp(-1.2254821)), 1.75 + 0.1 * log1p(exp(-0.1494131)));
+    const double ratios[] = {0.1 * log1p(exp(-1.2254821)), 0.1 * log1p(exp(-0.1494131))};
+    check_losses(f, &p, &a, 20 * 2 / 30.0 + ratios[0], 35 * 2 / 30.0 + ratios[1]);
+    for (int i = 0; i < 2; i++) { /* two tokens of the prompt, which its likelihood has, too */
+        p.targets[i] = 3;
+        p.losses[i] = 0.5f;
+    }
+    p.labels[0] = 2;
+    check_losses(f, &p, &a, 21 * 2 / 32.0 + ratios[0], 35 * 2 / 32.0 + ratios[1]);
+}
+
+/* A reference's sums in the place of its tokens. */
+static void summed(struct fixture *f)
+{
+    static const float sums[] = {22, 24, 34, 33};
+    struct problem p;
+    open_problem(&p);
+    struct zinf_preference a = args_of(&p, ZINF_PREFERENCE_DPO, 0.1f);
+    a.reference = NULL;
+    a.sums = sums;
+    check_losses(f, &p, &a, 0.5543552, 0.9130152);
+    a.kind = ZINF_PREFERENCE_IPO;
+    check_losses(f, &p, &a, 21.855625, 27.431406);
+    a.reference = p.reference;
+    CHECK(f->ops->preference(f->q, &a) == -EINVAL);
 }
 
 /* By central differences of the loss. */
@@ -80,6 +103,9 @@ static void slopes(struct fixture *f)
     for (int kind = 0; kind < ZINF_PREFERENCE_REWARD; kind++) {
         struct problem p;
         open_problem(&p);
+        for (int i = 0; i < 2 && kind == ZINF_PREFERENCE_ORPO; i++)
+            p.targets[i] = 3;
+        p.labels[0] = kind == ZINF_PREFERENCE_ORPO ? 2 : 0;
         struct zinf_preference a = args_of(&p, (enum zinf_preference_kind)kind, 0.3f);
         a.smoothing = 0.1f;
         a.margin = 0.5f;
@@ -90,7 +116,7 @@ static void slopes(struct fixture *f)
         a.loss = p.loss;
         a.rewards = p.rewards;
         a.d_losses = NULL;
-        for (int i = 0; i < N; i += 5) {
+        for (int i = 0; i < N; i += i ? 5 : 1) {
             const float at = p.losses[i], step = 0.0625f;
             double difference = 0;
             for (int sign = 1; sign >= -1; sign -= 2) {
@@ -235,6 +261,11 @@ static void test_published_formulas(void)
     for_each_device(golden);
 }
 
+static void test_sums_of_the_reference(void)
+{
+    for_each_device(summed);
+}
+
 static void test_slopes(void)
 {
     for_each_device(slopes);
@@ -263,6 +294,7 @@ static void test_noise(void)
 int main(void)
 {
     TAP_RUN(test_published_formulas);
+    TAP_RUN(test_sums_of_the_reference);
     TAP_RUN(test_slopes);
     TAP_RUN(test_what_does_not_count);
     TAP_RUN(test_singles);

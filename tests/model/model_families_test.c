@@ -53,6 +53,8 @@ static const struct {
     {"qwen3_moe", "235b-a22b", 235093634560},
     {"phi3", "mini", 3821079552},
     {"phi3", "medium", 13960238080},
+    {"phi3", "4-mini", 3836021760},
+    {"phi3", "4-14b", 14659507200},
     {"gpt_neox", "70m", 70426624},
     {"gpt_neox", "160m", 162322944},
     {"gpt_neox", "410m", 405334016},
@@ -124,6 +126,21 @@ static const struct {
     {"gemma2", "27b", 27227128320},
     {"gemma3_text", "270m", 268098176},
     {"gemma3_text", "1b", 999885952},
+    {"olmo3", "7b", 7298011136},
+    {"olmo3", "32b", 32233522176},
+    {"smollm3", "3b", 3075098624},
+    {"granite", "2b", 2533531648},
+    {"granite", "8b", 8170848256},
+    {"seed_oss", "36b", 36151104512},
+    {"exaone4", "1.2b", 1279391488},
+    {"exaone4", "32b", 32003216384},
+    {"glm4", "9b", 9400094720},
+    {"glm4", "32b", 32566081536},
+    {"cohere", "aya-8b", 8028033024},
+    {"cohere", "r-35b", 34980831232},
+    {"cohere2", "r7b", 8028033024},
+    {"cohere2", "a-111b", 111057580032},
+    {"ernie4_5", "0.3b", 360748032},
 };
 
 static void test_published_parameter_counts(void)
@@ -143,10 +160,17 @@ static void test_published_parameter_counts(void)
 
 static void test_smaller_shapes(void)
 {
-    static const char *const families[] = {
-        "gpt2",       "llama",  "mistral",     "qwen2",   "qwen3",     "phi3",      "gpt_neox",
-        "starcoder2", "olmo2",  "opt",         "falcon",  "chatglm",   "bloom",     "baichuan",
-        "gemma",      "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe", "deberta-v2"};
+    static const char *const families[] = {"gpt2",      "llama",       "mistral",
+                                           "qwen2",     "qwen3",       "phi3",
+                                           "gpt_neox",  "starcoder2",  "olmo2",
+                                           "opt",       "falcon",      "chatglm",
+                                           "bloom",     "baichuan",    "gemma",
+                                           "gemma2",    "gemma3_text", "mixtral",
+                                           "qwen2_moe", "qwen3_moe",   "deberta-v2",
+                                           "olmo3",     "smollm3",     "granite",
+                                           "seed_oss",  "exaone4",     "hunyuan_v1_dense",
+                                           "glm",       "glm4",        "cohere",
+                                           "cohere2",   "ernie4_5"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -233,6 +257,14 @@ static void test_refused_switches(void)
         {"starcoder2", "\"norm_type\": \"rms\"", "norm_type"},
         {"starcoder2", "\"sliding_window\": -2", "sliding_window"},
         {"olmo2", "\"clip_qkv\": 8", "clip_qkv"},
+        {"olmo3", "\"sliding_window\": 0", "sliding_window is 0"},
+        {"smollm3", "\"no_rope_layers\": [1]", "no_rope_layers"},
+        {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
+        {"granite", "\"residual_multiplier\": 0", "residual_multiplier"},
+        {"granite", "\"logits_scaling\": -1", "logits_scaling"},
+        {"exaone4", "\"sliding_window_pattern\": 0", "pattern"},
+        {"cohere", "\"use_qk_norm\": true", "use_qk_norm"},
+        {"cohere2", "\"use_parallel_block\": false", "use_parallel_block"},
         {"opt", "\"do_layer_norm_before\": false", "do_layer_norm_before"},
         {"opt", "\"word_embed_proj_dim\": 512", "word_embed_proj_dim"},
         {"opt", "\"_remove_final_layer_norm\": true", "_remove_final_layer_norm"},

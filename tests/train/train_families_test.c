@@ -8,11 +8,20 @@
 #include "saved.h"
 #include "train/checkpoints.h"
 
-static const char *const families[] = {
-    "llama_b",       "mistral_a",   "qwen2_a",    "qwen3_a",    "phi3_a",   "gpt_neox_a",
-    "starcoder2_a",  "olmo2_a",     "opt_a",      "falcon_a",   "falcon_b", "falcon_d",
-    "chatglm_a",     "bloom_a",     "baichuan_a", "baichuan_b", "gemma_a",  "gemma2_a",
-    "gemma3_text_a", "qwen3_moe_a", "mixtral_b",  "mixtral_c"};
+static const char *const families[] = {"llama_b",       "mistral_a",
+                                       "qwen2_a",       "qwen3_a",
+                                       "phi3_a",        "gpt_neox_a",
+                                       "starcoder2_a",  "olmo2_a",
+                                       "opt_a",         "falcon_a",
+                                       "falcon_b",      "falcon_d",
+                                       "chatglm_a",     "bloom_a",
+                                       "baichuan_a",    "baichuan_b",
+                                       "gemma_a",       "gemma2_a",
+                                       "gemma3_text_a", "qwen3_moe_a",
+                                       "mixtral_b",     "mixtral_c",
+                                       "olmo3_a",       "smollm3_b",
+                                       "granite_a",     "hunyuan_v1_dense_a",
+                                       "glm4_a",        "cohere2_a"};
 
 /* ---- placements ---- */
 

@@ -167,7 +167,7 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
 
 /* ---- tensors ---- */
 
-void rotary_list_matrices(struct family_list *list, const struct decoder *d)
+void rotary_list_attention(struct family_list *list, const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
     int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
@@ -175,6 +175,11 @@ void rotary_list_matrices(struct family_list *list, const struct decoder *d)
     family_add_matrix(list, DECODER_QKV_W, "self_attn.k_proj.weight", kv, d->hidden);
     family_add_matrix(list, DECODER_QKV_W, "self_attn.v_proj.weight", kv, d->hidden);
     family_add_matrix(list, DECODER_PROJ_W, "self_attn.o_proj.weight", d->hidden, q);
+}
+
+void rotary_list_matrices(struct family_list *list, const struct decoder *d)
+{
+    rotary_list_attention(list, d);
     family_add_matrix(list, DECODER_UP_W, "mlp.gate_proj.weight", d->ffn, d->hidden);
     family_add_matrix(list, DECODER_UP_W, "mlp.up_proj.weight", d->ffn, d->hidden);
     family_add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);

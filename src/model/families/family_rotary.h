@@ -74,6 +74,8 @@ int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
 /* A block's matrices under the names that these families have. */
 void rotary_list_matrices(struct family_list *list, const struct decoder *d);
+/* Of these the attention's alone. */
+void rotary_list_attention(struct family_list *list, const struct decoder *d);
 /* Biases of queries, keys and values. */
 void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d);
 /* The rotation of all of a head, and a context that its scaling stretches, into d, whose head_dim

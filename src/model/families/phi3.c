@@ -1,7 +1,8 @@
 /*
  * family_phi3: Phi-3 (Abdin et al., arXiv 2404.14219): q, k and v in one matrix of the file, gate
  * and up in another; rotation of a part of each head, with other frequencies for long sequences
- * where the configuration has "longrope"; a sliding window.
+ * where the configuration has "longrope"; a sliding window. Phi-4 and Phi-4-mini are of this
+ * family, too (arXiv 2412.08905, 2503.01743).
  */
 #include "model/families/family_rotary.h"
 #include "model/rope.h"
@@ -13,6 +14,14 @@ static const struct family_size sizes[] = {
     {"medium",
      {40, 5120, 40, 10, 0, 17920, 32064, 4096},
      "{\"sliding_window\": 2047, \"original_max_position_embeddings\": 4096}"},
+    {"4-mini",
+     {32, 3072, 24, 8, 0, 8192, 200064, 4096},
+     "{\"sliding_window\": null, \"original_max_position_embeddings\": 4096, "
+     "\"partial_rotary_factor\": 0.75, \"tie_word_embeddings\": true}"},
+    {"4-14b",
+     {40, 5120, 40, 10, 0, 17920, 100352, 16384},
+     "{\"sliding_window\": null, \"original_max_position_embeddings\": 16384, "
+     "\"rope_theta\": 250000.0}"},
 };
 static const struct family_traits traits = {
     .keys = ROTARY_KEYS,

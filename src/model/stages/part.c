@@ -139,6 +139,7 @@ static struct zinf_residual branch_args(const struct zinf_frame *f, const struct
         .dtype = f->compute->dtype,
         .n = frame_rows(f) * e->hidden,
         .dropout = frame_dropout_at(f, e->dropout, e->site, per_sample),
+        .scale = e->scale,
     };
 }
 
@@ -168,7 +169,7 @@ int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const v
     struct zinf_residual args = branch_args(f, e);
     int code = 0;
     *out = d_y;
-    if (args.dropout.p > 0) {
+    if (args.dropout.p > 0 || zinf_residual_scale(&args) != 1) {
         args.r = d_y;
         *out = args.y = frame_scratch(f, row_bytes(f, e->hidden));
         code = frame_dropout(f, &args);

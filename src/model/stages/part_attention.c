@@ -2,7 +2,8 @@
  * part_attention: proj(attention(qkv(norm(x)))), with queries and keys rotated by position where
  * the spec says so; part.c has the norms and what comes behind proj. Kept is qkv, rotated in place;
  * where queries and keys are normalised before the rotation it is kept as the product left it,
- * which the norm's backward needs, and the normalised copy is made again in scratch.
+ * which the norm's backward needs, and the normalised copy is made again in scratch. Where they
+ * are normalised after the rotation, what is kept is rotated, and the copy is normalised.
  *
  * With a source the queries alone are of norm(x); keys and values are a product of another
  * sequence's rows, whose gradient goes to that sequence.
@@ -84,6 +85,7 @@ static struct part_exit attention_exit(const struct attention_spec *s,
         .kept = kept->after,
         .product = kept->product,
         .hidden = s->hidden,
+        .scale = s->branch_scale,
         .dropout = s->residual_dropout,
         .site = s->site + 1,
     };
@@ -152,8 +154,10 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     uint64_t bytes = attention_entry_bytes(f, s);
     int code = 0;
     *qkv = kept->qkv;
-    if (!has_head_norms(s))
-        return fresh ? rotate(f, s, kept->qkv, false) : 0;
+    if (fresh && (!has_head_norms(s) || s->norms_after_rotation))
+        code = rotate(f, s, kept->qkv, false);
+    if (code || !has_head_norms(s))
+        return code;
     *qkv = frame_scratch(f, bytes);
     code = frame_copy(f, *qkv, kept->qkv, bytes);
     for (int keys = 0; !code && keys < 2; keys++) {
@@ -161,14 +165,14 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
         if ((keys ? s->k_norm.w : s->q_norm.w) >= 0)
             code = frame_norm(f, &norm);
     }
-    return code ? code : rotate(f, s, *qkv, false);
+    return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
 }
 
 /* d_qkv: from the gradient of what attention took to that of the product, in place. */
 static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv)
 {
-    int code = rotate(f, s, d_qkv, true);
+    int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
     for (int keys = 0; !code && keys < 2; keys++) {
         const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
         if (spec->w < 0)
@@ -179,7 +183,7 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
         norm.db = frame_grad(f, 0, spec->b);
         code = frame_norm_backward(f, &norm);
     }
-    return code;
+    return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
 }
 
 /* ---- the part ---- */

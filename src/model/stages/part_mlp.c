@@ -47,6 +47,7 @@ static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept
         .kept = kept->after,
         .product = kept->product,
         .hidden = s->hidden,
+        .scale = s->branch_scale,
         .dropout = s->residual_dropout,
         .site = s->site,
     };

@@ -130,9 +130,10 @@ struct attention_spec {
     struct relative_spec relative;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
-    struct norm_spec after;          /* of what proj gives */
-    struct norm_spec q_norm, k_norm; /* before the rotation */
-    bool whole_norms;                /* these are over all heads of a row, not over each */
+    struct norm_spec after; /* of what proj gives */
+    struct norm_spec q_norm, k_norm;
+    bool whole_norms;          /* these are over all heads of a row, not over each */
+    bool norms_after_rotation; /* else before it */
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -141,7 +142,8 @@ struct attention_spec {
     int source, source_segments;
     int kv_w, kv_b;
     float dropout, residual_dropout;
-    uint32_t site; /* and the next one: probabilities, then the branch */
+    float branch_scale; /* of what is added to x; 0: 1 */
+    uint32_t site;      /* and the next one: probabilities, then the branch */
 };
 
 struct mlp_spec {
@@ -153,6 +155,7 @@ struct mlp_spec {
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
+    float branch_scale; /* as in attention_spec */
     uint32_t site;
     float dropout; /* of what down takes */
     uint32_t inner_site;
@@ -279,6 +282,7 @@ struct part_exit {
     struct norm_kept kept;
     void *product; /* [rows][hidden], kept for the norm */
     int64_t hidden;
+    float scale; /* of what is added to x; 0: 1 */
     float dropout;
     uint32_t site;
 };

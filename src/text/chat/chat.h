@@ -63,8 +63,7 @@ enum zinf_format {
     /* prompt, chosen, rejected: texts or messages; without a prompt it is what the two begin with.
      * A pair of samples. */
     ZINF_FORMAT_PREFERENCE,
-    /* prompt, completion, label: whether that is what is wanted. A pair of samples, the second of
-     * which is the prompt with the completion of the row before; of a file's first row its own. */
+    /* prompt, completion, label: whether that is what is wanted. Samples rotate (samples.h). */
     ZINF_FORMAT_UNPAIRED,
     ZINF_FORMAT_GDGPT, /* type: pretrain, instruct, conversation, conver_has_api or ref_qa */
     ZINF_FORMATS,
@@ -83,6 +82,9 @@ struct zinf_format_options {
     const char *text_column; /* of TEXT; NULL: "text" */
     bool train_on_prompt;    /* all tokens count */
     bool margins;            /* of PREFERENCE: the label of what was rejected has a "margin" */
+    /* The begin and the end of a text are put as ids where it has none, whatever the tokenizer puts
+     * around texts: as TRL's trainers of ORPO and CPO do. */
+    bool bare;
 };
 struct zinf_format_recipe;
 /* Borrows the options. */

@@ -51,8 +51,7 @@ static int first_token(const struct zinf_tokenizer *tokenizer, const struct chat
     struct prefix before, with;
     int code = encode_prefix(tokenizer, script, begin, ids, first, &before);
     *out = before.n_common;
-    if (code || script->by_prefix ||
-        !text_is_white_space(text_utf8_next(script->text.bytes + begin, left, &used)))
+    if (code || !text_is_white_space(text_utf8_next(script->text.bytes + begin, left, &used)))
         return code;
     code = encode_prefix(tokenizer, script, begin + used, ids, first, &with);
     if (before.n_ids == before.n_common && with.n_ids == with.n_common &&
@@ -96,6 +95,34 @@ int chat_script_encode(const struct chat_script *script, const struct zinf_token
     return code;
 }
 
+int chat_frame(const struct zinf_tokenizer *tokenizer, bool open, struct zinf_sample *sample)
+{
+    struct zinf_sample framed = ZINF_SAMPLE_EMPTY;
+    struct zinf_tokens ids = {0};
+    const size_t n = sample->ids.count;
+    const bool ends = n && sample->marks[n - 1] & ZINF_MARK_COUNTS;
+    uint32_t front, behind;
+    zinf_tokenizer_sides(tokenizer, &front, &behind);
+    if (!front && !behind)
+        return 0;
+    int code = zinf_tokenizer_frame(tokenizer, &sample->ids, NULL, &ids, NULL);
+    if (!code)
+        code = zinf_sample_add_ids(&framed, ids.ids, open ? front + n : ids.count,
+                                   ends ? ZINF_MARK_COUNTS : 0);
+    if (!code) {
+        memset(framed.marks, 0, front);
+        if (n)
+            memcpy(framed.marks + front, sample->marks, n);
+        sample->ids.count = 0;
+        code = zinf_sample_add_ids(sample, framed.ids.ids, framed.ids.count, 0);
+    }
+    if (!code)
+        memcpy(sample->marks, framed.marks, framed.ids.count);
+    zinf_tokens_free(&ids);
+    zinf_sample_free(&framed);
+    return code;
+}
+
 int zinf_chat_encode(const struct zinf_chat *chat, const struct zinf_chat_message *messages,
                      size_t n, bool answers, struct zinf_sample *sample)
 {
@@ -103,6 +130,8 @@ int zinf_chat_encode(const struct zinf_chat *chat, const struct zinf_chat_messag
     int code = chat_write(&script, chat, messages, n, answers);
     if (!code)
         code = chat_script_encode(&script, chat->tokenizer, chat->template->separate, sample);
+    if (!code && chat->template->framed)
+        code = chat_frame(chat->tokenizer, answers, sample);
     chat_script_free(&script);
     return code;
 }

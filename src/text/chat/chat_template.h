@@ -31,6 +31,8 @@ struct chat_template {
     bool trims;         /* content, of white space at its ends */
     /* Each part is encoded by itself; "#195" is the token 195. */
     bool separate;
+    /* A plain text, around which the tokenizer puts its tokens as around any other. */
+    bool framed;
     /* The stop comes after the last turn alone: others end where the next one's first part says
      * who speaks, which counts. */
     bool stops_by_role;
@@ -65,9 +67,6 @@ struct chat_script {
     struct text_buffer text;
     struct chat_part *parts; /* one behind the other, without gaps */
     size_t n_parts, capacity;
-    /* What counts begins behind the tokens that the text before it is by itself, as TRL has it for
-     * completions; else with the token that its first character is in, as transformers has it. */
-    bool by_prefix;
 };
 /* Another part at the text's end. */
 int chat_script_add(struct chat_script *script, const char *text, size_t bytes, bool counts);
@@ -75,9 +74,11 @@ int chat_write(struct chat_script *script, const struct zinf_chat *chat,
                const struct zinf_chat_message *messages, size_t n, bool answers);
 void chat_script_free(struct chat_script *script);
 
-/* chat_encode.c: appends the ids of the whole text; tokens that reach into a part that counts,
- * count. separate: of each part. */
+/* chat_encode.c: appends the ids of the whole text; what counts begins with the token that its
+ * first character is in, as in transformers. separate: of each part. */
 int chat_script_encode(const struct chat_script *script, const struct zinf_tokenizer *tokenizer,
                        bool separate, struct zinf_sample *sample);
+/* Puts the tokenizer's tokens around a sample that is one text; open: none behind it. */
+int chat_frame(const struct zinf_tokenizer *tokenizer, bool open, struct zinf_sample *sample);
 
 #endif

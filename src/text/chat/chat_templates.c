@@ -112,6 +112,7 @@ const struct chat_template chat_templates[] = {
         .system = {"", "", "\n\n"},
         .user = {"### Instruction:\n", "", "\n\n### Response:"},
         .assistant = {"", CHAT_END, ""},
+        .framed = true,
     },
 };
 const int n_chat_templates = sizeof chat_templates / sizeof *chat_templates;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define RULES 1 /* changes whenever rows become samples in another way */
+#define RULES 2 /* changes whenever rows become samples in another way */
 
 static const char *const names[ZINF_FORMATS] = {
     "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "preference", "unpaired", "gdgpt",
@@ -110,7 +110,11 @@ static int take_text(struct zinf_format_recipe *r, const cJSON *row, struct zinf
         code = chat_script_add(&r->script, text, bytes, true);
     if (!code && !ends)
         code = chat_script_add(&r->script, r->end, end, true);
-    return code ? code : chat_script_encode(&r->script, r->options.tokenizer, false, sample);
+    if (!code)
+        code = format_add_text(r, r->script.text.bytes, r->script.text.count, sample);
+    if (!code)
+        format_count_from(sample, 0);
+    return code;
 }
 
 typedef int take_row(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
@@ -120,7 +124,6 @@ static int take_by(struct zinf_format_recipe *r, take_row *take, const cJSON *ro
 {
     format_turns_clear(&r->turns);
     r->script.n_parts = r->script.text.count = 0;
-    r->script.by_prefix = false;
     int code = take(r, row, sample);
     for (size_t i = 0; !code && r->options.train_on_prompt && i < sample->ids.count; i++)
         sample->marks[i] |= ZINF_MARK_COUNTS;
@@ -148,19 +151,6 @@ static int take_rejected(void *arg, const cJSON *row, struct zinf_sample *sample
     return take_by(arg, format_take_rejected, row, sample);
 }
 
-static int take_mismatched(void *arg, const cJSON *row, struct zinf_sample *sample)
-{
-    return take_by(arg, format_take_mismatched, row, sample);
-}
-
-/* What is in a cache hangs on its own file alone. */
-static void begin_file(void *arg)
-{
-    struct zinf_format_recipe *r = arg;
-    cJSON_Delete(r->before);
-    r->before = NULL;
-}
-
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
     return XXH3_64bits_withSeed(text, strlen(text) + 1, hash);
@@ -170,7 +160,8 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static uint64_t key_of(const struct zinf_format_recipe *r)
 {
     const struct zinf_format_options *o = &r->options;
-    uint64_t hash = RULES + 256 * (uint64_t)o->format + o->train_on_prompt + 2 * o->margins;
+    uint64_t hash =
+        RULES + 256 * (uint64_t)o->format + o->train_on_prompt + 2 * o->margins + 4 * o->bare;
     hash = hash_text(hash, r->end);
     hash = hash_text(hash, o->text_column ? o->text_column : "text");
     if (r->chat) {
@@ -199,6 +190,31 @@ static int find_chat(struct zinf_format_recipe *r)
     return code;
 }
 
+/* The one token that a text is; -1: it is none. */
+static int one_token(const struct zinf_tokenizer *tokenizer, const char *text, int32_t *id)
+{
+    struct zinf_tokens ids = {0};
+    int code = *text ? zinf_tokenizer_encode(tokenizer, text, strlen(text), &ids) : 0;
+    *id = !code && ids.count == 1 ? ids.ids[0] : -1;
+    zinf_tokens_free(&ids);
+    return code;
+}
+
+static int find_ends(struct zinf_format_recipe *r)
+{
+    const struct zinf_format_options *o = &r->options;
+    char *begin = NULL;
+    int code = chat_end_of_text(o->folder, o->tokenizer, &r->end);
+    if (!code)
+        code = one_token(o->tokenizer, r->end, &r->end_id);
+    if (!code)
+        code = chat_special(o->folder, "bos_token", &begin);
+    if (!code)
+        code = one_token(o->tokenizer, begin, &r->begin_id);
+    free(begin);
+    return code;
+}
+
 int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_options *options)
 {
     if (options->format == ZINF_FORMAT_STREAM)
@@ -209,20 +225,17 @@ int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_o
     r->options = *options;
     int code = find_chat(r);
     if (!code)
-        code = chat_end_of_text(options->folder, options->tokenizer, &r->end);
+        code = find_ends(r);
     if (code) {
         zinf_format_close(r);
         return code;
     }
-    r->recipe = (struct zinf_recipe){.name = names[options->format],
-                                     .key = key_of(r),
-                                     .take = take,
-                                     .arg = r,
-                                     .begin = begin_file};
+    r->recipe = (struct zinf_recipe){
+        .name = names[options->format], .key = key_of(r), .take = take, .arg = r};
     if (options->format == ZINF_FORMAT_PREFERENCE)
         r->recipe.take_second = take_rejected;
     if (options->format == ZINF_FORMAT_UNPAIRED)
-        r->recipe.take_second = take_mismatched;
+        r->recipe.rotates = true;
     *out = r;
     return 0;
 }
@@ -241,7 +254,11 @@ void zinf_format_close(struct zinf_format_recipe *r)
     free(r->turns.texts);
     chat_script_free(&r->script);
     zinf_chat_close(r->own);
-    cJSON_Delete(r->before);
+    chat_script_free(&r->asked);
+    zinf_tokens_free(&r->plain);
+    zinf_tokens_free(&r->framed);
+    zinf_sample_free(&r->prompt);
+    zinf_sample_free(&r->rejected);
     free(r->end);
     free(r);
 }

@@ -46,18 +46,19 @@ static int take_margin(const cJSON *row, int32_t *label)
     return 0;
 }
 
-static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
-                struct zinf_sample *sample)
+/* The answer in a field, whose prompt is the row's, or what both answers begin with. Where the
+ * prompt is a text and the answers are conversations these have it, too, or follow it. */
+static int find_answer(const cJSON *row, const char *field, const char *other_field,
+                       struct format_answer *out)
 {
-    static const char *const fields[] = {"rejected", "chosen"};
-    const cJSON *other = cJSON_GetObjectItemCaseSensitive(row, fields[!chosen]);
+    const cJSON *other = cJSON_GetObjectItemCaseSensitive(row, other_field);
     struct format_answer a = {
         .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
-        .answer = cJSON_GetObjectItemCaseSensitive(row, fields[chosen]),
-        .field = fields[chosen],
+        .answer = cJSON_GetObjectItemCaseSensitive(row, field),
+        .field = field,
     };
     if (!a.answer || !other)
-        return zinf_fail(-EINVAL, "there is no \"%s\"", a.answer ? fields[!chosen] : a.field);
+        return zinf_fail(-EINVAL, "there is no \"%s\"", a.answer ? other_field : field);
     if (cJSON_IsNull(a.prompt))
         a.prompt = NULL;
     bool texts = cJSON_IsString(a.answer) && cJSON_IsString(other);
@@ -66,22 +67,47 @@ static int take(struct zinf_format_recipe *r, const cJSON *row, bool chosen,
                                   "lists of messages");
     if (cJSON_Compare(a.answer, other, true))
         return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are the same");
-    if (!a.prompt)
+    if (!a.prompt || (!texts && cJSON_IsString(a.prompt)))
         a.shared = texts ? common_text(a.answer->valuestring, other->valuestring)
                          : common_messages(a.answer, other);
-    sample->label = chosen ? 0 : -1;
-    int code = chosen || !r->options.margins ? 0 : take_margin(row, &sample->label);
-    return code ? code : format_take_answer(r, &a, sample);
+    if (!texts && a.shared)
+        a.prompt = cJSON_IsString(a.prompt) ? NULL : a.prompt;
+    *out = a;
+    return 0;
+}
+
+/* Both answers of a row. What they answer ends where the earlier of the two begins: where one
+ * answer's first token reaches into the prompt it does so for both. */
+static int take_pair(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *chosen)
+{
+    struct zinf_sample *const samples[2] = {chosen, &r->rejected};
+    struct format_answer answers[2];
+    size_t first[2] = {0, 0};
+    int code = find_answer(row, "chosen", "rejected", &answers[0]);
+    if (!code)
+        code = find_answer(row, "rejected", "chosen", &answers[1]);
+    zinf_sample_clear(&r->rejected);
+    for (int i = 0; !code && i < 2; i++)
+        code = format_take_answer(r, &answers[i], samples[i], &first[i]);
+    for (int i = 0; !code && i < 2; i++)
+        format_count_from(samples[i],
+                          r->options.bare || first[i] < first[1 - i] ? first[i] : first[1 - i]);
+    return code;
 }
 
 int format_take_chosen(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
 {
-    return take(r, row, true, sample);
+    sample->label = 0;
+    return take_pair(r, row, sample);
 }
 
 int format_take_rejected(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
 {
-    return take(r, row, false, sample);
+    struct zinf_sample taken = r->rejected;
+    r->rejected = *sample;
+    *sample = taken;
+    sample->label = -1;
+    return r->options.margins ? take_margin(row, &sample->label) : 0;
 }
 
 /* ---- a prompt with one answer, which is wanted or not ---- */
@@ -108,24 +134,4 @@ int format_take_single(struct zinf_format_recipe *r, const cJSON *row, struct zi
 {
     int code = read_label(row, &sample->label);
     return code ? code : format_take_prompt(r, row, sample);
-}
-
-/* Texts go with texts, and messages with messages. */
-int format_take_mismatched(struct zinf_format_recipe *r, const cJSON *row,
-                           struct zinf_sample *sample)
-{
-    const cJSON *own = cJSON_GetObjectItemCaseSensitive(row, "completion");
-    const bool other = r->before && cJSON_IsArray(r->before) == cJSON_IsArray(own);
-    const struct format_answer a = {
-        .prompt = cJSON_GetObjectItemCaseSensitive(row, "prompt"),
-        .answer = other ? r->before : own,
-        .field = "completion",
-    };
-    int code = format_take_answer(r, &a, sample);
-    sample->label = -1;
-    if (code)
-        return code;
-    cJSON_Delete(r->before);
-    r->before = cJSON_Duplicate(own, true);
-    return r->before ? 0 : zinf_fail(-ENOMEM, "no memory for a completion");
 }

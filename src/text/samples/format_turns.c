@@ -236,46 +236,47 @@ int format_take_conversation(struct zinf_format_recipe *r, const cJSON *row,
         code = check_answers(&r->turns, 0);
     if (!code)
         code = chat_write(&r->script, r->chat, r->turns.items, r->turns.n, false);
-    return code ? code
-                : chat_script_encode(&r->script, r->options.tokenizer, r->chat->template->separate,
-                                     sample);
+    if (!code)
+        code = chat_script_encode(&r->script, r->options.tokenizer, r->chat->template->separate,
+                                  sample);
+    return code || !r->chat->template->framed ? code
+                                              : chat_frame(r->options.tokenizer, false, sample);
 }
 
 /* ---- a prompt and its completion ---- */
 
-/* All behind the prompt counts, with the end of the text. */
-static int take_texts(struct zinf_format_recipe *r, const char *prompt, size_t prompt_bytes,
-                      const char *completion)
+/* The whole and the prompt by itself, of which the end of the text is no part. */
+static int write_texts(struct zinf_format_recipe *r, const char *prompt, size_t prompt_bytes,
+                       const char *completion)
 {
     size_t bytes = strlen(completion), end = strlen(r->end);
     bool ends = end && bytes >= end && !strcmp(completion + bytes - end, r->end);
-    int code = chat_script_add(&r->script, prompt, prompt_bytes, false);
+    int code = chat_script_add(&r->asked, prompt, prompt_bytes, false);
     if (!code)
-        code = chat_script_add(&r->script, completion, bytes, true);
-    if (!code && !ends)
-        code = chat_script_add(&r->script, r->end, end, true);
+        code = chat_script_add(&r->script, prompt, prompt_bytes, false);
+    if (!code)
+        code = chat_script_add(&r->script, completion, bytes, false);
+    if (!code && !ends && !r->options.bare)
+        code = chat_script_add(&r->script, r->end, end, false);
     return code;
 }
 
-/* All behind the prompt, to the end of the text. */
-static int count_completion(struct zinf_format_recipe *r, size_t asked)
+/* A prompt that is a text is what the user says, unless the messages begin with it already. */
+static int add_prompt(struct zinf_format_recipe *r, const struct format_answer *a)
 {
-    struct chat_script prompt = {0};
-    int code = chat_write(&prompt, r->chat, r->turns.items, asked, true);
-    for (size_t i = 0; !code && i < r->script.n_parts; i++)
-        r->script.parts[i].counts = r->script.parts[i].begin >= prompt.text.count;
-    r->script.by_prefix = true;
-    chat_script_free(&prompt);
-    return code;
+    const char *text = cJSON_GetStringValue(a->prompt);
+    if (!text)
+        return add_messages(&r->turns, a->prompt, "prompt");
+    return format_turn(&r->turns, "user", text, false);
 }
 
-static int take_messages(struct zinf_format_recipe *r, const struct format_answer *a)
+static int write_messages(struct zinf_format_recipe *r, const struct format_answer *a)
 {
     int code = r->chat ? 0
                        : zinf_fail(-EINVAL, "its prompt is a conversation, and there is no chat "
                                             "template: --chat-template NAME");
     if (!code && a->prompt)
-        code = add_messages(&r->turns, a->prompt, "prompt");
+        code = add_prompt(r, a);
     size_t asked = a->prompt ? r->turns.n : a->shared;
     if (!code)
         code = add_messages(&r->turns, a->answer, a->field);
@@ -283,26 +284,90 @@ static int take_messages(struct zinf_format_recipe *r, const struct format_answe
         code = check_answers(&r->turns, asked);
     if (!code)
         code = chat_write(&r->script, r->chat, r->turns.items, r->turns.n, false);
-    return code ? code : count_completion(r, asked);
+    return code ? code : chat_write(&r->asked, r->chat, r->turns.items, asked, true);
+}
+
+/* As a model is fed it; a conversation is written with all its tokens. */
+static int add_script(struct zinf_format_recipe *r, const struct chat_script *script, bool messages,
+                      struct zinf_sample *sample)
+{
+    const struct chat_template *t = messages ? r->chat->template : NULL;
+    if (t && t->separate)
+        return chat_script_encode(script, r->options.tokenizer, true, sample);
+    if (r->options.bare || (t && !t->framed))
+        return zinf_sample_add_text(sample, r->options.tokenizer, script->text.bytes,
+                                    script->text.count, 0);
+    return format_add_text(r, script->text.bytes, script->text.count, sample);
+}
+
+int format_add_text(struct zinf_format_recipe *r, const char *text, size_t bytes,
+                    struct zinf_sample *sample)
+{
+    r->plain.count = r->framed.count = 0;
+    int code = zinf_tokenizer_encode(r->options.tokenizer, text, bytes, &r->plain);
+    if (!code)
+        code = zinf_tokenizer_frame(r->options.tokenizer, &r->plain, NULL, &r->framed, NULL);
+    return code ? code : zinf_sample_add_ids(sample, r->framed.ids, r->framed.count, 0);
+}
+
+static size_t common(const struct zinf_tokens *a, const struct zinf_tokens *b)
+{
+    size_t n = 0;
+    while (n < a->count && n < b->count && a->ids[n] == b->ids[n])
+        n++;
+    return n;
+}
+
+/* TRL's trainers of ORPO and CPO take one token off a prompt that differs, and put begin and end of
+ * the text where they are missing. */
+static int finish_bare(struct zinf_format_recipe *r, struct zinf_sample *sample, size_t *first)
+{
+    const struct zinf_tokens *prompt = &r->prompt.ids, *ids = &sample->ids;
+    int code = 0;
+    *first = prompt->count - (*first < prompt->count);
+    if (r->begin_id >= 0 && (!*first || ids->ids[0] != r->begin_id)) {
+        code = zinf_sample_add_ids(sample, &r->begin_id, 1, 0);
+        if (!code) {
+            memmove(ids->ids + 1, ids->ids, (ids->count - 1) * sizeof *ids->ids);
+            ids->ids[0] = r->begin_id;
+            ++*first;
+        }
+    }
+    bool ends = ids->count > *first && ids->ids[ids->count - 1] == r->end_id;
+    return code || ends || r->end_id < 0 ? code : zinf_sample_add_ids(sample, &r->end_id, 1, 0);
 }
 
 int format_take_answer(struct zinf_format_recipe *r, const struct format_answer *a,
-                       struct zinf_sample *sample)
+                       struct zinf_sample *sample, size_t *first)
 {
     const char *answer = cJSON_GetStringValue(a->answer);
     const char *prompt = a->prompt ? cJSON_GetStringValue(a->prompt) : answer;
+    const bool messages = cJSON_IsArray(a->answer);
     int code;
-    if (cJSON_IsArray(a->prompt ? a->prompt : a->answer)) {
-        code = take_messages(r, a);
-        return code ? code
-                    : chat_script_encode(&r->script, r->options.tokenizer,
-                                         r->chat->template->separate, sample);
-    }
-    if (!prompt || !answer)
-        return zinf_fail(-EINVAL, "\"%s\" is no string", prompt ? a->field : "prompt");
-    code = a->prompt ? take_texts(r, prompt, strlen(prompt), answer)
-                     : take_texts(r, answer, a->shared, answer + a->shared);
-    return code ? code : chat_script_encode(&r->script, r->options.tokenizer, false, sample);
+    r->turns.n = r->script.n_parts = r->script.text.count = 0;
+    r->asked.n_parts = r->asked.text.count = 0;
+    zinf_sample_clear(&r->prompt);
+    if (messages)
+        code = write_messages(r, a);
+    else if (!prompt || !answer)
+        code = zinf_fail(-EINVAL, "\"%s\" is no string", prompt ? a->field : "prompt");
+    else
+        code = a->prompt ? write_texts(r, prompt, strlen(prompt), answer)
+                         : write_texts(r, answer, a->shared, answer + a->shared);
+    if (!code)
+        code = add_script(r, &r->asked, messages, &r->prompt);
+    if (!code)
+        code = add_script(r, &r->script, messages, sample);
+    *first = code ? 0 : common(&r->prompt.ids, &sample->ids);
+    for (size_t i = 0; !code && i < sample->ids.count; i++)
+        sample->marks[i] = 0;
+    return code || !r->options.bare ? code : finish_bare(r, sample, first);
+}
+
+void format_count_from(struct zinf_sample *sample, size_t first)
+{
+    for (size_t i = first; i < sample->ids.count; i++)
+        sample->marks[i] |= ZINF_MARK_COUNTS;
 }
 
 int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
@@ -312,7 +377,11 @@ int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zi
         .answer = cJSON_GetObjectItemCaseSensitive(row, "completion"),
         .field = "completion",
     };
+    size_t first;
     if (!a.prompt || !a.answer)
         return zinf_fail(-EINVAL, "there is no \"%s\"", a.prompt ? "completion" : "prompt");
-    return format_take_answer(r, &a, sample);
+    int code = format_take_answer(r, &a, sample, &first);
+    if (!code)
+        format_count_from(sample, first);
+    return code;
 }

@@ -46,7 +46,7 @@ void zinf_sample_clear(struct zinf_sample *sample)
 {
     sample->ids.count = sample->source.count = 0;
     sample->label = -1;
-    sample->keeps_last = sample->source_keeps_last = sample->cut = false;
+    sample->keeps_last = sample->source_keeps_last = sample->keeps_frame = sample->cut = false;
 }
 
 void zinf_sample_free(struct zinf_sample *sample)

@@ -7,15 +7,13 @@
 
 #include <stdlib.h>
 
-/* ---- cutting ---- */
-
 /* ---- opening ---- */
 
 /* Tokens that count after the cut: of what is whole it is known. */
 static int count_left(struct zinf_samples *s, const struct text_token_cache *cache, uint64_t first,
                       const struct sample_place *place, uint32_t *n)
 {
-    struct sample_cut cut = samples_cut(s, place->n_ids, place->keeps_last);
+    struct sample_cut cut = samples_cut(s, place->n_ids, place->keeps);
     *n = place->n_counted;
     if (cut.n == place->n_ids)
         return 0;
@@ -36,8 +34,8 @@ static int keep(struct zinf_samples *s, struct sample_entry entry, const struct 
                 uint32_t n_counted)
 {
     struct zinf_samples_facts *f = &s->facts;
-    uint32_t left = samples_cut(s, place->n_ids, place->keeps_last).n;
-    uint32_t source = samples_cut_source(s, place->n_source, place->source_keeps_last).n;
+    uint32_t left = samples_cut(s, place->n_ids, place->keeps).n;
+    uint32_t source = samples_cut_source(s, place->n_source, place->source_keeps).n;
     if (f->n_samples == s->capacity) {
         uint64_t capacity = s->capacity ? 2 * s->capacity : 1024;
         void *grown = realloc(s->entries, capacity * sizeof *s->entries);
@@ -70,11 +68,11 @@ static int look_at(struct zinf_samples *s, const struct samples_cache *cache, ui
     const struct zinf_samples_options *o = &s->options;
     int code = 0;
     *out = (struct sifted){{0}, false, false, false};
-    for (uint32_t i = 0; !code && i < s->together; i++) {
+    for (uint32_t i = 0; !code && i < s->stored; i++) {
         const struct sample_place *place = &cache->places[number + i];
         note_longest(&s->facts, place);
         out->is_long |= place->n_ids > o->max_ids || place->n_source > o->source_len;
-        out->is_short |= samples_cut(s, place->n_ids, false).n < o->min_ids;
+        out->is_short |= samples_cut(s, place->n_ids, 0).n < o->min_ids;
         code = count_left(s, &cache->tokens, first, place, &out->n_counted[i]);
         out->is_unlabelled |= !out->n_counted[i] && !o->unlabelled;
         first += (uint64_t)place->n_ids + place->n_source;
@@ -86,7 +84,7 @@ static int sift_file(struct zinf_samples *s, uint32_t file)
 {
     const struct samples_cache *cache = &s->caches[file];
     struct zinf_samples_facts *f = &s->facts;
-    const uint32_t n = s->together;
+    const uint32_t n = s->stored;
     uint64_t first = 0;
     int code = 0;
     for (uint64_t i = 0; !code && i + n <= cache->rows.n_samples; i += n) {
@@ -140,7 +138,7 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
     if (o->packed && o->unlabelled)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
-    if (o->packed && o->recipe->take_second)
+    if (o->packed && (o->recipe->take_second || o->recipe->rotates))
         return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
     if (o->packed && o->group)
         return zinf_fail(-EINVAL, "packed windows are not grouped by length: all have one");
@@ -202,7 +200,9 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
     s->options.max_ids = options->max_ids ? options->max_ids : options->seq_len;
     s->options.min_ids = options->min_ids ? options->min_ids : 1;
     s->sample = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
-    s->together = options->recipe->take_second ? 2 : 1;
+    s->other = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
+    s->stored = options->recipe->take_second ? 2 : 1;
+    s->together = options->recipe->rotates ? 2 : s->stored;
     s->caches = calloc((size_t)options->n_files, sizeof *s->caches);
     if (!s->caches)
         code = zinf_fail(-ENOMEM, "no memory for a store of %d files", options->n_files);
@@ -234,6 +234,7 @@ void zinf_samples_close(struct zinf_samples *s)
     samples_end_groups(s);
     zinf_tokens_free(&s->numbers);
     zinf_sample_free(&s->sample);
+    zinf_sample_free(&s->other);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -250,7 +251,7 @@ void zinf_samples_length(const struct zinf_samples *s, uint64_t index, uint32_t 
 {
     const struct sample_entry *e = &s->entries[index];
     *whole = s->caches[e->file].places[e->place].n_ids;
-    *kept = samples_cut(s, *whole, false).n;
+    *kept = samples_cut(s, *whole, 0).n;
 }
 
 int32_t zinf_samples_label(const struct zinf_samples *s, uint64_t index)

@@ -27,6 +27,8 @@ extern "C" {
 enum zinf_mark {
     ZINF_MARK_COUNTS = 1, /* the loss counts how well this token is foretold */
     ZINF_MARK_SECOND = 2, /* token type 1: of the second text of a pair */
+    ZINF_MARK_FRAME = 4,  /* put around texts by the tokenizer */
+    ZINF_MARK_OTHER = 8,  /* of the second text, whatever its type */
 };
 struct zinf_sample {
     /* What is trained on. A decoder that is fed its target shifted to the right has its start token
@@ -37,6 +39,8 @@ struct zinf_sample {
     int32_t label;             /* a class, or 32 bits that recipe and model agree on */
     /* Where the end is cut off, the last id stays the last one (an end-of-text token). */
     bool keeps_last, source_keeps_last;
+    /* Texts are cut, the longer one first, and what is marked as their frame stays. */
+    bool keeps_frame;
     bool cut; /* of what zinf_samples_read gives: something was cut off */
 };
 #define ZINF_SAMPLE_EMPTY                                                                          \
@@ -65,7 +69,10 @@ struct zinf_recipe {
     /* NULL, or makes a second sample of the row, which stands behind the first: they are a pair,
      * dropped together, and one behind the other in any order of windows. */
     int (*take_second)(void *arg, const cJSON *row, struct zinf_sample *sample);
-    void (*begin)(void *arg); /* NULL, or called before the first row of a file */
+    /* Windows are pairs all the same: the second is the row's prompt (what comes before its first
+     * id that counts) with the answer of another row, of the same group of `rotate` rows in the
+     * order of the windows: of the one before it, of the first the last one's. */
+    bool rotates;
 };
 
 /* ---- store ---- */
@@ -103,6 +110,10 @@ struct zinf_samples_options {
      * group_by_length has them; not with packed. 0: in any order. */
     uint64_t group;
     uint64_t seed;
+    uint32_t rotate; /* of a recipe that rotates: rows of a group; 0: 1 */
+    /* Of pairs: all ids of the first one are targets, and its label says how many come before those
+     * that count. */
+    bool likelihood;
     int32_t pad, source_pad; /* ids where there is no sample */
 };
 

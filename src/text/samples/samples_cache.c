@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-#define RULES 1 /* changes whenever this file writes the same samples in another way */
+#define RULES 2 /* changes whenever this file writes the same samples in another way */
 
 struct maker {
     const struct zinf_samples_options *options;
@@ -56,8 +56,10 @@ static int append_place(struct maker *m, const struct zinf_sample *s)
         .n_source = (uint32_t)s->source.count,
         .n_counted = samples_count(m->numbers.ids, m->numbers.count),
         .label = s->label,
-        .keeps_last = s->keeps_last,
-        .source_keeps_last = s->source_keeps_last,
+        .keeps = s->keeps_frame  ? SAMPLE_KEEPS_FRAME
+                 : s->keeps_last ? SAMPLE_KEEPS_LAST
+                                 : SAMPLE_KEEPS_NOTHING,
+        .source_keeps = s->source_keeps_last ? SAMPLE_KEEPS_LAST : SAMPLE_KEEPS_NOTHING,
         .row = m->rows.n_rows < UINT32_MAX ? (uint32_t)m->rows.n_rows : UINT32_MAX,
     };
     return 0;
@@ -131,8 +133,6 @@ static int write_samples(void *arg, struct text_source *source, struct token_cac
     struct maker *m = arg;
     struct text_sink sink = {.row = take_row, .handle = m};
     m->writer = writer;
-    if (m->options->recipe->begin)
-        m->options->recipe->begin(m->options->recipe->arg);
     m->path = text_source_path(source);
     int code = text_documents_read(source, NULL, 0, &sink);
     if (!code && !m->rows.n_rows)

@@ -78,7 +78,13 @@ void samples_group(uint32_t *order, uint64_t n, uint64_t batch, const uint64_t *
 
 static uint64_t n_rows_of(const struct zinf_samples *s)
 {
-    return s->facts.n_samples / s->together;
+    return s->facts.n_samples / s->stored;
+}
+
+/* Of window i of a row. Where rows rotate the second is taken to be as long as the first. */
+static struct zinf_window_rows rows_of(const struct zinf_samples *s, uint64_t row, uint64_t i)
+{
+    return samples_rows(s, row * s->stored + (s->stored == s->together ? i : 0));
 }
 
 /* What a row is sorted by: its source, as Trainer does, whose length name that is; of equal ones,
@@ -87,7 +93,7 @@ static uint64_t length_of(const struct zinf_samples *s, uint64_t row)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < s->together; i++) {
-        const struct zinf_window_rows rows = samples_rows(s, row * s->together + i);
+        const struct zinf_window_rows rows = rows_of(s, row, i);
         const uint64_t length = (uint64_t)rows.source << 32 | rows.ids;
         most = length > most ? length : most;
     }
@@ -175,8 +181,8 @@ static uint64_t count_steps(const struct zinf_samples *s, const uint32_t *order,
         const uint64_t end = n - first < step ? n : first + step;
         struct zinf_window_rows most = {0, 0};
         for (uint64_t i = first * s->together; i < end * s->together; i++) {
-            const uint64_t index = (uint64_t)order[i / s->together] * s->together;
-            const struct zinf_window_rows rows = samples_rows(s, index + i % s->together);
+            const struct zinf_window_rows rows =
+                rows_of(s, order[i / s->together], i % s->together);
             most.ids = rows.ids > most.ids ? rows.ids : most.ids;
             most.source = rows.source > most.source ? rows.source : most.source;
         }
@@ -193,9 +199,9 @@ int zinf_samples_count_rows(struct zinf_samples *s, uint64_t batch, uint32_t mul
     const uint64_t n = n_rows_of(s), step = rows_a_step(s, batch);
     struct sample_grouping grouping = {0};
     *out = (struct zinf_samples_rows){
-        .whole = s->facts.n_samples * ((uint64_t)s->options.seq_len + s->options.source_len)};
-    for (uint64_t i = 0; i < s->facts.n_samples; i++) {
-        const struct zinf_window_rows rows = samples_rows(s, i);
+        .whole = n * s->together * ((uint64_t)s->options.seq_len + s->options.source_len)};
+    for (uint64_t i = 0; i < n * s->together; i++) {
+        const struct zinf_window_rows rows = rows_of(s, i / s->together, i % s->together);
         out->tokens += (uint64_t)rows.ids + rows.source;
     }
     int code = take_grouping(s, batch, 1, &grouping);

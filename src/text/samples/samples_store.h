@@ -18,12 +18,15 @@
 #define SAMPLE_MARK_SHIFT 24
 #define SAMPLE_ID_MASK 0xffffffu
 
+/* What a cut leaves in place. */
+enum sample_keeps { SAMPLE_KEEPS_NOTHING, SAMPLE_KEEPS_LAST, SAMPLE_KEEPS_FRAME };
+
 /* Of a sample as it is kept, whole. */
 struct sample_place {
     uint32_t n_ids, n_source, n_counted;
     int32_t label;
-    uint32_t keeps_last, source_keeps_last;
-    uint32_t row; /* of the file, from 1; UINT32_MAX: beyond it */
+    uint32_t keeps, source_keeps; /* enum sample_keeps */
+    uint32_t row;                 /* of the file, from 1; UINT32_MAX: beyond it */
 };
 struct sample_rows {
     uint64_t n_rows, n_bad, n_samples;
@@ -94,28 +97,34 @@ struct zinf_samples {
     struct sample_entry *entries; /* [facts.n_samples] */
     uint64_t capacity;
     struct zinf_samples_facts facts;
-    uint32_t together;               /* samples that are a row's: 2 of pairs, else 1 */
+    uint32_t together;               /* windows of a row: 2 of pairs, else 1 */
+    uint32_t stored;                 /* samples of a row: 1 where rows rotate, else as many */
     struct sample_packing packing;   /* n_windows 0: a sample is a window */
     pthread_mutex_t lock;            /* guards what is below, which reading uses */
     struct sample_grouping grouping; /* order NULL: rows are not grouped */
     struct zinf_tokens numbers;      /* as they lie in a cache */
     struct zinf_sample sample;       /* of the window at hand */
+    struct zinf_sample other;        /* where rows rotate: whose answer it has */
 };
 
 /* What a cut leaves of n ids of which the last may have to stay, and where it begins. */
 struct sample_cut {
     uint32_t first, n;
+    bool by_texts;    /* n are left of the whole, which is read for that */
     bool moves_last;  /* the last id takes the place of the last that is left */
     uint32_t n_front; /* so many of the first ids take the places of the first that are left */
 };
-struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, bool keeps_last);
+struct sample_cut samples_cut(const struct zinf_samples *samples, uint32_t n, uint32_t keeps);
 /* n numbers of a cache from first on, as the cut leaves them, to samples->numbers. */
 int samples_read_cut(struct zinf_samples *samples, const struct text_token_cache *cache,
                      uint64_t first, uint32_t n, struct sample_cut cut);
 /* As zinf_samples_read, under the lock. */
 int samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_sample *out);
+/* The prompt of one sample with the answer of another. */
+int samples_read_rotated(struct zinf_samples *samples, uint64_t prompt, uint64_t answer,
+                         struct zinf_sample *out);
 struct sample_cut samples_cut_source(const struct zinf_samples *samples, uint32_t n,
-                                     bool keeps_last);
+                                     uint32_t keeps);
 
 /* Rows that are positions of sample index in its window, and of its source. */
 struct zinf_window_rows samples_rows(const struct zinf_samples *samples, uint64_t index);

@@ -7,7 +7,9 @@
 
 uint64_t zinf_samples_n_windows(const struct zinf_samples *samples)
 {
-    return samples->packing.n_windows ? samples->packing.n_windows : samples->facts.n_samples;
+    return samples->packing.n_windows
+               ? samples->packing.n_windows
+               : samples->facts.n_samples / samples->stored * samples->together;
 }
 
 static void fill(int32_t *array, uint32_t n, int32_t value)
@@ -73,6 +75,15 @@ static void put_source(const struct zinf_window *w, const struct zinf_tokens *so
     }
 }
 
+/* Which row stands at a place among all epochs' rows, under the lock. */
+static uint64_t row_at(struct zinf_samples *s, uint64_t place)
+{
+    const struct zinf_samples_options *o = &s->options;
+    return o->group ? samples_grouped_row(s, place)
+                    : text_window_index(place, zinf_samples_n_windows(s) / s->together, o->shuffle,
+                                        o->seed);
+}
+
 /* Samples of the window at a position: of a row, or packed. Under the lock. */
 struct members {
     uint64_t first, end; /* into the packing's order, or samples themselves */
@@ -81,19 +92,56 @@ struct members {
 static struct members members_at(struct zinf_samples *s, uint64_t position)
 {
     const struct sample_packing *packing = &s->packing;
-    const struct zinf_samples_options *o = &s->options;
-    const uint32_t n = s->together;
-    const uint64_t row = position / n, n_rows = zinf_samples_n_windows(s) / n;
-    const uint64_t index =
-        position % n + n * (o->group ? samples_grouped_row(s, row)
-                                     : text_window_index(row, n_rows, o->shuffle, o->seed));
+    const uint32_t n = s->stored;
+    const uint64_t row = row_at(s, position / s->together);
+    const uint64_t index = n == s->together ? position % n + n * row : row;
     return packing->n_windows ? (struct members){packing->firsts[index], packing->firsts[index + 1]}
                               : (struct members){index, index + 1};
+}
+
+/* The place of the row whose answer is turned to that at `place`: of its group, which ends with the
+ * epoch. */
+static uint64_t rotated_place(const struct zinf_samples *s, uint64_t place)
+{
+    const uint64_t n_rows = s->facts.n_samples, size = s->options.rotate ? s->options.rotate : 1;
+    const uint64_t epoch = place - place % n_rows, group = place - place % size;
+    const uint64_t first = group > epoch ? group : epoch;
+    const uint64_t end = group + size < epoch + n_rows ? group + size : epoch + n_rows;
+    return place > first ? place - 1 : end - 1;
 }
 
 static uint64_t member(const struct zinf_samples *s, uint64_t i)
 {
     return s->packing.n_windows ? s->packing.order[i] : i;
+}
+
+static bool is_rotated(const struct zinf_samples *s, uint64_t position)
+{
+    return s->stored < s->together && position % s->together;
+}
+
+/* What was wanted of a pair: how many of its targets come before those that count, which all
+ * become some. */
+static void count_all(struct zinf_sample *sample)
+{
+    size_t first = 1;
+    while (first < sample->ids.count && !(sample->marks[first] & ZINF_MARK_COUNTS))
+        first++;
+    for (size_t i = 0; i < sample->ids.count; i++)
+        sample->marks[i] |= ZINF_MARK_COUNTS;
+    sample->label = (int32_t)first - 1;
+}
+
+/* Under the lock. */
+static int read_member(struct zinf_samples *s, uint64_t position, uint64_t index)
+{
+    int code = is_rotated(s, position)
+                   ? samples_read_rotated(
+                         s, index, row_at(s, rotated_place(s, position / s->together)), &s->sample)
+                   : samples_read(s, index, &s->sample);
+    if (!code && s->options.likelihood && s->together == 2 && position % 2 == 0)
+        count_all(&s->sample);
+    return code;
 }
 
 /* Under the lock. */
@@ -104,7 +152,7 @@ static int fill_window(struct zinf_samples *s, uint64_t position, const struct z
     uint32_t at = 0, source_at = 0;
     clear(s, &window);
     for (uint64_t i = members.first; i < members.end; i++) {
-        int code = samples_read(s, member(s, i), &s->sample);
+        int code = read_member(s, position, member(s, i));
         if (code)
             return code;
         int32_t number = (int32_t)(i - members.first) + 1;
@@ -130,14 +178,29 @@ int zinf_samples_window(struct zinf_samples *s, uint64_t position, const struct 
 
 /* ---- rows that hold something ---- */
 
+/* Of a prompt with another's answer, whose length is that of what counts of it. */
+static struct zinf_window_rows rotated_rows(const struct zinf_samples *s, uint64_t prompt,
+                                            uint64_t answer)
+{
+    const struct sample_entry *a = &s->entries[prompt], *b = &s->entries[answer];
+    const struct sample_place *asked = &s->caches[a->file].places[a->place];
+    uint32_t n = asked->n_ids - asked->n_counted + s->caches[b->file].places[b->place].n_counted;
+    n = n < s->options.max_ids ? n : s->options.max_ids;
+    return (struct zinf_window_rows){n < s->options.seq_len ? n : s->options.seq_len, 0};
+}
+
 struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *s, uint64_t position)
 {
     struct zinf_window_rows sum = {0, 0};
     pthread_mutex_lock(&s->lock);
     const struct members members = members_at(s, position);
+    const bool rotated = is_rotated(s, position);
+    const uint64_t other = rotated ? row_at(s, rotated_place(s, position / s->together)) : 0;
     pthread_mutex_unlock(&s->lock);
     for (uint64_t i = members.first; i < members.end; i++) {
-        const struct zinf_window_rows rows = samples_rows(s, member(s, i));
+        const uint64_t index = member(s, i);
+        const struct zinf_window_rows rows =
+            rotated ? rotated_rows(s, index, other) : samples_rows(s, index);
         sum.ids += rows.ids;
         sum.source += rows.source;
     }

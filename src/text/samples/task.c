@@ -17,9 +17,9 @@ struct zinf_task_recipe {
     struct zinf_task_options options;
     char *columns[2]; /* of the source; the second NULL: one text */
     const char *target, *label;
-    char *prefixed;              /* the last source with its prefix */
-    struct zinf_tokens texts[2]; /* of a row, without their frame */
-    struct zinf_tokens types;
+    char *prefixed;                  /* the last source with its prefix */
+    struct zinf_tokens texts[2];     /* of a row, without their frame */
+    struct zinf_tokens types, sides; /* of each id: its token type, and the text it is of */
 };
 
 static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",    "classification",
@@ -88,11 +88,11 @@ static int add_prefix(struct zinf_task_recipe *r, const char **text)
 }
 
 /* The row's source, one text or two, framed. */
-static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zinf_tokens *out,
-                        struct zinf_tokens *types)
+static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zinf_tokens *out)
 {
     const struct zinf_tokenizer *tokenizer = r->options.tokenizer;
     int code = 0, n = r->columns[1] ? 2 : 1;
+    r->types.count = r->sides.count = 0;
     for (int i = 0; !code && i < n; i++) {
         const char *text = NULL;
         r->texts[i].count = 0;
@@ -103,8 +103,8 @@ static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zin
             code = zinf_tokenizer_encode(tokenizer, text, strlen(text), &r->texts[i]);
     }
     return code ? code
-                : zinf_tokenizer_frame(tokenizer, &r->texts[0], n == 2 ? &r->texts[1] : NULL, out,
-                                       types);
+                : zinf_tokenizer_frame_told(tokenizer, &r->texts[0], n == 2 ? &r->texts[1] : NULL,
+                                            out, &r->types, &r->sides);
 }
 
 /* What an encoder-decoder reads and writes ends with the same token, also by tokenizers without a
@@ -122,7 +122,7 @@ static int take_pair(struct zinf_task_recipe *r, const cJSON *row, struct zinf_s
 {
     const char *target = NULL;
     struct zinf_tokens *framed = &r->types;
-    int code = frame_source(r, row, &sample->source, NULL);
+    int code = frame_source(r, row, &sample->source);
     if (!code)
         code = end_tokens(r, &sample->source);
     if (!code)
@@ -162,11 +162,13 @@ static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zi
 {
     const cJSON *field = NULL;
     struct zinf_tokens framed = {0};
-    r->types.count = 0;
-    int code = frame_source(r, row, &framed, &r->types);
-    for (size_t i = 0; !code && i < framed.count; i++)
-        code =
-            zinf_sample_add_ids(sample, &framed.ids[i], 1, r->types.ids[i] ? ZINF_MARK_SECOND : 0);
+    int code = frame_source(r, row, &framed);
+    for (size_t i = 0; !code && i < framed.count; i++) {
+        const int32_t side = r->sides.ids[i];
+        const unsigned of = side < 0 ? ZINF_MARK_FRAME : side ? ZINF_MARK_OTHER : 0;
+        code = zinf_sample_add_ids(sample, &framed.ids[i], 1,
+                                   of | (r->types.ids[i] ? ZINF_MARK_SECOND : 0u));
+    }
     zinf_tokens_free(&framed);
     if (!code)
         code = find_field(row, r->label, "--label-column", &field);
@@ -174,7 +176,7 @@ static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zi
         code = r->options.task == ZINF_TASK_REGRESSION
                    ? take_number(field, r->label, &sample->label)
                    : zinf_labels_parse(r->options.labels, field, &sample->label);
-    sample->keeps_last = true;
+    sample->keeps_frame = true;
     return code;
 }
 
@@ -253,6 +255,7 @@ void zinf_task_close(struct zinf_task_recipe *r)
         zinf_tokens_free(&r->texts[i]);
     }
     zinf_tokens_free(&r->types);
+    zinf_tokens_free(&r->sides);
     free(r->prefixed);
     free(r);
 }

@@ -70,14 +70,42 @@ int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int3
     return 0;
 }
 
-static int push_ids(const int32_t *ids, size_t n, int32_t type, struct zinf_tokens *out,
-                    struct zinf_tokens *types)
+/* Where framed ids go, and what is said of each. */
+struct framed {
+    struct zinf_tokens *ids, *types, *sequences; /* all but ids may be NULL */
+};
+
+static int push_ids(const struct framed *out, const int32_t *ids, size_t n, int32_t type,
+                    int32_t sequence)
 {
     int code = 0;
     for (size_t i = 0; i < n && !code; i++) {
-        code = text_tokens_push(out, ids[i]);
-        if (!code && types)
-            code = text_tokens_push(types, type);
+        code = text_tokens_push(out->ids, ids[i]);
+        if (!code && out->types)
+            code = text_tokens_push(out->types, type);
+        if (!code && out->sequences)
+            code = text_tokens_push(out->sequences, sequence);
+    }
+    return code;
+}
+
+int zinf_tokenizer_frame_told(const struct zinf_tokenizer *tokenizer,
+                              const struct zinf_tokens *first, const struct zinf_tokens *second,
+                              struct zinf_tokens *ids, struct zinf_tokens *types,
+                              struct zinf_tokens *texts)
+{
+    const struct zinf_tokens *sequences[2] = {first, second};
+    const struct text_frame *frame = &tokenizer->frames[second ? 1 : 0];
+    const struct framed out = {ids, types, texts};
+    int code = 0;
+    if (!tokenizer->framed)
+        for (int i = 0; i < (second ? 2 : 1) && !code; i++)
+            code = push_ids(&out, sequences[i]->ids, sequences[i]->count, i, i);
+    for (size_t i = 0; i < frame->count && tokenizer->framed && !code; i++) {
+        const struct text_frame_part *part = &frame->parts[i];
+        const struct zinf_tokens *sequence = part->sequence < 0 ? NULL : sequences[part->sequence];
+        code = sequence ? push_ids(&out, sequence->ids, sequence->count, part->type, part->sequence)
+                        : push_ids(&out, part->ids, part->n_ids, part->type, -1);
     }
     return code;
 }
@@ -86,17 +114,17 @@ int zinf_tokenizer_frame(const struct zinf_tokenizer *tokenizer, const struct zi
                          const struct zinf_tokens *second, struct zinf_tokens *out,
                          struct zinf_tokens *types)
 {
-    const struct zinf_tokens *sequences[2] = {first, second};
-    const struct text_frame *frame = &tokenizer->frames[second ? 1 : 0];
-    int code = 0;
-    if (!tokenizer->framed)
-        for (int i = 0; i < (second ? 2 : 1) && !code; i++)
-            code = push_ids(sequences[i]->ids, sequences[i]->count, i, out, types);
-    for (size_t i = 0; i < frame->count && tokenizer->framed && !code; i++) {
-        const struct text_frame_part *part = &frame->parts[i];
-        const struct zinf_tokens *sequence = part->sequence < 0 ? NULL : sequences[part->sequence];
-        code = sequence ? push_ids(sequence->ids, sequence->count, part->type, out, types)
-                        : push_ids(part->ids, part->n_ids, part->type, out, types);
-    }
-    return code;
+    return zinf_tokenizer_frame_told(tokenizer, first, second, out, types, NULL);
+}
+
+void zinf_tokenizer_sides(const struct zinf_tokenizer *tokenizer, uint32_t *front, uint32_t *behind)
+{
+    const struct text_frame *frame = &tokenizer->frames[0];
+    uint32_t *side = front;
+    *front = *behind = 0;
+    for (size_t i = 0; i < frame->count; i++)
+        if (frame->parts[i].sequence < 0)
+            *side += (uint32_t)frame->parts[i].n_ids;
+        else
+            side = behind;
 }

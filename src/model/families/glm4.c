@@ -1,0 +1,52 @@
+/*
+ * glm4: GLM-4-0414 (Z.ai, 2025): norms in front of the parts of a block and behind them, rotation
+ * of half a head by neighbouring pairs. GLM-4 of 2024 (arXiv 2406.12793) has those in front alone.
+ */
+#include "model/families/family_described.h"
+
+#define GLM_ALWAYS                                                                                 \
+    "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, \"partial_rotary_factor\": 0.5, "       \
+    "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"eos_token_id\": 151329, "         \
+    "\"pad_token_id\": 151329, "
+#define GLM_BLOCK                                                                                  \
+    .norm = ZINF_NORM_RMS, .eps = 1.5625e-7, .before1 = "input_layernorm",                         \
+    .before2 = "post_attention_layernorm", .fused_up = true, .qkv_bias = {"attention_bias", true}, \
+    .tied = {"tie_word_embeddings", false}, .partial = 0.5, .interleaved = true,                   \
+    .padding = 151329, .end_of_text = 151329
+
+static const struct family_size sizes[] = {
+    {"9b", {40, 4096, 32, 2, 128, 13696, 151552, 32768}, NULL},
+    {"32b", {61, 6144, 48, 2, 128, 23040, 151552, 32768}, NULL},
+};
+static const struct described glm4 = {
+    .traits =
+        {
+            .keys = ROTARY_KEYS,
+            .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
+            .always = GLM_ALWAYS "\"rope_theta\": 10000.0, \"attention_bias\": false}",
+            .sizes = sizes,
+            .n_sizes = sizeof sizes / sizeof *sizes,
+        },
+    GLM_BLOCK,
+    .after1 = "post_self_attn_layernorm",
+    .after2 = "post_mlp_layernorm",
+};
+const struct zinf_family zinf_family_glm4 = {
+    .model_type = "glm4", .architecture = "Glm4ForCausalLM", DESCRIBED_FAMILY(glm4)};
+
+static const struct family_size earlier_sizes[] = {
+    {"9b", {40, 4096, 32, 2, 128, 13696, 151552, 131072}, NULL},
+};
+static const struct described glm = {
+    .traits =
+        {
+            .keys = ROTARY_KEYS,
+            .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
+            .always = GLM_ALWAYS "\"rope_theta\": 5000000.0, \"attention_bias\": true}",
+            .sizes = earlier_sizes,
+            .n_sizes = sizeof earlier_sizes / sizeof *earlier_sizes,
+        },
+    GLM_BLOCK,
+};
+const struct zinf_family zinf_family_glm = {
+    .model_type = "glm", .architecture = "GlmForCausalLM", DESCRIBED_FAMILY(glm)};

@@ -1,0 +1,42 @@
+/* granite: Granite 3 (IBM, 2024): factors for embeddings, scores, branches and logits.
+ */
+#include "model/families/family_described.h"
+
+static const struct family_size sizes[] = {
+    {"8b",
+     {40, 4096, 32, 8, 0, 12800, 49155, 4096},
+     "{\"attention_multiplier\": 0.0078125, \"logits_scaling\": 16.0}"},
+    {"2b",
+     {40, 2048, 32, 8, 0, 8192, 49155, 4096},
+     "{\"attention_multiplier\": 0.015625, \"logits_scaling\": 8.0}"},
+};
+static const struct described granite = {
+    .traits =
+        {
+            .keys = ROTARY_KEYS,
+            .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
+            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                      "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
+                      "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
+                      "\"eos_token_id\": 0, \"pad_token_id\": 0}",
+            .sizes = sizes,
+            .n_sizes = sizeof sizes / sizeof *sizes,
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-6,
+    .before1 = "input_layernorm",
+    .before2 = "post_attention_layernorm",
+    .qkv_bias = {"attention_bias", false},
+    .proj_bias = {"attention_bias", false},
+    .mlp_bias = {"mlp_bias", false},
+    .tied = {"tie_word_embeddings", false},
+    .embedding_key = "embedding_multiplier",
+    .attention_key = "attention_multiplier",
+    .branch_key = "residual_multiplier",
+    .divisor_key = "logits_scaling",
+    .padding = -1,
+    .end_of_text = 2,
+};
+const struct zinf_family zinf_family_granite = {
+    .model_type = "granite", .architecture = "GraniteForCausalLM", DESCRIBED_FAMILY(granite)};

@@ -1,0 +1,40 @@
+/*
+ * hunyuan_dense: Hunyuan, dense (Tencent, 2025): norms of every query and key head
+ * behind the rotation. Its kind "dynamic" with an "alpha" is a larger base, whatever the length.
+ */
+#include "model/families/family_described.h"
+
+static const struct family_size sizes[] = {
+    {"7b", {32, 4096, 32, 8, 128, 14336, 128167, 32768}, NULL},
+};
+static const struct described hunyuan = {
+    .traits =
+        {
+            .keys = ROTARY_KEYS,
+            .absent = {32, 4096, 32, 0, 0, 11008, 290943, 2048},
+            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                      "\"attention_bias\": false, \"tie_word_embeddings\": true, "
+                      "\"bos_token_id\": 1, \"eos_token_id\": 127960, \"pad_token_id\": 127961}",
+            .sizes = sizes,
+            .n_sizes = sizeof sizes / sizeof *sizes,
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-5,
+    .before1 = "input_layernorm",
+    .before2 = "post_attention_layernorm",
+    .head_norms = DESCRIBED_ROTATED_HEAD_NORMS,
+    .q_norm = "self_attn.query_layernorm",
+    .k_norm = "self_attn.key_layernorm",
+    .qkv_bias = {"attention_bias", false},
+    .proj_bias = {"attention_bias", false},
+    .tied = {"tie_word_embeddings", false},
+    .rope_alpha = true,
+    .padding = 0,
+    .end_of_text = 2,
+};
+const struct zinf_family zinf_family_hunyuan_dense = {
+    .model_type = "hunyuan_v1_dense",
+    .architecture = "HunYuanDenseV1ForCausalLM",
+    DESCRIBED_FAMILY(hunyuan),
+};
